@@ -1,0 +1,291 @@
+"""metadata.json: what a build says about itself.
+
+Parsing is strict and bounded: the bytes come from a repository and are hostile until checked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from kernels.errors import InvalidMetadata, RequestError
+from kernels.requirement import Requirement
+
+if TYPE_CHECKING:
+    from packaging.version import Version
+
+__all__ = [
+    "MAX_METADATA_BYTES",
+    "BackendInfo",
+    "Digest",
+    "GitState",
+    "KernelName",
+    "Metadata",
+    "Provenance",
+]
+
+#: The largest `metadata.json` that is read. A digest of 10,000 files needs about 1 MB; no published one passes 100 kB.
+MAX_METADATA_BYTES = 4 * 1024 * 1024
+
+_NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
+_MINVER = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}")
+_BACKEND_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+
+class KernelName(str):
+    """A kernel's name, `^[a-z][-a-z0-9]*[a-z0-9]$`.
+
+    Example:
+        >>> KernelName("rms-norm").python_name
+        'rms_norm'
+    """
+
+    __slots__ = ()
+
+    @property
+    def python_name(self) -> str:
+        """The name with dashes replaced by underscores: the package's folder in the sources."""
+        return self.replace("-", "_")
+
+
+@dataclass(frozen=True)
+class BackendInfo:
+    """The backend a build is for: its `type`, and the device architectures it was compiled for, if it says so."""
+
+    type: str
+    archs: tuple[str, ...] | None = None
+
+    @property
+    def backend_type(self) -> str:
+        """The same as `type`, under the name other clients use."""
+        return self.type
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Digest of a variant's files: `algorithm` is `sha256` or `sha512`, `files` maps POSIX path to base64 digest."""
+
+    algorithm: str
+    files: dict[str, str]
+
+
+@dataclass(frozen=True)
+class GitState:
+    """A commit and whether the working tree differed from it."""
+
+    commit: str
+    dirty: bool = False
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What built the kernel (`builder`, with `builder_version`) and from which sources (`kernel`)."""
+
+    builder: GitState | None = None
+    builder_version: str | None = None
+    kernel: GitState | None = None
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the builder or the kernel's sources had uncommitted changes."""
+        return any(state is not None and state.dirty for state in (self.builder, self.kernel))
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """The parsed `metadata.json` of one build.
+
+    Attributes:
+        id: The module's name: a Python identifier, unique to a commit and backend.
+        name: The kernel's name.
+        version: Major version, or None in builds from before versions.
+        license: SPDX identifier, if given.
+        python_depends: Names of Python dependencies, from the set the backends allow.
+        kernel_depends: Other kernels this one needs.
+        kernels_minver: Oldest version of this package that may load the build.
+        upstream: URL of the project the kernel comes from.
+        source: URL of the kernel's sources.
+        backend: Backend and architectures.
+        digest: Digest of the build's files.
+        provenance: What it was built with and from.
+
+    Example:
+        >>> text = b'{"name": "relu", "id": "_relu_cpu_1234567", "version": 1, "backend": {"type": "cpu"}}'
+        >>> Metadata.from_bytes(text).backend.type
+        'cpu'
+    """
+
+    id: str
+    name: KernelName
+    backend: BackendInfo
+    version: int | None = None
+    license: str | None = None
+    python_depends: tuple[str, ...] = ()
+    kernel_depends: tuple[Requirement, ...] = ()
+    kernels_minver: Version | None = None
+    upstream: str | None = None
+    source: str | None = None
+    digest: Digest | None = None
+    provenance: Provenance | None = None
+
+    @staticmethod
+    def from_bytes(data: bytes, *, where: str = "metadata.json") -> Metadata:
+        """Parse metadata from JSON.
+
+        Args:
+            data: The file's bytes, at most `MAX_METADATA_BYTES`.
+            where: What to call the file in an error message.
+
+        Raises:
+            InvalidMetadata: The bytes are not JSON, are too large or nest too deep, or a field is missing or of the
+                wrong type.
+        """
+        return _parse(data, where)
+
+    @staticmethod
+    def read_from_file(metadata_path: os.PathLike[str] | str) -> Metadata:
+        """Parse the `metadata.json` at a path.
+
+        Raises:
+            InvalidMetadata: It cannot be read, or is not valid metadata.
+        """
+        path = Path(metadata_path)
+        try:
+            with path.open("rb") as file:
+                data = file.read(MAX_METADATA_BYTES + 1)
+        except OSError as error:
+            raise InvalidMetadata(f"Cannot read {path}: {error.strerror or error}") from error
+        return _parse(data, str(path))
+
+
+class _Backend(msgspec.Struct):
+    type: str
+    archs: list[str] | None = None
+
+
+class _Depend(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
+    repo_id: str
+    version: int | None = None
+    revision: str | None = None
+
+
+class _Digest(msgspec.Struct):
+    algorithm: str
+    files: dict[str, str]
+
+
+class _Git(msgspec.Struct):
+    commit: str | None = None
+    sha: str | None = None  # older builds spell `commit` as `sha`
+    dirty: bool = False
+    version: str | None = None
+
+
+class _Provenance(msgspec.Struct, rename="kebab"):
+    kernel_builder: _Git | None = None
+    kernel: _Git | None = None
+
+
+class _File(msgspec.Struct, rename="kebab"):
+    id: str
+    name: str
+    backend: _Backend
+    version: int | None = None
+    license: str | None = None
+    upstream: str | None = None
+    source: str | None = None
+    python_depends: list[str] = []
+    kernel_depends: list[_Depend] = []
+    kernels_minver: str | None = None
+    digest: _Digest | None = None
+    provenance: _Provenance | None = None
+
+
+_DECODER = msgspec.json.Decoder(_File)
+
+
+def _parse(data: bytes, where: str) -> Metadata:
+    if len(data) > MAX_METADATA_BYTES:
+        raise InvalidMetadata(f"{where} is larger than {MAX_METADATA_BYTES // 2**20} MiB; metadata never is.")
+    try:
+        file = _DECODER.decode(data)
+    except RecursionError:
+        raise InvalidMetadata(f"{where} is nested too deep.") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidMetadata(f"{where} is not valid metadata: {error}") from None
+    return _check(file, where)
+
+
+def _check(file: _File, where: str) -> Metadata:
+    def invalid(field: str, value: Any, allowed: str) -> InvalidMetadata:
+        return InvalidMetadata(f"{where}: `{field}` is {_short(value)}; allowed is {allowed}.")
+
+    if _NAME.fullmatch(file.name) is None:
+        raise invalid("name", file.name, "lower-case letters, digits and dashes, starting with a letter")
+    if not file.id.isascii() or not file.id.isidentifier():
+        raise invalid("id", file.id, "a Python identifier")
+    if file.version is not None and file.version < 0:
+        raise invalid("version", file.version, "0 or a positive integer")
+    if _BACKEND_TYPE.fullmatch(file.backend.type) is None:
+        raise invalid("backend.type", file.backend.type, "a backend's name")
+    if file.kernels_minver is not None and _MINVER.fullmatch(file.kernels_minver) is None:
+        raise invalid("kernels-minver", file.kernels_minver, "X.Y.Z")
+    if file.digest is not None and file.digest.algorithm not in ("sha256", "sha512"):
+        raise invalid("digest.algorithm", file.digest.algorithm, "sha256 or sha512")
+
+    depends = []
+    for depend in file.kernel_depends:
+        if (depend.version is None) == (depend.revision is None):
+            raise invalid("kernel-depends", depend.repo_id, "a repo-id with either a version or a revision")
+        try:
+            depends.append(Requirement(depend.repo_id, version=depend.version, revision=depend.revision))
+        except RequestError as error:
+            raise InvalidMetadata(f"{where}: `kernel-depends`: {error}") from None
+
+    return Metadata(
+        id=file.id,
+        name=KernelName(file.name),
+        backend=BackendInfo(file.backend.type, None if file.backend.archs is None else tuple(file.backend.archs)),
+        version=file.version,
+        license=file.license,
+        python_depends=tuple(file.python_depends),
+        kernel_depends=tuple(depends),
+        kernels_minver=_version(file.kernels_minver),
+        upstream=file.upstream,
+        source=file.source,
+        digest=None if file.digest is None else Digest(file.digest.algorithm, file.digest.files),
+        provenance=_provenance(file.provenance),
+    )
+
+
+def _version(text: str | None) -> Version | None:
+    if text is None:
+        return None
+    from packaging.version import Version
+
+    return Version(text)
+
+
+def _provenance(file: _Provenance | None) -> Provenance | None:
+    if file is None:
+        return None
+
+    def state(git: _Git | None) -> GitState | None:
+        commit = None if git is None else git.commit or git.sha
+        return None if git is None or commit is None else GitState(commit, git.dirty)
+
+    return Provenance(
+        builder=state(file.kernel_builder),
+        builder_version=None if file.kernel_builder is None else file.kernel_builder.version,
+        kernel=state(file.kernel),
+    )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "…"

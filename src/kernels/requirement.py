@@ -1,0 +1,147 @@
+"""What the caller asks for: a repository, and a version or a revision."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.errors import RequestError
+
+__all__ = ["RepoInfo", "Requirement", "check_repo_id", "is_commit"]
+
+# huggingface_hub's rule for a repository's name, narrowed to `org/name`: letters, digits, `-`, `_`, `.`; no `--` or
+# `..`, none of `-` and `.` at either end, 96 characters at most a part.
+_PART = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9_]([A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+# What git allows in a ref's name, less what could leave a folder or break a URL (git-check-ref-format(1)).
+_REVISION = re.compile(r"(?!.*(\.\.|//|@\{|/\.|\.lock(/|$)))[^\x00-\x20\x7f~^:?*\[\\./-][^\x00-\x20\x7f~^:?*\[\\]*(?<![/.])")
+
+#: A version is a small number: what a branch `v<N>` can sensibly be called.
+_MAX_VERSION = 10**6
+
+
+@dataclass(frozen=True)
+class RepoInfo:
+    """Where a loaded kernel came from.
+
+    Attributes:
+        repo_id: The repository, `org/name` (after redirects).
+        revision: The commit it was loaded at.
+    """
+
+    repo_id: str
+    revision: str
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A kernel as it is asked for: a repository, and at most one of a version and a revision.
+
+    Args:
+        repo_id: `org/name`.
+        version: A major version: the head of branch `v<version>`.
+        revision: A branch, a tag or a commit.
+
+    Raises:
+        RequestError: A malformed name, or both a version and a revision.
+
+    Example:
+        >>> str(Requirement("kernels-community/activation", version=1))
+        'kernels-community/activation version 1'
+    """
+
+    repo_id: str
+    version: int | None = None
+    revision: str | None = None
+
+    def __post_init__(self) -> None:
+        check_repo_id(self.repo_id)
+        if self.version is not None and self.revision is not None:
+            raise RequestError(
+                f"Either `version` ({self.version}) or `revision` ({self.revision!r}) can be given for "
+                f"{self.repo_id}, not both."
+            )
+        if self.version is not None:
+            check_version(self.version)
+        if self.revision is not None:
+            check_revision(self.revision)
+
+    @property
+    def branch(self) -> str | None:
+        """The name to ask a source for: `v<version>`, the revision, or None for a source's own choice."""
+        return f"v{self.version}" if self.version is not None else self.revision
+
+    @property
+    def commit(self) -> str | None:
+        """The commit, when the revision is one."""
+        return self.revision if self.revision is not None and is_commit(self.revision) else None
+
+    def __str__(self) -> str:
+        if self.version is not None:
+            return f"{self.repo_id} version {self.version}"
+        if self.revision is not None:
+            return f"{self.repo_id} at {self.revision}"
+        return self.repo_id
+
+
+def is_commit(text: str) -> bool:
+    """Whether a revision is a full commit id (40 or 64 hexadecimal digits) and can never point elsewhere.
+
+    Example:
+        >>> is_commit("0123456789abcdef0123456789abcdef01234567")
+        True
+    """
+    return _COMMIT.fullmatch(text) is not None
+
+
+def check_repo_id(repo_id: Any) -> str:
+    """Return `repo_id` if it is `org/name`.
+
+    Raises:
+        TypeError: It is not a string.
+        RequestError: It is not `org/name` with the characters a Hub allows.
+
+    Example:
+        >>> check_repo_id("kernels-community/relu")
+        'kernels-community/relu'
+    """
+    if not isinstance(repo_id, str):
+        raise TypeError(f"`repo_id` is {repo_id!r}, a {type(repo_id).__name__}; allowed is a string 'org/name'.")
+    parts = repo_id.split("/")
+    if len(parts) != 2 or any(_PART.fullmatch(part) is None for part in parts):
+        raise RequestError(
+            f"`repo_id` is {repo_id[:200]!r}; allowed is 'org/name', each part of letters, digits, '-', '_' and '.', "
+            "96 characters at most."
+        )
+    return repo_id
+
+
+def check_version(version: Any) -> int:
+    """Return `version` if it is a kernel's major version.
+
+    Raises:
+        TypeError: It is not an integer.
+        RequestError: It is negative, or too large for a version.
+    """
+    if isinstance(version, bool) or not isinstance(version, int):
+        raise TypeError(f"`version` is {version!r}, a {type(version).__name__}; allowed is an integer such as 1.")
+    if not 0 <= version <= _MAX_VERSION:
+        raise RequestError(f"`version` is {version}; allowed is 0 or a positive integer up to {_MAX_VERSION}.")
+    return version
+
+
+def check_revision(revision: Any) -> str:
+    """Return `revision` if it can be a branch, a tag or a commit.
+
+    Raises:
+        TypeError: It is not a string.
+        RequestError: Git would not accept it as a name.
+    """
+    if not isinstance(revision, str):
+        raise TypeError(
+            f"`revision` is {revision!r}, a {type(revision).__name__}; allowed is a branch, a tag or a commit."
+        )
+    if len(revision) > 255 or _REVISION.fullmatch(revision) is None:
+        raise RequestError(f"`revision` is {revision[:200]!r}; allowed is a branch, a tag or a commit.")
+    return revision

@@ -1,0 +1,199 @@
+"""Every environment variable and default, read in one place.
+
+The variables are read when they are needed, not at import, so a change to the environment takes effect at the next
+call. Those of huggingface_hub are read by huggingface_hub itself, once, when it is first imported.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from kernels.errors import RequestError
+
+__all__ = [
+    "VARIABLES",
+    "Variable",
+    "cache_dir",
+    "endpoint",
+    "hub_folder",
+    "local_kernels",
+    "mapping_disabled",
+    "offline",
+    "progress_disabled",
+    "refresh_seconds",
+    "telemetry_disabled",
+    "trusted_publishers",
+    "variables_in_force",
+]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """An environment variable: its name, what it does, and what holds when it is not set."""
+
+    name: str
+    meaning: str
+    default: str
+    secret: bool = False
+
+
+#: Every variable this package heeds, in the order `kernels doctor` prints them.
+VARIABLES: tuple[Variable, ...] = (
+    Variable("KERNELS_CACHE", "folder of downloaded kernels", "huggingface_hub's cache"),
+    Variable("KERNELS_HUB", "another Hub for kernels only: a URL, or a folder of repositories", "HF_ENDPOINT"),
+    Variable("KERNELS_REFRESH", "seconds for which a branch's head is not asked for again", "0"),
+    Variable("KERNELS_TRUSTED_PUBLISHERS", "publishers trusted beside the Hub's own, separated by commas", "none"),
+    Variable("LOCAL_KERNELS", "folders that stand in for repositories: org/name=/path:org/other=/path", "none"),
+    Variable("DISABLE_KERNEL_MAPPING", "1: kernelize keeps every layer's own forward", "0"),
+    Variable("HF_ENDPOINT", "the Hub's URL", "the public Hub"),
+    Variable("HF_HOME", "huggingface_hub's folder", "~/.cache/huggingface"),
+    Variable("HF_HUB_CACHE", "huggingface_hub's cache", "$HF_HOME/hub"),
+    Variable("HF_TOKEN", "token sent to the Hub", "the one stored at login", secret=True),
+    Variable("HF_HUB_OFFLINE", "1: never connect", "0"),
+    Variable("HF_HUB_DISABLE_TELEMETRY", "1: the user agent says only which client this is", "0"),
+    Variable("HF_HUB_DISABLE_PROGRESS_BARS", "1: no progress bars", "0"),
+    Variable("HF_HUB_ETAG_TIMEOUT", "seconds to wait for an answer about a file or repository", "10"),
+    Variable("HF_HUB_DOWNLOAD_TIMEOUT", "seconds to wait for the next bytes of a download", "10"),
+)
+
+_TRUE = frozenset({"1", "ON", "YES", "TRUE"})
+
+
+def _flag(name: str) -> bool:
+    return os.environ.get(name, "").upper() in _TRUE
+
+
+def variables_in_force() -> dict[str, str]:
+    """The variables of `VARIABLES` that are set, with their values; a secret's value is hidden."""
+    return {
+        variable.name: "(set)" if variable.secret else os.environ[variable.name]
+        for variable in VARIABLES
+        if variable.name in os.environ
+    }
+
+
+def cache_dir() -> Path:
+    """The folder of downloaded kernels: `KERNELS_CACHE`, else huggingface_hub's cache."""
+    value = os.environ.get("KERNELS_CACHE")
+    if value:
+        return Path(value).expanduser().absolute()
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE).expanduser().absolute()
+
+
+def endpoint() -> str:
+    """The URL of the Hub that kernels come from, without a trailing slash.
+
+    Raises:
+        RequestError: `KERNELS_HUB` is a URL without a host.
+    """
+    value = os.environ.get("KERNELS_HUB", "")
+    if _is_url(value):
+        if not urlsplit(value).netloc:
+            raise RequestError(f"`KERNELS_HUB` is {value!r}; allowed is a URL with a host, or a folder.")
+        return value.rstrip("/")
+    from huggingface_hub import constants
+
+    return constants.ENDPOINT.rstrip("/")
+
+
+def hub_folder() -> Path | None:
+    """The folder of repositories that stands in for a Hub, when `KERNELS_HUB` names a folder.
+
+    Raises:
+        RequestError: `KERNELS_HUB` is neither a URL nor an existing folder.
+    """
+    value = os.environ.get("KERNELS_HUB", "")
+    if not value or _is_url(value):
+        return None
+    folder = Path(value).expanduser().absolute()
+    if not folder.is_dir():
+        raise RequestError(f"`KERNELS_HUB` is {value!r}; allowed is an http(s) URL, or a folder that exists.")
+    return folder
+
+
+def _is_url(value: str) -> bool:
+    return value.startswith(("http://", "https://"))
+
+
+def offline() -> bool:
+    """Whether nothing may be asked of a network (`HF_HUB_OFFLINE`)."""
+    if _flag("HF_HUB_OFFLINE"):
+        return True
+    from huggingface_hub import constants
+
+    return bool(constants.is_offline_mode())
+
+
+def telemetry_disabled() -> bool:
+    """Whether the user agent must not say more than the client's name and version."""
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_DISABLE_TELEMETRY) or _flag("HF_HUB_DISABLE_TELEMETRY")
+
+
+def progress_disabled() -> bool:
+    """Whether downloads show no progress bars: told so, or standard error is not a terminal."""
+    from huggingface_hub.utils import are_progress_bars_disabled
+
+    return bool(are_progress_bars_disabled()) or _flag("HF_HUB_DISABLE_PROGRESS_BARS")
+
+
+def refresh_seconds() -> float:
+    """For how many seconds a branch's head is taken as known (`KERNELS_REFRESH`, default 0: once per process).
+
+    Raises:
+        RequestError: It is not a number, or negative.
+    """
+    value = os.environ.get("KERNELS_REFRESH", "0") or "0"
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not seconds >= 0:
+        raise RequestError(f"`KERNELS_REFRESH` is {value!r}; allowed is a number of seconds, 0 or more.")
+    return seconds
+
+
+def trusted_publishers() -> frozenset[str]:
+    """Publishers that are trusted beside those the Hub marks (`KERNELS_TRUSTED_PUBLISHERS`)."""
+    value = os.environ.get("KERNELS_TRUSTED_PUBLISHERS", "")
+    return frozenset(part.strip() for part in value.split(",") if part.strip())
+
+
+def mapping_disabled() -> bool:
+    """Whether `kernelize` keeps every layer's own forward (`DISABLE_KERNEL_MAPPING`)."""
+    return _flag("DISABLE_KERNEL_MAPPING")
+
+
+def local_kernels() -> dict[str, Path]:
+    """Folders that stand in for repositories (`LOCAL_KERNELS`), by repository.
+
+    Raises:
+        RequestError: An entry is not `org/name=/path`.
+    """
+    value = os.environ.get("LOCAL_KERNELS", "")
+    overrides: dict[str, Path] = {}
+    for entry in _split_paths(value):
+        repo_id, separator, path = entry.partition("=")
+        if not separator or not repo_id or not path:
+            raise RequestError(
+                f"`LOCAL_KERNELS` has the entry {entry!r}; allowed is org/name=/path, entries separated by ':'."
+            )
+        overrides[repo_id] = Path(path).expanduser().absolute()
+    return overrides
+
+
+def _split_paths(value: str) -> list[str]:
+    # A Windows path has a colon of its own (`org/name=C:\kernels`): a colon separates only where an entry follows.
+    entries: list[str] = []
+    for part in value.split(":"):
+        if entries and part[:1] in "\\/" and entries[-1][-2:-1] == "=" and entries[-1][-1:].isalpha():
+            entries[-1] += ":" + part
+        elif part:
+            entries.append(part)
+    return entries
