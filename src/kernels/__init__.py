@@ -9,7 +9,7 @@ Importing this package loads neither torch nor huggingface_hub: each public name
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __version__ = "0.18.2"
 

@@ -8,14 +8,16 @@ from typing import Any
 
 from kernels.errors import RequestError
 
-__all__ = ["RepoInfo", "Requirement", "check_repo_id", "is_commit"]
+__all__ = ["RepoInfo", "Requirement", "check_repo_id", "check_revision", "check_version", "is_commit"]
 
 # huggingface_hub's rule for a repository's name, narrowed to `org/name`: letters, digits, `-`, `_`, `.`; no `--` or
 # `..`, none of `-` and `.` at either end, 96 characters at most a part.
 _PART = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9_]([A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 # What git allows in a ref's name, less what could leave a folder or break a URL (git-check-ref-format(1)).
-_REVISION = re.compile(r"(?!.*(\.\.|//|@\{|/\.|\.lock(/|$)))[^\x00-\x20\x7f~^:?*\[\\./-][^\x00-\x20\x7f~^:?*\[\\]*(?<![/.])")
+_REVISION = re.compile(
+    r"(?!.*(\.\.|//|@\{|/\.|\.lock(/|$)))[^\x00-\x20\x7f~^:?*\[\\./-][^\x00-\x20\x7f~^:?*\[\\]*(?<![/.])"
+)
 
 #: A version is a small number: what a branch `v<N>` can sensibly be called.
 _MAX_VERSION = 10**6

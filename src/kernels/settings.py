@@ -19,6 +19,7 @@ __all__ = [
     "cache_dir",
     "endpoint",
     "hub_folder",
+    "hub_token",
     "local_kernels",
     "mapping_disabled",
     "offline",
@@ -27,6 +28,7 @@ __all__ = [
     "telemetry_disabled",
     "trusted_publishers",
     "variables_in_force",
+    "verify_on_load",
 ]
 
 
@@ -44,8 +46,10 @@ class Variable:
 VARIABLES: tuple[Variable, ...] = (
     Variable("KERNELS_CACHE", "folder of downloaded kernels", "huggingface_hub's cache"),
     Variable("KERNELS_HUB", "another Hub for kernels only: a URL, or a folder of repositories", "HF_ENDPOINT"),
+    Variable("KERNELS_HUB_TOKEN", "token sent to the Hub that KERNELS_HUB names", "none", secret=True),
     Variable("KERNELS_REFRESH", "seconds for which a branch's head is not asked for again", "0"),
     Variable("KERNELS_TRUSTED_PUBLISHERS", "publishers trusted beside the Hub's own, separated by commas", "none"),
+    Variable("KERNELS_VERIFY", "1: check every file's content before a kernel is loaded", "0"),
     Variable("LOCAL_KERNELS", "folders that stand in for repositories: org/name=/path:org/other=/path", "none"),
     Variable("DISABLE_KERNEL_MAPPING", "1: kernelize keeps every layer's own forward", "0"),
     Variable("HF_ENDPOINT", "the Hub's URL", "the public Hub"),
@@ -116,6 +120,11 @@ def hub_folder() -> Path | None:
     return folder
 
 
+def hub_token() -> str | None:
+    """The token for the Hub that `KERNELS_HUB` names: huggingface_hub's own token is never sent to another Hub."""
+    return os.environ.get("KERNELS_HUB_TOKEN") or None
+
+
 def _is_url(value: str) -> bool:
     return value.startswith(("http://", "https://"))
 
@@ -163,6 +172,11 @@ def trusted_publishers() -> frozenset[str]:
     """Publishers that are trusted beside those the Hub marks (`KERNELS_TRUSTED_PUBLISHERS`)."""
     value = os.environ.get("KERNELS_TRUSTED_PUBLISHERS", "")
     return frozenset(part.strip() for part in value.split(",") if part.strip())
+
+
+def verify_on_load() -> bool:
+    """Whether the content of every file is checked before a kernel is loaded (`KERNELS_VERIFY`)."""
+    return _flag("KERNELS_VERIFY")
 
 
 def mapping_disabled() -> bool:

@@ -1,0 +1,343 @@
+"""get_kernel and its siblings: the steps, in a row.
+
+requirement -> plan (release, build, dependencies) -> fetch -> load
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from kernels.errors import KernelsError
+from kernels.loader import load_variant
+from kernels.plan import Choice, Planned, Planner
+from kernels.requirement import RepoInfo, Requirement
+from kernels.sources import PathSource, open_sources
+from kernels.target import Target
+from kernels.trust import TrustPolicy
+
+if TYPE_CHECKING:
+    from kernels.resolve import VariantAccepted, VariantRejected
+
+__all__ = [
+    "KernelRequest",
+    "explain",
+    "get_kernel",
+    "get_kernel_variants",
+    "get_kernels",
+    "get_local_kernel",
+    "has_kernel",
+    "install_kernel",
+]
+
+#: Kernels that are planned and fetched at once; each fetches its own files side by side as well.
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class KernelRequest:
+    """One kernel to get, with the arguments of `get_kernel`."""
+
+    repo_id: str
+    version: int | None = None
+    revision: str | None = None
+    backend: str | None = None
+    user_agent: str | Mapping[str, str] | None = None
+    trust_remote_code: bool | Sequence[str] = False
+    check_arch: bool = True
+    device: int | str | None = None
+
+
+def get_kernel(
+    repo_id: str,
+    *,
+    revision: str | None = None,
+    version: int | None = None,
+    backend: str | None = None,
+    user_agent: str | Mapping[str, str] | None = None,
+    trust_remote_code: bool | Sequence[str] = False,
+    check_arch: bool = True,
+    device: int | str | None = None,
+) -> ModuleType:
+    """Get a kernel: find the build that fits this machine, download it if it is not here yet, and load it.
+
+    Args:
+        repo_id: The repository, `org/name`.
+        revision: A branch, a tag or a commit; not together with `version`.
+        version: A major version. Without either, the newest is used, with a warning that names it.
+        backend: The backend to load a build for; the default follows Torch's build.
+        user_agent: What to add to the `User-Agent` header of requests.
+        trust_remote_code: False loads what trusted publishers offer, a list of repositories (`org/name`) those as
+            well, True anything.
+        check_arch: Whether the build must cover the device's architecture.
+        device: The device to choose the build for: an index, or Torch's name such as `cuda:1`. The default is the
+            current device.
+
+    Returns:
+        The kernel's module. Asking again gives the same module.
+
+    Raises:
+        RequestError: An argument is not what is allowed, or there is no such version or revision (a `ValueError`).
+        RepositoryNotFound: There is no such repository (a `FileNotFoundError`).
+        NoSuitableBuild: No build fits this machine; the message says why for each (a `FileNotFoundError`).
+        UnsupportedArch: Builds fit, but none covers the device (also a `RuntimeError`).
+        UntrustedPublisher: The publisher is not trusted (a `ValueError`).
+        MissingPythonDependency: A Python package is missing (an `ImportError`).
+        IncompatibleClient: The kernel needs a newer version of this package (a `RuntimeError`).
+        HubUnavailable: The Hub gave no answer, and the cache has none (a `ConnectionError`).
+
+    Example:
+        ```python
+        import torch
+        from kernels import get_kernel
+
+        activation = get_kernel("kernels-community/activation", version=1)
+        x = torch.randn(10, 20, device="cuda")
+        out = torch.empty(10, 10, device="cuda")
+        activation.silu_and_mul(out, x)
+        ```
+    """
+    request = KernelRequest(repo_id, version, revision, backend, user_agent, trust_remote_code, check_arch, device)
+    planned = _plan(request)
+    _fetch(planned)
+    return _load(planned)
+
+
+def get_kernels(requests: Sequence[KernelRequest]) -> list[ModuleType | Exception]:
+    """Get several kernels: all are planned and fetched side by side before the first is loaded.
+
+    Args:
+        requests: What to get.
+
+    Returns:
+        For each request its module, or the error that `get_kernel` would have raised.
+    """
+    if not requests:
+        return []
+
+    def prepare(request: KernelRequest) -> Planned | Exception:
+        try:
+            planned = _plan(request)
+            _fetch(planned)
+        except (KernelsError, OSError, ValueError, TypeError) as error:
+            return error
+        return planned
+
+    with ThreadPoolExecutor(min(_AT_ONCE, len(requests)), thread_name_prefix="kernels-get") as pool:
+        prepared = list(pool.map(prepare, requests))
+    results: list[ModuleType | Exception] = []
+    for planned in prepared:
+        try:
+            results.append(planned if isinstance(planned, Exception) else _load(planned))
+        except KernelsError as error:
+            results.append(error)
+    return results
+
+
+def get_local_kernel(
+    repo_path: str | os.PathLike[str],
+    *,
+    backend: str | None = None,
+    trust_remote_code: bool | Sequence[str] = False,
+    user_agent: str | Mapping[str, str] | None = None,
+    check_arch: bool = True,
+    device: int | str | None = None,
+) -> ModuleType:
+    """Load a kernel from a folder: a repository, its `build` folder, or one variant.
+
+    Kernels that it depends on come from where `get_kernel` finds them.
+
+    Args:
+        repo_path: The folder.
+        backend: The backend to load a build for; the default follows Torch's build.
+        trust_remote_code: As for `get_kernel`, for the kernels that this one depends on.
+        user_agent: What to add to the `User-Agent` header of requests.
+        check_arch: Whether the build must cover the device's architecture.
+        device: The device to choose the build for.
+
+    Returns:
+        The kernel's module.
+
+    Raises:
+        RepositoryNotFound: There is no kernel at the path (a `FileNotFoundError`).
+        NoSuitableBuild: No build there fits this machine (a `FileNotFoundError`).
+    """
+    path = Path(os.fspath(repo_path)).expanduser().absolute()
+    planner = Planner(
+        open_sources(user_agent=user_agent),
+        Target.current(),
+        TrustPolicy.of(trust_remote_code),
+        backend,
+        check_arch,
+        device,
+    )
+    source = PathSource(path)
+    planned = planner.plan_at(source, source.requirement)
+    _fetch(planned)
+    return _load(planned)
+
+
+def install_kernel(
+    repo_id: str,
+    *,
+    revision: str | None = None,
+    version: int | None = None,
+    backend: str | None = None,
+    local_files_only: bool = False,
+    user_agent: str | Mapping[str, str] | None = None,
+    trust_remote_code: bool | Sequence[str] = False,
+    check_arch: bool = True,
+    device: int | str | None = None,
+) -> Path:
+    """Download a kernel, and those it depends on, without loading them.
+
+    Args:
+        repo_id: The repository, `org/name`.
+        revision: A branch, a tag or a commit; not together with `version`.
+        version: A major version.
+        backend: The backend to choose a build for.
+        local_files_only: Take what is in the cache and download nothing.
+        user_agent: What to add to the `User-Agent` header of requests.
+        trust_remote_code: As for `get_kernel`.
+        check_arch: Whether the build must cover the device's architecture.
+        device: The device to choose the build for.
+
+    Returns:
+        The folder of the chosen build. `LOCAL_KERNELS` does not count here.
+
+    Raises:
+        KernelsError: As for `get_kernel`.
+    """
+    request = KernelRequest(repo_id, version, revision, backend, user_agent, trust_remote_code, check_arch, device)
+    return _fetch(_plan(request, local_files_only=local_files_only, overrides=False))
+
+
+def has_kernel(
+    repo_id: str,
+    *,
+    revision: str | None = None,
+    version: int | None = None,
+    backend: str | None = None,
+    trust_remote_code: bool | Sequence[str] = False,
+    check_arch: bool = True,
+    device: int | str | None = None,
+) -> bool:
+    """Whether there is a build that fits this machine, for the kernel and for all it depends on.
+
+    Args:
+        repo_id: The repository, `org/name`.
+        revision: A branch, a tag or a commit; not together with `version`.
+        version: A major version.
+        backend: The backend to choose a build for.
+        trust_remote_code: As for `get_kernel`.
+        check_arch: Whether the build must cover the device's architecture.
+        device: The device to choose the build for.
+
+    Raises:
+        RequestError: An argument is not what is allowed, or there is no such version or revision (a `ValueError`).
+        UntrustedPublisher: The publisher is not trusted (a `ValueError`).
+        HubUnavailable: The Hub gave no answer, and the cache has none (a `ConnectionError`).
+    """
+    try:
+        _plan(KernelRequest(repo_id, version, revision, backend, None, trust_remote_code, check_arch, device))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def get_kernel_variants(
+    repo_id: str,
+    *,
+    revision: str | None = None,
+    version: int | None = None,
+    backend: str | None = None,
+    check_arch: bool = True,
+    device: int | str | None = None,
+) -> list[VariantAccepted | VariantRejected]:
+    """Every build of a kernel as accepted, the best first, or rejected with its reason.
+
+    Args:
+        repo_id: The repository, `org/name`.
+        revision: A branch, a tag or a commit; not together with `version`.
+        version: A major version.
+        backend: The backend to judge builds for.
+        check_arch: Whether a build must cover the device's architecture.
+        device: The device to judge builds for.
+
+    Returns:
+        One decision for each build folder.
+    """
+    choice = explain(repo_id, revision=revision, version=version, backend=backend, check_arch=check_arch, device=device)
+    return list(choice.resolution.decisions)
+
+
+def explain(
+    repo_id: str,
+    *,
+    revision: str | None = None,
+    version: int | None = None,
+    backend: str | None = None,
+    target: Target | None = None,
+    check_arch: bool = True,
+    device: int | str | None = None,
+) -> Choice:
+    """Judge every build of a kernel for a machine, without downloading one.
+
+    Args:
+        repo_id: The repository, `org/name`.
+        revision: A branch, a tag or a commit; not together with `version`.
+        version: A major version.
+        backend: The backend to judge builds for.
+        target: The machine to judge for; the default is this one.
+        check_arch: Whether a build must cover the device's architecture.
+        device: The device to judge builds for.
+
+    Returns:
+        The release, with a decision for each build and the metadata of those that fit by name.
+    """
+    planner = Planner(open_sources(), target or Target.current(), TrustPolicy(), backend, check_arch, device)
+    return planner.choose(Requirement(repo_id, version=version, revision=revision), every=True)
+
+
+def _plan(request: KernelRequest, *, local_files_only: bool = False, overrides: bool = True) -> Planned:
+    requirement = Requirement(request.repo_id, version=request.version, revision=request.revision)
+    planner = Planner(
+        open_sources(user_agent=request.user_agent, local_files_only=local_files_only, overrides=overrides),
+        Target.current(),
+        TrustPolicy.of(request.trust_remote_code),
+        request.backend,
+        request.check_arch,
+        request.device,
+    )
+    return planner.plan(requirement)
+
+
+def _fetch(planned: Planned) -> Path:
+    """Everything of a plan on disk; the folder of the kernel itself."""
+    [*depends, last] = list(planned.walk())
+    if depends:
+        with ThreadPoolExecutor(min(_AT_ONCE, len(depends)), thread_name_prefix="kernels-fetch") as pool:
+            list(pool.map(_folder, depends))
+    return _folder(last)
+
+
+def _folder(planned: Planned) -> Path:
+    return planned.source.fetch(planned.release, [planned.variant])[0]
+
+
+def _load(planned: Planned) -> ModuleType:
+    modules: dict[int, ModuleType] = {}
+    for each in planned.walk():
+        info = None if each.source.verified else RepoInfo(each.release.repo_id, each.release.commit)
+        modules[id(each)] = load_variant(
+            _folder(each),
+            each.metadata,
+            deps={repo_id: modules[id(depend)] for repo_id, depend in each.depends.items()},
+            repo_info=info,
+        )
+    return modules[id(planned)]

@@ -1,0 +1,48 @@
+"""Warnings that are given once."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+__all__ = ["KernelsWarning", "warn_once"]
+
+
+class KernelsWarning(UserWarning):
+    """What this package warns about: a choice made for the caller, or an answer that is older than it should be."""
+
+
+_PACKAGE = str(Path(__file__).parent)
+_given: set[str] = set()
+_lock = threading.Lock()
+
+
+def warn_once(message: str) -> None:
+    """Warn with `message`, at the line of the code that called this package, once per process and message.
+
+    Example:
+        >>> import warnings
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     warn_once("example: said once")
+        ...     warn_once("example: said once")
+        >>> len(caught)
+        1
+    """
+    with _lock:
+        if message in _given:
+            return
+        _given.add(message)
+    warnings.warn(message, KernelsWarning, stacklevel=_callers_level())
+
+
+def _callers_level() -> int:
+    # The same as `skip_file_prefixes` of Python 3.12, for 3.10.
+    level = 1
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+        level += 1
+    return level

@@ -1,0 +1,423 @@
+"""A requirement becomes a plan: the release, the build, and the same for every kernel it depends on.
+
+Nothing but listings and `metadata.json` is read until the whole tree is known and checked.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from kernels import __version__, backends, ranks, redirect, trust
+from kernels.errors import (
+    DependencyCycle,
+    IncompatibleClient,
+    InvalidMetadata,
+    InvalidRepository,
+    MissingPythonDependency,
+    NotInCache,
+    RevisionNotFound,
+)
+from kernels.metadata import MAX_METADATA_BYTES, Metadata
+from kernels.notices import warn_once
+from kernels.requirement import Requirement
+from kernels.resolve import Resolution, VariantRejected, explain_failure, resolve
+from kernels.sources.base import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, Release, Source
+
+if TYPE_CHECKING:
+    from kernels.sources import Sources
+    from kernels.target import Target
+    from kernels.trust import Standing, TrustPolicy
+
+__all__ = ["Choice", "Planned", "Planner"]
+
+#: Kernels nest two or three deep; a chain this long is a mistake or an attack.
+MAX_DEPTH = 32
+
+#: Kernels in one tree.
+MAX_KERNELS = 256
+
+#: Versions that are looked at to name one that has a suitable build.
+MAX_ALTERNATIVES = 5
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What builds of a release suit, and why the others do not."""
+
+    requirement: Requirement
+    source: Source
+    release: Release
+    resolution: Resolution
+    metadata: Mapping[str, Metadata]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One kernel of a plan.
+
+    Attributes:
+        requirement: What was asked for, after redirects.
+        source: Where it comes from.
+        release: The repository at the commit chosen.
+        variant: The build chosen.
+        metadata: The build's metadata.
+        depends: The kernels it depends on, by repository as its metadata names them.
+        fetchable: Whether it may be downloaded; if not, it may be used where it is on disk.
+    """
+
+    requirement: Requirement
+    source: Source
+    release: Release
+    variant: str
+    metadata: Metadata
+    depends: Mapping[str, Planned] = field(default_factory=dict)
+    fetchable: bool = True
+
+    def walk(self) -> Iterator[Planned]:
+        """This kernel and all it depends on, each once, dependencies first."""
+        seen: set[int] = set()
+
+        def visit(planned: Planned) -> Iterator[Planned]:
+            if id(planned) not in seen:
+                seen.add(id(planned))
+                for depend in planned.depends.values():
+                    yield from visit(depend)
+                yield planned
+
+        yield from visit(self)
+
+
+@dataclass
+class Planner:
+    """Plans kernels for one target.
+
+    Args:
+        sources: Where kernels are found.
+        target: The machine they must run on.
+        policy: What may be loaded beside what trusted publishers offer.
+        backend: The backend to choose builds for, or None for the target's own.
+        check_arch: Whether builds must cover the device.
+        device: The device's index or Torch name, or None for the current one.
+    """
+
+    sources: Sources
+    target: Target
+    policy: TrustPolicy
+    backend: str | None = None
+    check_arch: bool = True
+    device: int | str | None = None
+    _done: dict[tuple[int | str, str, str], Planned] = field(default_factory=dict)
+
+    def plan(self, requirement: Requirement) -> Planned:
+        """Plan a kernel of a source, with all it depends on.
+
+        Raises:
+            KernelsError: One of its kinds says what stands in the way.
+        """
+        return self._plan(requirement, self.sources.of(requirement.repo_id), ())
+
+    def plan_at(self, source: Source, requirement: Requirement) -> Planned:
+        """Plan a kernel of one given source; what it depends on comes from the sources."""
+        return self._plan(requirement, source, ())
+
+    def choose(self, requirement: Requirement, *, every: bool = False) -> Choice:
+        """Choose among the builds of a release, whoever publishes it; nothing is downloaded but metadata.
+
+        Args:
+            requirement: What is asked for.
+            every: Judge every build, not only those needed to find the best.
+        """
+        requirement, source, release = self.find(requirement)
+        return self._choose(requirement, source, release, every=every)
+
+    def find(self, requirement: Requirement) -> tuple[Requirement, Source, Release]:
+        """The release that a requirement leads to, whoever publishes it."""
+        source = self.sources.of(requirement.repo_id)
+        *_, last = self._follow(requirement, source)
+        return last
+
+    def _plan(self, requirement: Requirement, source: Source, path: tuple[tuple[str, str], ...]) -> Planned:
+        with ThreadPoolExecutor(1, thread_name_prefix="kernels-trust") as pool:
+            fetchable = True
+            # Each step of a redirect is trusted or refused on its own, and before it is followed. The Hub is asked
+            # about the publisher while it is asked about the repository: neither waits for the other.
+            standing = pool.submit(self._standing, requirement.repo_id, source)
+            for asked, place, found in self._follow(requirement, source):
+                if asked.repo_id != requirement.repo_id:
+                    standing = pool.submit(self._standing, asked.repo_id, place)
+                fetchable = self._admit(asked.repo_id, place, standing) and fetchable
+                requirement, source, release = asked, place, found
+        key = (source.name, release.repo_id, release.commit)
+        if key in self._done:
+            return self._done[key]
+        step = (release.repo_id, release.commit)
+        _check_path((*path, step))
+        if len(self._done) >= MAX_KERNELS:
+            raise DependencyCycle(f"{path[0][0]} depends on more than {MAX_KERNELS} kernels.")
+
+        choice = self._choose(requirement, source, release, fetchable=fetchable)
+        best = choice.resolution.best
+        if best is None:
+            raise self._nothing_suits(choice)
+        variant = best.variant.name
+        if not fetchable and not source.is_local(release, variant):
+            raise trust.unverified(release.repo_id, source.name)
+        if not fetchable:
+            trust.admit_unverified(release.repo_id, source.name)
+        metadata = choice.metadata[variant]
+        check_build(release.repo_id, variant, metadata)
+        self._mention_uncovered(choice, variant)
+
+        depends = {
+            depend.repo_id: self._plan(depend, self.sources.of(depend.repo_id), (*path, step))
+            for depend in metadata.kernel_depends
+        }
+        planned = Planned(requirement, source, release, variant, metadata, depends, fetchable)
+        self._done[key] = planned
+        return planned
+
+    # Trust
+
+    def _standing(self, repo_id: str, source: Source) -> Standing:
+        if source.verified or self.policy.allows(repo_id):
+            return trust.Standing.TRUSTED
+        standing = getattr(source, "standing", None)
+        result: Standing = trust.Standing.UNKNOWN if standing is None else standing(repo_id)
+        return result
+
+    def _admit(self, repo_id: str, source: Source, standing: Future[Standing]) -> bool:
+        known = standing.result()
+        if known is trust.Standing.UNTRUSTED:
+            raise trust.untrusted(repo_id, source.name)
+        return known is trust.Standing.TRUSTED
+
+    # From a requirement to a release
+
+    def _follow(self, requirement: Requirement, source: Source) -> Iterator[tuple[Requirement, Source, Release]]:
+        """The release asked for, and each one that a redirect leads to."""
+        visited = [requirement]
+        while True:
+            requirement, commit = self._pin(requirement, source)
+            release = source.release(requirement, commit)
+            yield requirement, source, release
+            status = None if source.verified else release.file(STATUS_FILE)
+            if status is None:
+                return
+            content = source.read(release, status, redirect.MAX_STATUS_BYTES)
+            following = redirect.destination(content, visited[-1])
+            route = " -> ".join(str(each) for each in [*visited, following])
+            if following in visited:
+                raise InvalidRepository(f"{visited[0]} moved in a circle: {route}.")
+            if len(visited) > redirect.MAX_REDIRECTS:
+                raise InvalidRepository(f"{visited[0]} moved more than {redirect.MAX_REDIRECTS} times: {route}.")
+            warn_once(f"{requirement.repo_id} has moved to {following.repo_id}; ask for it there.")
+            visited.append(following)
+            requirement, source = following, self.sources.of(following.repo_id)
+
+    def _pin(self, requirement: Requirement, source: Source) -> tuple[Requirement, str]:
+        """The requirement with its version or revision settled, and the commit."""
+        if source.verified:
+            return requirement, ""
+        if requirement.commit is not None:
+            return requirement, requirement.commit
+        repo_id = requirement.repo_id
+        key = json.dumps([source.name, repo_id, requirement.branch])
+        answer = json.loads(ranks.agree(key, lambda: json.dumps(_look_up(requirement, source))))
+        version, revision, commit = answer
+        return Requirement(repo_id, version=version, revision=revision), commit
+
+    # From a release to a build
+
+    def _choose(
+        self,
+        requirement: Requirement,
+        source: Source,
+        release: Release,
+        *,
+        every: bool = False,
+        fetchable: bool = True,
+    ) -> Choice:
+        names = list(release.builds)
+        rejected: dict[str, str] = {}
+        if getattr(source, "offline", False) or not fetchable:
+            # Nothing can be downloaded: a build that is not complete here is no candidate.
+            rejected = {name: "not in the cache" for name in names if not source.is_local(release, name)}
+        metadata: dict[str, Metadata] = {}
+        invalid: list[InvalidMetadata] = []
+        while True:
+            resolution = resolve(
+                [name for name in names if name not in rejected],
+                self.target,
+                backend=self.backend,
+                metadata=metadata,
+                check_arch=self.check_arch,
+                device=self.device,
+            )
+            name = _unread(resolution, metadata, every)
+            if name is None:
+                break
+            try:
+                metadata[name] = read_metadata(source, release, name)
+            except InvalidMetadata as error:
+                invalid.append(error)
+                rejected[name] = str(error)
+        if rejected:
+            turned_down = tuple(_rejection(name, reason) for name, reason in rejected.items())
+            resolution = replace(resolution, decisions=(*resolution.decisions, *turned_down))
+        if invalid and resolution.best is None and not every:
+            raise InvalidMetadata(f"{requirement}: {invalid[0]}") from invalid[0]
+        return Choice(requirement, source, release, resolution, metadata)
+
+    def _nothing_suits(self, choice: Choice) -> Exception:
+        error = explain_failure(
+            str(choice.requirement) + _at(choice.release), choice.source.name, choice.resolution, self.target
+        )
+        alternative = self._alternative(choice)
+        return type(error)(f"{error}\n{alternative}") if alternative else error
+
+    def _alternative(self, choice: Choice) -> str | None:
+        """A sentence that names a version with a suitable build, if one of the newest has one."""
+        asked = choice.requirement
+        if asked.version is None or choice.source.verified:
+            return None
+        try:
+            heads = choice.source.heads(asked.repo_id)
+            for version in [each for each in heads.versions if each != asked.version][:MAX_ALTERNATIVES]:
+                other = Requirement(asked.repo_id, version=version)
+                release = choice.source.release(other, heads.branches[heads.versions[version]])
+                if self._choose(other, choice.source, release).resolution.best is not None:
+                    return f"Version {version} has a build that suits: version={version}."
+        except (OSError, ValueError):
+            return None  # a hint is not worth another error
+        return None
+
+    def _mention_uncovered(self, choice: Choice, variant: str) -> None:
+        uncovered = choice.resolution.uncovered_devices
+        if uncovered:
+            names = ", ".join(f"{device.index} ({device.name or device.arch}, {device.arch})" for device in uncovered)
+            warn_once(
+                f"Build {variant} of {choice.release.repo_id} was chosen for the current device and does not cover "
+                f"every visible one: not {names}. For one of those, name it with `device=`."
+            )
+
+
+def read_metadata(source: Source, release: Release, variant: str) -> Metadata:
+    """The metadata of a build.
+
+    Raises:
+        InvalidMetadata: It is missing, too large, or not what the format asks for.
+    """
+    path = f"{BUILD_FOLDER}/{variant}/{METADATA_FILE}"
+    file = release.file(path)
+    if file is None:
+        raise InvalidMetadata(f"it has no {METADATA_FILE}, as builds from before the format")
+    if file.size > MAX_METADATA_BYTES:
+        raise InvalidMetadata(f"its {METADATA_FILE} has {file.size} bytes; metadata is never that large")
+    try:
+        return Metadata.from_bytes(source.read(release, file, MAX_METADATA_BYTES), where=path)
+    except NotInCache as error:
+        raise InvalidMetadata(f"its {METADATA_FILE} is not in the cache") from error
+
+
+def check_build(repo_id: str, variant: str, metadata: Metadata) -> None:
+    """Make sure that a build may be loaded by this client, with the Python packages that are installed.
+
+    Raises:
+        IncompatibleClient: It needs a newer version of this package.
+        MissingPythonDependency: A Python package it needs is missing, or is not one that kernels may ask for.
+    """
+    what = f"Build {variant} of {repo_id}"
+    if metadata.kernels_minver is not None:
+        from packaging.version import Version
+
+        if Version(Version(__version__).base_version) < metadata.kernels_minver:
+            raise IncompatibleClient(
+                f"{what} needs kernels>={metadata.kernels_minver}; {__version__} is installed. "
+                "Upgrade with: pip install --upgrade kernels"
+            )
+    if metadata.python_depends:
+        allowed = backends.allowed_python_depends(backends.get(metadata.backend.type))
+        for name in metadata.python_depends:
+            if name not in allowed:
+                raise MissingPythonDependency(
+                    f"{what} asks for the Python package {name[:80]!r}; a {metadata.backend.type} kernel may ask for "
+                    f"{', '.join(sorted(allowed))}."
+                )
+            module = allowed[name].module
+            if module is not None and importlib.util.find_spec(module) is None:
+                raise MissingPythonDependency(
+                    f"{what} needs the Python package {name}, which is not installed. "
+                    f"Install it with: pip install {allowed[name].package}"
+                )
+    if metadata.provenance is not None and metadata.provenance.dirty:
+        warn_once(f"{what} was built from sources with uncommitted changes: its commit does not say what is in it.")
+
+
+def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str | None, str]:
+    heads = source.heads(requirement.repo_id)
+    newest = next(iter(heads.versions), None)
+    if requirement.version is not None:
+        branch = heads.versions.get(requirement.version)
+        if branch is None:
+            raise RevisionNotFound(f"{requirement.repo_id} has no version {requirement.version}{_offer(heads)}.")
+        if newest is not None and requirement.version < newest:
+            warn_once(f"{requirement} is used; version {newest} is the newest.")
+        return requirement.version, None, heads.branches[branch]
+    if requirement.revision is not None:
+        commit = heads.commit(requirement.revision) or source.look_up(requirement.repo_id, requirement.revision)
+        if commit is None:
+            names = ", ".join([*heads.branches, *heads.tags][:20])
+            raise RevisionNotFound(
+                f"{requirement.repo_id} has no branch, tag or commit {requirement.revision!r} in {source.name}; it has "
+                f"{names or 'none'}."
+            )
+        return None, requirement.revision, commit
+    if newest is not None:
+        commit = heads.branches[heads.versions[newest]]
+        warn_once(f"{requirement}: version {newest} is used, the newest. Pin it with version={newest}.")
+        return newest, None, commit
+    if "main" in heads.branches:
+        commit = heads.branches["main"]
+        warn_once(f"{requirement}: 'main' is used, as there are no versions. Pin it with revision={commit!r}.")
+        return None, "main", commit
+    raise RevisionNotFound(f"{requirement.repo_id} has neither a version nor a branch 'main'{_offer(heads)}.")
+
+
+def _offer(heads: Heads) -> str:
+    if heads.versions:
+        return f"; it has {', '.join(str(version) for version in sorted(heads.versions))}"
+    names = ", ".join([*heads.branches][:20])
+    return f"; it has no versions, but the branches {names} (revision=…)" if names else "; it has no branches"
+
+
+def _unread(resolution: Resolution, metadata: Mapping[str, Metadata], every: bool) -> str | None:
+    """The next build whose metadata is needed."""
+    if resolution.needs_metadata is not None:
+        return resolution.needs_metadata
+    if every:
+        return next((each.variant.name for each in resolution.accepted if each.variant.name not in metadata), None)
+    best = resolution.best
+    return None if best is None or best.variant.name in metadata else best.variant.name
+
+
+def _rejection(name: str, reason: str) -> VariantRejected:
+    return resolve([name], None, reject=reason).rejected[0]
+
+
+def _check_path(path: tuple[tuple[str, str], ...]) -> None:
+    *before, last = path
+    if last in before:
+        route = " -> ".join(repo_id for repo_id, _ in path[before.index(last) :])
+        raise DependencyCycle(f"Kernel dependencies lead in a circle: {route}.")
+    if len(path) > MAX_DEPTH:
+        route = " -> ".join(repo_id for repo_id, _ in path[:5])
+        raise DependencyCycle(f"Kernel dependencies nest more than {MAX_DEPTH} deep: {route} -> …")
+
+
+def _at(release: Release) -> str:
+    return f" (commit {release.commit[:12]})" if release.commit else ""

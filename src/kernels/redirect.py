@@ -1,0 +1,59 @@
+"""kernel-status.toml: where a repository has moved to."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from kernels.errors import InvalidRepository, RequestError
+from kernels.requirement import Requirement
+from kernels.sources.base import STATUS_FILE
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["MAX_REDIRECTS", "MAX_STATUS_BYTES", "destination"]
+
+#: Moves that are followed from one repository to the next.
+MAX_REDIRECTS = 5
+
+#: The file has three short lines.
+MAX_STATUS_BYTES = 64 * 1024
+
+
+def destination(content: bytes, requirement: Requirement) -> Requirement:
+    """What to ask for instead of `requirement`.
+
+    Args:
+        content: The file's bytes.
+        requirement: What was asked for. The destination is asked for the same version or revision, unless the file
+            names a revision.
+
+    Raises:
+        InvalidRepository: The file is not TOML, is not a redirect, or names no repository.
+
+    Example:
+        >>> moved = b'kind = "redirect"\\ndestination = "org/new"'
+        >>> str(destination(moved, Requirement("org/old", version=2)))
+        'org/new version 2'
+    """
+    where = f"{requirement.repo_id}: {STATUS_FILE}"
+    try:
+        status: dict[str, Any] = tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise InvalidRepository(f"{where} is not valid TOML: {error}") from None
+    if status.get("kind") != "redirect":
+        raise InvalidRepository(f"{where} has the kind {str(status.get('kind'))[:80]!r}; known is 'redirect'.")
+    revision = status.get("revision")
+    try:
+        if revision is not None:
+            return Requirement(status.get("destination"), revision=revision)  # type: ignore[arg-type]
+        return Requirement(
+            status.get("destination"),  # type: ignore[arg-type]
+            version=requirement.version,
+            revision=requirement.revision,
+        )
+    except (RequestError, TypeError) as error:
+        raise InvalidRepository(f"{where} does not name a repository to go to: {error}") from None

@@ -1,0 +1,49 @@
+"""Where kernels are found: overrides first, then the Hub or the folder that stands in for one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernels import settings
+from kernels.sources.base import Heads, Release, RepoFile, Source
+from kernels.sources.folder import FolderSource, PathSource
+
+__all__ = ["FolderSource", "Heads", "PathSource", "Release", "RepoFile", "Source", "Sources", "open_sources"]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The sources of one call: `overrides` by repository, and `default` for every other one."""
+
+    default: Source
+    overrides: Mapping[str, Path] = field(default_factory=dict)
+
+    def of(self, repo_id: str) -> Source:
+        """The source that answers for a repository."""
+        path = self.overrides.get(repo_id)
+        return self.default if path is None else PathSource(path)
+
+
+def open_sources(
+    *,
+    user_agent: str | Mapping[str, str] | None = None,
+    local_files_only: bool = False,
+    overrides: bool = True,
+) -> Sources:
+    """The sources that the settings name.
+
+    Args:
+        user_agent: What the caller adds to the `User-Agent` header of requests.
+        local_files_only: Answer from the cache alone.
+        overrides: Whether `LOCAL_KERNELS` counts.
+    """
+    local = settings.local_kernels() if overrides else {}
+    folder = settings.hub_folder()
+    if folder is not None:
+        return Sources(FolderSource(folder), local)
+    from kernels.sources.hub import HubSource
+
+    hub = HubSource(settings.endpoint(), settings.cache_dir(), user_agent, offline=local_files_only)
+    return Sources(hub, local)

@@ -1,0 +1,102 @@
+"""Files of a release into the cache, side by side.
+
+Small files are asked for directly: their size and hash are in the listing, so nothing needs to be asked about them
+first. Large ones and those kept in Xet go through huggingface_hub, which resumes, splits and deduplicates them.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from kernels import settings
+from kernels.errors import DigestMismatch, HubUnavailable, StoreError
+from kernels.sources.http import HubClient, HubRefused, Patience
+
+if TYPE_CHECKING:
+    from kernels.sources.base import Release, RepoFile
+    from kernels.store import RepoStore
+
+__all__ = ["download"]
+
+#: Up to this size a file is asked for directly: huggingface_hub itself counts larger ones as large (10 MB).
+DIRECT_BYTES = 10_000_000
+
+#: Requests under way at once; huggingface_hub's own snapshot download uses 8, and these are smaller.
+WORKERS = 16
+
+
+def download(client: HubClient, store: RepoStore, release: Release, files: list[RepoFile]) -> None:
+    """Bring files of a release into its snapshot, each checked against its listed size and hash.
+
+    Raises:
+        HubUnavailable: A file could not be had, or was wrong each time it was sent.
+        StoreError: The cache cannot be written.
+    """
+    if not files:
+        return
+    with ThreadPoolExecutor(min(WORKERS, len(files)), thread_name_prefix="kernels-download") as pool:
+        bar = _progress(release, len(files))
+        jobs = [pool.submit(_one, client, store, release, file) for file in files]
+        try:
+            for job in as_completed(jobs):
+                job.result()
+                bar.update(1)
+        except BaseException:
+            for job in jobs:
+                job.cancel()
+            raise
+        finally:
+            bar.close()
+
+
+def _one(client: HubClient, store: RepoStore, release: Release, file: RepoFile) -> None:
+    if file.xet or file.size > DIRECT_BYTES:
+        _through_huggingface_hub(client, store, release, file)
+        return
+    prefix = "" if release.repo_type == "model" else f"/{release.repo_type}s"
+    path = f"{prefix}/{release.repo_id}/resolve/{release.commit}/{quote(file.path)}"
+    try:
+        content = client.content(path, file, Patience())
+    except HubRefused as error:
+        raise HubUnavailable(f"{release.repo_id}: {file.path} is listed but cannot be had: {error}") from error
+    store.place(release.commit, file, content)
+
+
+def _through_huggingface_hub(client: HubClient, store: RepoStore, release: Release, file: RepoFile) -> None:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError
+
+    from kernels import __version__
+
+    for _ in range(2):
+        try:
+            hf_hub_download(
+                release.repo_id,
+                file.path,
+                repo_type=release.repo_type,
+                revision=release.commit,
+                cache_dir=store.cache,
+                endpoint=client.endpoint,
+                token=client.token,
+                library_name="kernels",
+                library_version=__version__,
+            )
+        except HfHubHTTPError as error:
+            raise HubUnavailable(f"{release.repo_id}: {file.path} could not be downloaded: {error}") from error
+        except OSError as error:
+            raise StoreError(f"{release.repo_id}: {file.path} could not be stored: {error}") from error
+        if not store.altered(release.commit, [file]):
+            return
+        store.discard(release.commit, file)
+    raise DigestMismatch(f"{release.repo_id}: {file.path} as downloaded is not what {client.endpoint} lists, twice.")
+
+
+def _progress(release: Release, total: int) -> Any:
+    from huggingface_hub.utils import tqdm
+
+    # `disable=None` shows nothing where standard error is not a terminal.
+    return tqdm(
+        total=total, desc=f"Fetching {release.repo_id}", unit="file", disable=settings.progress_disabled() or None
+    )

@@ -1,0 +1,430 @@
+"""A Hub as a source, with what it said before kept on disk."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from kernels import settings
+from kernels.errors import (
+    HubUnavailable,
+    InvalidRepository,
+    NotInCache,
+    RepositoryNotFound,
+    RevisionNotFound,
+)
+from kernels.notices import warn_once
+from kernels.requirement import Requirement, is_commit
+from kernels.sources.base import MAX_FILES, METADATA_FILE, Heads, Release, RepoFile
+from kernels.sources.download import download
+from kernels.sources.http import BRIEF, HubClient, HubRefused, Patience
+from kernels.store import RepoStore, changed_files, exclusively
+from kernels.trust import Standing, Verdicts
+
+__all__ = ["HubSource"]
+
+#: Repository types, in the order they are tried: kernels published before the type `kernel` existed are models.
+REPO_TYPES = ("kernel", "model")
+
+#: After a Hub did not answer, for how long what the cache can answer is not asked of it again.
+_REST_SECONDS = 30.0
+
+
+class HubSource:
+    """The kernels of one Hub.
+
+    Args:
+        endpoint: The Hub's URL.
+        cache: The cache's folder.
+        user_agent: What the caller adds to the `User-Agent` header.
+    """
+
+    verified = False
+
+    def __init__(
+        self, endpoint: str, cache: Path, user_agent: str | Mapping[str, str] | None = None, *, offline: bool = False
+    ) -> None:
+        self.endpoint = endpoint
+        self.cache = cache
+        self._client = HubClient(endpoint, user_agent)
+        self._offline = offline
+        self._memory = _memory_of(endpoint, cache)
+        self.verdicts = Verdicts(cache, endpoint, self._ask_verdict)
+
+    @property
+    def name(self) -> str:
+        """What to call the source in a message."""
+        return f"the cache at {self.cache}" if self.offline else f"the Hub at {self.endpoint}"
+
+    @property
+    def offline(self) -> bool:
+        """Whether this source answers from the cache alone."""
+        return self._offline or settings.offline()
+
+    def standing(self, repo_id: str) -> Standing:
+        """What this Hub says of a repository's publisher."""
+        return self.verdicts.standing(repo_id.partition("/")[0])
+
+    # Heads
+
+    def heads(self, repo_id: str) -> Heads:
+        """The branches and tags of a repository: asked once per process, and from the cache when the Hub is away.
+
+        Raises:
+            RepositoryNotFound: The Hub has no such repository.
+            NotInCache: Offline, and it was never seen.
+            HubUnavailable: The Hub gave no answer, and it was never seen.
+        """
+        with self._memory.lock(repo_id):
+            known = self._memory.heads.get(repo_id)
+            if known is not None:
+                return known
+            stored = self._stored_heads(repo_id)
+            if self.offline:
+                if stored is None:
+                    raise self._not_in_cache(repo_id)
+                return stored[1]
+            heads = self._fresh_heads(repo_id, stored)
+            self._memory.heads[repo_id] = heads
+            return heads
+
+    def _fresh_heads(self, repo_id: str, stored: tuple[str, Heads] | None) -> Heads:
+        if stored is not None and 0 <= time.time() - stored[1].time < settings.refresh_seconds():
+            return stored[1]
+        # What the cache can answer is not waited for long, and not at all from a Hub that was just away.
+        if stored is not None and self._memory.resting():
+            return self._aged(repo_id, stored[1], "did not answer a moment ago")
+        try:
+            repo_type, heads = self._ask_heads(repo_id, BRIEF if stored is not None else Patience())
+        except HubUnavailable as error:
+            self._memory.rest()
+            if stored is None:
+                raise
+            return self._aged(repo_id, stored[1], str(error))
+        self._store(repo_type, repo_id).keep_heads(self.endpoint, heads)
+        return heads
+
+    def _ask_heads(self, repo_id: str, patience: Patience) -> tuple[str, Heads]:
+        refusal: HubRefused | None = None
+        for repo_type in self._types(repo_id):
+            try:
+                answer = self._client.json(f"/api/{repo_type}s/{repo_id}/refs", patience)
+            except HubRefused as error:
+                refusal = refusal or error
+                continue
+            return repo_type, Heads(_refs(answer, "branches"), _refs(answer, "tags"), time.time())
+        assert refusal is not None
+        raise self._not_found(repo_id, refusal)
+
+    def _types(self, repo_id: str) -> Iterable[str]:
+        # Where the repository was found the last time is asked first.
+        known = [kind for kind in REPO_TYPES if self._store(kind, repo_id).heads(self.endpoint) is not None]
+        return dict.fromkeys([*known, *REPO_TYPES])
+
+    def _stored_heads(self, repo_id: str) -> tuple[str, Heads] | None:
+        stored = [
+            (kind, heads)
+            for kind in REPO_TYPES
+            if (heads := self._store(kind, repo_id).heads(self.endpoint)) is not None
+        ]
+        if stored:
+            return max(stored, key=lambda item: item[1].time)
+        for kind in REPO_TYPES:
+            store = self._store(kind, repo_id)
+            heads = _heads_of_snapshots(store)
+            if heads.branches or store.commits():
+                return kind, heads
+        return None
+
+    def _aged(self, repo_id: str, heads: Heads, problem: str) -> Heads:
+        if not self._memory.warned:  # one warning for a Hub that is away, however many kernels are asked for
+            self._memory.warned = True
+            age = f", as of {_age(time.time() - heads.time)} ago" if heads.time else ""
+            warn_once(f"Kernels that were downloaded before are used, {repo_id} for one{age}: {problem}")
+        return heads
+
+    def look_up(self, repo_id: str, revision: str) -> str | None:
+        """The commit of a pull request's branch (`refs/pr/1`) or of a shortened commit."""
+        answer = None if self.offline else self._revision(repo_id, revision)
+        commit = answer.get("sha") if isinstance(answer, dict) else None
+        return commit if isinstance(commit, str) and is_commit(commit) else None
+
+    def date(self, repo_id: str, commit: str) -> str | None:
+        """When a commit was made, in ISO 8601; None offline."""
+        answer = None if self.offline else self._revision(repo_id, commit)
+        date = answer.get("lastModified") if isinstance(answer, dict) else None
+        return date if isinstance(date, str) else None
+
+    def _revision(self, repo_id: str, revision: str) -> Any:
+        for kind in self._types(repo_id):
+            with suppress(HubRefused):
+                return self._client.json(f"/api/{kind}s/{repo_id}/revision/{quote(revision, safe='')}", Patience())
+        return None
+
+    # Releases
+
+    def release(self, requirement: Requirement, commit: str) -> Release:
+        """The repository at a commit: from the index, else from the Hub, else what the cache has of it."""
+        repo_id = requirement.repo_id
+        key = (repo_id, commit)
+        with self._memory.lock(f"{repo_id}@{commit}"):
+            known = self._memory.releases.get(key)
+            if known is None:
+                known = self._indexed(repo_id, commit) or self._listed(requirement, commit)
+                self._memory.releases[key] = known
+            return known
+
+    def _indexed(self, repo_id: str, commit: str) -> Release | None:
+        for kind in REPO_TYPES:
+            files = self._store(kind, repo_id).index(commit)
+            if files is not None:
+                with suppress(InvalidRepository):  # a damaged index is as good as none
+                    return Release(repo_id, commit, files, kind)
+        return None
+
+    def _listed(self, requirement: Requirement, commit: str) -> Release:
+        repo_id = requirement.repo_id
+        cached = next((kind for kind in REPO_TYPES if self._store(kind, repo_id).snapshot(commit).is_dir()), None)
+        if self.offline:
+            if cached is None:
+                raise self._not_in_cache(str(requirement))
+            return Release(repo_id, commit, self._store(cached, repo_id).listing(commit), cached)
+        kind = self._stored_heads(repo_id)
+        store = self._store(kind[0] if kind else REPO_TYPES[0], repo_id)
+        try:
+            with exclusively(store.lock(f"{commit}-index")):  # of several processes, one asks
+                return self._indexed(repo_id, commit) or self._ask_files(requirement, commit, cached is not None)
+        except HubUnavailable as error:
+            if cached is None:
+                raise
+            self._aged(repo_id, Heads({}), str(error))
+            return Release(repo_id, commit, self._store(cached, repo_id).listing(commit), cached)
+
+    def _ask_files(self, requirement: Requirement, commit: str, cached: bool) -> Release:
+        repo_id = requirement.repo_id
+        refusal: HubRefused | None = None
+        for kind in self._types(repo_id):
+            path = f"/api/{kind}s/{repo_id}/tree/{commit}?recursive=true&expand=false"
+            files: list[RepoFile] = []
+            try:
+                for page in self._client.pages(path, BRIEF if cached else Patience()):
+                    files.extend(_listed_file(entry) for entry in page if entry.get("type") != "directory")
+                    if len(files) > MAX_FILES:
+                        break
+            except HubRefused as error:
+                refusal = refusal if refusal is not None and not error.revision_missing else error
+                continue
+            release = Release(repo_id, commit, tuple(files), kind)
+            self._store(kind, repo_id).keep_index(commit, files)
+            return release
+        assert refusal is not None
+        raise self._not_found(repo_id, refusal, commit)
+
+    # Files
+
+    def read(self, release: Release, file: RepoFile, limit: int) -> bytes:
+        """The content of a small file, from the snapshot or from the Hub; it is then in the snapshot.
+
+        Raises:
+            InvalidRepository: The file is larger than `limit` bytes.
+        """
+        if file.size > limit:
+            raise InvalidRepository(
+                f"{release.repo_id}: {file.path} has {file.size} bytes; more than {limit} are not read."
+            )
+        store = self._store(release.repo_type, release.repo_id)
+        content = store.read(release.commit, file)
+        if content is not None:
+            return content
+        if self.offline:
+            raise self._not_in_cache(f"{file.path} of {release.repo_id}")
+        with exclusively(store.lock(f"{release.commit}-{file.path.replace('/', '-')[-100:]}")):
+            content = store.read(release.commit, file)
+            if content is None:
+                content = self._client.content(_resolve_path(release, file), file, Patience())
+                store.place(release.commit, file, content)
+        return content
+
+    def is_local(self, release: Release, variant: str) -> bool:
+        """Whether a build is complete in the snapshot."""
+        return not self._store(release.repo_type, release.repo_id).missing(release.commit, release.builds[variant])
+
+    def fetch(self, release: Release, variants: list[str]) -> list[Path]:
+        """Builds in the snapshot, complete: what is missing or has another size is downloaded, once per machine."""
+        store = self._store(release.repo_type, release.repo_id)
+        for variant in variants:
+            self._fetch(store, release, variant)
+        return [store.snapshot(release.commit) / "build" / variant for variant in variants]
+
+    def _fetch(self, store: RepoStore, release: Release, variant: str) -> None:
+        files = release.builds[variant]
+        if store.missing(release.commit, files):
+            if self.offline:
+                raise self._not_in_cache(f"build {variant} of {release.repo_id}")
+            with exclusively(store.lock(f"{release.commit}-{variant}")):
+                store.sweep()
+                missing = store.missing(release.commit, files)
+                missing = [file for file in missing if not store.adopt(release.commit, file)]
+                download(self._client, store, release, missing)
+        if settings.verify_on_load():
+            self._mend(store, release, variant)
+        store.check_links(release.commit, files)
+
+    def _mend(self, store: RepoStore, release: Release, variant: str) -> None:
+        files = release.builds[variant]
+        altered = store.altered(release.commit, files)
+        if altered and self.offline:
+            raise changed_files(release.repo_id, altered)
+        if altered:
+            with exclusively(store.lock(f"{release.commit}-{variant}")):
+                altered = store.altered(release.commit, files)
+                for file in altered:
+                    store.discard(release.commit, file)
+                download(self._client, store, release, altered)
+
+    def _store(self, repo_type: str, repo_id: str) -> RepoStore:
+        return RepoStore(self.cache, repo_type, repo_id)
+
+    # Verdicts and errors
+
+    def _ask_verdict(self, publisher: str, urgent: bool) -> bool:
+        if self.offline or self._memory.resting():
+            raise HubUnavailable(f"{self.endpoint} is not asked now")
+        try:
+            patience = Patience() if urgent else BRIEF
+            answer = self._client.json(f"/api/organizations/{quote(publisher)}/overview", patience)
+        except HubRefused:
+            return False  # a person's account, or nobody's
+        except HubUnavailable:
+            self._memory.rest()
+            raise
+        return isinstance(answer, dict) and answer.get("trustedKernelPublisher") is True
+
+    def _not_found(self, repo_id: str, refusal: HubRefused, commit: str | None = None) -> Exception:
+        if refusal.code == "GatedRepo":
+            text = f"{repo_id} is gated on {self.endpoint}: ask for access on its page, and log in (`hf auth login`)."
+            return _caused(RepositoryNotFound(text), refusal)
+        if commit is not None and refusal.revision_missing:
+            return _caused(RevisionNotFound(f"{repo_id} has no commit {commit} on {self.endpoint}."), refusal)
+        text = (
+            f"{self.endpoint} has no repository {repo_id} of type {' or '.join(REPO_TYPES)} that can be read "
+            f"(it answered {refusal.status} {refusal.code}). Check the name; a private repository needs a token (`hf "
+            "auth login`, or HF_TOKEN)."
+        )
+        return _caused(RepositoryNotFound(text), refusal)
+
+    def _not_in_cache(self, what: str) -> NotInCache:
+        return NotInCache(
+            f"{what} is not in the cache at {self.cache}, and nothing may be downloaded (HF_HUB_OFFLINE, or "
+            "local_files_only). Download it while online, or name the folder that has it with KERNELS_CACHE."
+        )
+
+
+class _Memory:
+    """What this process learned from one Hub; shared by every source for it."""
+
+    def __init__(self) -> None:
+        self.heads: dict[str, Heads] = {}
+        self.releases: dict[tuple[str, str], Release] = {}
+        self.warned = False
+        self._locks: dict[str, threading.RLock] = {}
+        self._guard = threading.Lock()
+        self._away = float("-inf")
+
+    def lock(self, name: str) -> threading.RLock:
+        with self._guard:
+            return self._locks.setdefault(name, threading.RLock())
+
+    def rest(self) -> None:
+        self._away = time.monotonic()
+
+    def resting(self) -> bool:
+        return time.monotonic() - self._away < _REST_SECONDS
+
+
+_memories: dict[tuple[str, Path], _Memory] = {}
+_memories_guard = threading.Lock()
+
+
+def _memory_of(endpoint: str, cache: Path) -> _Memory:
+    with _memories_guard:
+        return _memories.setdefault((endpoint, cache), _Memory())
+
+
+def forget() -> None:
+    """Forget what this process learned from Hubs, so that the next call asks again."""
+    with _memories_guard:
+        _memories.clear()
+
+
+def _refs(answer: Any, kind: str) -> dict[str, str]:
+    entries = answer.get(kind) if isinstance(answer, dict) else None
+    if not isinstance(entries, list):
+        raise HubUnavailable(f"The Hub's answer about branches and tags has no list {kind!r}.")
+    return {
+        entry["name"]: entry["targetCommit"]
+        for entry in entries
+        if isinstance(entry, dict)
+        and isinstance(entry.get("name"), str)
+        and isinstance(entry.get("targetCommit"), str)
+        and is_commit(entry["targetCommit"])
+    }
+
+
+def _listed_file(entry: dict[str, Any]) -> RepoFile:
+    try:
+        lfs = entry.get("lfs") or {}
+        return RepoFile(
+            path=str(entry["path"]),
+            size=int(lfs.get("size", entry["size"])),
+            oid=str(entry.get("oid") or ""),
+            sha256=str(lfs["oid"]) if lfs.get("oid") else None,
+            xet=bool(entry.get("xetHash")),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise HubUnavailable(f"The Hub lists a file in a form that is not known: {str(entry)[:200]}") from error
+
+
+def _resolve_path(release: Release, file: RepoFile) -> str:
+    prefix = "" if release.repo_type == "model" else f"/{release.repo_type}s"
+    return f"{prefix}/{release.repo_id}/resolve/{release.commit}/{quote(file.path)}"
+
+
+def _heads_of_snapshots(store: RepoStore) -> Heads:
+    """The branches of a cache that another tool filled: what it recorded, and versions that builds there state."""
+    heads = store.foreign_heads()
+    branches: dict[str, str] = {}
+    for commit in store.commits():  # the newest first, and the newest of a version counts
+        version = _stated_version(store.snapshot(commit))
+        if version is not None:
+            branches.setdefault(f"v{version}", commit)
+    return replace(heads, branches={**branches, **heads.branches})
+
+
+def _stated_version(snapshot: Path) -> int | None:
+    from kernels.errors import InvalidMetadata
+    from kernels.metadata import Metadata
+
+    for path in sorted(snapshot.glob(f"build/*/{METADATA_FILE}")):
+        with suppress(InvalidMetadata):
+            return Metadata.read_from_file(path).version
+    return None
+
+
+def _age(seconds: float) -> str:
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {unit}{'s' if count > 1 else ''}"
+    return f"{max(0, int(seconds))} seconds"
+
+
+def _caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error

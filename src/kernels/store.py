@@ -1,0 +1,366 @@
+"""What is on disk, and how it gets there exactly once.
+
+The layout is huggingface_hub's, so that its tools see it:
+
+    <cache>/kernels--<org>--<name>/
+        blobs/<hash>                   contents
+        snapshots/<commit>/<path>      links to contents
+        index/<commit>.json            the commit's file list, which never changes
+        index/heads-<Hub>.json         branches and tags, and when they were learned
+    <cache>/.locks/kernels--<org>--<name>/<name>.lock
+    <cache>/.locks/kernels-verdicts/<Hub>/<publisher>.json
+
+A file is written under a temporary name, checked, and renamed into place: a kill at any moment leaves the old state or
+the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from kernels.errors import DigestMismatch, InvalidRepository, StoreError
+from kernels.requirement import is_commit
+from kernels.sources.base import Heads, RepoFile
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+__all__ = ["RepoStore", "endpoint_key", "exclusively", "read_record", "write_record"]
+
+_T = TypeVar("_T")
+
+#: The index's form: a reader of another form takes it as not there.
+_FORM = 1
+
+#: A temporary file older than this belongs to a process that was killed.
+_STALE_SECONDS = 24 * 3600.0
+
+#: Waiting for a lock ends: a process that holds one this long is not downloading a kernel.
+_LOCK_SECONDS = 3600.0
+
+
+class _Index(msgspec.Struct, array_like=True):
+    form: int
+    files: list[RepoFile]
+
+
+class _Heads(msgspec.Struct):
+    form: int
+    endpoint: str
+    time: float
+    branches: dict[str, str]
+    tags: dict[str, str]
+
+
+class RepoStore:
+    """One repository's folder in the cache.
+
+    Args:
+        cache: The cache's folder.
+        repo_type: `kernel` or `model`.
+        repo_id: `org/name`.
+
+    Example:
+        >>> RepoStore(Path("/cache"), "kernel", "org/relu").folder.name
+        'kernels--org--relu'
+    """
+
+    def __init__(self, cache: Path, repo_type: str, repo_id: str) -> None:
+        self.cache = cache
+        self.folder = cache / f"{repo_type}s--{repo_id.replace('/', '--')}"
+
+    # Facts that never change
+
+    def index(self, commit: str) -> tuple[RepoFile, ...] | None:
+        """The file list of a commit, if it was stored; a damaged one is as good as none."""
+        record = read_record(self.folder / "index" / f"{commit}.json", _Index)
+        return tuple(record.files) if record is not None and record.form == _FORM else None
+
+    def keep_index(self, commit: str, files: Iterable[RepoFile]) -> None:
+        """Store the file list of a commit."""
+        write_record(self.folder / "index" / f"{commit}.json", _Index(_FORM, list(files)))
+
+    # Facts with an age
+
+    def heads(self, endpoint: str) -> Heads | None:
+        """The branches and tags as one Hub last gave them."""
+        record = read_record(self._heads(endpoint), _Heads)
+        if record is None or record.form != _FORM:
+            return None
+        return Heads(record.branches, record.tags, record.time)
+
+    def keep_heads(self, endpoint: str, heads: Heads) -> None:
+        """Store the branches and tags that a Hub gave."""
+        record = _Heads(_FORM, endpoint, heads.time, dict(heads.branches), dict(heads.tags))
+        write_record(self._heads(endpoint), record)
+
+    def _heads(self, endpoint: str) -> Path:
+        return self.folder / "index" / f"heads-{endpoint_key(endpoint)}.json"
+
+    def foreign_heads(self) -> Heads:
+        """The branches that other tools recorded under `refs/`, for want of anything that says which Hub and when."""
+        refs = self.folder / "refs"
+        branches = {}
+        for path in sorted(refs.rglob("*")) if refs.is_dir() else []:
+            with suppress(OSError, UnicodeDecodeError):
+                if path.is_file() and is_commit(commit := path.read_text().strip()):
+                    branches[path.relative_to(refs).as_posix()] = commit
+        return Heads(branches)
+
+    # Snapshots
+
+    def snapshot(self, commit: str) -> Path:
+        """The folder of a commit's files."""
+        return self.folder / "snapshots" / commit
+
+    def commits(self) -> list[str]:
+        """The commits of which something is here, the one last touched first."""
+        with suppress(OSError):
+            found = [path for path in (self.folder / "snapshots").iterdir() if is_commit(path.name) and path.is_dir()]
+            return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
+        return []
+
+    def listing(self, commit: str) -> tuple[RepoFile, ...]:
+        """The files of a commit that are here: what is known of a cache that another tool filled."""
+        root = self.snapshot(commit)
+        files = []
+        for path in sorted(root.rglob("*")):
+            with suppress(OSError):
+                if path.is_file():
+                    name = os.path.basename(os.readlink(path)) if path.is_symlink() else ""
+                    sha256 = name if len(name) == 64 else None
+                    oid = name if len(name) == 40 else ""
+                    files.append(RepoFile(path.relative_to(root).as_posix(), path.stat().st_size, oid, sha256))
+        return tuple(files)
+
+    def has(self, commit: str, file: RepoFile) -> bool:
+        """Whether a file is in the snapshot with the size and the content's name that were listed."""
+        path = self.snapshot(commit) / file.path
+        try:
+            if path.stat().st_size != file.size:
+                return False
+            target = os.readlink(path)
+        except OSError as error:
+            # A file that is no link: a file system without them, where size is all there is to compare.
+            return error.errno not in _ABSENT and path.is_file() and not path.is_symlink()
+        return not file.blob or os.path.basename(target) == file.blob
+
+    def missing(self, commit: str, files: Iterable[RepoFile]) -> list[RepoFile]:
+        """The files that are not in the snapshot as they were listed."""
+        return [file for file in files if not self.has(commit, file)]
+
+    def read(self, commit: str, file: RepoFile) -> bytes | None:
+        """The content of a file in the snapshot, or None if it is not there as listed."""
+        if not self.has(commit, file):
+            return None
+        with suppress(OSError):
+            data = (self.snapshot(commit) / file.path).read_bytes()
+            return data if file.describes(data) else None
+        return None
+
+    def place(self, commit: str, file: RepoFile, content: bytes) -> None:
+        """Put a file's checked content into the snapshot.
+
+        Raises:
+            StoreError: The cache cannot be written.
+        """
+        blob = self.folder / "blobs" / (file.blob or hashlib.sha256(content).hexdigest())
+        with _writing(blob):
+            if not _same_content(blob, file):
+                replace_file(blob, content, suffix=".incomplete")
+            link = self.snapshot(commit) / file.path
+            link.parent.mkdir(parents=True, exist_ok=True)
+            _link(link, blob)
+
+    def adopt(self, commit: str, file: RepoFile) -> bool:
+        """Put a file into the snapshot whose content another commit already brought; False if none did."""
+        blob = self.folder / "blobs" / file.blob
+        if not file.blob or not _same_content(blob, file):
+            return False
+        link = self.snapshot(commit) / file.path
+        with _writing(link):
+            link.parent.mkdir(parents=True, exist_ok=True)
+            _link(link, blob)
+        return True
+
+    def discard(self, commit: str, file: RepoFile) -> None:
+        """Take a file whose content is not what was listed out of the snapshot and out of the contents."""
+        for path in (self.snapshot(commit) / file.path, self.folder / "blobs" / file.blob):
+            with suppress(OSError):
+                path.unlink()
+
+    def altered(self, commit: str, files: Iterable[RepoFile]) -> list[RepoFile]:
+        """The files whose content on disk is no longer what was listed."""
+        return [file for file in files if not _has_content(self.snapshot(commit) / file.path, file)]
+
+    def check_links(self, commit: str, files: Iterable[RepoFile]) -> None:
+        """Make sure that every file of a build really lies in this cache.
+
+        Raises:
+            InvalidRepository: A link leads out of the repository's folder (or of the contents that huggingface_hub
+                shares between repositories, `<cache>/blobs`).
+        """
+        roots = tuple(os.path.realpath(root) + os.sep for root in (self.folder, self.cache / "blobs"))
+        for file in files:
+            path = self.snapshot(commit) / file.path
+            if not os.path.realpath(path).startswith(roots):
+                raise InvalidRepository(
+                    f"{path} is a link to {os.path.realpath(path)}, outside the repository's folder in the cache. "
+                    f"Delete {self.folder} and download the kernel again."
+                )
+
+    def lock(self, name: str) -> BaseFileLock:
+        """The lock of one piece of work on this repository; it is shared by every process on the machine."""
+        return _lock(self.cache / ".locks" / self.folder.name / f"{name}.lock")
+
+    def sweep(self) -> None:
+        """Remove temporary files of processes that were killed long ago."""
+        with suppress(OSError):
+            for path in (self.folder / "blobs").glob("*.incomplete"):
+                if time.time() - path.stat().st_mtime > _STALE_SECONDS:
+                    path.unlink()
+
+
+def endpoint_key(endpoint: str) -> str:
+    """A short name for a Hub's URL that can be a file's name."""
+    return hashlib.sha256(endpoint.encode()).hexdigest()[:16]
+
+
+def read_record(path: Path, form: type[_T]) -> _T | None:
+    """The record in a JSON file, or None where there is none that can be read."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=form)
+    except (OSError, msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
+
+
+def write_record(path: Path, record: Any) -> None:
+    """Write a record to a JSON file, whole or not at all.
+
+    A cache that cannot be written still serves: what would have been remembered is asked for again.
+    """
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, msgspec.json.encode(record))
+
+
+@contextmanager
+def exclusively(lock: BaseFileLock) -> Iterator[None]:
+    """Hold a lock.
+
+    Raises:
+        StoreError: The lock cannot be had: its folder cannot be written, or another process has held it for an hour.
+    """
+    from filelock import Timeout
+
+    try:
+        Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise StoreError(
+            f"Another process has held {lock.lock_file} for {_LOCK_SECONDS / 60:.0f} minutes. If it hangs, end it."
+        ) from None
+    except OSError as error:
+        raise _explain(error, Path(lock.lock_file)) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def replace_file(path: Path, content: bytes, suffix: str = ".tmp") -> None:
+    """Write `content` under a temporary name beside `path` and rename it into place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{suffix}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+_ABSENT = frozenset({2, 20})  # ENOENT, ENOTDIR
+
+
+def _lock(path: Path) -> BaseFileLock:
+    from filelock import FileLock
+
+    return FileLock(path, timeout=_LOCK_SECONDS)
+
+
+def _link(link: Path, blob: Path) -> None:
+    target = os.path.relpath(blob, link.parent)
+    temporary = link.with_name(f".{secrets.token_hex(6)}.tmp")
+    try:
+        try:
+            os.symlink(target, temporary)
+        except OSError as error:
+            if sys.platform != "win32" and error.errno not in _NO_LINKS:
+                raise
+            shutil.copyfile(blob, temporary)
+        os.replace(temporary, link)
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+_NO_LINKS = frozenset({1, 38, 95})  # EPERM, ENOSYS, ENOTSUP: a file system without symbolic links
+
+
+def _same_content(blob: Path, file: RepoFile) -> bool:
+    try:
+        return blob.stat().st_size == file.size and _has_content(blob, file)
+    except OSError:
+        return False
+
+
+def _has_content(path: Path, file: RepoFile) -> bool:
+    if not file.blob:
+        return path.is_file()
+    hasher = file.hasher()
+    try:
+        with path.open("rb") as content:
+            if os.fstat(content.fileno()).st_size != file.size:
+                return False
+            while chunk := content.read(1 << 20):
+                hasher.update(chunk)
+    except OSError:
+        return False
+    return hasher.hexdigest() == file.blob
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _explain(error, path) from error
+
+
+def _explain(error: OSError, path: Path) -> StoreError:
+    return StoreError(
+        f"Cannot write {path}: {error.strerror or error}. Nothing in the cache was changed. Free some space, or name "
+        "another folder with KERNELS_CACHE."
+    )
+
+
+def changed_files(repo_id: str, files: list[RepoFile]) -> DigestMismatch:
+    """The error for files on disk that are not the ones that were listed."""
+    names = ", ".join(file.path for file in files[:5]) + (f" and {len(files) - 5} more" if len(files) > 5 else "")
+    return DigestMismatch(
+        f"{repo_id}: the content of {names} is not what was listed when it was downloaded. Go online to have the "
+        "files fetched again, or delete the repository's folder in the cache."
+    )

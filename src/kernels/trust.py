@@ -1,0 +1,164 @@
+"""Whose code may run here.
+
+A kernel is native code from a stranger's repository. It is loaded when its publisher is one that the Hub marks as
+trusted or that `KERNELS_TRUSTED_PUBLISHERS` lists, when the caller names the repository, or when the caller asks for no
+check. The Hub's verdict is kept per Hub with the time it was given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+import msgspec
+
+from kernels import settings
+from kernels.errors import HubUnavailable, NotInCache, StoreError, UntrustedPublisher
+from kernels.notices import warn_once
+from kernels.requirement import check_repo_id
+from kernels.store import endpoint_key, exclusively, read_record, write_record
+
+__all__ = ["Standing", "TrustPolicy", "Verdicts", "admit_unverified", "untrusted", "unverified"]
+
+#: A verdict is asked for again after a day: what a publisher may do changes that slowly, and a withdrawn mark should
+#: not outlive it by more.
+VERDICT_SECONDS = 24 * 3600.0
+
+
+class Standing(Enum):
+    """What is known of a publisher."""
+
+    TRUSTED = "trusted"
+    UNTRUSTED = "untrusted"
+    UNKNOWN = "unknown"
+    """The Hub could not be asked, and never was: what is on disk serves, nothing new is fetched."""
+
+
+@dataclass(frozen=True)
+class TrustPolicy:
+    """What the caller allows beside trusted publishers.
+
+    Args:
+        allow: True for any repository, False for none, or the repositories (`org/name`) to allow.
+
+    Example:
+        >>> TrustPolicy.of(["org/relu"]).allows("org/relu")
+        True
+    """
+
+    everything: bool = False
+    repositories: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(trust_remote_code: bool | Sequence[str]) -> TrustPolicy:
+        """Read the `trust_remote_code` argument.
+
+        Raises:
+            TypeError: It is neither a bool nor a list of strings.
+            RequestError: A listed name is not a repository.
+        """
+        if isinstance(trust_remote_code, bool):
+            return TrustPolicy(everything=trust_remote_code)
+        if isinstance(trust_remote_code, (list, tuple, set, frozenset)):
+            return TrustPolicy(repositories=frozenset(check_repo_id(repo_id) for repo_id in trust_remote_code))
+        raise TypeError(
+            f"`trust_remote_code` is {trust_remote_code!r}, a {type(trust_remote_code).__name__}; allowed is True, "
+            "False or a list of repositories such as ['org/name']."
+        )
+
+    def allows(self, repo_id: str) -> bool:
+        """Whether a repository may be loaded whoever publishes it."""
+        publisher = repo_id.partition("/")[0]
+        return self.everything or repo_id in self.repositories or publisher in settings.trusted_publishers()
+
+
+class _Verdict(msgspec.Struct):
+    publisher: str
+    trusted: bool
+    time: float
+
+
+class Verdicts:
+    """The verdicts of one Hub, kept on disk.
+
+    Args:
+        cache: The cache's folder.
+        endpoint: The Hub's URL.
+        ask: Asks the Hub whether a publisher is trusted, `urgent` when nothing stored could stand in for the answer;
+            raises `HubUnavailable` or `NotInCache` when it cannot.
+    """
+
+    def __init__(self, cache: Path, endpoint: str, ask: Callable[[str, bool], bool]) -> None:
+        self._folder = cache / ".locks" / "kernels-verdicts" / endpoint_key(endpoint)
+        self._ask = ask
+        self._memory: dict[str, _Verdict] = {}
+
+    def standing(self, publisher: str) -> Standing:
+        """What is known of a publisher, asking the Hub where the last answer is older than a day or was a no."""
+        stored = self._stored(publisher)
+        if stored is not None and _holds(stored):
+            return Standing.TRUSTED
+        try:
+            return self._ask_once(publisher, stored)
+        except (HubUnavailable, NotInCache):
+            if stored is None:
+                return Standing.UNKNOWN
+            return Standing.TRUSTED if stored.trusted else Standing.UNTRUSTED
+
+    def _ask_once(self, publisher: str, stored: _Verdict | None) -> Standing:
+        from filelock import FileLock
+
+        # Of several processes that ask for the first time together, one asks.
+        try:
+            with exclusively(FileLock(self._folder / f"{publisher}.lock", timeout=60)):
+                stored = self._stored(publisher)
+                if stored is not None and _holds(stored):
+                    return Standing.TRUSTED
+                return self._keep(publisher, self._ask(publisher, stored is None))
+        except StoreError:
+            return self._keep(
+                publisher, self._ask(publisher, stored is None)
+            )  # an unwritable cache does not keep anyone from asking
+
+    def _keep(self, publisher: str, trusted: bool) -> Standing:
+        verdict = _Verdict(publisher, trusted, time.time())
+        self._memory[publisher] = verdict
+        write_record(self._folder / f"{publisher}.json", verdict)
+        return Standing.TRUSTED if trusted else Standing.UNTRUSTED
+
+    def _stored(self, publisher: str) -> _Verdict | None:
+        return self._memory.get(publisher) or read_record(self._folder / f"{publisher}.json", _Verdict)
+
+
+def _holds(verdict: _Verdict) -> bool:
+    return verdict.trusted and 0 <= time.time() - verdict.time < VERDICT_SECONDS
+
+
+def untrusted(repo_id: str, where: str) -> UntrustedPublisher:
+    """The error for a repository whose publisher is not trusted."""
+    publisher = repo_id.partition("/")[0]
+    return UntrustedPublisher(
+        f"{repo_id} was not loaded: its publisher {publisher!r} is not one that {where} marks as a trusted publisher "
+        f"of kernels, and a kernel is code that runs with your rights. If you trust it, pass "
+        f"trust_remote_code=[{repo_id!r}], or add {publisher!r} to KERNELS_TRUSTED_PUBLISHERS."
+    )
+
+
+def unverified(repo_id: str, where: str) -> UntrustedPublisher:
+    """The error for a repository whose publisher the Hub could not be asked about, and which is not on disk."""
+    return UntrustedPublisher(
+        f"{repo_id} was not fetched: {where} could not be asked whether its publisher is trusted, and no earlier "
+        f"answer is stored. Try again when it can be reached, or pass trust_remote_code=[{repo_id!r}] if you trust it."
+    )
+
+
+def admit_unverified(repo_id: str, where: str) -> None:
+    """Warn, once, that something on disk is used whose publisher no Hub was ever asked about here."""
+    warn_once(
+        f"{repo_id} is loaded from {where} without a Hub's word on its publisher: none was ever asked from here. What "
+        f"is on disk counts as checked. To say that you trust it, add {repo_id.partition('/')[0]!r} to "
+        "KERNELS_TRUSTED_PUBLISHERS."
+    )
