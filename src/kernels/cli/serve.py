@@ -1,0 +1,52 @@
+"""`kernels serve`: a Hub over a folder of kernel repositories."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["serve"]
+
+_GRACE_SECONDS = 5
+
+
+def serve(
+    root: Annotated[Path, typer.Argument(metavar="ROOT", help="Folder of repositories: ROOT/<org>/<name>/<version>/…")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8910,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    trusted: Annotated[
+        list[str] | None, typer.Option(metavar="ORG", help="Publisher to mark as trusted; may be given again.")
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(metavar="REPO", help="Repository of type `model`; may be given again.")
+    ] = None,
+) -> None:
+    """Serve a folder of kernel repositories as a Hub, until interrupted."""
+    from kernels.serve import HubServer
+
+    stopped = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopped.set()
+
+    server = HubServer(root, trusted=frozenset(trusted or ()), models=frozenset(model or ()), host=host, port=port)
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        server.start()
+        typer.echo(f"Serving {server.catalog.root} at {server.url}")
+        typer.echo(f"  kernels only:                    KERNELS_HUB={server.url}")
+        typer.echo(f"  every huggingface_hub client:    HF_ENDPOINT={server.url}")
+        typer.echo("Interrupt (Ctrl-C) to stop.")
+        stopped.wait()
+        typer.echo("Stopped.")
+    finally:
+        server.stop(grace=_GRACE_SECONDS)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,28 @@
+"""A Hub over a folder: the read side of the Hub's REST API, served from kernel repositories on disk.
+
+    from kernels.serve import HubServer
+
+    with HubServer("repositories", trusted={"acme"}) as hub:
+        print(hub.url)  # HF_ENDPOINT or KERNELS_HUB for any client
+
+Needs the extra `serve` (starlette and uvicorn).
+"""
+
+from __future__ import annotations
+
+from kernels.errors import MissingPythonDependency
+
+try:
+    import starlette as _starlette  # noqa: F401
+    import uvicorn as _uvicorn  # noqa: F401
+except ImportError as error:
+    raise MissingPythonDependency(
+        f'Serving a Hub needs the Python package {error.name}, which is not installed: pip install "kernels[serve]"'
+    ) from None
+
+from kernels.serve.app import create_app
+from kernels.serve.catalog import Catalog, Publisher
+from kernels.serve.server import HubServer
+from kernels.serve.snapshot import Commit, File, Folder
+
+__all__ = ["Catalog", "Commit", "File", "Folder", "HubServer", "Publisher", "create_app"]

@@ -1,0 +1,285 @@
+"""The Hub's REST API, read side, as an ASGI application over a `Catalog`.
+
+No path from a URL reaches the disk: publishers and repositories are checked names, files are looked up in the commit's
+own listing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from bisect import bisect_right
+from datetime import datetime
+from typing import Any
+from urllib.parse import parse_qs, quote, urlencode
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from kernels.errors import RepositoryNotFound, RevisionNotFound
+from kernels.serve.catalog import Catalog
+from kernels.serve.snapshot import Commit, File, Folder, lfs_pointer
+
+__all__ = ["create_app"]
+
+# The public Hub's page sizes: entries a page, and with `expand=true`.
+_PAGE = 1000
+_PAGE_EXPANDED = 50
+_KINDS = {"kernels": "kernel", "models": "model"}
+
+
+def create_app(catalog: Catalog) -> Starlette:
+    """The application that answers for a catalog.
+
+    Args:
+        catalog: What to serve. Its `trusted`, `users` and `models` are read at every request.
+
+    Returns:
+        An ASGI application.
+    """
+    repository = "/api/{kinds}/{org}/{name}"
+    app = Starlette(
+        routes=[
+            Route("/api/organizations/{name}/overview", _organization),
+            Route("/api/users/{name}/overview", _user),
+            Route(repository, _info),
+            Route(repository + "/refs", _refs),
+            Route(repository + "/revision/{rest:path}", _info),
+            Route(repository + "/commits/{rest:path}", _commits),
+            Route(repository + "/tree/{rest:path}", _tree),
+            Route(repository + "/paths-info/{rest:path}", _paths_info, methods=["POST"]),
+            Route("/{kinds}/{org}/{name}/resolve/{rest:path}", _resolve),
+            Route("/{org}/{name}/resolve/{rest:path}", _resolve),
+            Route("/lfs/{kinds}/{org}/{name}/{commit}/{sha256}/{path:path}", _content),
+        ],
+        exception_handlers={
+            RepositoryNotFound: _repository_not_found,
+            RevisionNotFound: _revision_not_found,
+            HTTPException: _http_error,
+            Exception: _internal_error,
+        },
+    )
+    app.state.catalog = catalog
+    return app
+
+
+def _organization(request: Request) -> Response:
+    name = request.path_params["name"]
+    publisher = _catalog(request).publisher(name)
+    if publisher is None or publisher.person:
+        return _error(404, None, f"There is no organization {name!r} here.")
+    return JSONResponse(
+        {
+            "avatarUrl": "",
+            "name": name,
+            "fullname": name,
+            "type": "org",
+            "isVerified": False,
+            "numKernels": publisher.repositories,
+            "trustedKernelPublisher": publisher.trusted,
+        }
+    )
+
+
+def _user(request: Request) -> Response:
+    name = request.path_params["name"]
+    publisher = _catalog(request).publisher(name)
+    if publisher is None or not publisher.person:
+        return _error(404, None, f"There is no user {name!r} here.")
+    return JSONResponse({"avatarUrl": "", "user": name, "fullname": name, "type": "user", "orgs": []})
+
+
+def _info(request: Request) -> Response:
+    repo_id, kind, revision, rest = _asked(request)
+    if rest:
+        raise RevisionNotFound(f"{repo_id} has no revision {revision}/{rest}.")
+    commit = _catalog(request).commit(repo_id, revision, kind=kind)
+    info: dict[str, Any] = {
+        "id": repo_id,
+        "author": repo_id.partition("/")[0],
+        "sha": commit.id,
+        "lastModified": _date(commit.date),
+        "createdAt": _date(commit.date),
+        "private": False,
+        "gated": False,
+        "disabled": False,
+        "downloads": 0,
+        "likes": 0,
+    }
+    if kind == "model":
+        info |= {"modelId": repo_id, "tags": [], "siblings": [{"rfilename": path} for path in commit.files]}
+    return JSONResponse(info)
+
+
+def _refs(request: Request) -> Response:
+    repo_id, kind, _, _ = _asked(request)
+    branches = [
+        {"name": name, "ref": f"refs/heads/{name}", "targetCommit": commit}
+        for name, commit in _catalog(request).branches(repo_id, kind=kind).items()
+    ]
+    answer: dict[str, Any] = {"branches": branches, "converts": [], "tags": []}
+    if request.query_params.get("include_prs", "") in ("1", "true"):
+        answer["pullRequests"] = []
+    return JSONResponse(answer)
+
+
+def _commits(request: Request) -> Response:
+    repo_id, kind, revision, _ = _asked(request)
+    commit = _catalog(request).commit(repo_id, revision, kind=kind)
+    return JSONResponse([{**_last_commit(commit), "authors": [{"user": repo_id.partition("/")[0]}], "message": ""}])
+
+
+def _tree(request: Request) -> Response:
+    repo_id, kind, revision, folder = _asked(request)
+    commit = _catalog(request).commit(repo_id, revision, kind=kind)
+    query = request.query_params
+    expand = _flag(query.get("expand"))
+    paths = commit.paths(folder, recursive=_flag(query.get("recursive")))
+    if paths is None:
+        return _entry_not_found(repo_id, commit, folder)
+    largest = _PAGE_EXPANDED if expand else _PAGE
+    try:
+        size = min(int(query.get("limit", largest)), largest)
+        after = base64.urlsafe_b64decode(query["cursor"]).decode() if "cursor" in query else None
+    except (ValueError, binascii.Error):
+        size, after = 0, None
+    if size < 1:
+        return _error(400, None, "`limit` must be a positive integer, and `cursor` one that a page's Link header gave.")
+    # The cursor is the last path of the page before, so a file that appears meanwhile shifts nothing.
+    start = 0 if after is None else bisect_right(paths, after)
+    page = paths[start : start + size]
+    headers = {}
+    if start + size < len(paths):
+        pairs = [(key, value) for key, value in query.multi_items() if key != "cursor"]
+        cursor = base64.urlsafe_b64encode(page[-1].encode()).decode()
+        url = f"{_url(request, request.scope['path'])}?{urlencode([*pairs, ('cursor', cursor)])}"
+        headers["Link"] = f'<{url}>; rel="next"'
+    return JSONResponse([_entry(commit, path, expand) for path in page], headers=headers)
+
+
+async def _paths_info(request: Request) -> Response:
+    repo_id, kind, revision, _ = _asked(request)
+    commit = _catalog(request).commit(repo_id, revision, kind=kind)
+    form = parse_qs((await request.body()).decode("utf-8", "replace"))
+    expand = _flag(form.get("expand", [None])[0])
+    return JSONResponse([_entry(commit, path, expand) for path in form.get("paths", []) if commit.entry(path)])
+
+
+def _resolve(request: Request) -> Response:
+    repo_id, kind, revision, path = _asked(request)
+    commit = _catalog(request).commit(repo_id, revision, kind=kind)
+    file = commit.files.get(path)
+    if file is None:
+        return _entry_not_found(repo_id, commit, path)
+    if file.sha256 is None:
+        return _file(file, {"X-Repo-Commit": commit.id, "ETag": f'"{file.oid}"'})
+    location = _url(request, f"/lfs/{kind}s/{repo_id}/{commit.id}/{file.sha256}/{path}")
+    return RedirectResponse(location, status_code=302, headers=_linked(commit, file) | {"ETag": f'"{file.oid}"'})
+
+
+def _content(request: Request) -> Response:
+    parameters = request.path_params
+    repo_id, kind, _, _ = _asked(request)
+    commit = _catalog(request).commit(repo_id, parameters["commit"], kind=kind)
+    file = commit.files.get(parameters["path"])
+    if file is None or file.sha256 != parameters["sha256"]:
+        return _entry_not_found(repo_id, commit, parameters["path"])
+    return _file(file, _linked(commit, file) | {"ETag": f'"{file.sha256}"'})
+
+
+def _linked(commit: Commit, file: File) -> dict[str, str]:
+    # huggingface_hub 2.x follows a redirect that stays on the Hub's host, so both answers carry what it looks for.
+    return {"X-Repo-Commit": commit.id, "X-Linked-Size": str(file.size), "X-Linked-ETag": f'"{file.sha256}"'}
+
+
+def _catalog(request: Request) -> Catalog:
+    catalog = request.app.state.catalog
+    assert isinstance(catalog, Catalog)
+    return catalog
+
+
+def _asked(request: Request) -> tuple[str, str, str | None, str]:
+    """The repository, its type, the revision and the path that a URL names."""
+    parameters = request.path_params
+    repo_id = f"{parameters['org']}/{parameters['name']}"
+    kind = _KINDS.get(parameters.get("kinds", "models"))
+    if kind is None:
+        raise RepositoryNotFound(f"There is no {parameters['kinds']} repository {repo_id!r} here.")
+    if "rest" not in parameters:
+        return repo_id, kind, None, ""
+    # The slashes in `refs/heads/v1` come quoted, and are unquoted by the time the URL is routed.
+    parts = parameters["rest"].split("/")
+    length = 3 if parts[0] == "refs" else 1
+    return repo_id, kind, "/".join(parts[:length]), "/".join(parts[length:])
+
+
+def _entry(commit: Commit, path: str, expand: bool) -> dict[str, Any]:
+    entry = commit.entry(path)
+    answer: dict[str, Any]
+    if isinstance(entry, Folder):
+        answer = {"type": "directory", "oid": entry.oid, "size": 0, "path": path}
+    else:
+        assert entry is not None
+        answer = {"type": "file", "oid": entry.oid, "size": entry.size, "path": path}
+        if entry.sha256 is not None:
+            pointer = len(lfs_pointer(entry.sha256, entry.size))
+            answer["lfs"] = {"oid": entry.sha256, "size": entry.size, "pointerSize": pointer}
+    if expand:
+        answer["lastCommit"] = _last_commit(commit)
+    return answer
+
+
+def _last_commit(commit: Commit) -> dict[str, str]:
+    return {"id": commit.id, "title": "As it is on disk", "date": _date(commit.date)}
+
+
+def _file(file: File, headers: dict[str, str]) -> Response:
+    try:
+        status = file.source.stat()
+    except FileNotFoundError:
+        raise RevisionNotFound(f"{file.path} is gone since its commit was listed.") from None
+    return FileResponse(file.source, headers=headers, media_type="application/octet-stream", stat_result=status)
+
+
+def _url(request: Request, path: str) -> str:
+    return str(request.base_url).rstrip("/") + quote(path)
+
+
+def _date(date: datetime) -> str:
+    return date.strftime("%Y-%m-%dT%H:%M:%S.") + f"{date.microsecond // 1000:03d}Z"
+
+
+def _flag(value: str | None) -> bool:
+    return value is not None and value.lower() in ("1", "true")
+
+
+def _error(status: int, code: str | None, message: str, headers: dict[str, str] | None = None) -> Response:
+    # Headers are Latin-1 and one line; what a URL asked for need not be.
+    line = message.encode("ascii", "backslashreplace").decode().replace("\n", " ").replace("\r", " ")
+    extra = {"X-Error-Message": line} if code is None else {"X-Error-Code": code, "X-Error-Message": line}
+    return JSONResponse({"error": message}, status_code=status, headers=extra | (headers or {}))
+
+
+def _entry_not_found(repo_id: str, commit: Commit, path: str) -> Response:
+    message = f"{repo_id} has no file or folder {path!r} at {commit.id}."
+    return _error(404, "EntryNotFound", message, {"X-Repo-Commit": commit.id})
+
+
+def _repository_not_found(request: Request, error: Exception) -> Response:
+    return _error(404, "RepoNotFound", str(error))
+
+
+def _revision_not_found(request: Request, error: Exception) -> Response:
+    return _error(404, "RevisionNotFound", str(error))
+
+
+def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _error(error.status_code, None, error.detail, dict(error.headers or {}))
+
+
+def _internal_error(request: Request, error: Exception) -> Response:
+    return _error(500, None, "The server failed; its log says how.")

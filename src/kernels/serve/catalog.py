@@ -1,0 +1,239 @@
+"""What a folder of repositories offers: publishers, repositories, branches, commits.
+
+`<root>/<org>/<name>/<branch>/…` is the layout: one sub-folder a version (`v1`) or another branch (`main`), each a whole
+repository; a sub-folder named like a commit id is that commit. The disk is looked at on every call, so a changed file
+is a new commit at the next request; only hashes are remembered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from threading import Lock
+
+from kernels.errors import RepositoryNotFound, RequestError, RevisionNotFound
+from kernels.requirement import check_repo_id, check_revision, is_commit
+from kernels.serve.snapshot import Commit, File, blob_oid, lfs_pointer, take_snapshot
+
+__all__ = ["Catalog", "Publisher"]
+
+# What the Hub's clients put into LFS: native code by its name, anything by its size.
+_LFS_SUFFIXES = (".so", ".dylib", ".dll", ".pyd")
+_LFS_SIZE = 10 * 10**6
+_CHUNK = 1 << 20
+_VERSION = re.compile(r"v(0|[1-9][0-9]*)")
+
+
+@dataclass(frozen=True)
+class Publisher:
+    """An organization or a person: its name, and whether kernels of its are trusted."""
+
+    name: str
+    person: bool
+    trusted: bool
+    repositories: int
+
+
+class Catalog:
+    """The repositories below a folder.
+
+    Args:
+        root: The folder.
+        trusted: Publishers marked as trusted for kernels.
+        users: Publishers that are persons, not organizations.
+        models: Repositories (`org/name`) of type `model`, as kernels were published before there were any of their own.
+        bytecode: Whether `__pycache__` and `*.pyc` are part of a repository. By default they are not: they appear
+            when a kernel is imported from the folder, and would change its commit.
+
+    Raises:
+        RequestError: `root` is not a folder.
+    """
+
+    def __init__(
+        self,
+        root: os.PathLike[str] | str,
+        *,
+        trusted: Collection[str] = (),
+        users: Collection[str] = (),
+        models: Collection[str] = (),
+        bytecode: bool = False,
+    ) -> None:
+        path = Path(root).expanduser()
+        if not path.is_dir():
+            raise RequestError(
+                f"`root` is {str(root)!r}; allowed is a folder that exists: <root>/<org>/<name>/<version>/…"
+            )
+        self.root = Path(os.path.realpath(path))
+        self.trusted = trusted
+        self.users = users
+        self.models = models
+        self.bytecode = bytecode
+        self._hashes: dict[tuple[str, int, int], tuple[str, str | None]] = {}
+        self._commits: dict[Path, tuple[list[tuple[str, str, int, int]], Commit]] = {}
+        self._lock = Lock()
+        self._folder_locks: dict[Path, Lock] = {}
+
+    def publisher(self, name: str) -> Publisher | None:
+        """The publisher of that name, or None where the root has no such folder."""
+        try:
+            check_repo_id(f"{name}/x")
+        except RequestError:
+            return None
+        folder = self._inside(self.root / name)
+        if folder is None:
+            return None
+        return Publisher(name, name in self.users, name in self.trusted, len(_subfolders(folder)))
+
+    def branches(self, repo_id: str, *, kind: str = "kernel") -> dict[str, str]:
+        """The repository's branches and the commit at the head of each.
+
+        Raises:
+            RepositoryNotFound: There is no such repository of that type.
+        """
+        folder = self._repository(repo_id, kind)
+        return {name: self._commit(repo_id, folder / name).id for name in self._branch_names(folder)}
+
+    def commit(self, repo_id: str, revision: str | None = None, *, kind: str = "kernel") -> Commit:
+        """The content of a repository at a revision.
+
+        Args:
+            repo_id: `org/name`.
+            revision: A branch (also as `refs/heads/<name>`), or the commit at the head of one. None: `main`, else the
+                newest version.
+            kind: `kernel` or `model`.
+
+        Raises:
+            RepositoryNotFound: There is no such repository of that type.
+            RevisionNotFound: It has no such revision.
+        """
+        folder = self._repository(repo_id, kind)
+        names = self._branch_names(folder)
+        branch = _default(names) if revision is None else revision.removeprefix("refs/heads/")
+        if branch in names or (branch is not None and is_commit(branch) and self._inside(folder / branch)):
+            return self._commit(repo_id, folder / branch)
+        if branch is not None and is_commit(branch):
+            for name in names:
+                head = self._commit(repo_id, folder / name)
+                if head.id == branch:
+                    return head
+        raise RevisionNotFound(
+            f"{repo_id} has no revision {revision or 'main'!r}; it has: {', '.join(names) or 'none'}."
+        )
+
+    def _repository(self, repo_id: str, kind: str) -> Path:
+        missing = RepositoryNotFound(f"There is no {kind} repository {repo_id!r} here.")
+        try:
+            check_repo_id(repo_id)
+        except RequestError:
+            raise missing from None
+        folder = self._inside(self.root / repo_id)
+        if folder is None or kind != ("model" if repo_id in self.models else "kernel"):
+            raise missing
+        return folder
+
+    def _branch_names(self, folder: Path) -> list[str]:
+        return [name for name in _subfolders(folder) if not is_commit(name) and self._inside(folder / name)]
+
+    def _inside(self, path: Path) -> Path | None:
+        """The folder a path leads to, links followed, unless that is no folder or lies outside the root."""
+        real = Path(os.path.realpath(path))
+        return real if real.is_relative_to(self.root) and real.is_dir() else None
+
+    def _commit(self, repo_id: str, folder: Path) -> Commit:
+        with self._lock:
+            lock = self._folder_locks.setdefault(folder, Lock())
+        with lock:  # one request hashes a new repository, the others wait for it
+            found = sorted(self._walk(folder))
+            known = self._commits.get(folder)
+            if known is not None and known[0] == found:
+                commit = known[1]
+            else:
+                files = [self._file(*row) for row in found]
+                newest = max((row[2] for row in found), default=0)
+                commit = take_snapshot(repo_id, files, datetime.fromtimestamp(newest / 1e9, timezone.utc))
+                self._commits[folder] = (found, commit)
+        if is_commit(folder.name):
+            return replace(commit, id=folder.name)
+        return commit
+
+    def _walk(self, top: Path) -> Iterator[tuple[str, str, int, int]]:
+        """Yield (path in the repository, path on disk, mtime in ns, size) of every regular file inside the root."""
+        pending: list[tuple[str, Path, frozenset[str]]] = [("", top, frozenset({os.path.realpath(top)}))]
+        while pending:
+            prefix, folder, above = pending.pop()
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if not self._served(entry.name):
+                        continue
+                    source = Path(entry.path)
+                    if entry.is_symlink():
+                        source = Path(os.path.realpath(source))
+                        if not source.is_relative_to(self.root):
+                            continue
+                    try:
+                        status = source.stat()
+                    except FileNotFoundError:  # a dangling link, or gone since the folder was read
+                        continue
+                    path = prefix + entry.name
+                    if stat.S_ISREG(status.st_mode):
+                        yield path, str(source), status.st_mtime_ns, status.st_size
+                    elif stat.S_ISDIR(status.st_mode) and str(source) not in above:  # a link to a parent never ends
+                        pending.append((path + "/", source, above | {str(source)}))
+
+    def _served(self, name: str) -> bool:
+        if name == ".git" or not _is_text(name):
+            return False
+        return self.bytecode or not (name == "__pycache__" or name.endswith((".pyc", ".pyo")))
+
+    def _file(self, path: str, source: str, mtime_ns: int, size: int) -> File:
+        key = (source, mtime_ns, size)
+        hashes = self._hashes.get(key)
+        if hashes is None:
+            hashes = self._hashes[key] = _hash(source, size)
+        oid, sha256 = hashes
+        return File(path, Path(source), size, oid, sha256)
+
+
+def _hash(source: str, size: int) -> tuple[str, str | None]:
+    with open(source, "rb") as file:
+        if not (source.endswith(_LFS_SUFFIXES) or size >= _LFS_SIZE):
+            return blob_oid(file.read()), None
+        digest = hashlib.sha256()
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return blob_oid(lfs_pointer(digest.hexdigest(), size)), digest.hexdigest()
+
+
+def _subfolders(folder: Path) -> list[str]:
+    """Names of the folders in a folder that a repository or a branch can have, sorted."""
+    names = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                check_revision(entry.name)
+            except RequestError:
+                continue
+            if entry.is_dir():
+                names.append(entry.name)
+    return sorted(names)
+
+
+def _default(names: list[str]) -> str | None:
+    if "main" in names:
+        return "main"
+    versions = [name for name in names if _VERSION.fullmatch(name)]
+    return max(versions, key=lambda name: int(name[1:])) if versions else next(iter(names), None)
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # not UTF-8 on disk: no JSON can name it
+        return False
+    return True

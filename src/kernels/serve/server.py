@@ -1,0 +1,146 @@
+"""An embedded Hub on a port of this machine, running in a thread."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Collection
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from kernels.errors import KernelsError, RequestError
+from kernels.serve.app import create_app
+from kernels.serve.catalog import Catalog
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+__all__ = ["HubServer"]
+
+_START_SECONDS = 30.0
+
+
+class HubServer:
+    """A Hub over a folder of kernel repositories, up between `start` and `stop`, or inside a `with`.
+
+    Args:
+        root: The folder, `<root>/<org>/<name>/<version>/…`, or a `Catalog`.
+        trusted: Publishers marked as trusted for kernels; read at every request.
+        users: Publishers that are persons, not organizations.
+        models: Repositories of type `model`.
+        host: Address to listen on.
+        port: Port to listen on; 0 takes a free one, which `port` and `url` then name.
+        bytecode: Whether bytecode files are part of a repository.
+        wrap: Applied to the ASGI application, to put something around it.
+
+    Raises:
+        RequestError: `root` is not a folder, or the address cannot be listened on.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as root, HubServer(root) as hub:
+        ...     hub.url.startswith("http://127.0.0.1:")
+        True
+    """
+
+    def __init__(
+        self,
+        root: os.PathLike[str] | str | Catalog,
+        *,
+        trusted: Collection[str] = (),
+        users: Collection[str] = (),
+        models: Collection[str] = (),
+        host: str = "127.0.0.1",
+        port: int = 0,
+        bytecode: bool = False,
+        wrap: Callable[[ASGIApp], ASGIApp] | None = None,
+    ) -> None:
+        self.catalog = (
+            root
+            if isinstance(root, Catalog)
+            else Catalog(root, trusted=trusted, users=users, models=models, bytecode=bytecode)
+        )
+        self.host = host
+        self.port = port
+        app: ASGIApp = create_app(self.catalog)
+        self._app = app if wrap is None else wrap(app)
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """The Hub's URL, without a trailing slash."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    def start(self) -> HubServer:
+        """Listen, and return once requests are answered.
+
+        Raises:
+            RequestError: The address cannot be listened on.
+        """
+        if self._thread is not None:
+            return self
+        listening = _listen(self.host, self.port)
+        self.port = listening.getsockname()[1]
+        # Idle connections are kept for longer than a client's pause between two calls.
+        config = uvicorn.Config(
+            self._app, log_level="warning", access_log=False, lifespan="off", ws="none", timeout_keep_alive=75
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, args=([listening],), name=f"kernels serve {self.port}", daemon=True
+        )
+        self._thread.start()
+        waited = 0.0
+        while not self._server.started:
+            self._thread.join(0.002)
+            waited += 0.002
+            if not self._thread.is_alive() or waited > _START_SECONDS:
+                listening.close()
+                raise KernelsError(f"The Hub at {self.url} did not start; its log says why.")
+        return self
+
+    def stop(self, *, grace: int = 0) -> None:
+        """Stop listening and return once nothing runs any more.
+
+        Args:
+            grace: Seconds for which answers under way may be finished.
+        """
+        if self._thread is None or self._server is None:
+            return
+        self._server.force_exit = grace == 0
+        self._server.config.timeout_graceful_shutdown = grace or 1  # also bounds the wait for connections to close
+        self._server.should_exit = True
+        self._thread.join()
+        self._thread = self._server = None
+
+    def __enter__(self) -> HubServer:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            if os.name == "posix":  # elsewhere the option lets two servers share a port
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(2048)
+        except OSError:
+            listening.close()
+            raise
+    except (OSError, OverflowError) as error:
+        raise RequestError(f"`host` and `port` are {host!r} and {port}; cannot listen there: {error}.") from None
+    return listening

@@ -1,0 +1,146 @@
+"""What one revision of a repository contains: its files with the hashes a Hub lists, its folders, its commit id.
+
+The hashes are git's own, so a file has the same `oid` here as after a push to any Hub.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+
+__all__ = ["Commit", "File", "Folder", "blob_oid", "lfs_pointer", "take_snapshot"]
+
+
+@dataclass(frozen=True)
+class File:
+    """A file of a commit.
+
+    Attributes:
+        path: POSIX path relative to the repository.
+        source: Where its bytes lie on disk.
+        size: Bytes.
+        oid: Git blob id: of the file, or of the pointer where the file is kept in LFS.
+        sha256: SHA-256 of the bytes where the file is kept in LFS, else None.
+    """
+
+    path: str
+    source: Path
+    size: int
+    oid: str
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of a commit: its POSIX path and its git tree id."""
+
+    path: str
+    oid: str
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A revision's content.
+
+    Attributes:
+        id: 40 hexadecimal digits, a function of the content and the repository's name alone.
+        date: When the newest file was written.
+        files: The files by path.
+    """
+
+    id: str
+    date: datetime
+    files: Mapping[str, File]
+    _entries: Mapping[str, File | Folder] = field(repr=False)
+    _paths: list[str] = field(repr=False)
+    _children: Mapping[str, list[str]] = field(repr=False)
+
+    def entry(self, path: str) -> File | Folder | None:
+        """The file or folder at a path, or None; "" is no entry."""
+        return self._entries.get(path)
+
+    def paths(self, folder: str = "", *, recursive: bool = False) -> list[str] | None:
+        """The paths of the entries below a folder, sorted, or None where there is no such folder.
+
+        Args:
+            folder: POSIX path; "" is the repository itself.
+            recursive: Everything below it, not only what lies directly in it.
+        """
+        if folder not in self._children:
+            return None
+        if not recursive:
+            return self._children[folder]
+        if not folder:
+            return self._paths
+        # "0" is the character after "/": everything below `folder` lies between the two.
+        return self._paths[bisect_left(self._paths, folder + "/") : bisect_left(self._paths, folder + "0")]
+
+
+def blob_oid(data: bytes) -> str:
+    """Git's id of a file's content.
+
+    Example:
+        >>> blob_oid(b"")
+        'e69de29bb2d1d6434b8b29ae775ad8c2e48c5391'
+    """
+    return _object_id("blob", data)
+
+
+def lfs_pointer(sha256: str, size: int) -> bytes:
+    """The file that git stores in place of one kept in LFS (git-lfs specification, version 1)."""
+    return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
+
+
+def take_snapshot(repo_id: str, files: Iterable[File], date: datetime) -> Commit:
+    """Arrange files into a commit.
+
+    Args:
+        repo_id: `org/name`; it becomes part of the commit's id.
+        files: The files; no path is a folder of another.
+        date: When the newest file was written.
+
+    Example:
+        >>> file = File("build/torch-cpu/__init__.py", Path("/dev/null"), 0, blob_oid(b""))
+        >>> take_snapshot("acme/relu", [file], datetime(2026, 1, 1)).paths("build")
+        ['build/torch-cpu']
+    """
+    by_path = {file.path: file for file in sorted(files, key=lambda file: file.path)}
+    children: dict[str, list[str]] = {"": []}
+    for path in by_path:
+        _hang(path, children)
+    oids = {path: file.oid for path, file in by_path.items()}
+    # Deepest first: a tree's id is made of the ids of what it holds.
+    for folder in sorted(children, key=lambda path: path.count("/") + bool(path), reverse=True):
+        oids[folder] = _tree_oid(children[folder], oids, children)
+        children[folder].sort()
+    entries: dict[str, File | Folder] = dict(by_path)
+    entries.update({folder: Folder(folder, oids[folder]) for folder in children if folder})
+    epoch = "kernels serve <serve@localhost> 0 +0000"
+    commit = f"tree {oids['']}\nauthor {epoch}\ncommitter {epoch}\n\n{repo_id}\n"
+    return Commit(_object_id("commit", commit.encode()), date, by_path, entries, sorted(entries), children)
+
+
+def _hang(path: str, children: dict[str, list[str]]) -> None:
+    folder = str(PurePosixPath(path).parent) if "/" in path else ""
+    if folder not in children:
+        children[folder] = []
+        _hang(folder, children)
+    children[folder].append(path)
+
+
+def _tree_oid(paths: list[str], oids: Mapping[str, str], folders: Mapping[str, object]) -> str:
+    # Git sorts a tree as if folder names ended in a slash.
+    rows = sorted((path.rpartition("/")[2].encode() + b"/" * (path in folders), path) for path in paths)
+    parts = []
+    for name, path in rows:
+        mode = b"40000 " if path in folders else b"100644 "
+        parts.append(mode + name.rstrip(b"/") + b"\0" + bytes.fromhex(oids[path]))
+    return _object_id("tree", b"".join(parts))
+
+
+def _object_id(kind: str, data: bytes) -> str:
+    return hashlib.sha1(f"{kind} {len(data)}\0".encode() + data, usedforsecurity=False).hexdigest()
