@@ -9,6 +9,8 @@ that no build covers, `TypeError` for a layer that breaks the rules.
 from __future__ import annotations
 
 __all__ = [
+    "BuildError",
+    "CompilerNotFound",
     "DependencyCycle",
     "DependencyOutsideLoad",
     "DigestMismatch",
@@ -115,3 +117,11 @@ class MappingError(KernelsError, ValueError):
 
 class LayerError(KernelsError, TypeError):
     """A kernel's layer breaks the rules for layers: members of its own, a constructor, another signature."""
+
+
+class BuildError(KernelsError, RuntimeError):
+    """A kernel's sources could not be built; the message has the compiler's output."""
+
+
+class CompilerNotFound(BuildError):
+    """What is needed to compile a kernel is not installed; the message says what was looked for."""
