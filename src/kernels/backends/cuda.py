@@ -1,0 +1,100 @@
+"""NVIDIA GPUs, through CUDA."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any
+
+from kernels.backends.base import Backend, BackendProbe, Device, Found, MajorMinor, PythonDependency
+
+__all__ = ["CUDA"]
+
+_ARCH = re.compile(r"([1-9][0-9]{0,2})\.([0-9])([af]?)(\+PTX)?")
+_SM = re.compile(r"(?:sm|compute)_([1-9][0-9]{0,2})([0-9])([af]?)")
+
+
+class CUDA(Backend):
+    """NVIDIA GPUs: minor-version compatible runtimes, architectures as compute capabilities."""
+
+    name = noarch_name = device_type = mapping_device = "cuda"
+    token = "cu"
+    dispatch_key = "CUDA"
+    versioned = True
+    checks_archs = True
+    order = 30
+    python_depends = MappingProxyType({"nvidia-cutlass-dsl": PythonDependency("nvidia-cutlass-dsl", "cutlass")})
+
+    def version_reason(self, build: MajorMinor | None, target: MajorMinor | None) -> str | None:
+        # A runtime loads what was built with an older minor of its major (CUDA Compatibility, "Minor Version").
+        if build is None or target is None:
+            return f"built for CUDA {build}, this machine has {target or 'no known one'}"
+        if build.major != target.major:
+            return f"built for CUDA {build}, this machine has CUDA {target}, another major version"
+        if build.minor > target.minor:
+            return f"built for CUDA {build}, this machine has only CUDA {target}"
+        return None
+
+    def arch_reason(self, archs: Sequence[str] | None, device: Device | None) -> str | None:
+        known = [match for match in (_ARCH.fullmatch(arch) for arch in archs or ()) if match is not None]
+        match = None if device is None else _ARCH.fullmatch(device.arch)
+        if not known or device is None or match is None:
+            return None
+        capability = (int(match[1]), int(match[2]))
+        if any(_covers(arch, capability) for arch in known):
+            return None
+        name = f" ({device.name})" if device.name else ""
+        built = ", ".join(arch[0] for arch in known)
+        return f"capability {device.arch} of device {device.index}{name} is not covered by the build's {built}"
+
+    def device_capability(self, device: Device) -> int | None:
+        match = _ARCH.fullmatch(device.arch)
+        return None if match is None else int(match[1]) * 10 + int(match[2])
+
+    def parse_arch(self, text: str) -> str | None:
+        match = _SM.fullmatch(text) or re.fullmatch(r"([1-9][0-9]?)\.([0-9])(a?)", text)
+        return None if match is None else f"{int(match[1])}.{int(match[2])}"
+
+    def format_arch(self, arch: str) -> str:
+        return "sm_" + arch.replace(".", "")
+
+    def torch_build(self, torch: Any) -> Found | None:
+        cuda = torch.version.cuda
+        return None if cuda is None else Found(MajorMinor.parse(str(cuda)))
+
+    def probe(self) -> BackendProbe:
+        from kernels.backends import cuda_driver
+
+        facts = cuda_driver.look()
+        version, notes = facts.driver_version, list(facts.notes)
+        # Torch brings its own runtime; only without it does the system's decide.
+        if importlib.util.find_spec("torch") is None:
+            runtime = cuda_driver.runtime_version()
+            if runtime is None and version is not None:
+                notes.append("no CUDA runtime (libcudart) found; its version is taken to be the driver's")
+            version = runtime or version
+        devices = []
+        for index, gpu in enumerate(facts.gpus):
+            arch = f"{gpu.capability[0]}.{gpu.capability[1]}"
+            capability = gpu.capability[0] * 10 + gpu.capability[1]
+            devices.append(Device(self.name, index, gpu.name, arch, capability, gpu.memory))
+        return BackendProbe(version is not None, version, tuple(devices), tuple(notes))
+
+    def current_device(self) -> int:
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        if cuda is None or not cuda.is_initialized():
+            return 0
+        return int(cuda.current_device())
+
+
+def _covers(arch: re.Match[str], capability: tuple[int, int]) -> bool:
+    """Whether code for an architecture runs on a capability (CUDA C++ Programming Guide, "Feature Availability")."""
+    major, minor = built = (int(arch[1]), int(arch[2]))
+    if arch[3] == "a":  # architecture-specific: that capability alone
+        return built == capability
+    if arch[4] and not arch[3]:  # PTX is compiled for any newer capability when it is loaded
+        return built <= capability
+    return capability[0] == major and capability[1] >= minor

@@ -1,0 +1,57 @@
+"""Apple GPUs, through Metal; Torch calls the device `mps`."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from typing import Any
+
+from kernels.backends.base import Backend, BackendProbe, Device, Found
+
+__all__ = ["Metal"]
+
+#: Published builds are compiled as Metal 4, which macOS 26 is the first to load.
+_MIN_MACOS = 26
+
+
+class Metal(Backend):
+    """Apple GPUs: one device, no versions, macOS 26 or later for compiled builds."""
+
+    name = noarch_name = token = "metal"
+    device_type = mapping_device = "mps"
+    dispatch_key = "MPS"
+    order = 50
+
+    def platform_reason(self, target: Any) -> str | None:
+        version = str(target.os_version or "")
+        major = version.split(".")[0]
+        if major.isdecimal() and int(major) >= _MIN_MACOS:
+            return None
+        return f"Metal builds need macOS {_MIN_MACOS} or later, this machine has {version or 'an unknown version'}"
+
+    def torch_build(self, torch: Any) -> Found | None:
+        # Asked only where it can be true, so that Linux needs no imported Torch for the answer.
+        return Found() if platform.system() == "Darwin" and torch.backends.mps.is_available() else None
+
+    def probe(self) -> BackendProbe:
+        if platform.system() != "Darwin":
+            return BackendProbe()
+        if platform.machine() != "arm64":
+            return BackendProbe(notes=("no Apple GPU: this Mac has an Intel processor",))
+        # The GPU shares the processor's memory and is named after it.
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return BackendProbe(found=True, devices=(Device(self.name, 0, _processor_name(), memory=memory),))
+
+
+def _processor_name() -> str:
+    """What sysctl calls the processor ("Apple M3 Max"), see sysctl(3) and `machdep.cpu.brand_string`."""
+    try:
+        libc = ctypes.CDLL(None)
+        size = ctypes.c_size_t(256)
+        buffer = ctypes.create_string_buffer(size.value)
+        if libc.sysctlbyname(b"machdep.cpu.brand_string", buffer, ctypes.byref(size), None, ctypes.c_size_t(0)) != 0:
+            return ""
+        return buffer.value.decode(errors="replace")
+    except (OSError, AttributeError):
+        return ""

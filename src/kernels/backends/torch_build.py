@@ -1,0 +1,145 @@
+"""What the installed Torch was built for, learned without importing it where that is safe."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.metadata
+import importlib.util
+import mmap
+import os
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from kernels.backends import registry
+from kernels.backends.base import MajorMinor
+
+__all__ = ["cxx11_abi", "installed_torch", "torch_builds"]
+
+_lock = threading.Lock()
+_described: dict[str, SimpleNamespace] = {}
+
+
+def installed_torch() -> Any:
+    """The installed Torch: the module where it is imported, else a stand-in with its version facts; None without one.
+
+    A Torch that installed extensions add to (entry points `torch.backends`), or that must look at the hardware to
+    know its backend (macOS), is imported: only the module itself knows then.
+    """
+    module = sys.modules.get("torch")
+    if _is_complete(module):
+        return module
+    spec = importlib.util.find_spec("torch") if module is None else module.__spec__
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    if sys.platform != "darwin" and not _extended():
+        described = _describe(folder)
+        if described is not None:
+            return described
+    return _import_torch()
+
+
+def torch_builds() -> dict[str, MajorMinor | None]:
+    """The backends that the installed Torch was built for or extended with, first the one used when none is named.
+
+    Example:
+        >>> list(torch_builds())[-1:] in (["cpu"], [])
+        True
+    """
+    torch = installed_torch()
+    if torch is None:
+        return {}
+    builds: dict[str, MajorMinor | None] = {}
+    for backend in registry.all_backends():
+        try:
+            found = backend.torch_build(torch)
+        except Exception:  # noqa: BLE001 - a stranger's backend must not take the others down
+            if not isinstance(torch, ModuleType) and _import_torch() is not None:
+                return torch_builds()  # it looks at more of Torch than the stand-in has
+            found = None
+        if found is not None:
+            builds[backend.name] = None if found.version is None else MajorMinor(*found.version)
+    return builds
+
+
+def cxx11_abi() -> bool | None:
+    """Whether Torch's C++ library uses GCC's new string ABI; None without Torch, or where there is no such choice."""
+    torch = installed_torch()
+    if torch is None or not sys.platform.startswith("linux"):
+        return None
+    if isinstance(torch, ModuleType):
+        return bool(torch.compiled_with_cxx11_abi())
+    return bool(torch.cxx11_abi)
+
+
+def _import_torch() -> ModuleType | None:
+    try:
+        import torch
+    except (ImportError, OSError):
+        return None  # an installation that does not load is no Torch
+    return torch
+
+
+def _is_complete(module: ModuleType | None) -> bool:
+    # Another thread may be in the middle of importing it.
+    return module is not None and not getattr(module.__spec__, "_initializing", False)
+
+
+def _extended() -> bool:
+    """Whether installed packages extend Torch when it is imported (torch.__init__, "_import_device_backends")."""
+    if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") != "1":
+        return False
+    return _extensions_installed()
+
+
+@functools.cache
+def _extensions_installed() -> bool:
+    return bool(importlib.metadata.entry_points(group="torch.backends"))
+
+
+def _describe(folder: Path) -> SimpleNamespace | None:
+    """The facts in an installation's files, or None where they are not all there."""
+    key = str(folder)
+    with _lock:
+        if key not in _described:
+            version, abi = _version_file(folder / "version.py"), _library_abi(folder / "lib" / "libc10.so")
+            if version is None or (abi is None and sys.platform.startswith("linux")):
+                return None
+            _described[key] = SimpleNamespace(
+                __version__=version["__version__"],
+                version=SimpleNamespace(**{"cuda": None, "hip": None, "xpu": None, **version}),
+                backends=SimpleNamespace(),
+                cxx11_abi=abi,
+            )
+        return _described[key]
+
+
+def _version_file(path: Path) -> dict[str, Any] | None:
+    """The constants that `torch/version.py` assigns; it is generated when Torch is built."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return None
+    facts: dict[str, Any] = {}
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        value = getattr(node, "value", None)
+        for target in targets:
+            if isinstance(target, ast.Name) and isinstance(value, ast.Constant):
+                facts[target.id] = value.value
+    return facts if isinstance(facts.get("__version__"), str) and {"cuda", "hip"} <= set(facts) else None
+
+
+def _library_abi(path: Path) -> bool | None:
+    """Which string type the constructor of `c10::Error` takes, from its symbol: `std::__cxx11::basic_string` or not."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            if data.find(b"_ZN3c105ErrorC1ENS_14SourceLocationE") < 0:
+                return None
+            return data.find(b"_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_string") >= 0
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,327 @@
+"""The machine a kernel must run on: this one, or one described in a string or a file."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import sys
+import sysconfig
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from kernels import backends
+from kernels.backends import BackendProbe, Device, MajorMinor
+from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_builds
+from kernels.errors import RequestError
+
+__all__ = ["Device", "Target"]
+
+_EXAMPLE = "torch2.9-cu128-x86_64-linux+sm_90"
+_TEXT = re.compile(
+    r"(?:torch(?P<torch>[0-9]+\.[0-9]+(?:\.[0-9]+)?)-)?(?:(?P<abi>cxx11|cxx98)-)?"
+    r"(?:tvm-ffi(?P<tvm>[0-9]+\.[0-9]+(?:\.[0-9]+)?)-)?(?:py(?P<python>3\.[0-9]+)(?P<threaded>t?)-)?"
+    r"(?P<accelerator>[a-z]+[a-z0-9_.]*)-(?P<cpu>[A-Za-z0-9_]+)-(?P<os>[a-z]+)(?P<os_version>[0-9][0-9.]*)?"
+)
+_DEVICES = re.compile(r"(?:(?P<count>[1-9][0-9]{0,3})x)?(?P<arch>.+)")
+
+# How Darwin, Windows and people spell what variants call otherwise.
+_CPUS = {"arm64": "aarch64", "amd64": "x86_64", "x64": "x86_64"}
+_SYSTEMS = {"macos": "darwin", "win": "windows"}
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """What a build must suit. Versions are text as it was found; only their first two numbers count.
+
+    Attributes:
+        os: `linux`, `darwin` or `windows`.
+        cpu: `x86_64`, `aarch64`, …
+        os_version: Version of the operating system.
+        python: Version of Python.
+        free_threaded: Whether this Python runs without the global lock.
+        glibc: Version of the C library, on Linux.
+        torch: Version of Torch.
+        cxx11_abi: Whether Torch uses the new C++ ABI; None where there is no such choice.
+        tvm_ffi: Version of tvm-ffi.
+        backends: Backends that are there, with the version of each that has one.
+        torch_backends: Those of them that this Torch was built for, or extended with.
+        devices: Visible devices.
+        default_backend: The backend used when none is named.
+        current_device: Index of the default backend's current device.
+        notes: What was not found or did not answer, and why.
+
+    Example:
+        >>> target = Target.parse("torch2.9-cu128-x86_64-linux+sm_90")
+        >>> target.default_backend, target.devices[0].arch, str(target)
+        ('cuda', '9.0', 'torch2.9-cu128-x86_64-linux+sm_90')
+    """
+
+    os: str
+    cpu: str
+    os_version: str | None = None
+    python: str | None = None
+    free_threaded: bool = False
+    glibc: str | None = None
+    torch: str | None = None
+    cxx11_abi: bool | None = None
+    tvm_ffi: str | None = None
+    backends: dict[str, str | None] = {}
+    torch_backends: tuple[str, ...] = ()
+    devices: tuple[Device, ...] = ()
+    default_backend: str
+    current_device: int = 0
+    notes: tuple[str, ...] = ()
+
+    @staticmethod
+    def current() -> Target:
+        """This machine. Probed once; again when a backend is registered or Torch has been imported since.
+
+        Never raises for what is broken or absent: that is a fact in `notes`.
+        """
+        target = _cached()
+        index = backends.get(target.default_backend).current_device()
+        return target if index == target.current_device else msgspec.structs.replace(target, current_device=index)
+
+    @staticmethod
+    def probe() -> Target:
+        """This machine, looked at now."""
+        return _probe(torch_builds())
+
+    @staticmethod
+    def parse(text: str) -> Target:
+        """A machine from a short string.
+
+        Args:
+            text: `[torch<version>-][cxx11|cxx98-][tvm-ffi<version>-][py<version>[t]-]<accelerator>-<cpu>-<os>[version]`
+                and `+<architecture>` or `+<count>x<architecture>` for devices. Without an ABI tag, the one that
+                Torch's Linux packages of that version have.
+
+        Raises:
+            TypeError: `text` is not a string.
+            RequestError: It does not describe a machine.
+
+        Example:
+            >>> Target.parse("torch2.13-cpu-aarch64-darwin26.1").os_version
+            '26.1'
+        """
+        return _parse(text)
+
+    @staticmethod
+    def from_json(data: bytes | str) -> Target:
+        """A machine from what `to_json` wrote.
+
+        Raises:
+            RequestError: It is not that.
+        """
+        try:
+            return msgspec.json.decode(data, type=Target)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise RequestError(
+                f"The target's JSON is not valid: {error}. `Target.to_json` writes a valid one."
+            ) from None
+
+    def to_json(self) -> bytes:
+        """The machine as JSON.
+
+        Example:
+            >>> target = Target.parse("torch2.9-cpu-x86_64-linux")
+            >>> Target.from_json(target.to_json()) == target
+            True
+        """
+        return msgspec.json.encode(self)
+
+    def backend_version(self, name: str) -> MajorMinor | None:
+        """The version of a backend, None where it has none or none is known."""
+        return MajorMinor.parse(self.backends.get(name) or "")
+
+    def backend_devices(self, name: str) -> tuple[Device, ...]:
+        """The visible devices of a backend."""
+        return tuple(device for device in self.devices if device.backend == name)
+
+    def __str__(self) -> str:
+        parts = []
+        if self.torch is not None:
+            parts.append(f"torch{_minor(self.torch)}")
+            if self.os == "linux" and self.cxx11_abi is not None and self.cxx11_abi != _usual_abi(self.torch):
+                parts.append("cxx11" if self.cxx11_abi else "cxx98")
+        if self.tvm_ffi is not None:
+            parts.append(f"tvm-ffi{_minor(self.tvm_ffi)}")
+        if self.free_threaded:
+            parts.append(f"py{_minor(self.python or '3.0')}t")
+        backend = backends.get(self.default_backend)
+        version = self.backend_version(backend.name)
+        try:
+            parts.append(backend.format_accelerator(version))
+        except ValueError:
+            # A version that names cannot carry (rocm 7.10), or one that is not known.
+            parts.append(f"{backend.token}{version or ''}")
+        system = self.os + (self.os_version or "" if self.os == "darwin" else "")
+        runs = groupby(backend.format_arch(device.arch) for device in self.backend_devices(backend.name) if device.arch)
+        counted = [(arch, len(list(run))) for arch, run in runs]
+        archs = [f"+{count}x{arch}" if count > 1 else f"+{arch}" for arch, count in counted]
+        return "-".join([*parts, self.cpu, system]) + "".join(archs)
+
+
+_lock = threading.Lock()
+_cache: tuple[Any, Target] | None = None
+
+
+def _cached() -> Target:
+    global _cache
+    builds = torch_builds()
+    key = (backends.generation(), "torch" in sys.modules, tuple(builds.items()))
+    cached = _cache
+    if cached is not None and cached[0] == key:
+        return cached[1]
+    with _lock:
+        if _cache is None or _cache[0] != key:
+            _cache = (key, _probe(builds))
+        return _cache[1]
+
+
+def _probe(builds: dict[str, MajorMinor | None]) -> Target:
+    found: dict[str, str | None] = {}
+    devices: list[Device] = []
+    notes: list[str] = []
+    torch = installed_torch()
+    for backend in backends.all_backends():
+        try:
+            probe = backend.probe()
+        except Exception as error:  # noqa: BLE001 - a broken driver is a fact, and so is a broken vendor's file
+            probe = BackendProbe(notes=(f"could not be probed: {error}",))
+        notes += [f"{backend.name}: {note}" for note in probe.notes]
+        devices += probe.devices
+        built = backend.name in builds
+        if not built and not probe.found:
+            continue
+        version = builds.get(backend.name) or probe.version
+        found[backend.name] = None if version is None else str(version)
+        if torch is not None and not built:
+            notes.append(f"{backend.name}: it is there, but this Torch ({torch.__version__}) is not built for it")
+    return Target(
+        os=platform.system().lower(),
+        cpu=_cpu(platform.machine()),
+        os_version=_os_version(),
+        python=platform.python_version(),
+        free_threaded=bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+        glibc=_glibc(),
+        torch=None if torch is None else str(torch.__version__),
+        cxx11_abi=cxx11_abi(),
+        tvm_ffi=_tvm_ffi(),
+        backends=found,
+        torch_backends=tuple(builds),
+        devices=tuple(devices),
+        default_backend=next(iter(builds or found)),
+        notes=tuple(notes),
+    )
+
+
+def _cpu(machine: str) -> str:
+    return _CPUS.get(machine.lower(), machine.lower())
+
+
+def _os_version() -> str | None:
+    version = platform.mac_ver()[0] if platform.system() == "Darwin" else platform.release()
+    # To programs linked with an older SDK, macOS 26 calls itself 16; there never was a macOS 16.
+    if platform.system() == "Darwin" and version.split(".")[0] == "16":
+        version = "26" + version[2:]
+    return version or None
+
+
+def _glibc() -> str | None:
+    try:
+        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
+    except (AttributeError, ValueError, OSError):  # not this C library, or no such call (Windows)
+        return None
+    return version if name == "glibc" and version else None
+
+
+def _tvm_ffi() -> str | None:
+    module = sys.modules.get("tvm_ffi")
+    if module is not None:
+        return str(getattr(module, "__version__", "")) or None
+    if importlib.util.find_spec("tvm_ffi") is None:
+        return None
+    try:
+        return importlib.metadata.version("apache-tvm-ffi")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _usual_abi(torch: str) -> bool:
+    """Torch's Linux packages have the new C++ ABI since 2.7 (release notes of PyTorch 2.7)."""
+    version = MajorMinor.parse(torch)
+    return version is None or version >= (2, 7)
+
+
+def _minor(version: str) -> str:
+    return str(MajorMinor.parse(version) or version)
+
+
+def _parse(text: str) -> Target:
+    if not isinstance(text, str):
+        raise TypeError(f"`target` is {text!r}, a {type(text).__name__}; allowed is a string such as {_EXAMPLE!r}.")
+    head, *archs = text.split("+")
+    match = _TEXT.fullmatch(head) if len(text) <= 1000 else None
+    system = None if match is None else _SYSTEMS.get(match["os"], match["os"])
+    if match is None or system not in ("linux", "darwin", "windows"):
+        raise RequestError(
+            f"`target` is {text[:200]!r}; allowed is torch<version>-<accelerator>-<cpu>-<os>, with devices as "
+            f"+<architecture>, such as {_EXAMPLE!r}."
+        )
+    backend, version = _parse_accelerator(text, match["accelerator"])
+    found: dict[str, str | None] = {backend.name: None if version is None else str(version)}
+    host = backends.all_backends()[-1]  # what is used when nothing else is there
+    found.setdefault(host.name, None)
+    torch = match["torch"]
+    abi = None
+    if torch is not None and system == "linux":
+        abi = match["abi"] == "cxx11" if match["abi"] else _usual_abi(torch)
+    return Target(
+        os=system,
+        cpu=_cpu(match["cpu"]),
+        os_version=match["os_version"],
+        python=match["python"],
+        free_threaded=bool(match["threaded"]),
+        torch=torch,
+        cxx11_abi=abi,
+        tvm_ffi=match["tvm"],
+        backends=found,
+        torch_backends=() if torch is None else tuple(found),
+        devices=_parse_devices(text, backend, archs),
+        default_backend=backend.name,
+    )
+
+
+def _parse_accelerator(text: str, accelerator: str) -> tuple[backends.Backend, MajorMinor | None]:
+    found = backends.parse_accelerator(accelerator)
+    if found is not None:
+        return found
+    for backend in backends.all_backends():
+        # Also what a variant's name cannot say: a version of its own spelling (rocm7.10), or none at all.
+        if backend.versioned and accelerator.startswith(backend.token):
+            rest = accelerator[len(backend.token) :]
+            if not rest or re.fullmatch(r"[0-9]+\.[0-9]+", rest):
+                return backend, MajorMinor.parse(rest)
+    known = ", ".join(backend.token for backend in backends.all_backends())
+    raise RequestError(f"`target` is {text[:200]!r}: {accelerator!r} is no accelerator; allowed is one of {known}.")
+
+
+def _parse_devices(text: str, backend: backends.Backend, archs: Sequence[str]) -> tuple[Device, ...]:
+    devices: list[Device] = []
+    for part in archs:
+        match = _DEVICES.fullmatch(part)
+        arch = None if match is None else backend.parse_arch(match["arch"])
+        if match is None or arch is None:
+            raise RequestError(f"`target` is {text[:200]!r}: {part!r} is no architecture of {backend.name}.")
+        for _ in range(int(match["count"] or 1)):
+            device = Device(backend.name, len(devices), arch=arch)
+            devices.append(replace(device, capability=backend.device_capability(device)))
+    return tuple(devices)
