@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from hub_fixtures import hub, isolated_env, quick_retries
+from process_fixtures import brief_waits, new_process
 
-__all__ = ["hub", "isolated_env", "quick_retries"]
+__all__ = ["brief_waits", "hub", "isolated_env", "new_process", "quick_retries"]

@@ -7,7 +7,7 @@ import threading
 import warnings
 from pathlib import Path
 
-__all__ = ["KernelsWarning", "warn_once"]
+__all__ = ["KernelsWarning", "forget", "warn_once"]
 
 
 class KernelsWarning(UserWarning):
@@ -46,3 +46,9 @@ def _callers_level() -> int:
         frame = frame.f_back
         level += 1
     return level
+
+
+def forget() -> None:
+    """Forget what was said, so that it is said again."""
+    with _lock:
+        _given.clear()

@@ -9,7 +9,7 @@ import importlib.util
 import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernels import __version__, backends, ranks, redirect, trust
@@ -18,6 +18,7 @@ from kernels.errors import (
     IncompatibleClient,
     InvalidMetadata,
     InvalidRepository,
+    KernelsError,
     MissingPythonDependency,
     NotInCache,
     RevisionNotFound,
@@ -25,7 +26,7 @@ from kernels.errors import (
 from kernels.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.notices import warn_once
 from kernels.requirement import Requirement
-from kernels.resolve import Resolution, VariantRejected, explain_failure, resolve
+from kernels.resolve import Resolution, no_suitable_build, resolve
 from kernels.sources.base import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, Release, Source
 
 if TYPE_CHECKING:
@@ -54,6 +55,11 @@ class Choice:
     release: Release
     resolution: Resolution
     metadata: Mapping[str, Metadata]
+
+    @property
+    def best(self) -> str | None:
+        """The name of the build to use."""
+        return None if self.resolution.best is None else self.resolution.best.name
 
 
 @dataclass(frozen=True)
@@ -161,10 +167,9 @@ class Planner:
             raise DependencyCycle(f"{path[0][0]} depends on more than {MAX_KERNELS} kernels.")
 
         choice = self._choose(requirement, source, release, fetchable=fetchable)
-        best = choice.resolution.best
-        if best is None:
+        variant = choice.best
+        if variant is None:
             raise self._nothing_suits(choice)
-        variant = best.variant.name
         if not fetchable and not source.is_local(release, variant):
             raise trust.unverified(release.repo_id, source.name)
         if not fetchable:
@@ -242,41 +247,35 @@ class Planner:
         every: bool = False,
         fetchable: bool = True,
     ) -> Choice:
-        names = list(release.builds)
-        rejected: dict[str, str] = {}
+        known: dict[str, Metadata | KernelsError] = {}
         if getattr(source, "offline", False) or not fetchable:
             # Nothing can be downloaded: a build that is not complete here is no candidate.
-            rejected = {name: "not in the cache" for name in names if not source.is_local(release, name)}
-        metadata: dict[str, Metadata] = {}
-        invalid: list[InvalidMetadata] = []
+            gone = NotInCache("not in the cache, and nothing may be downloaded")
+            known = {name: gone for name in release.builds if not source.is_local(release, name)}
         while True:
             resolution = resolve(
-                [name for name in names if name not in rejected],
+                release.builds,
                 self.target,
                 backend=self.backend,
-                metadata=metadata,
+                metadata=known,
                 check_arch=self.check_arch,
                 device=self.device,
             )
-            name = _unread(resolution, metadata, every)
+            name = _unread(resolution, known, every)
             if name is None:
                 break
             try:
-                metadata[name] = read_metadata(source, release, name)
+                known[name] = read_metadata(source, release, name)
             except InvalidMetadata as error:
-                invalid.append(error)
-                rejected[name] = str(error)
-        if rejected:
-            turned_down = tuple(_rejection(name, reason) for name, reason in rejected.items())
-            resolution = replace(resolution, decisions=(*resolution.decisions, *turned_down))
-        if invalid and resolution.best is None and not every:
-            raise InvalidMetadata(f"{requirement}: {invalid[0]}") from invalid[0]
+                known[name] = error
+        invalid = next((fact for fact in known.values() if isinstance(fact, InvalidMetadata)), None)
+        if invalid is not None and resolution.best is None and not every:
+            raise InvalidMetadata(f"{requirement}{_at(release)}: {invalid}") from invalid
+        metadata = {name: fact for name, fact in known.items() if isinstance(fact, Metadata)}
         return Choice(requirement, source, release, resolution, metadata)
 
     def _nothing_suits(self, choice: Choice) -> Exception:
-        error = explain_failure(
-            str(choice.requirement) + _at(choice.release), choice.source.name, choice.resolution, self.target
-        )
+        error = no_suitable_build(f"{choice.requirement}{_at(choice.release)}", choice.resolution)
         alternative = self._alternative(choice)
         return type(error)(f"{error}\n{alternative}") if alternative else error
 
@@ -395,18 +394,12 @@ def _offer(heads: Heads) -> str:
     return f"; it has no versions, but the branches {names} (revision=…)" if names else "; it has no branches"
 
 
-def _unread(resolution: Resolution, metadata: Mapping[str, Metadata], every: bool) -> str | None:
+def _unread(resolution: Resolution, known: Mapping[str, Metadata | KernelsError], every: bool) -> str | None:
     """The next build whose metadata is needed."""
     if resolution.needs_metadata is not None:
         return resolution.needs_metadata
-    if every:
-        return next((each.variant.name for each in resolution.accepted if each.variant.name not in metadata), None)
-    best = resolution.best
-    return None if best is None or best.variant.name in metadata else best.variant.name
-
-
-def _rejection(name: str, reason: str) -> VariantRejected:
-    return resolve([name], None, reject=reason).rejected[0]
+    wanted = resolution.accepted if every else resolution.accepted[:1]
+    return next((variant.name for variant in wanted if variant.name not in known), None)
 
 
 def _check_path(path: tuple[tuple[str, str], ...]) -> None:

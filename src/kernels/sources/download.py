@@ -94,9 +94,10 @@ def _through_huggingface_hub(client: HubClient, store: RepoStore, release: Relea
 
 
 def _progress(release: Release, total: int) -> Any:
-    from huggingface_hub.utils import tqdm
+    from huggingface_hub import utils
 
+    bar: Any = utils.tqdm
     # `disable=None` shows nothing where standard error is not a terminal.
-    return tqdm(
+    return bar(
         total=total, desc=f"Fetching {release.repo_id}", unit="file", disable=settings.progress_disabled() or None
     )

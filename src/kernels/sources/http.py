@@ -135,7 +135,8 @@ class HubClient:
                 raise _Wrong(f"{len(data)} bytes that are not the {file.size} bytes listed")
             return data
 
-        return self._ask(f"{self.endpoint}{path}", patience, check, timeout=_download_timeout())[0]
+        content: bytes = self._ask(f"{self.endpoint}{path}", patience, check, timeout=_download_timeout())[0]
+        return content
 
     def _ask(
         self, url: str, patience: Patience, read: Callable[[Any], Any], timeout: float | None = None
@@ -294,10 +295,12 @@ def _headers(endpoint: str, user_agent: str | Mapping[str, str] | None) -> dict[
 
 
 def _machine() -> list[str]:
+    from kernels import backends
     from kernels.target import Target
 
     target = Target.current()
-    accelerator = target.accelerator()
+    backend = backends.get(target.default_backend)
+    accelerator = backend.format_accelerator(target.backend_version(backend.name))
     return [f"backend/{accelerator}", f"platform/{target.cpu}-{target.os}"]
 
 

@@ -27,7 +27,7 @@ from kernels.sources.http import BRIEF, HubClient, HubRefused, Patience
 from kernels.store import RepoStore, changed_files, exclusively
 from kernels.trust import Standing, Verdicts
 
-__all__ = ["HubSource"]
+__all__ = ["HubSource", "forget"]
 
 #: Repository types, in the order they are tried: kernels published before the type `kernel` existed are models.
 REPO_TYPES = ("kernel", "model")

@@ -1,0 +1,184 @@
+"""How often, and how deep, a Hub is asked (rows 2 to 4, 6 and 7 of the targets)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from hub import TestHub
+
+from kernels import get_kernel, has_kernel, install_kernel
+from kernels.api import KernelRequest, get_kernels
+
+MANY = {f"part{number}.py": f"value = {number}\n" for number in range(60)}
+
+
+def test_a_cold_kernel_of_three_files_takes_three_requests_and_one_a_file(hub: TestHub) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cpu"])
+    get_kernel("acme/relu", version=1)
+    assert len(hub.requests) == 6, hub.asked()
+    assert not hub.count("", method="HEAD")
+
+
+def test_a_cold_kernel_of_63_files_takes_three_requests_and_one_a_file(hub: TestHub) -> None:
+    hub.make_repo("acme/relu", variants={"torch-cpu": MANY})
+    get_kernel("acme/relu", version=1)
+    assert len(hub.requests) == 66, hub.asked()
+
+
+def test_a_cold_kernel_is_four_round_trips_deep(hub: TestHub) -> None:
+    hub.make_repo("acme/relu", variants={"torch-cpu": MANY})
+    hub.latency = 0.05
+    install_kernel("acme/relu", version=1)
+    assert hub.depth() <= 4, hub.asked()
+
+
+def test_only_the_metadata_of_builds_that_fit_by_name_is_read(hub: TestHub) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cpu", "torch-npu", "torch29-cxx11-cu128-x86_64-linux"])
+    get_kernel("acme/relu", version=1)
+    assert hub.count("metadata.json") == 1
+
+
+def test_a_warm_kernel_takes_one_request_in_a_new_process(hub: TestHub, new_process: Callable[[], None]) -> None:
+    hub.make_repo("acme/relu")
+    get_kernel("acme/relu", version=1)
+    hub.clear()
+    new_process()
+    get_kernel("acme/relu", version=1)
+    assert hub.asked() == ["GET /api/kernels/acme/relu/refs"]
+
+
+def test_the_same_process_asks_once(hub: TestHub) -> None:
+    hub.make_repo("acme/relu")
+    first = get_kernel("acme/relu", version=1)
+    hub.clear()
+    assert get_kernel("acme/relu", version=1) is first
+    assert has_kernel("acme/relu", version=1)
+    assert hub.requests == []
+
+
+def test_a_commit_takes_no_request_once_it_is_here(hub: TestHub, new_process: Callable[[], None]) -> None:
+    hub.make_repo("acme/relu")
+    commit = hub.commit("acme/relu")
+    get_kernel("acme/relu", revision=commit)
+    assert hub.count("refs") == 0
+    hub.clear()
+    new_process()
+    get_kernel("acme/relu", revision=commit)
+    assert hub.requests == []
+
+
+def test_within_the_refresh_time_no_request_is_made(
+    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELS_REFRESH", "3600")
+    hub.make_repo("acme/relu")
+    get_kernel("acme/relu", version=1)
+    hub.clear()
+    new_process()
+    get_kernel("acme/relu", version=1)
+    assert hub.requests == []
+
+
+def test_a_second_kernel_of_a_publisher_asks_for_no_second_verdict(hub: TestHub) -> None:
+    hub.make_repo("acme/relu")
+    hub.make_repo("acme/gelu")
+    get_kernel("acme/relu", version=1)
+    get_kernel("acme/gelu", version=1)
+    assert hub.count("organizations") == 1
+
+
+def test_a_new_commit_downloads_only_files_that_changed(hub: TestHub, new_process: Callable[[], None]) -> None:
+    folder = hub.make_repo("acme/relu", variants={"torch-cpu": MANY})
+    install_kernel("acme/relu", version=1)
+    (folder / "build" / "torch-cpu" / "part7.py").write_text("value = 'changed'\n")
+    hub.clear()
+    new_process()
+    install_kernel("acme/relu", version=1)
+    assert hub.count("/resolve/") == 2, hub.asked()  # the file, and metadata.json, which is read first
+
+
+def test_kernels_asked_for_together_are_fetched_side_by_side(hub: TestHub) -> None:
+    for number in range(4):
+        hub.make_repo(f"acme/k{number}")
+    hub.latency = 0.05
+    modules = get_kernels([KernelRequest(f"acme/k{number}", version=1) for number in range(4)])
+    assert [module.repo_id for module in modules] == [f"acme/k{number}" for number in range(4)]
+    assert hub.depth() <= 5, hub.asked()
+
+
+def test_of_kernels_asked_for_together_one_that_is_missing_fails_alone(hub: TestHub) -> None:
+    hub.make_repo("acme/relu")
+    module, missing = get_kernels([KernelRequest("acme/relu", version=1), KernelRequest("acme/none", version=1)])
+    assert module.repo_id == "acme/relu"
+    assert isinstance(missing, FileNotFoundError)
+
+
+def test_eight_processes_download_once(hub: TestHub) -> None:
+    hub.make_repo("acme/relu", variants={"torch-cpu": MANY})
+    code = "from kernels import get_kernel; print(get_kernel('acme/relu', version=1).repo_id)"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code], env=os.environ.copy(), stdout=subprocess.PIPE, text=True)
+        for _ in range(8)
+    ]
+    outputs = [process.communicate(timeout=120)[0].strip() for process in processes]
+    assert outputs == ["acme/relu"] * 8
+    assert len(hub.requests) <= 66 + 8, hub.asked()
+    assert hub.count("/resolve/") == 63
+
+
+def test_the_user_agent_says_what_asks_unless_telemetry_is_off(
+    hub: TestHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    hub.make_repo("acme/relu")
+    has_kernel("acme/relu", version=1)
+    assert hub.requests[0].headers["user-agent"].startswith("kernels/0.18.2; ")
+    assert "backend/" not in hub.requests[0].headers["user-agent"]
+
+    monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "0")
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", False)
+    get_kernel("acme/relu", version=1, user_agent={"framework": "diffusers", "tricky": "a\r\nX-Evil: 1"})
+    agent = hub.requests[-1].headers["user-agent"]
+    for part in ("kernels/0.18.2", "python/", "torch/", "backend/cpu", "platform/x86_64-linux", "framework/diffusers"):
+        assert part in agent, agent
+    assert "x-evil" not in hub.requests[-1].headers
+
+
+def test_the_token_of_one_hub_is_not_sent_to_another(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_IMPLICIT_TOKEN", False)
+    hub.make_repo("acme/relu")
+    get_kernel("acme/relu", version=1)
+    assert all("authorization" not in asked.headers for asked in hub.requests)
+
+    monkeypatch.setenv("KERNELS_HUB_TOKEN", "for-this-hub")
+    get_kernel("acme/relu", revision="v1")
+    hub.make_repo("acme/gelu")
+    get_kernel("acme/gelu", version=1)
+    assert hub.requests[-1].headers["authorization"] == "Bearer for-this-hub"
+
+
+def test_a_listing_of_several_pages_is_read_to_its_end(hub: TestHub) -> None:
+    hub.make_repo("acme/relu", variants={"torch-cpu": {f"m{number}.py": "" for number in range(1100)}})
+    assert has_kernel("acme/relu", version=1)
+    assert hub.count("/tree/") == 2
+    index = json.loads(next(_index_files()).read_text())
+    assert len(index[1]) == 1103
+
+
+def _index_files():  # type: ignore[no-untyped-def]
+    from pathlib import Path
+
+    return (
+        path
+        for path in Path(os.environ["KERNELS_CACHE"]).glob("kernels--acme--relu/index/*.json")
+        if not path.name.startswith("heads-")
+    )

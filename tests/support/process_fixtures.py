@@ -1,0 +1,41 @@
+"""Fixtures that let one test process stand for several: what a process remembers is forgotten on demand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from kernels import notices
+from kernels.sources import http, hub
+
+__all__ = ["brief_waits", "new_process"]
+
+
+def _forget() -> None:
+    notices.forget()
+    hub.forget()
+
+
+@pytest.fixture(autouse=True)
+def new_process() -> Callable[[], None]:
+    """Forget what a process remembers of Hubs and warnings; every test starts so, and may call it again."""
+    _forget()
+    return _forget
+
+
+@pytest.fixture(autouse=True)
+def brief_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Waits between retries take no time; returns the seconds that would have been waited, as they come."""
+    waited: list[float] = []
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        now[0] += seconds
+
+    clock = SimpleNamespace(**{**vars(time), "sleep": sleep, "monotonic": lambda: time.monotonic() + now[0]})
+    monkeypatch.setattr(http, "time", clock)
+    return waited
