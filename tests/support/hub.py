@@ -233,6 +233,10 @@ class VirtualCatalog(Catalog):
 # ---------------------------------------------------------------------------------------------------------------------
 
 
+# What huggingface_hub asks on its own account, once a process or once a day: not the client's doing.
+_OWN = ("/api/agent-harnesses", "/api/telemetry")
+
+
 @dataclass
 class Asked:
     """A request as the server saw it; `start` and `end` are monotonic seconds, `status` 0 if none was sent."""
@@ -329,25 +333,23 @@ class TestHub:
     def up(self) -> TestHub:
         """Listen (again)."""
         self._release.clear()
+        if self._reserved is not None:
+            self._reserved.close()
         self._server.start()
-        if self._reserved is None:
-            # Bound and never listening: nobody else is given the port while the Hub is down, and connecting is refused.
-            self._reserved = socket.socket()
-            self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                self._reserved.bind(("127.0.0.1", self._server.port))
-            except OSError:  # a system that does not share a port with a listener
-                self._reserved.close()
         return self
 
     def down(self) -> None:
         """Refuse connections from now on."""
-        self._release.set()
-        self._server.stop()
+        self.close()
+        # Bound and never listening: connecting is refused, and nobody else is given the port meanwhile.
+        self._reserved = socket.socket()
+        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._reserved.bind(("127.0.0.1", self._server.port))
 
     def close(self) -> None:
         """Stop for good."""
-        self.down()
+        self._release.set()
+        self._server.stop()
         if self._reserved is not None:
             self._reserved.close()
 
@@ -538,7 +540,8 @@ class TestHub:
                 {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in scope["headers"]},
                 time.monotonic(),
             )
-            self.requests.append(asked)
+            if not asked.path.startswith(_OWN):
+                self.requests.append(asked)
 
             async def noting(message: Any) -> None:
                 if message["type"] == "http.response.start":

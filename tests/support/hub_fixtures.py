@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +77,8 @@ def hub(
     isolated_env: Path, quick_retries: list[float], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Iterator[TestHub]:
     """A Hub over `tmp_path/hub`, up, that `KERNELS_HUB` names; the publisher `acme` is trusted."""
-    with TestHub(tmp_path / "hub") as server:
-        monkeypatch.setenv("KERNELS_HUB", server.url)
-        yield server
+    server = TestHub(tmp_path / "hub").up()
+    monkeypatch.setenv("KERNELS_HUB", server.url)
+    yield server
+    # Stopping takes uvicorn 0.2 s; the next test need not wait for it (and the process does before it ends).
+    threading.Thread(target=server.close).start()

@@ -95,7 +95,7 @@ def _user(request: Request) -> Response:
 def _info(request: Request) -> Response:
     repo_id, kind, revision, rest = _asked(request)
     if rest:
-        raise RevisionNotFound(f"{repo_id} has no revision {revision}/{rest}.")
+        raise RevisionNotFound(f"{repo_id} has no revision {f'{revision}/{rest}'!r}.")
     commit = _catalog(request).commit(repo_id, revision, kind=kind)
     info: dict[str, Any] = {
         "id": repo_id,
@@ -257,8 +257,9 @@ def _flag(value: str | None) -> bool:
 
 
 def _error(status: int, code: str | None, message: str, headers: dict[str, str] | None = None) -> Response:
-    # Headers are Latin-1 and one line; what a URL asked for need not be.
-    line = message.encode("ascii", "backslashreplace").decode().replace("\n", " ").replace("\r", " ")
+    # A header is one line of printable ASCII; what a URL asked for need not be.
+    escaped = message.encode("ascii", "backslashreplace").decode()
+    line = "".join(character if character.isprintable() else " " for character in escaped)
     extra = {"X-Error-Message": line} if code is None else {"X-Error-Code": code, "X-Error-Message": line}
     return JSONResponse({"error": message}, status_code=status, headers=extra | (headers or {}))
 

@@ -118,7 +118,8 @@ class Catalog:
         if branch in names or (branch is not None and is_commit(branch) and self._inside(folder / branch)):
             return self._commit(repo_id, folder / branch)
         if branch is not None and is_commit(branch):
-            for name in names:
+            # First where the commit was last seen: a client asks for one commit many times in a row.
+            for name in sorted(names, key=lambda name: self._seen(folder / name) != branch):
                 head = self._commit(repo_id, folder / name)
                 if head.id == branch:
                     return head
@@ -145,6 +146,10 @@ class Catalog:
         real = Path(os.path.realpath(path))
         return real if real.is_relative_to(self.root) and real.is_dir() else None
 
+    def _seen(self, folder: Path) -> str | None:
+        known = self._commits.get(folder)
+        return None if known is None else known[1].id
+
     def _commit(self, repo_id: str, folder: Path) -> Commit:
         with self._lock:
             lock = self._folder_locks.setdefault(folder, Lock())
@@ -164,27 +169,25 @@ class Catalog:
 
     def _walk(self, top: Path) -> Iterator[tuple[str, str, int, int]]:
         """Yield (path in the repository, path on disk, mtime in ns, size) of every regular file inside the root."""
-        pending: list[tuple[str, Path, frozenset[str]]] = [("", top, frozenset({os.path.realpath(top)}))]
+        pending: list[tuple[str, str, frozenset[str]]] = [("", str(top), frozenset({os.path.realpath(top)}))]
         while pending:
             prefix, folder, above = pending.pop()
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if not self._served(entry.name):
                         continue
-                    source = Path(entry.path)
-                    if entry.is_symlink():
-                        source = Path(os.path.realpath(source))
-                        if not source.is_relative_to(self.root):
-                            continue
+                    source = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
+                    if source is not entry.path and not Path(source).is_relative_to(self.root):
+                        continue
                     try:
-                        status = source.stat()
-                    except FileNotFoundError:  # a dangling link, or gone since the folder was read
+                        status = entry.stat()
+                    except OSError:  # a link that leads nowhere or in circles, or gone since the folder was read
                         continue
                     path = prefix + entry.name
                     if stat.S_ISREG(status.st_mode):
-                        yield path, str(source), status.st_mtime_ns, status.st_size
-                    elif stat.S_ISDIR(status.st_mode) and str(source) not in above:  # a link to a parent never ends
-                        pending.append((path + "/", source, above | {str(source)}))
+                        yield path, source, status.st_mtime_ns, status.st_size
+                    elif stat.S_ISDIR(status.st_mode) and source not in above:  # a link to a parent would never end
+                        pending.append((path + "/", source, above | {source}))
 
     def _served(self, name: str) -> bool:
         if name == ".git" or not _is_text(name):

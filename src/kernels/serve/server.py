@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["HubServer"]
 
 _START_SECONDS = 30.0
+_LARGEST_PORT = 65535
 
 
 class HubServer:
@@ -37,7 +38,7 @@ class HubServer:
         wrap: Applied to the ASGI application, to put something around it.
 
     Raises:
-        RequestError: `root` is not a folder, or the address cannot be listened on.
+        RequestError: `root` is not a folder, or `port` is no port.
 
     Example:
         >>> import tempfile
@@ -58,6 +59,8 @@ class HubServer:
         bytecode: bool = False,
         wrap: Callable[[ASGIApp], ASGIApp] | None = None,
     ) -> None:
+        if not 0 <= port <= _LARGEST_PORT:
+            raise RequestError(f"`port` is {port}; allowed is 0 (a free one) to {_LARGEST_PORT}.")
         self.catalog = (
             root
             if isinstance(root, Catalog)
@@ -141,6 +144,6 @@ def _listen(host: str, port: int) -> socket.socket:
         except OSError:
             listening.close()
             raise
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise RequestError(f"`host` and `port` are {host!r} and {port}; cannot listen there: {error}.") from None
     return listening
