@@ -1,0 +1,79 @@
+# `make demo` and `make test` need Python >= 3.10 (`PYTHON=` names another) and nothing else; a C++ compiler, where
+# there is one, adds the compiled kernels. The first run creates the environment, later ones reuse it.
+
+PYTHON ?= python3
+# The stack: lockfiles/requirements-$(STACK).txt, in an environment of its own.
+STACK ?= cpu
+VENV ?= $(if $(filter cpu,$(STACK)),.venv,.venv-$(STACK))
+# Test processes side by side, and what else to tell pytest: make test PYTEST_ARGS="-k resolve"
+JOBS ?= auto
+PYTEST_ARGS ?=
+
+REQUIREMENTS := lockfiles/requirements-$(STACK).txt
+RUN := $(VENV)/bin/python
+PIP := $(RUN) -m pip --disable-pip-version-check --quiet
+INSTALLED := $(VENV)/.installed
+READY := $(VENV)/.ready
+
+.PHONY: help env demo test test-gpu lint format bench lock clean
+
+help:
+	@echo 'make demo      environment, install, and the main job on example kernels'
+	@echo 'make test      environment, install, lint, and the whole suite with its coverage'
+	@echo 'make test-gpu  the tests that need an NVIDIA GPU (STACK=cuda)'
+	@echo 'make lint      ruff and mypy'
+	@echo 'make format    let ruff rewrite what it can'
+	@echo 'make bench     side by side with other clients; writes docs/benchmarks.md'
+	@echo 'make lock      pin the newest versions of everything in lockfiles/'
+	@echo 'make clean     remove what the above created'
+
+env: $(READY)
+
+# Each stamp carries the time of the step it stands for: a changed lock file installs again, an unchanged one costs
+# nothing. `--clear`, as the environment may be half made or of another Python.
+$(INSTALLED): $(REQUIREMENTS)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "$(PYTHON) is not Python 3.10 or newer; name one that is: make PYTHON=python3.13" >&2; exit 1; }
+	@echo 'Creating $(VENV) from $(REQUIREMENTS), once; Torch is large, this takes a few minutes.'
+	@$(PYTHON) -m venv --clear $(VENV) \
+	  || { echo 'Python has no venv module here; Debian and Ubuntu have it in python3-venv.' >&2; exit 1; }
+	@$(PIP) install --requirement $(REQUIREMENTS)
+	@touch $@
+
+$(READY): $(INSTALLED) pyproject.toml
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(READY)
+	@$(RUN) examples/demo.py
+
+test: lint
+	$(RUN) -m pytest -n $(JOBS) -m 'not gpu' --cov=kernels --cov-report=term:skip-covered --cov-fail-under=90 $(PYTEST_ARGS)
+
+test-gpu: $(READY)
+	$(RUN) -m pytest -m gpu $(PYTEST_ARGS)
+
+lint: $(READY)
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+format: $(READY)
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+bench: $(READY)
+	$(RUN) benchmarks/client.py
+
+# One resolution for every supported Python and system. The CPU stack is the CUDA one without NVIDIA's libraries, so
+# that any build of the same Torch serves it; a plain CPU build needs none of them, the default one asks for its own.
+lock: $(READY)
+	@$(PIP) install uv
+	@$(VENV)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.10 --no-annotate --custom-compile-command 'make lock' \
+	  --all-extras pyproject.toml lockfiles/requirements.in --output-file lockfiles/requirements-cuda.txt
+	@grep -Ev '^(cuda|nvidia)-' lockfiles/requirements-cuda.txt > lockfiles/requirements-cpu.txt
+
+clean:
+	rm -rf $(VENV) dist build htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find examples/kernels -type d -name build -prune -exec rm -rf {} +
+	find . -type d -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
