@@ -1,0 +1,173 @@
+"""Marks on layers and functions: under which name a mapping knows them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kernels.errors import RequestError
+from kernels.layer.function import wrap_function
+from kernels.layer.places import layer_name_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = [
+    "replace_kernel_forward_from_hub",
+    "use_kernel_forward_from_hub",
+    "use_kernel_func_from_hub",
+    "use_kernelized_func",
+]
+
+_Class = TypeVar("_Class", bound=type)
+_Condition = Callable[["nn.Module"], bool]
+
+
+def replace_kernel_forward_from_hub(cls: type, layer_name: str, condition: _Condition | None = None) -> None:
+    """Mark a class that is not one's own, so that `kernelize` may replace its forward.
+
+    Its members and the parameters of its forward may change with the library that defines it; where the class is
+    one's own, `use_kernel_forward_from_hub` says the same at its definition.
+
+    Args:
+        cls: A layer class.
+        layer_name: The name by which mappings know it.
+        condition: Called with each instance when a model is kernelized; one for which it is false is left alone.
+
+    Raises:
+        TypeError: An argument is of the wrong type.
+
+    Example:
+        >>> from torch import nn
+        >>> class Norm(nn.LayerNorm): pass
+        >>> replace_kernel_forward_from_hub(Norm, "LayerNorm")
+        >>> Norm.kernel_layer_name
+        'LayerNorm'
+    """
+    if not inspect.isclass(cls):
+        raise TypeError(f"`cls` is {cls!r}, a {type(cls).__name__}; allowed is a class.")
+    _check_mark(layer_name, condition)
+    cls.kernel_layer_name = layer_name  # type: ignore[attr-defined]
+    # Static, so that reading it from an instance does not bind it: its one argument is the module.
+    cls.kernel_condition = staticmethod(condition or _always)  # type: ignore[attr-defined]
+
+
+def use_kernel_forward_from_hub(layer_name: str, condition: _Condition | None = None) -> Callable[[Any], Any]:
+    """A decorator that marks a layer class, or makes a function a layer, so that `kernelize` may replace its forward.
+
+    A function becomes an `nn.Module` that is called and looks like it. `kernelize` finds it where it is attached to a
+    module: by `use_kernelized_func`, or as an attribute. It is one object: the last `kernelize` decides what it runs.
+
+    Args:
+        layer_name: The name by which mappings know it.
+        condition: Called with each instance when a model is kernelized; one for which it is false is left alone.
+
+    Raises:
+        TypeError: An argument, or what is decorated, is of the wrong type.
+
+    Example:
+        >>> from torch import nn
+        >>> @use_kernel_forward_from_hub("Twice")
+        ... class Twice(nn.Module):
+        ...     def forward(self, x):
+        ...         return 2 * x
+        >>> @use_kernel_forward_from_hub("triple")
+        ... def triple(x):
+        ...     return 3 * x
+        >>> Twice()(4), triple(4)
+        (8, 12)
+    """
+    _check_mark(layer_name, condition)
+
+    def mark(target: Any) -> Any:
+        if inspect.isfunction(target):
+            wrapped = wrap_function(target)
+            replace_kernel_forward_from_hub(type(wrapped), layer_name, condition)
+            return wrapped
+        if inspect.isclass(target):
+            replace_kernel_forward_from_hub(target, layer_name, condition)
+            return target
+        raise TypeError(
+            f"@use_kernel_forward_from_hub({layer_name!r}) is applied to {target!r}, a {type(target).__name__}; "
+            "allowed is a class or a function."
+        )
+
+    return mark
+
+
+def use_kernelized_func(*functions: Callable[..., Any]) -> Callable[[_Class], _Class]:
+    """A class decorator that attaches functions which the class's forward calls, so that `kernelize` finds them.
+
+    Each instance gets a dictionary `_kernel_funcs`, layer name → function; the functions are no submodules.
+
+    Args:
+        functions: Functions decorated with `use_kernel_forward_from_hub`.
+
+    Raises:
+        TypeError: The decorated object is not a class.
+        RequestError: A function is not decorated.
+
+    Example:
+        >>> from torch import nn
+        >>> @use_kernel_forward_from_hub("double")
+        ... def double(x):
+        ...     return 2 * x
+        >>> @use_kernelized_func(double)
+        ... class Layer(nn.Module):
+        ...     def forward(self, x):
+        ...         return double(x)
+        >>> Layer()._kernel_funcs["double"] is double
+        True
+    """
+    named: dict[str, Callable[..., Any]] = {}
+    for function in functions:
+        if not hasattr(type(function), "kernel_layer_name"):
+            name = getattr(function, "__name__", repr(function))
+            raise RequestError(
+                f"@use_kernelized_func is given {name!r}, which is not decorated with @use_kernel_forward_from_hub; "
+                "allowed is a function that is."
+            )
+        named[layer_name_of(type(function))] = function
+
+    def attach(cls: _Class) -> _Class:
+        if not inspect.isclass(cls):
+            raise TypeError(f"@use_kernelized_func is applied to {cls!r}, a {type(cls).__name__}; allowed is a class.")
+        init = cls.__init__
+
+        @functools.wraps(init)
+        def init_with_functions(self: Any, *args: Any, **kwargs: Any) -> None:
+            init(self, *args, **kwargs)
+            self.__dict__.setdefault("_kernel_funcs", {}).update(named)
+
+        cls.__init__ = init_with_functions  # type: ignore[method-assign]
+        return cls
+
+    return attach
+
+
+def use_kernel_func_from_hub(func_name: str) -> Callable[[Any], Any]:
+    """Deprecated: `use_kernel_forward_from_hub` marks functions too.
+
+    Args:
+        func_name: The name by which mappings know the function.
+    """
+    warnings.warn(
+        "use_kernel_func_from_hub is deprecated: use_kernel_forward_from_hub marks functions too.",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return use_kernel_forward_from_hub(func_name)
+
+
+def _check_mark(layer_name: Any, condition: Any) -> None:
+    if not isinstance(layer_name, str):
+        raise TypeError(f"`layer_name` is {layer_name!r}, a {type(layer_name).__name__}; allowed is a string.")
+    if condition is not None and not callable(condition):
+        raise TypeError(f"`condition` is {condition!r}, a {type(condition).__name__}; allowed is a function or None.")
+
+
+def _always(module: nn.Module) -> bool:
+    return True

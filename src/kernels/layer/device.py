@@ -1,0 +1,243 @@
+"""Devices as kernel mappings name them: a type, and a range of capabilities where that matters.
+
+Which types there are, and what Torch calls them, is the business of `kernels.backends`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kernels.errors import RequestError
+
+if TYPE_CHECKING:
+    import torch
+
+    from kernels.backends import Backend
+    from kernels.backends import Device as ProbedDevice
+
+__all__ = [
+    "CUDAProperties",
+    "CapabilityRange",
+    "Device",
+    "ModuleDevice",
+    "ROCMProperties",
+    "backend_of_mapping",
+    "mapping_types",
+    "requested_device",
+]
+
+#: The range of a mapping without properties: any device, and one whose capability nobody knows.
+ANY_CAPABILITY = (0, 2**63 - 1)
+
+
+@dataclass(frozen=True)
+class CapabilityRange:
+    """The devices that a kernel is for, by capability; a vendor's backend subclasses it and sets `device_type`.
+
+    Args:
+        min_capability: Lowest capability, as one number: 7.5 is 75.
+        max_capability: Highest capability, inclusive.
+
+    Raises:
+        TypeError: A capability is not an integer.
+        RequestError: One is negative, or the lowest is above the highest.
+    """
+
+    device_type: ClassVar[str | None] = None
+
+    min_capability: int
+    max_capability: int
+
+    def __post_init__(self) -> None:
+        for name in ("min_capability", "max_capability"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"`{name}` is {value!r}, a {type(value).__name__}; allowed is an integer such as 75.")
+            if value < 0:
+                raise RequestError(f"`{name}` is {value}; allowed is 0 or a positive integer such as 75.")
+        if self.min_capability > self.max_capability:
+            raise RequestError(
+                f"`min_capability` is {self.min_capability}, above `max_capability` ({self.max_capability}); "
+                "allowed is a capability up to it."
+            )
+
+
+@dataclass(frozen=True)
+class CUDAProperties(CapabilityRange):
+    """NVIDIA GPUs by compute capability.
+
+    Args:
+        min_capability: Lowest compute capability, as one number: 7.5 is 75.
+        max_capability: Highest compute capability, inclusive.
+
+    Example:
+        >>> Device("cuda", CUDAProperties(min_capability=80, max_capability=90)).type
+        'cuda'
+    """
+
+    device_type: ClassVar[str | None] = "cuda"
+
+
+@dataclass(frozen=True)
+class ROCMProperties(CapabilityRange):
+    """AMD GPUs by the capability that Torch reports for them: gfx942 is 94, gfx1151 is 115.
+
+    Args:
+        min_capability: Lowest capability.
+        max_capability: Highest capability, inclusive.
+
+    Example:
+        >>> ROCMProperties(90, 94) == ROCMProperties(min_capability=90, max_capability=94)
+        True
+    """
+
+    device_type: ClassVar[str | None] = "rocm"
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device in a kernel mapping.
+
+    Args:
+        type: The device's type, such as `"cuda"`, `"rocm"`, `"mps"`, `"xpu"`, `"npu"` or `"cpu"`.
+        properties: Which devices of that type, default all.
+
+    Raises:
+        TypeError: An argument is of the wrong type.
+        RequestError: The properties are those of another device type.
+
+    Example:
+        >>> Device("mps") == Device(type="mps")
+        True
+    """
+
+    type: str
+    properties: CapabilityRange | None = None
+
+    def __post_init__(self) -> None:
+        kind: Any = self.type
+        properties: Any = self.properties
+        if not isinstance(kind, str):
+            raise TypeError(f"`type` is {kind!r}, a {type(kind).__name__}; allowed is a string.")
+        if properties is None:
+            return
+        if not isinstance(properties, CapabilityRange):
+            found = type(properties).__name__
+            raise TypeError(f"`properties` is {properties!r}, a {found}; allowed is a range of capabilities.")
+        allowed = properties.device_type
+        if allowed is not None and allowed != kind:
+            raise RequestError(
+                f"`properties` are {type(properties).__name__}, for a device of type {kind!r}; "
+                f"allowed is the type {allowed!r}."
+            )
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The capabilities it stands for, lowest and highest."""
+        if self.properties is None:
+            return ANY_CAPABILITY
+        return self.properties.min_capability, self.properties.max_capability
+
+
+@dataclass(frozen=True)
+class ModuleDevice:
+    """Where a module runs: the mapping's device type, and which device of that type (None: the current one)."""
+
+    type: str
+    index: int | None = None
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    @property
+    def backend(self) -> Backend:
+        """The backend that serves it."""
+        return backend_of_mapping(self.type)
+
+    @property
+    def torch_device(self) -> str:
+        """The device as Torch names it."""
+        name = self.backend.device_type
+        return name if self.index is None else f"{name}:{self.index}"
+
+    def capability(self) -> int | None:
+        """The device's capability as one number (7.5 is 75), or None where there is no such number."""
+        probed = self._probed()
+        return None if probed is None else self.backend.device_capability(probed)
+
+    def arch(self) -> str | None:
+        """The device's architecture, by which builds are chosen, or None where nothing tells."""
+        probed = self._probed()
+        return None if probed is None else probed.arch or None
+
+    def _probed(self) -> ProbedDevice | None:
+        from kernels.target import Target
+
+        backend = self.backend
+        index = backend.current_device() if self.index is None else self.index
+        for device in Target.current().devices:
+            if device.backend == backend.name and device.index == index:
+                return device
+        return None
+
+
+def mapping_types() -> dict[str, Backend]:
+    """The device types that a mapping can name, each with its backend."""
+    from kernels.backends import all_backends
+
+    return {backend.mapping_device: backend for backend in all_backends()}
+
+
+def backend_of_mapping(device_type: str) -> Backend:
+    """The backend of a mapping's device type.
+
+    Raises:
+        RequestError: There is none; the message lists those there are.
+    """
+    known = mapping_types()
+    if device_type not in known:
+        raise RequestError(f"`device` is of type {device_type!r}; allowed is one of {', '.join(sorted(known))}.")
+    return known[device_type]
+
+
+def of_tensor(device: torch.device) -> ModuleDevice:
+    """The device that a parameter lies on, as mappings name it; a type that no backend has stays as it is."""
+    from kernels.backends import for_device_type
+
+    try:
+        return ModuleDevice(for_device_type(device.type).mapping_device, device.index)
+    except ValueError:
+        return ModuleDevice(device.type, device.index)
+
+
+def requested_device(device: Any) -> ModuleDevice | None:
+    """The device that a caller of `kernelize` asks for, or None when each module's own counts.
+
+    Args:
+        device: A mapping's device type, a Torch device or its name, with or without an index.
+
+    Raises:
+        TypeError: It is neither.
+        RequestError: No backend has that type; the message lists the types there are.
+    """
+    if device is None:
+        return None
+    if isinstance(device, str):
+        name, separator, number = device.partition(":")
+        if separator and not (number.isascii() and number.isdecimal()):
+            raise RequestError(f"`device` is {device!r}; allowed is a device type, or a type and an index: 'cuda:0'.")
+        index = int(number) if separator else None
+    elif isinstance(getattr(device, "type", None), str) and hasattr(device, "index"):
+        name, index = device.type, device.index
+    else:
+        raise TypeError(
+            f"`device` is {device!r}, a {type(device).__name__}; allowed is a device type, a torch.device or None."
+        )
+    from kernels.backends import all_backends, for_device_type
+
+    # A name that Torch uses means the backend behind it: under a ROCm Torch "cuda" is an AMD GPU.
+    if any(backend.device_type == name for backend in all_backends()):
+        return ModuleDevice(for_device_type(name).mapping_device, index)
+    backend_of_mapping(name)
+    return ModuleDevice(name, index)

@@ -1,0 +1,250 @@
+"""Which kernel is meant for which layer: a mapping for the whole process, and overlays for a context.
+
+The process-wide mapping is replaced as a whole, never changed, so readers take no lock. An overlay is a link to what
+lies below it: entering one costs what its own mapping costs, whatever else is registered.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from contextvars import ContextVar, Token
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, runtime_checkable
+
+from kernels.errors import RequestError
+from kernels.layer.device import ANY_CAPABILITY, Device, ModuleDevice, mapping_types
+from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
+
+__all__ = [
+    "MappingView",
+    "Missing",
+    "Repository",
+    "Selected",
+    "current_mapping",
+    "register_kernel_mapping",
+    "select",
+    "use_kernel_mapping",
+]
+
+
+@runtime_checkable
+class Repository(Protocol):
+    """A value of a mapping: anything that loads a layer class."""
+
+    def load(self) -> type[Any]:
+        """The layer class, a subclass of `torch.nn.Module`."""
+        ...
+
+
+# One layer's kernels: device type -> range of capabilities -> mode -> repository.
+_LayerKernels = dict[str, dict[tuple[int, int], dict[Mode, Repository]]]
+_Kernels = dict[str, _LayerKernels]
+
+#: What a caller writes: layer name -> device -> repository, or mode -> repository.
+KernelMapping = Mapping[str, Mapping["Device | str", "Repository | Mapping[Mode, Repository]"]]
+
+_lock = threading.Lock()
+_registered: _Kernels = {}
+
+
+@dataclass(frozen=True)
+class _Overlay:
+    kernels: _Kernels
+    below: _Overlay | None
+    inherits: bool
+
+
+_overlay: ContextVar[_Overlay | None] = ContextVar("kernels_mapping", default=None)
+
+
+def register_kernel_mapping(mapping: KernelMapping, inherit_mapping: bool = True) -> None:
+    """Say which kernels layers get when a model is kernelized: for the whole process, every thread of it.
+
+    Args:
+        mapping: Layer name → device (a type, or a `Device`) → repository, or a dictionary mode → repository. A
+            repository without a mode serves every mode. What is registered for the same layer and device is replaced.
+        inherit_mapping: False forgets everything registered before.
+
+    Raises:
+        TypeError: An entry is of the wrong type.
+        RequestError: An unknown device type.
+
+    Example:
+        >>> from kernels import LayerRepository, Mode
+        >>> silu = LayerRepository("kernels-community/activation", layer_name="SiluAndMul", version=1)
+        >>> register_kernel_mapping({"ExampleSiluAndMul": {"cuda": {Mode.INFERENCE: silu}}})
+    """
+    added = _parse(mapping)
+    global _registered
+    with _lock:
+        merged = dict(_registered) if inherit_mapping else {}
+        for layer_name, kernels in added.items():
+            merged[layer_name] = _merged(merged.get(layer_name, {}), kernels)
+        _registered = merged
+
+
+class use_kernel_mapping:
+    """A context in which a mapping comes before what is registered; only in the code that runs in that context.
+
+    Args:
+        mapping: As in `register_kernel_mapping`.
+        inherit_mapping: False hides everything else in the context.
+
+    Raises:
+        TypeError: An entry is of the wrong type.
+        RequestError: An unknown device type.
+
+    Example:
+        >>> from kernels import LayerRepository
+        >>> silu = LayerRepository("kernels-community/activation", layer_name="SiluAndMul", version=1)
+        >>> with use_kernel_mapping({"SiluAndMul": {"cuda": silu}}):
+        ...     pass  # kernelize(model)
+    """
+
+    def __init__(self, mapping: KernelMapping, *, inherit_mapping: bool = True) -> None:
+        self._kernels = _parse(mapping)
+        self._inherits = bool(inherit_mapping)
+        self._tokens: list[Token[_Overlay | None]] = []
+
+    def __enter__(self) -> None:
+        self._tokens.append(_overlay.set(_Overlay(self._kernels, _overlay.get(), self._inherits)))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        _overlay.reset(self._tokens.pop())
+
+
+@dataclass(frozen=True)
+class MappingView:
+    """The mapping as one context sees it at one moment; later registrations do not change it."""
+
+    levels: tuple[_Kernels, ...]
+
+    def kernels_for(self, layer_name: str) -> _LayerKernels | None:
+        """What is mapped to a layer, the inner contexts before the outer ones; None when nothing is."""
+        found = [level[layer_name] for level in self.levels if layer_name in level]
+        if not found:
+            return None
+        merged = found[-1]
+        for kernels in reversed(found[:-1]):
+            merged = _merged(merged, kernels)
+        return merged
+
+
+def current_mapping() -> MappingView:
+    """What is mapped here and now: this context's overlays, then what is registered."""
+    levels = []
+    overlay = _overlay.get()
+    while overlay is not None:
+        levels.append(overlay.kernels)
+        if not overlay.inherits:
+            return MappingView(tuple(levels))
+        overlay = overlay.below
+    return MappingView((*levels, _registered))
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The repository that serves a layer, and the mode it was registered for."""
+
+    repository: Repository
+    mode: Mode
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Why no repository serves a layer, and the flag that lets the layer keep its own forward then."""
+
+    flag: KernelizeFallback
+    reason: str
+
+
+def select(view: MappingView, layer_name: str, device: ModuleDevice, mode: Mode) -> Selected | Missing:
+    """The repository that a mapping gives a layer on a device for a mode.
+
+    The narrowest range of capabilities that holds the device's wins, then the first registered mode of
+    `serving_modes(mode)`.
+    """
+    kernels = view.kernels_for(layer_name)
+    if kernels is None:
+        return Missing(KernelizeFallback.NO_LAYER, f"no kernel is mapped to layer {layer_name!r}")
+    ranges = kernels.get(device.type)
+    if ranges is None:
+        types = ", ".join(sorted(kernels))
+        return Missing(KernelizeFallback.NO_DEVICE, f"no kernel for device type {device.type!r}, only for {types}")
+    by_mode = ranges.get(ANY_CAPABILITY)
+    if len(ranges) > 1 or by_mode is None:
+        # Asked only when it matters: most mappings name no capability, and then nothing needs to be probed.
+        capability = device.capability()
+        # Newest first, so that of two ranges of one width the one registered last wins.
+        holding = [
+            bounds
+            for bounds in reversed(ranges)
+            if bounds == ANY_CAPABILITY or (capability is not None and bounds[0] <= capability <= bounds[1])
+        ]
+        if not holding:
+            asked = "; ".join(f"{low} to {high}" for low, high in ranges)
+            known = "unknown" if capability is None else capability
+            reason = f"no kernel for the capability of {device} ({known}), only for {asked}"
+            return Missing(KernelizeFallback.NO_COMPATIBLE_PROPERTIES, reason)
+        by_mode = ranges[min(holding, key=lambda bounds: bounds[1] - bounds[0])]
+    for serving in serving_modes(mode):
+        if serving in by_mode:
+            return Selected(by_mode[serving], serving)
+    modes = ", ".join(str(each) for each in by_mode)
+    return Missing(KernelizeFallback.NO_COMPATIBLE_MODE, f"no kernel serves mode {mode}, only {modes or 'none'}")
+
+
+def _merged(below: _LayerKernels, above: _LayerKernels) -> _LayerKernels:
+    merged = {device_type: dict(ranges) for device_type, ranges in below.items()}
+    for device_type, ranges in above.items():
+        target = merged.setdefault(device_type, {})
+        for bounds, by_mode in ranges.items():
+            target.pop(bounds, None)  # so that what is newest comes last
+            target[bounds] = by_mode
+    return merged
+
+
+def _parse(mapping: Any) -> _Kernels:
+    if not isinstance(mapping, Mapping):
+        kind = type(mapping).__name__
+        raise TypeError(f"`mapping` is {mapping!r}, a {kind}; allowed is a dictionary layer name -> device -> kernel.")
+    known = mapping_types()
+    kernels: _Kernels = {}
+    for layer_name, by_device in mapping.items():
+        if not isinstance(layer_name, str):
+            kind = type(layer_name).__name__
+            raise TypeError(f"`mapping` has the key {layer_name!r}, a {kind}; allowed is a layer's name.")
+        if not isinstance(by_device, Mapping):
+            kind = type(by_device).__name__
+            raise TypeError(f"`mapping[{layer_name!r}]` is a {kind}; allowed is a dictionary device -> kernel.")
+        for key, value in by_device.items():
+            where = f"mapping[{layer_name!r}][{key!r}]"
+            device = Device(key) if isinstance(key, str) else key
+            if not isinstance(device, Device):
+                kind = type(key).__name__
+                raise TypeError(f"`mapping[{layer_name!r}]` has the key {key!r}, a {kind}; allowed is a Device.")
+            if device.type not in known:
+                types = ", ".join(sorted(known))
+                raise RequestError(
+                    f"`mapping[{layer_name!r}]` has the device type {device.type!r}; allowed is one of {types}."
+                )
+            by_range = kernels.setdefault(layer_name, {}).setdefault(device.type, {})
+            by_range[device.range] = _parse_modes(value, where)
+    return kernels
+
+
+def _parse_modes(value: Any, where: str) -> dict[Mode, Repository]:
+    by_mode = dict(value) if isinstance(value, Mapping) else {Mode.FALLBACK: value}
+    for mode, repository in by_mode.items():
+        if not isinstance(mode, Mode):
+            raise TypeError(f"`{where}` has the key {mode!r}, a {type(mode).__name__}; allowed is a Mode.")
+        if isinstance(repository, type) or not callable(getattr(repository, "load", None)):
+            raise TypeError(
+                f"`{where}` is {repository!r}, a {type(repository).__name__}; allowed is a LayerRepository, or any "
+                "object with `load()`."
+            )
+    return by_mode

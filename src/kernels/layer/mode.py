@@ -1,0 +1,107 @@
+"""What a kernelized model is used for, and which registered kernel serves which use."""
+
+from __future__ import annotations
+
+from enum import Flag
+
+from kernels.errors import RequestError
+
+__all__ = ["KernelizeFallback", "Mode", "serving_modes"]
+
+
+class Mode(Flag):
+    """What kernels are used for: flags that combine, such as `Mode.TRAINING | Mode.TORCH_COMPILE`.
+
+    Attributes:
+        INFERENCE: The model only runs forward.
+        TRAINING: The model is trained, so its layers need a backward pass. Excludes INFERENCE.
+        TORCH_COMPILE: The model is compiled with `torch.compile`.
+        FALLBACK: In a mapping only, and alone: the kernel that serves where no other mode does.
+
+    Raises:
+        RequestError: Flags are combined that exclude each other.
+
+    Example:
+        >>> Mode.TORCH_COMPILE in Mode.INFERENCE | Mode.TORCH_COMPILE
+        True
+    """
+
+    FALLBACK = 1
+    TRAINING = 2
+    INFERENCE = 4
+    TORCH_COMPILE = 8
+
+    def __or__(self, other: Mode) -> Mode:
+        union = super().__or__(other)
+        if not isinstance(union, Mode):
+            return NotImplemented
+        if Mode.INFERENCE in union and Mode.TRAINING in union:
+            raise RequestError("Mode.INFERENCE and Mode.TRAINING are mutually exclusive: a model is for one of them.")
+        if Mode.FALLBACK in union and union != Mode.FALLBACK:
+            raise RequestError("Mode.FALLBACK cannot be combined with other modes: it stands for all of them.")
+        return union
+
+    def __str__(self) -> str:
+        return " | ".join(flag.name or "" for flag in Mode if flag in self) or "NONE"
+
+
+class KernelizeFallback(Flag):
+    """In which cases a layer may keep its own forward instead of `kernelize` raising.
+
+    Attributes:
+        NONE: In none.
+        NO_LAYER: No kernel is mapped to the layer.
+        NO_DEVICE: None is mapped for the type of its device.
+        NO_COMPATIBLE_PROPERTIES: None is mapped for the properties of its device.
+        NO_COMPATIBLE_MODE: None is mapped for the mode, or the kernel's layer does not support it.
+        CANNOT_LOAD: The kernel cannot be found, or no build of it suits this machine (`FileNotFoundError`).
+        DEFAULT: All but CANNOT_LOAD.
+        ALL: All of them.
+
+    Example:
+        >>> KernelizeFallback.CANNOT_LOAD in KernelizeFallback.DEFAULT
+        False
+    """
+
+    NONE = 0
+    NO_LAYER = 1
+    NO_DEVICE = 2
+    NO_COMPATIBLE_PROPERTIES = 4
+    NO_COMPATIBLE_MODE = 8
+    CANNOT_LOAD = 16
+
+    DEFAULT = NO_LAYER | NO_DEVICE | NO_COMPATIBLE_PROPERTIES | NO_COMPATIBLE_MODE
+    ALL = DEFAULT | CANNOT_LOAD
+
+
+_INFERENCE_COMPILE = Mode.INFERENCE | Mode.TORCH_COMPILE
+_TRAINING_COMPILE = Mode.TRAINING | Mode.TORCH_COMPILE
+
+# A kernel that does more than is asked (backward, compile) serves too, the nearest first.
+_SERVING: dict[Mode, tuple[Mode, ...]] = {
+    Mode.INFERENCE: (Mode.INFERENCE, _INFERENCE_COMPILE, Mode.TRAINING, _TRAINING_COMPILE, Mode.FALLBACK),
+    Mode.TRAINING: (Mode.TRAINING, _TRAINING_COMPILE, Mode.FALLBACK),
+    _INFERENCE_COMPILE: (_INFERENCE_COMPILE, _TRAINING_COMPILE, Mode.FALLBACK),
+    _TRAINING_COMPILE: (_TRAINING_COMPILE, Mode.FALLBACK),
+}
+
+
+def serving_modes(mode: Mode) -> tuple[Mode, ...]:
+    """The registered modes that can serve a requested one, best first.
+
+    Raises:
+        TypeError: `mode` is not a `Mode`.
+        RequestError: A model cannot be kernelized for it.
+
+    Example:
+        >>> [str(each) for each in serving_modes(Mode.TRAINING)]
+        ['TRAINING', 'TRAINING | TORCH_COMPILE', 'FALLBACK']
+    """
+    if not isinstance(mode, Mode):
+        raise TypeError(f"`mode` is {mode!r}, a {type(mode).__name__}; allowed is a Mode such as Mode.INFERENCE.")
+    serving = _SERVING.get(mode)
+    if serving is not None:
+        return serving
+    if Mode.FALLBACK in mode:
+        raise RequestError(f"`mode` is {mode}; Mode.FALLBACK can only be used to register kernel mappings.")
+    raise RequestError(f"`mode` is {mode}; a mode to kernelize for must contain Mode.INFERENCE or Mode.TRAINING.")

@@ -1,0 +1,172 @@
+"""What every layer of a model runs through, for people and for programs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from kernels.layer.places import find_places, layer_name_of
+from kernels.layer.swap import Outcome, outcome_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["KernelizeReport", "KernelizeRow", "kernelize_report"]
+
+_HEADINGS = ("module", "layer", "kernel", "commit", "variant", "mode")
+_INDEX = re.compile(r"(?<![^.])[0-9]+(?![^.])")
+_SHORT_COMMIT = 7
+
+
+@dataclass(frozen=True)
+class KernelizeRow:
+    """One layer of a model, and the kernel that serves it.
+
+    Attributes:
+        module: Its path in the model, as `named_modules` gives it.
+        layer: Its name in mappings.
+        kernel: The kernel's repository or folder, or None.
+        commit: The commit the kernel was loaded at, or None.
+        variant: The build, or None.
+        mode: What the model was kernelized for, such as `"INFERENCE"`.
+        registered: The mode that the kernel is registered for.
+        reason: Why the layer keeps its own forward; None where the kernel serves it.
+    """
+
+    module: str
+    layer: str
+    kernel: str | None = None
+    commit: str | None = None
+    variant: str | None = None
+    mode: str | None = None
+    registered: str | None = None
+    reason: str | None = None
+
+    @property
+    def kernelized(self) -> bool:
+        """Whether a kernel serves the layer."""
+        return self.reason is None
+
+
+@dataclass(frozen=True)
+class KernelizeReport:
+    """Every layer of a model that a kernel may serve. Prints as a table in which equal layers share a line.
+
+    Attributes:
+        rows: One a layer, in the order of the model's modules.
+
+    Example:
+        >>> print(KernelizeReport((KernelizeRow("layers.0.norm", "RMSNorm", reason="no kernel is mapped to it"),)))
+        0 of 1 layer runs through a kernel
+        module         layer    kernel
+        layers.0.norm  RMSNorm  its own forward: no kernel is mapped to it
+    """
+
+    rows: tuple[KernelizeRow, ...]
+
+    def __iter__(self) -> Iterator[KernelizeRow]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def kernelized(self) -> tuple[KernelizeRow, ...]:
+        """The rows of layers that a kernel serves."""
+        return tuple(row for row in self.rows if row.kernelized)
+
+    def to_list(self) -> list[dict[str, str | None]]:
+        """The rows as plain data: strings and None, ready for JSON."""
+        return [asdict(row) for row in self.rows]
+
+    def __str__(self) -> str:
+        layers = "layer runs" if len(self.rows) == 1 else "layers run"
+        lines = [f"{len(self.kernelized)} of {len(self.rows)} {layers} through a kernel"]
+        if self.rows:
+            lines += _table([_HEADINGS, *(_cells(path, row) for path, row in _folded(self.rows))])
+        return "\n".join(lines)
+
+
+def kernelize_report(model: nn.Module) -> KernelizeReport:
+    """What each layer of a model runs through now.
+
+    Args:
+        model: A model, kernelized or not.
+
+    Returns:
+        One row for each layer that a kernel may serve.
+
+    Raises:
+        TypeError: `model` is not an `nn.Module`.
+
+    Example:
+        >>> from torch import nn
+        >>> len(kernelize_report(nn.Linear(2, 2)))
+        0
+    """
+    check_model(model)
+    rows = []
+    for place in find_places(model):
+        name = layer_name_of(type(place.module))
+        outcome = outcome_of(place.module) or Outcome(name, reason="not kernelized")
+        rows.append(_row(place.path, outcome))
+    return KernelizeReport(tuple(rows))
+
+
+def check_model(model: object) -> None:
+    """Raise a `TypeError` when `model` is not an `nn.Module`."""
+    from torch import nn
+
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` is {model!r}, a {type(model).__name__}; allowed is a torch.nn.Module.")
+
+
+def _row(path: str, outcome: Outcome) -> KernelizeRow:
+    return KernelizeRow(
+        module=path,
+        layer=outcome.layer,
+        kernel=outcome.kernel,
+        commit=outcome.commit,
+        variant=outcome.variant,
+        mode=None if outcome.mode is None else str(outcome.mode),
+        registered=None if outcome.registered is None else str(outcome.registered),
+        reason=outcome.reason,
+    )
+
+
+def _folded(rows: tuple[KernelizeRow, ...]) -> list[tuple[str, KernelizeRow]]:
+    """Rows that differ in nothing but the numbers in their paths share a line: `layers.*.norm (32)`."""
+    groups: dict[tuple[str, KernelizeRow], list[KernelizeRow]] = {}
+    for row in rows:
+        pattern = _INDEX.sub("*", row.module)
+        groups.setdefault((pattern, KernelizeRow(**{**asdict(row), "module": ""})), []).append(row)
+    return [
+        (f"{pattern} ({len(group)})" if len(group) > 1 else group[0].module or "(the model)", group[0])
+        for (pattern, _), group in groups.items()
+    ]
+
+
+def _cells(path: str, row: KernelizeRow) -> tuple[str, ...]:
+    if row.reason is not None:
+        kernel = f" ({row.kernel})" if row.kernel else ""
+        return (path, row.layer, f"its own forward: {row.reason}{kernel}")
+    mode = row.mode or "-"
+    if row.registered not in (None, row.mode):
+        mode += f" (registered: {row.registered})"
+    commit = row.commit[:_SHORT_COMMIT] if row.commit else "-"
+    return (path, row.layer, row.kernel or "-", commit, row.variant or "-", mode)
+
+
+def _table(lines: list[tuple[str, ...]]) -> list[str]:
+    # A reason runs over the columns of the kernel, so it does not widen them.
+    full = [line for line in lines[1:] if len(line) == len(_HEADINGS)]
+    headings = lines[0] if full else lines[0][:3]
+    widths = [max(len(line[column]) for line in (headings, *full)) for column in range(len(headings))]
+    for column in (0, 1):
+        widths[column] = max(len(line[column]) for line in lines)
+    printed = [headings, *lines[1:]]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False)).rstrip() for line in printed
+    ]

@@ -1,0 +1,343 @@
+"""Where a mapping's layer comes from. Nothing is asked of a Hub or read from disk before `kernelize` needs it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import warnings
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from kernels.errors import MappingError, RequestError
+from kernels.layer.device import ModuleDevice, requested_device
+from kernels.layer.function import function_layer
+from kernels.requirement import Requirement
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from kernels.api import KernelRequest
+
+__all__ = [
+    "FuncRepository",
+    "HubRepository",
+    "LayerRepository",
+    "LocalFuncRepository",
+    "LocalLayerRepository",
+    "LocalRepository",
+]
+
+
+class _KernelRepository(ABC):
+    """A kernel, and what in it is the layer. Equal ones load the same."""
+
+    #: What the repository names: "layer" or "function".
+    _kind = "layer"
+
+    def load(self, device: str | torch.device | None = None) -> type[nn.Module]:
+        """Load the layer class, fetching the kernel when it is not there yet.
+
+        Args:
+            device: The device it will run on, default the one that kernels are loaded for when none is named.
+
+        Raises:
+            FileNotFoundError: The kernel cannot be found, or no build of it suits this machine.
+            ValueError: The publisher is not trusted, or the kernel has no such layer.
+            ImportError: A dependency is missing, or the kernel cannot be imported.
+        """
+        return self.layer_in(self.load_kernel(requested_device(device)))
+
+    @abstractmethod
+    def load_kernel(self, device: ModuleDevice | None) -> ModuleType:
+        """Load the kernel's module for a device."""
+
+    @abstractmethod
+    def layer_in(self, kernel: ModuleType) -> type[nn.Module]:
+        """What the kernel has under the layer's name; checked by nobody yet."""
+
+    @property
+    @abstractmethod
+    def origin(self) -> str:
+        """The repository or folder, for a person."""
+
+    @abstractmethod
+    def _key(self) -> tuple[Any, ...]:
+        """What makes two of them equal."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._key()))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"
+
+
+class HubRepository(_KernelRepository):
+    """A repository on a Hub, at a version or a revision."""
+
+    def __init__(
+        self,
+        repo_id: str,
+        revision: str | None,
+        version: int | None,
+        trust_remote_code: bool | list[str],
+        user_agent: str | dict[str, Any] | None,
+    ) -> None:
+        self._requirement = Requirement(repo_id, version=version, revision=revision)
+        if revision is None and version is None:
+            raise RequestError(
+                f"Either a revision or a version must be specified for {repo_id}: allowed is `version=1` (a major "
+                "version) or `revision='v1'` (a branch, a tag or a commit)."
+            )
+        self._trust_remote_code: bool | tuple[str, ...] = _trusted(trust_remote_code)
+        self._user_agent = dict(user_agent) if isinstance(user_agent, dict) else user_agent
+
+    @property
+    def origin(self) -> str:
+        return self._requirement.repo_id
+
+    def request(self, device: ModuleDevice | None) -> KernelRequest:
+        """The kernel to fetch for a device."""
+        from kernels.api import KernelRequest
+
+        return KernelRequest(**self._arguments(device))
+
+    def load_kernel(self, device: ModuleDevice | None) -> ModuleType:
+        from kernels.api import get_kernel
+
+        arguments = self._arguments(device)
+        return get_kernel(arguments.pop("repo_id"), **arguments)
+
+    def _arguments(self, device: ModuleDevice | None) -> dict[str, Any]:
+        trusted = self._trust_remote_code
+        return {
+            "repo_id": self._requirement.repo_id,
+            "version": self._requirement.version,
+            "revision": self._requirement.revision,
+            "backend": None if device is None else device.backend.name,
+            "trust_remote_code": trusted if isinstance(trusted, bool) else list(trusted),
+            "user_agent": self._user_agent,
+            "device": _chosen(device),
+        }
+
+    def _key(self) -> tuple[Any, ...]:
+        return self._requirement, self._trust_remote_code
+
+    def __str__(self) -> str:
+        return str(self._requirement)
+
+
+class LocalRepository(_KernelRepository):
+    """A kernel in a folder."""
+
+    def __init__(self, repo_path: Path | str) -> None:
+        path: Any = repo_path
+        if not isinstance(path, (str, Path)):
+            raise TypeError(f"`repo_path` is {path!r}, a {type(path).__name__}; allowed is a path.")
+        self._repo_path = Path(path)
+
+    @property
+    def origin(self) -> str:
+        return str(self._repo_path)
+
+    def load_kernel(self, device: ModuleDevice | None) -> ModuleType:
+        from kernels.api import get_local_kernel
+
+        if device is None:
+            return get_local_kernel(self._repo_path)
+        return get_local_kernel(self._repo_path, backend=device.backend.name, device=_chosen(device))
+
+    def _key(self) -> tuple[Any, ...]:
+        return (self._repo_path,)
+
+    def __str__(self) -> str:
+        return str(self._repo_path)
+
+
+class _NamedLayer(_KernelRepository):
+    """What is named is a class in the kernel's `layers`."""
+
+    layer_name: str
+
+    def layer_in(self, kernel: ModuleType) -> type[nn.Module]:
+        layers = getattr(kernel, "layers", None)
+        if layers is None and importlib.util.find_spec(f"{kernel.__name__}.layers") is not None:
+            layers = importlib.import_module(f"{kernel.__name__}.layers")
+        if layers is None:
+            raise MappingError(f"{self} was asked for layer {self.layer_name!r}, but the kernel defines no layers.")
+        layer: type[nn.Module] | None = getattr(layers, self.layer_name, None)
+        if layer is None:
+            raise MappingError(
+                f"{self} was asked for layer {self.layer_name!r}; its layers are {', '.join(_layer_names(layers))}."
+            )
+        return layer
+
+    def _key(self) -> tuple[Any, ...]:
+        return (*super()._key(), self.layer_name)  # type: ignore[safe-super]
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, layer {self.layer_name}"
+
+
+class _NamedFunction(_KernelRepository):
+    """What is named is a function at the kernel's top level."""
+
+    func_name: str
+
+    def layer_in(self, kernel: ModuleType) -> type[nn.Module]:
+        function = getattr(kernel, self.func_name, None)
+        if not callable(function):
+            raise MappingError(f"{self} was asked for function {self.func_name!r}, but the kernel has none.")
+        return function_layer(function)
+
+    def _key(self) -> tuple[Any, ...]:
+        return (*super()._key(), self.func_name)  # type: ignore[safe-super]
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, function {self.func_name}"
+
+
+class LayerRepository(_NamedLayer, HubRepository):
+    """A layer of a kernel on a Hub, for a mapping.
+
+    Args:
+        repo_id: The repository, `org/name`.
+        layer_name: The layer's name in the kernel's `layers`.
+        revision: A branch, a tag or a commit. Either it or `version` must be given.
+        version: A major version.
+        trust_remote_code: True trusts every publisher, a list those repositories beside the trusted publishers.
+        user_agent: Added to the user agent of requests.
+
+    Raises:
+        TypeError: An argument is of the wrong type.
+        RequestError: A malformed name; none or both of `revision` and `version`.
+
+    Example:
+        >>> print(LayerRepository("kernels-community/activation", layer_name="SiluAndMul", version=1))
+        kernels-community/activation version 1, layer SiluAndMul
+    """
+
+    def __init__(
+        self,
+        repo_id: str,
+        *,
+        layer_name: str,
+        revision: str | None = None,
+        version: int | None = None,
+        trust_remote_code: bool | list[str] = False,
+        user_agent: str | dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(repo_id, revision, version, trust_remote_code, user_agent)
+        self.layer_name = _name("layer_name", layer_name)
+
+
+class LocalLayerRepository(_NamedLayer, LocalRepository):
+    """A layer of a kernel in a folder, for a mapping.
+
+    Args:
+        repo_path: A kernel repository, its `build` folder, or one variant.
+        layer_name: The layer's name in the kernel's `layers`.
+
+    Raises:
+        TypeError: An argument is of the wrong type.
+
+    Example:
+        >>> from pathlib import Path
+        >>> LocalLayerRepository(Path("activation"), layer_name="SiluAndMul").layer_name
+        'SiluAndMul'
+    """
+
+    def __init__(self, repo_path: Path | str, *, layer_name: str) -> None:
+        super().__init__(repo_path)
+        self.layer_name = _name("layer_name", layer_name)
+
+
+class FuncRepository(_NamedFunction, HubRepository):
+    """Deprecated: a function of a kernel on a Hub, for a mapping. `LayerRepository` serves functions too.
+
+    Args:
+        repo_id: The repository, `org/name`.
+        func_name: The function's name at the kernel's top level.
+        revision: A branch, a tag or a commit. Either it or `version` must be given.
+        version: A major version.
+        trust_remote_code: As in `LayerRepository`.
+
+    Raises:
+        TypeError: An argument is of the wrong type.
+        RequestError: A malformed name; none or both of `revision` and `version`.
+    """
+
+    _kind = "function"
+
+    def __init__(
+        self,
+        repo_id: str,
+        *,
+        func_name: str,
+        revision: str | None = None,
+        version: int | None = None,
+        trust_remote_code: bool | list[str] = False,
+    ) -> None:
+        _deprecated("FuncRepository", "LayerRepository")
+        super().__init__(repo_id, revision, version, trust_remote_code, None)
+        self.func_name = _name("func_name", func_name)
+
+
+class LocalFuncRepository(_NamedFunction, LocalRepository):
+    """Deprecated: a function of a kernel in a folder, for a mapping. `LocalLayerRepository` serves functions too.
+
+    Args:
+        repo_path: A kernel repository, its `build` folder, or one variant.
+        func_name: The function's name at the kernel's top level.
+
+    Raises:
+        TypeError: An argument is of the wrong type.
+    """
+
+    _kind = "function"
+
+    def __init__(self, repo_path: Path | str, *, func_name: str) -> None:
+        _deprecated("LocalFuncRepository", "LocalLayerRepository")
+        super().__init__(repo_path)
+        self.func_name = _name("func_name", func_name)
+
+
+def _chosen(device: ModuleDevice | None) -> str | None:
+    # Without an index it is the current device, which is also what counts when none is named.
+    return None if device is None or device.index is None else device.torch_device
+
+
+def _deprecated(old: str, new: str) -> None:
+    warnings.warn(
+        f"{old} is deprecated: put the function's layer into the kernel's `layers` and use {new}.",
+        DeprecationWarning,
+        stacklevel=3,
+    )
+
+
+def _name(argument: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"`{argument}` is {value!r}, a {type(value).__name__}; allowed is a name.")
+    return value
+
+
+def _trusted(value: Any) -> bool | tuple[str, ...]:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(each, str) for each in value):
+        return tuple(value)
+    raise TypeError(
+        f"`trust_remote_code` is {value!r}, a {type(value).__name__}; allowed is True, False or a list of repositories."
+    )
+
+
+def _layer_names(layers: Any) -> list[str]:
+    from torch import nn
+
+    found = [name for name, value in vars(layers).items() if isinstance(value, type) and issubclass(value, nn.Module)]
+    return sorted(found) or ["none"]

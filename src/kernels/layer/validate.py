@@ -1,0 +1,114 @@
+"""The rules for a kernel's layer: its forward runs with another layer's members, so it may bring none of its own."""
+
+from __future__ import annotations
+
+import inspect
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from kernels.errors import LayerError, MappingError
+from kernels.layer.mode import Mode
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["ALLOWED_MEMBERS", "check_layer", "check_registered_mode", "unsupported"]
+
+#: What a layer may say about itself beyond what every `nn.Module` has.
+ALLOWED_MEMBERS = frozenset({"can_torch_compile", "has_backward"})
+
+# What a class statement itself leaves in a class, on any Python from 3.10.
+_STATEMENT = frozenset(
+    {
+        "__abstractmethods__",
+        "__annotate__",
+        "__annotate_func__",
+        "__annotations__",
+        "__annotations_cache__",
+        "__classdictcell__",
+        "__conditional_annotations__",
+        "__dict__",
+        "__doc__",
+        "__firstlineno__",
+        "__module__",
+        "__orig_bases__",
+        "__parameters__",
+        "__qualname__",
+        "__static_attributes__",
+        "__weakref__",
+        "_abc_impl",
+    }
+)
+
+
+def check_layer(layer: Any, replaced: Any, origin: str) -> None:
+    """Check that a kernel's layer may stand in for another layer's forward.
+
+    Args:
+        layer: What the kernel has under the layer's name.
+        replaced: The class of the layer whose forward is replaced.
+        origin: Where `layer` comes from, for the message.
+
+    Raises:
+        LayerError: It is not a subclass of `nn.Module`, has a constructor or new members, or its forward takes other
+            parameters.
+    """
+    from torch import nn
+
+    if not inspect.isclass(layer) or not issubclass(layer, nn.Module):
+        raise LayerError(f"{origin} is {layer!r}; allowed is a subclass of torch.nn.Module.")
+    cls: Any = layer
+    fault = _fault(cls, replaced)
+    if fault is not None:
+        raise LayerError(f"{origin} {fault}")
+
+
+def check_registered_mode(layer: type[nn.Module], layer_name: str, mode: Mode, origin: str) -> None:
+    """Check that a layer can do what the mode promises that it is registered for.
+
+    Raises:
+        MappingError: It cannot; where the layer's own mark says so, the mapping is wrong.
+    """
+    lacking = unsupported(layer, mode)
+    if lacking is not None:
+        raise MappingError(f"{origin} {lacking}, but is registered for {layer_name!r} with the mode {mode}.")
+
+
+def unsupported(layer: type[nn.Module], mode: Mode) -> str | None:
+    """What a mode needs and a layer does not support, or None."""
+    if Mode.TRAINING in mode and not getattr(layer, "has_backward", True):
+        return "does not support backward"
+    if Mode.TORCH_COMPILE in mode and not getattr(layer, "can_torch_compile", False):
+        return "does not support torch.compile"
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _fault(layer: Any, replaced: Any) -> str | None:
+    from torch import nn
+
+    if layer.__init__ is not nn.Module.__init__ or layer.__new__ is not nn.Module.__new__:
+        return "must not override the constructor of nn.Module: its members are those of the layer it replaces."
+    own = {name for cls in layer.__mro__ if cls not in nn.Module.__mro__ for name in vars(cls)}
+    new = sorted(own - set(dir(nn.Module)) - _STATEMENT - ALLOWED_MEMBERS)
+    if new:
+        return f"must not contain additional members, and has {', '.join(new)}; put them outside the class."
+    return _signature_fault(layer, replaced)
+
+
+def _signature_fault(layer: type[nn.Module], replaced: type[nn.Module]) -> str | None:
+    try:
+        signature, wanted = inspect.signature(layer.forward), inspect.signature(replaced.forward)
+    except (TypeError, ValueError) as error:
+        return f"has a forward whose parameters cannot be compared with those of {replaced.__qualname__}: {error}"
+    parameters, asked = signature.parameters.values(), wanted.parameters.values()
+    compared = f"forward{signature} cannot replace {replaced.__qualname__}.forward{wanted}"
+    if len(parameters) != len(asked):
+        return f"has a different number of arguments: {compared}."
+    for parameter, other in zip(parameters, asked, strict=True):
+        if parameter.kind != other.kind:
+            return (
+                f"has different kinds of arguments ({parameter.name}: {parameter.kind.description}, "
+                f"{other.name}: {other.kind.description}): {compared}."
+            )
+    return None
