@@ -1,0 +1,163 @@
+"""What will be built: the variants of a source, their names, ids and compiler runs, before anything runs."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import sysconfig
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.backends import Backend, find
+from kernels.build.compile import Compilation, Unit
+from kernels.build.source import KernelSection, KernelSource, option, source_files
+from kernels.build.toolchains import is_header, toolchain_for
+from kernels.errors import CompilerNotFound, RequestError
+
+__all__ = ["Plan", "plan_builds", "source_hash"]
+
+#: The oldest CPython whose stable ABI an extension is compiled for: 3.10.
+_LIMITED_API = "0x030A0000"
+
+_INCLUDE = Path(__file__).parent / "include"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One variant to build.
+
+    Attributes:
+        source: Where it comes from.
+        backend: The backend it is for.
+        variant: The name of its folder.
+        id: The name of its module and of its operators' namespace.
+        archs: The device architectures that it covers, or None where it does not say.
+        compilation: The compiler's work, or None when noarch.
+    """
+
+    source: KernelSource
+    backend: Backend
+    variant: str
+    id: str
+    archs: tuple[str, ...] | None
+    compilation: Compilation | None
+
+    @property
+    def extension_file(self) -> str:
+        """The file name of the compiled extension."""
+        return f"{self.id}.abi3.so"
+
+
+def plan_builds(source: KernelSource, backends: Iterable[str] | None = None) -> list[Plan]:
+    """Plan the variants of a source that can be built here.
+
+    Args:
+        source: The source.
+        backends: As for `build_kernel`.
+
+    Returns:
+        A plan for each, in the order of `build.toml`'s backends.
+
+    Raises:
+        RequestError: A backend is not one that `build.toml` names.
+        CompilerNotFound: There is no Torch to compile against, or none for that backend.
+    """
+    wanted = None if backends is None else list(backends)
+    for name in wanted or ():
+        if name not in source.backends:
+            raise RequestError(f"`backends` has {name!r}; allowed are those of {source.name}: {source.backends}.")
+    unique = source_hash(source.folder)[:7]
+    make = _compiled_plan if source.compiled else _noarch_plan
+    plans = (
+        make(source, find(name), f"_{source.name.python_name}_{name}_{unique}", wanted is not None)
+        for name in source.backends
+        if wanted is None or name in wanted
+    )
+    return [plan for plan in plans if plan is not None]
+
+
+def source_hash(folder: Path) -> str:
+    """SHA-256, in hexadecimal, of a source folder's files and their names.
+
+    Example:
+        >>> len(source_hash(Path(__file__).parent))
+        64
+    """
+    digest = hashlib.sha256()
+    for name, path in source_files(folder):
+        digest.update(f"{name}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _noarch_plan(source: KernelSource, backend: Backend, id: str, asked_for: bool) -> Plan:
+    archs = source.archs.get(backend.name)
+    return Plan(source, backend, f"torch-{backend.noarch_name}", id, archs, None)
+
+
+def _compiled_plan(source: KernelSource, backend: Backend, id: str, asked_for: bool) -> Plan | None:
+    try:
+        import torch
+    except ImportError as error:
+        raise CompilerNotFound(f"{source.name} is compiled against Torch, which is not installed.") from error
+    built_for = backend.torch_build(torch)
+    if built_for is None:
+        if asked_for:
+            raise CompilerNotFound(f"`backends` has {backend.name!r}, and Torch {torch.__version__} is not built for it.")
+        return None
+    kernels = [kernel for kernel in source.kernels if kernel.backend == backend.name]
+    accelerator = backend.format_accelerator(built_for.version)
+    archs = tuple(dict.fromkeys(a for kernel in kernels for a in option(kernel.options, backend.name, "capabilities", "archs")))
+    return Plan(
+        source,
+        backend,
+        f"torch{_torch_tag(torch.__version__)}-cxx11-{accelerator}-{_cpu()}-{platform.system().lower()}",
+        id,
+        archs or None,
+        _compilation(source, backend, kernels, id, Path(torch.__file__).parent, torch.__version__),
+    )
+
+
+def _compilation(
+    source: KernelSource, backend: Backend, kernels: list[KernelSection], id: str, torch_dir: Path, torch_version: str
+) -> Compilation:
+    binding = source.binding
+    sections = [*([binding] if binding else []), *kernels]
+    defines = [
+        f"-DTORCH_EXTENSION_NAME={id}",
+        f"-D{backend.name.upper()}_KERNEL",
+        f"-DPy_LIMITED_API={_LIMITED_API}",
+    ]
+    system = (_INCLUDE, torch_dir / "include", torch_dir / "include/torch/csrc/api/include", *_python_include())
+    headers = [flag for folder in system for flag in ("-isystem", str(folder))]
+    units, linker = [], toolchain_for("binding.cpp")
+    for section in sections:
+        archs = option(section.options, backend.name, "capabilities", "archs")
+        includes = [f"-I{folder}" for folder in (".", *section.include)]
+        for path in section.src:
+            if is_header(path):
+                continue
+            toolchain = toolchain_for(path)
+            linker = toolchain if toolchain.device else linker
+            extra = option(section.options, backend.name, "flags") if toolchain.device else section.cxx_flags
+            flags = [*toolchain.flags(archs, extra), *defines, *includes, *headers]
+            units.append(Unit(path, (*toolchain.command(), *flags)))
+    libraries = (f"-L{torch_dir / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10", *linker.link_flags(torch_dir / "lib"))
+    return Compilation(source.folder, tuple(units), tuple(linker.command()), libraries)
+
+
+def _python_include() -> list[Path]:
+    # Many machines have Python without its headers; registration.h does without them.
+    include = Path(sysconfig.get_path("include"))
+    return [include] if (include / "Python.h").is_file() else []
+
+
+def _torch_tag(version: str) -> str:
+    major, minor = version.split(".")[:2]
+    return major + minor
+
+
+def _cpu() -> str:
+    machine = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)

@@ -1,0 +1,157 @@
+"""Which compiler a source needs, and how that compiler is called. Found by the source's suffix."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from kernels.errors import BuildError, CompilerNotFound
+
+__all__ = ["Toolchain", "compiler_version", "is_header", "toolchain_for"]
+
+_HEADERS = frozenset({".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl"})
+
+
+class Toolchain(Protocol):
+    """A compiler and its manners.
+
+    Attributes:
+        suffixes: Suffixes of the sources it compiles, with the dot.
+        device: Whether it compiles for an accelerator; then it also links.
+    """
+
+    suffixes: frozenset[str]
+    device: bool
+
+    def command(self) -> list[str]:
+        """How the compiler is called.
+
+        Raises:
+            CompilerNotFound: It is not installed.
+        """
+        ...
+
+    def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
+        """The flags to compile a source as position-independent code for some device architectures."""
+        ...
+
+    def link_flags(self, torch_lib: Path) -> list[str]:
+        """The flags that make a shared library, and the libraries besides Torch's that its objects need."""
+        ...
+
+
+class Cxx:
+    """The host's C++ compiler: `$CXX`, else the first of the usual names."""
+
+    suffixes = frozenset({".cpp", ".cc", ".cxx"})
+    device = False
+
+    def command(self) -> list[str]:
+        return _find_command("CXX", ("c++", "g++", "clang++"), "a C++ compiler (Debian: apt-get install g++)")
+
+    def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
+        return ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", *extra]
+
+    def link_flags(self, torch_lib: Path) -> list[str]:
+        # Torch brings its own OpenMP runtime. A second one would have threads of its own that fight over the cores.
+        runtime = sorted(torch_lib.glob("libgomp*.so*"))
+        return ["-shared", *([str(runtime[0])] if runtime else ["-fopenmp"])]
+
+
+class Nvcc:
+    """NVIDIA's compiler, from `$CUDA_HOME` or the path."""
+
+    suffixes = frozenset({".cu"})
+    device = True
+
+    def command(self) -> list[str]:
+        home = os.environ.get("CUDA_HOME")
+        names = (str(Path(home, "bin", "nvcc")), "nvcc") if home else ("nvcc", "/usr/local/cuda/bin/nvcc")
+        return _find_command("NVCC", names, "the CUDA toolkit, or CUDA_HOME if it is not in the usual place")
+
+    def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
+        flags = ["-std=c++20", "-O3", "-Xcompiler=-fPIC,-fvisibility=hidden", *_generated_code(archs)]
+        return [*flags, *extra]
+
+    def link_flags(self, torch_lib: Path) -> list[str]:
+        # The shared runtime is the one that Torch has loaded already.
+        libraries = [flag for name in ("c10_cuda", "torch_cuda") if (torch_lib / f"lib{name}.so").is_file()
+                     for flag in (f"-l{name}",)]
+        return ["-shared", "-cudart=shared", *libraries]
+
+
+_TOOLCHAINS: tuple[Toolchain, ...] = (Cxx(), Nvcc())
+
+
+def is_header(path: str) -> bool:
+    """Whether a path among a kernel's sources is a header, which is not compiled by itself."""
+    return Path(path).suffix in _HEADERS
+
+
+def toolchain_for(path: str) -> Toolchain:
+    """The toolchain that compiles a source.
+
+    Args:
+        path: The source; its suffix decides.
+
+    Raises:
+        BuildError: No toolchain here compiles files of that suffix.
+
+    Example:
+        >>> toolchain_for("kernel.cpp").device
+        False
+    """
+    suffix = Path(path).suffix
+    for toolchain in _TOOLCHAINS:
+        if suffix in toolchain.suffixes:
+            return toolchain
+    known = ", ".join(sorted(each for toolchain in _TOOLCHAINS for each in toolchain.suffixes))
+    raise BuildError(f"No compiler here is known for {path}; sources that can be compiled end in {known}.")
+
+
+def compiler_version(command: Sequence[str]) -> str:
+    """What a compiler says of its version.
+
+    Raises:
+        CompilerNotFound: It does not run.
+    """
+    return _version(tuple(command))
+
+
+@cache
+def _version(command: tuple[str, ...]) -> str:
+    try:
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise CompilerNotFound(f"`{shlex.join(command)} --version` failed: {error}") from error
+    return done.stdout
+
+
+def _find_command(variable: str, names: Iterable[str], install: str) -> list[str]:
+    given = shlex.split(os.environ.get(variable, ""))
+    for name in given[:1] or names:
+        found = shutil.which(name)
+        if found is not None:
+            return [found, *given[1:]]
+    looked_for = given[0] + f" (from ${variable})" if given else ", ".join(names)
+    raise CompilerNotFound(f"No compiler: looked for {looked_for}. Install {install}.")
+
+
+def _generated_code(archs: Sequence[str]) -> list[str]:
+    flags = []
+    for arch in archs:
+        match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", arch)
+        if match is None:
+            raise BuildError(f"The architecture {arch!r} is none that nvcc compiles for; one reads like 9.0a or 9.0+PTX.")
+        number = match[1] + match[2] + match[3]
+        flags.append(f"-gencode=arch=compute_{number},code=sm_{number}")
+        if match[4]:
+            flags.append(f"-gencode=arch=compute_{number},code=compute_{number}")
+    return flags

@@ -1,0 +1,101 @@
+"""One variant's folder: what stands in it, and how it gets to its place."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.build.plan import Plan
+from kernels.build.provenance import provenance
+from kernels.build.source import metadata_json
+from kernels.verify import variant_digest
+
+__all__ = ["Staging", "install_variant", "staged_variant", "write_package"]
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Where a variant grows: its `files`, and the `objects` that are thrown away."""
+
+    files: Path
+    objects: Path
+
+
+@contextmanager
+def staged_variant(work_dir: Path) -> Iterator[Staging]:
+    """A pair of empty folders for one build, gone afterwards.
+
+    Args:
+        work_dir: Where to make them; on the file system of the variant's final place.
+    """
+    work_dir.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="building-", dir=work_dir))
+    try:
+        staging = Staging(folder / "files", folder / "objects")
+        staging.files.mkdir()
+        staging.objects.mkdir()
+        yield staging
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_package(plan: Plan, folder: Path) -> None:
+    """Write the Python package, `_ops.py` and `metadata.json` of a build.
+
+    Args:
+        plan: The build.
+        folder: Where to; a compiled extension is there already.
+    """
+    source = plan.source
+    suffixes = {f".{suffix}" for suffix in source.pyext}
+    for path in sorted(source.package_dir.rglob("*")):
+        if path.is_file() and path.suffix in suffixes and path.name != "_ops.py":
+            to = folder / path.relative_to(source.package_dir)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, to)
+    (folder / "_ops.py").write_text(_ops_module(plan), encoding="utf-8", newline="\n")
+
+    digest = variant_digest(folder, "sha256")
+    metadata = metadata_json(
+        source,
+        plan.backend.name,
+        plan.id,
+        archs=plan.archs,
+        digest=digest,
+        provenance=provenance(source.folder),
+    )
+    (folder / "metadata.json").write_bytes(metadata)
+
+
+def install_variant(files: Path, variant_dir: Path) -> None:
+    """Put finished files in their place, over what was there.
+
+    Args:
+        files: The finished folder; it is moved.
+        variant_dir: Its place.
+    """
+    variant_dir.parent.mkdir(parents=True, exist_ok=True)
+    if variant_dir.exists():
+        variant_dir.rename(files.with_name("replaced"))
+    files.rename(variant_dir)
+
+
+def _ops_module(plan: Plan) -> str:
+    loading = "" if plan.compilation is None else f"\nfrom . import {plan.id}  # noqa: F401  (loading it registers them)\n"
+    return f'''"""This build's operators. Written by the builder."""
+
+import torch
+{loading}
+__all__ = ["add_op_namespace_prefix", "ops"]
+
+ops = torch.ops.{plan.id}
+
+
+def add_op_namespace_prefix(name: str) -> str:
+    """An operator's name with this build's namespace before it."""
+    return f"{plan.id}::{{name}}"
+'''
