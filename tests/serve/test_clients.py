@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from hub import TestHub
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -21,7 +21,9 @@ REPO = "acme/relu"
 
 
 @pytest.fixture
-def api(hub: TestHub) -> HfApi:
+def api(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> HfApi:
+    # Overviews ignore `endpoint=` in huggingface_hub 1.10: there it stands for what HF_ENDPOINT would have set.
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
     hub.make_repo(REPO, version=1)
     hub.make_repo(REPO, version=2, variants=["torch-cpu", "torch-cuda"])
     hub.make_repo(REPO, revision="main", version=2)
