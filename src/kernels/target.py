@@ -28,7 +28,7 @@ _EXAMPLE = "torch2.9-cu128-x86_64-linux+sm_90"
 _TEXT = re.compile(
     r"(?:torch(?P<torch>[0-9]+\.[0-9]+(?:\.[0-9]+)?)-)?(?:(?P<abi>cxx11|cxx98)-)?"
     r"(?:tvm-ffi(?P<tvm>[0-9]+\.[0-9]+(?:\.[0-9]+)?)-)?(?:py(?P<python>3\.[0-9]+)(?P<threaded>t?)-)?"
-    r"(?P<accelerator>[a-z]+[a-z0-9_.]*)-(?P<cpu>[A-Za-z0-9_]+)-(?P<os>[a-z]+)(?P<os_version>[0-9][0-9.]*)?"
+    r"(?P<accelerator>[a-z]+[a-z0-9_.]*)-(?P<processor>[A-Za-z0-9_]+)-(?P<os>[a-z]+)(?P<os_version>[0-9][0-9.]*)?"
 )
 _DEVICES = re.compile(r"(?:(?P<count>[1-9][0-9]{0,3})x)?(?P<arch>.+)")
 
@@ -286,7 +286,7 @@ def _parse(text: str) -> Target:
         abi = match["abi"] == "cxx11" if match["abi"] else _usual_abi(torch)
     return Target(
         os=system,
-        cpu=_cpu(match["cpu"]),
+        cpu=_cpu(match["processor"]),
         os_version=match["os_version"],
         python=match["python"],
         free_threaded=bool(match["threaded"]),

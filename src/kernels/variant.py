@@ -28,7 +28,7 @@ _COMPILED = re.compile(
     rf"(?:torch(?P<torch>[0-9]{_NUMBER})(?:-(?P<abi>cxx11|cxx98))?"
     rf"|torch-stable-abi(?P<stable>[0-9]{_NUMBER})"
     rf"|tvm-ffi(?P<tvm>[0-9]{_NUMBER}))"
-    r"-(?P<accelerator>[a-z][a-z0-9_.]*)-(?P<cpu>[a-z0-9_]+)-(?P<os>[a-z0-9_]+)"
+    r"-(?P<accelerator>[a-z][a-z0-9_.]*)-(?P<processor>[a-z0-9_]+)-(?P<os>[a-z0-9_]+)"
 )
 _NOARCH = re.compile(r"torch-(?P<backend>[a-z][a-z0-9_]*)")
 
@@ -175,7 +175,7 @@ def parse_variant(name: str) -> Variant:
         framework_version=MajorMinor(int(match[group][0]), int(match[group][1:])),
         abi=match["abi"],  # type: ignore[arg-type]
         accelerator_version=version,
-        cpu=match["cpu"],
+        cpu=match["processor"],
         os=match["os"],
     )
 
