@@ -21,14 +21,19 @@ REPO = "acme/relu"
 
 
 @pytest.fixture
-def api(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> HfApi:
-    # Overviews ignore `endpoint=` in huggingface_hub 1.10: there it stands for what HF_ENDPOINT would have set.
-    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+def api(hub: TestHub) -> HfApi:
     hub.make_repo(REPO, version=1)
     hub.make_repo(REPO, version=2, variants=["torch-cpu", "torch-cuda"])
     hub.make_repo(REPO, revision="main", version=2)
     hub.make_repo(REPO, version=1, variants={"torch213-cxx11-cpu-x86_64-linux": {"_relu.abi3.so": b"\x7fELF" * 1000}})
     return HfApi(endpoint=hub.url)
+
+
+@pytest.fixture
+def overviews(api: HfApi, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> HfApi:
+    # Overviews ignore `endpoint=` in huggingface_hub 1.10: only what HF_ENDPOINT set at import counts there.
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    return api
 
 
 def test_refs_are_the_sub_folders(api: HfApi, hub: TestHub) -> None:
@@ -142,22 +147,22 @@ def test_a_gated_repository_refuses_its_files(api: HfApi, hub: TestHub) -> None:
     assert api.repo_exists(REPO, repo_type="kernel")
 
 
-def test_only_trusted_publishers_are_marked(api: HfApi, hub: TestHub) -> None:
+def test_only_trusted_publishers_are_marked(overviews: HfApi, hub: TestHub) -> None:
     hub.make_repo("stranger/relu")
-    assert api.get_organization_overview("acme").trustedKernelPublisher is True  # type: ignore[attr-defined]
-    assert api.get_organization_overview("stranger").trustedKernelPublisher is False  # type: ignore[attr-defined]
+    assert overviews.get_organization_overview("acme").trustedKernelPublisher is True  # type: ignore[attr-defined]
+    assert overviews.get_organization_overview("stranger").trustedKernelPublisher is False  # type: ignore[attr-defined]
     with pytest.raises(HfHubHTTPError):
-        api.get_organization_overview("absent")
+        overviews.get_organization_overview("absent")
 
 
-def test_a_person_is_no_organization(api: HfApi, hub: TestHub) -> None:
+def test_a_person_is_no_organization(overviews: HfApi, hub: TestHub) -> None:
     hub.make_repo("jane/relu")
     hub.users.add("jane")
-    assert api.get_user_overview("jane").username == "jane"
+    assert overviews.get_user_overview("jane").username == "jane"
     with pytest.raises(HfHubHTTPError):
-        api.get_organization_overview("jane")
+        overviews.get_organization_overview("jane")
     with pytest.raises(HfHubHTTPError):
-        api.get_user_overview("acme")
+        overviews.get_user_overview("acme")
 
 
 def test_an_old_repository_is_a_model(api: HfApi, hub: TestHub) -> None:
