@@ -1,0 +1,120 @@
+"""The `kernels` command: one file a command, imported when it is asked for.
+
+A module of this package without a leading underscore is a command: its name is the command's, and its function of the
+same name takes the arguments. Nothing else lists them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+import warnings
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+import kernels
+from kernels.cli._failure import report
+
+__all__ = ["app", "main"]
+
+_DEBUG = "--debug"
+
+# Newer typers bring click along themselves, older ones stand on the package: its names have no fixed place, and
+# `Any` below stands for its types.
+_UsageError: Any = typer.BadParameter.__base__
+
+
+class _Command(TyperCommand):
+    """A command whose errors are one line and an exit status."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort, _UsageError, BrokenPipeError):
+            raise
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+        except Exception as error:
+            if ctx.find_root().params["debug"]:
+                raise
+            report(error)
+            raise typer.Exit(1) from None
+
+
+class _Commands(TyperGroup):
+    """The commands that lie in this package."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name.replace("_", "-") for _, name, _ in pkgutil.iter_modules(__path__) if not name.startswith("_")]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        if cmd_name not in self.commands:
+            name = cmd_name.replace("-", "_")
+            function = getattr(importlib.import_module(f"{__name__}.{name}"), name)
+            single = typer.Typer(add_completion=False)
+            single.command(cmd_name, cls=_Command)(function)
+            self.commands[cmd_name] = typer.main.get_command(single)
+        return self.commands[cmd_name]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or ["--help"])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        # `--debug` is what someone adds to the end of a command that failed.
+        end = args.index("--") if "--" in args else len(args)
+        if _DEBUG in args[:end]:
+            args = [arg for arg in args[:end] if arg != _DEBUG] + args[end:]
+            ctx.params["debug"] = True
+        if self.get_command(ctx, args[0]) is None:
+            for name in self.list_commands(ctx):
+                self.get_command(ctx, name)  # what "did you mean" chooses from
+        return super().resolve_command(ctx, args)
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        standalone = options.pop("standalone_mode", True)
+        options["standalone_mode"] = False
+        if not standalone:
+            return super().main(*args, **options)
+        try:
+            status = super().main(*args, **options)
+        except _UsageError as error:
+            command = "" if error.ctx is None else f" See: {error.ctx.command_path} --help"
+            report(f"{error.format_message()}{command}")
+            status = error.exit_code
+        except typer.Abort:
+            status = 1
+        sys.exit(status)
+
+
+app = typer.Typer(cls=_Commands, pretty_exceptions_enable=False)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"kernels {kernels.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version, and end.")
+    ] = False,
+    debug: Annotated[bool, typer.Option(_DEBUG, help="Show the traceback of an error.")] = False,
+) -> None:
+    """Find, fetch, check and load the compute kernel that fits this machine."""
+
+
+def main() -> None:
+    """Run the command line: what the `kernels` script calls.
+
+    Exits with 0, with 1 after an error, 2 after wrong arguments, 130 when interrupted.
+    """
+    # The place in the source says nothing to someone at a terminal.
+    warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
+    app(prog_name="kernels")
