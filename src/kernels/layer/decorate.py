@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 __all__ = [
+    "always",
     "replace_kernel_forward_from_hub",
     "use_kernel_forward_from_hub",
     "use_kernel_func_from_hub",
@@ -52,7 +53,7 @@ def replace_kernel_forward_from_hub(cls: type, layer_name: str, condition: _Cond
     _check_mark(layer_name, condition)
     cls.kernel_layer_name = layer_name  # type: ignore[attr-defined]
     # Static, so that reading it from an instance does not bind it: its one argument is the module.
-    cls.kernel_condition = staticmethod(condition or _always)  # type: ignore[attr-defined]
+    cls.kernel_condition = staticmethod(condition or always)  # type: ignore[attr-defined]
 
 
 def use_kernel_forward_from_hub(layer_name: str, condition: _Condition | None = None) -> Callable[[Any], Any]:
@@ -169,5 +170,6 @@ def _check_mark(layer_name: Any, condition: Any) -> None:
         raise TypeError(f"`condition` is {condition!r}, a {type(condition).__name__}; allowed is a function or None.")
 
 
-def _always(module: nn.Module) -> bool:
+def always(module: nn.Module) -> bool:
+    """The condition of a layer that has none."""
     return True

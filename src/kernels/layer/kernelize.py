@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from kernels import settings
 from kernels.errors import MappingError, RequestError
+from kernels.layer.decorate import always
 from kernels.layer.device import ModuleDevice, of_tensor, requested_device
 from kernels.layer.mapping import MappingView, Missing, Repository, Selected, current_mapping, select
 from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
@@ -160,67 +161,61 @@ class _Loaded:
     kernel: ModuleType | None
 
 
-def _outcomes(places: Sequence[Place], request: _Request) -> list[tuple[nn.Module, Outcome]]:
+def _outcomes(places: Iterable[Place], request: _Request) -> list[tuple[nn.Module, Outcome]]:
     """What holds for each module; a function that stands in several places is named once."""
-    kinds: dict[int, list[_Kind]] = {}
     modules: dict[int, nn.Module] = {}
     outcomes: dict[int, Outcome] = {}
-    first_place: dict[_Kind, str] = {}
+    kinds: dict[int, _Kind] = {}
+    further: dict[int, list[_Kind]] = {}  # of a function that stands on several devices
+    known: dict[tuple[type, torch.device | None], _Kind] = {}
+    first_path: dict[_Kind, str] = {}
     disabled = settings.mapping_disabled()
-    device_of = _Devices(request)
-    for place in places:
-        module, number = place.module, id(place.module)
+    for path, module, device in places:
+        number, cls = id(module), type(module)
         modules[number] = module
-        cls = type(module)
         if disabled:
             outcomes[number] = _kept(cls, request, "DISABLE_KERNEL_MAPPING is set")
-        elif not getattr(cls, "kernel_condition", _always)(module):
+            continue
+        condition = getattr(cls, "kernel_condition", always)
+        if condition is not always and not condition(module):
             outcomes[number] = _kept(cls, request, "its condition does not hold")
-        else:
-            kind = (cls, device_of(place))
-            first_place.setdefault(kind, place.path)
-            kinds.setdefault(number, []).append(kind)
+            continue
+        kind = known.get((cls, device))
+        if kind is None:
+            kind = known[cls, device] = cls, _device(path, device, request)
+            first_path.setdefault(kind, path)
+        if kinds.setdefault(number, kind) != kind:
+            further.setdefault(number, []).append(kind)
 
-    by_kind = _decide(first_place, request)
-    for number, of_module in kinds.items():
-        outcomes[number] = by_kind[of_module[0]]
-        if len(of_module) > 1:
-            outcomes[number] = _agreed([(kind, by_kind[kind]) for kind in dict.fromkeys(of_module)], request)
+    by_kind = _decide(first_path, request)
+    for number, kind in kinds.items():
+        outcomes[number] = by_kind[kind]
+    for number, others in further.items():
+        outcomes[number] = _agreed([kinds[number], *dict.fromkeys(others)], by_kind, request)
     return [(modules[number], outcome) for number, outcome in outcomes.items()]
 
 
-class _Devices:
-    """Which device a place counts as; asked once for each Torch device."""
-
-    def __init__(self, request: _Request) -> None:
-        self._requested = request.device
-        self._known: dict[torch.device | None, ModuleDevice] = {}
-
-    def __call__(self, place: Place) -> ModuleDevice:
-        known = self._known.get(place.device)
-        if known is None:
-            known = self._known[place.device] = self._find(place)
-        return known
-
-    def _find(self, place: Place) -> ModuleDevice:
-        own = None if place.device is None else of_tensor(place.device)
-        if self._requested is None:
-            if own is None:
-                raise RequestError(
-                    f"The device of {place.path or 'the model'} cannot be told, since neither it nor a module around "
-                    "it has parameters or buffers; give `device`, such as device='cuda'."
-                )
-            return own
-        # The caller names the type; which one of that type, the parameters say.
-        if self._requested.index is None and own is not None and own.type == self._requested.type:
-            return own
-        return self._requested
+def _device(path: str, device: torch.device | None, request: _Request) -> ModuleDevice:
+    """Which device a layer counts as that runs on a Torch device."""
+    own = None if device is None else of_tensor(device)
+    asked = request.device
+    if asked is None:
+        if own is None:
+            raise RequestError(
+                f"The device of {path or 'the model'} cannot be told, since neither it nor a module around it has "
+                "parameters or buffers; give `device`, such as device='cuda'."
+            )
+        return own
+    # The caller names the type; which one of that type, the parameters say.
+    if asked.index is None and own is not None and own.type == asked.type:
+        return own
+    return asked
 
 
-def _decide(first_place: dict[_Kind, str], request: _Request) -> dict[_Kind, Outcome]:
+def _decide(first_path: dict[_Kind, str], request: _Request) -> dict[_Kind, Outcome]:
     """What holds for each kind of layer: the mapping is asked, then every kernel loaded, then each layer checked."""
     found: dict[_Kind, Selected | Missing] = {}
-    for kind, path in first_place.items():
+    for kind, path in first_path.items():
         found[kind] = select(request.mapping, _layer_name(kind), kind[1], request.mode)
         missing = found[kind]
         if isinstance(missing, Missing) and not request.allows(missing.flag):
@@ -267,16 +262,16 @@ def _served(kind: _Kind, choice: Selected, loaded: _Loaded | FileNotFoundError, 
     )
 
 
-def _agreed(by_kind: list[tuple[_Kind, Outcome]], request: _Request) -> Outcome:
+def _agreed(kinds: list[_Kind], by_kind: dict[_Kind, Outcome], request: _Request) -> Outcome:
     """What holds for a function that stands on several devices: it is one object, so all must want the same."""
-    outcomes = [outcome for _, outcome in by_kind]
+    outcomes = [by_kind[kind] for kind in kinds]
     if all(outcome.function is outcomes[0].function for outcome in outcomes):
         return outcomes[0]
-    wanted = ", ".join(f"{kind[1]}: {outcome.kernel or 'none'}" for kind, outcome in by_kind)
+    wanted = ", ".join(f"{kind[1]}: {by_kind[kind].kernel or 'none'}" for kind in kinds)
     reason = f"a function is one object, and its modules need different kernels ({wanted})"
     if not request.allows(KernelizeFallback.NO_COMPATIBLE_PROPERTIES):
         raise MappingError(f"Function {outcomes[0].layer!r}: {reason}.")
-    return _kept(by_kind[0][0][0], request, reason)
+    return _kept(kinds[0][0], request, reason)
 
 
 def _load_all(needed: Sequence[tuple[Repository, ModuleDevice]]) -> dict[Any, _Loaded | FileNotFoundError]:
@@ -330,7 +325,8 @@ def _provenance(kernel: ModuleType | None) -> tuple[str | None, str | None]:
 
     for loaded in get_loaded_kernels():
         if loaded.module is kernel:
-            return loaded.repo_info.revision if loaded.repo_info else None, loaded.variant
+            commit = loaded.repo_info.revision if loaded.repo_info else None
+            return commit, loaded.path.name if loaded.path else None
     return None, None
 
 
@@ -376,7 +372,3 @@ def _fallback(use_fallback: Any) -> KernelizeFallback:
         return KernelizeFallback.DEFAULT if use_fallback else KernelizeFallback.NONE
     kind = type(use_fallback).__name__
     raise TypeError(f"`use_fallback` is {use_fallback!r}, a {kind}; allowed is a bool or a KernelizeFallback.")
-
-
-def _always(module: nn.Module) -> bool:
-    return True

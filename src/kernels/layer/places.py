@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import torch
@@ -13,8 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["Place", "find_places", "layer_name_of", "swappable_modules"]
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A marked layer, or a function attached to a module, where it stands in a model.
 
     Attributes:
@@ -28,60 +26,58 @@ class Place:
     device: torch.device | None
 
 
-def find_places(model: nn.Module) -> list[Place]:
+def find_places(model: nn.Module) -> Iterator[Place]:
     """Every marked layer of a model in the order of `named_modules`, each module's functions before it.
 
-    One pass over the modules, whatever their number or depth: a module's device is asked of its own tensors only, and
-    handed up to those that contain it, then down to those that have none.
+    A module's device is asked of its own tensors only, and handed up to the modules that contain it, then down to
+    those that have none: the time is linear in the number of modules, whatever their depth. What is kept for each is
+    in flat lists, since a tuple a module has Python's garbage collector walk the whole model again and again.
     """
-    modules: list[tuple[str, nn.Module, int]] = []
+    modules: list[nn.Module] = []
+    paths: list[str] = []
+    parents: list[int] = []
     parameters: list[torch.device | None] = []
     buffers: list[torch.device | None] = []
     seen: set[int] = set()
-    stack: list[tuple[str, nn.Module, int]] = [("", model, -1)]
-    while stack:
-        path, module, parent = stack.pop()
+    next_modules, next_paths, next_parents = [model], [""], [-1]
+    while next_modules:
+        module, path, parent = next_modules.pop(), next_paths.pop(), next_parents.pop()
         if id(module) in seen:
             continue
         seen.add(id(module))
-        number = len(modules)
-        modules.append((path, module, parent))
-        parameters.append(_first_device(module._parameters.values()))
-        buffers.append(_first_device(module._buffers.values()))
-        children = [
-            (f"{path}.{name}" if path else name, child, number)
-            for name, child in module._modules.items()
-            if child is not None
-        ]
-        stack.extend(reversed(children))
+        children = module._modules
+        if children:
+            prefix = f"{path}." if path else ""
+            for name, child in reversed(children.items()):
+                if child is not None:
+                    next_modules.append(child)
+                    next_paths.append(prefix + name)
+                    next_parents.append(len(modules))
+        modules.append(module)
+        paths.append(path)
+        parents.append(parent)
+        parameters.append(_first_device(module._parameters))
+        buffers.append(_first_device(module._buffers))
 
-    # Up: in reverse, so that of several children the first has the last word. A module's own tensors come before its
-    # children's, and are not overwritten.
-    own_parameters, own_buffers = [each is not None for each in parameters], [each is not None for each in buffers]
-    for number in range(len(modules) - 1, 0, -1):
-        parent = modules[number][2]
-        if parameters[number] is not None and not own_parameters[parent]:
-            parameters[parent] = parameters[number]
-        if buffers[number] is not None and not own_buffers[parent]:
-            buffers[parent] = buffers[number]
-
-    # Down, and out.
-    places: list[Place] = []
+    _hand_up(parameters, parents)
+    _hand_up(buffers, parents)
     devices: list[torch.device | None] = []
     marked: dict[type, bool] = {}
-    for (path, module, parent), of_parameters, of_buffers in zip(modules, parameters, buffers, strict=True):
-        device = of_parameters or of_buffers or (devices[parent] if parent >= 0 else None)
+    for number, module in enumerate(modules):
+        parent = parents[number]
+        device = parameters[number] or buffers[number] or (devices[parent] if parent >= 0 else None)
         devices.append(device)
         functions = module.__dict__.get("_kernel_funcs")
         if functions:
-            prefix = f"{path}." if path else ""
-            places.extend(Place(prefix + name, function, device) for name, function in functions.items())
+            prefix = f"{paths[number]}." if paths[number] else ""
+            for name, function in functions.items():
+                yield Place(prefix + name, function, device)
         kind = type(module)
-        if kind not in marked:
-            marked[kind] = hasattr(kind, "kernel_layer_name")
-        if marked[kind]:
-            places.append(Place(path, module, device))
-    return places
+        is_marked = marked.get(kind)
+        if is_marked is None:
+            is_marked = marked[kind] = hasattr(kind, "kernel_layer_name")
+        if is_marked:
+            yield Place(paths[number], module, device)
 
 
 def layer_name_of(cls: type) -> str:
@@ -97,8 +93,19 @@ def swappable_modules(model: nn.Module) -> Iterable[nn.Module]:
         yield module
 
 
-def _first_device(tensors: Iterable[torch.Tensor | None]) -> torch.device | None:
-    for tensor in tensors:
-        if tensor is not None:
-            return tensor.device
+def _hand_up(devices: list[torch.device | None], parents: list[int]) -> None:
+    """Give each module without a device that of the first module in it that has one."""
+    own = [device is not None for device in devices]
+    for number in range(len(devices) - 1, 0, -1):  # in reverse, so that of several the first has the last word
+        device = devices[number]
+        if device is not None and not own[parents[number]]:
+            devices[parents[number]] = device
+
+
+def _first_device(tensors: dict[str, Any]) -> torch.device | None:
+    if tensors:
+        for tensor in tensors.values():
+            if tensor is not None:
+                device: torch.device = tensor.device
+                return device
     return None

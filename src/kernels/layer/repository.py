@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import warnings
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -33,9 +31,6 @@ __all__ = [
 
 class _KernelRepository(ABC):
     """A kernel, and what in it is the layer. Equal ones load the same."""
-
-    #: What the repository names: "layer" or "function".
-    _kind = "layer"
 
     def load(self, device: str | torch.device | None = None) -> type[nn.Module]:
         """Load the layer class, fetching the kernel when it is not there yet.
@@ -165,9 +160,9 @@ class _NamedLayer(_KernelRepository):
     layer_name: str
 
     def layer_in(self, kernel: ModuleType) -> type[nn.Module]:
-        layers = getattr(kernel, "layers", None)
-        if layers is None and importlib.util.find_spec(f"{kernel.__name__}.layers") is not None:
-            layers = importlib.import_module(f"{kernel.__name__}.layers")
+        from kernels.loader import kernel_layers
+
+        layers = kernel_layers(kernel)
         if layers is None:
             raise MappingError(f"{self} was asked for layer {self.layer_name!r}, but the kernel defines no layers.")
         layer: type[nn.Module] | None = getattr(layers, self.layer_name, None)
@@ -272,8 +267,6 @@ class FuncRepository(_NamedFunction, HubRepository):
         RequestError: A malformed name; none or both of `revision` and `version`.
     """
 
-    _kind = "function"
-
     def __init__(
         self,
         repo_id: str,
@@ -298,8 +291,6 @@ class LocalFuncRepository(_NamedFunction, LocalRepository):
     Raises:
         TypeError: An argument is of the wrong type.
     """
-
-    _kind = "function"
 
     def __init__(self, repo_path: Path | str, *, func_name: str) -> None:
         _deprecated("LocalFuncRepository", "LocalLayerRepository")
