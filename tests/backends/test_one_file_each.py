@@ -12,7 +12,9 @@ import kernels
 from kernels import backends
 
 PACKAGE = Path(kernels.__file__).parent
-NAMES = {name for each in backends.all_backends() for name in (*each.device_names(), each.mapping_device)} - {"universal"}
+NAMES = {name for each in backends.all_backends() for name in (*each.device_names(), each.mapping_device)} - {
+    "universal"
+}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if PACKAGE / "backends" not in path.parents)
 
 

@@ -39,7 +39,11 @@ def amd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A processor node and three GPUs: two MI300X and an RX 7900 XTX."""
     nodes = tmp_path / "nodes"
     write(nodes / "0/properties", "cpu_cores_count 96\nsimd_count 0\ngfx_target_version 0\n")
-    for number, version, unique, size in [(1, 90402, 17, 206141652992), (2, 90402, 18, 206141652992), (10, 110000, 0, 1)]:
+    for number, version, unique, size in [
+        (1, 90402, 17, 206141652992),
+        (2, 90402, 18, 206141652992),
+        (10, 110000, 0, 1),
+    ]:
         write(
             nodes / f"{number}/properties",
             f"simd_count 1216\ngfx_target_version {version}\nunique_id {unique}\nname_with two words\n",
@@ -121,7 +125,10 @@ def test_tpus_are_recognised_by_their_pci_ids(tmp_path: Path) -> None:
         write(tmp_path / address / "vendor", vendor + "\n")
         write(tmp_path / address / "device", device + "\n")
     probe = backend_at(TPU, tmp_path).probe()
-    assert [(each.index, each.name, each.arch) for each in probe.devices] == [(0, "TPU v5e", "v5e"), (1, "TPU v5e", "v5e")]
+    assert [(each.index, each.name, each.arch) for each in probe.devices] == [
+        (0, "TPU v5e", "v5e"),
+        (1, "TPU v5e", "v5e"),
+    ]
 
 
 def test_ascend_chips_and_toolkit_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +228,9 @@ def test_a_mac_has_the_gpu_of_its_processor(
 
 def torch_like(**parts: Any) -> SimpleNamespace:
     version = {"cuda": None, "hip": None, "xpu": None, **parts.pop("version", {})}
-    return SimpleNamespace(version=SimpleNamespace(**version), backends=SimpleNamespace(**parts.pop("backends", {})), **parts)
+    return SimpleNamespace(
+        version=SimpleNamespace(**version), backends=SimpleNamespace(**parts.pop("backends", {})), **parts
+    )
 
 
 # `torch.version` of published wheels: 2.9.0+cu128, 2.9.0+rocm6.4, 2.9.0+xpu, and what torch_tpu and torch_neuronx add.

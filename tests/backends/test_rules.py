@@ -30,7 +30,9 @@ def test_accelerators_parse_and_print_exactly(backend: str, text: str, version: 
     assert backends.get(backend).format_accelerator(found.version) == text
 
 
-@pytest.mark.parametrize("text", ["cu", "cu8", "cu0128", "cu12.8", "cuda128", "cu１２8", "cu128 ", "rocm128", "", "cpu1"])
+@pytest.mark.parametrize(
+    "text", ["cu", "cu8", "cu0128", "cu12.8", "cuda128", "cu１２8", "cu128 ", "rocm128", "", "cpu1"]
+)
 def test_cuda_does_not_take_what_is_not_its_own(text: str) -> None:
     assert backends.get("cuda").parse_accelerator(text) is None
 
@@ -172,7 +174,8 @@ def test_metal_builds_need_macos_26(version: str | None, fits: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "version"), [("12.8", (12, 8)), ("6.4.43482-0f2d60242", (6, 4)), ("8.2.RC1", (8, 2)), ("x", None), ("", None)]
+    ("text", "version"),
+    [("12.8", (12, 8)), ("6.4.43482-0f2d60242", (6, 4)), ("8.2.RC1", (8, 2)), ("x", None), ("", None)],
 )
 def test_versions_are_read_from_how_vendors_write_them(text: str, version: tuple[int, int] | None) -> None:
     assert MajorMinor.parse(text) == version
