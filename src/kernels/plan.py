@@ -42,6 +42,8 @@ MAX_DEPTH = 32
 #: Kernels in one tree.
 MAX_KERNELS = 256
 
+_GONE = "not in the cache, and nothing may be downloaded"
+
 #: Versions that are looked at to name one that has a suitable build.
 MAX_ALTERNATIVES = 5
 
@@ -60,6 +62,11 @@ class Choice:
     def best(self) -> str | None:
         """The name of the build to use."""
         return None if self.resolution.best is None else self.resolution.best.name
+
+    @property
+    def gone(self) -> bool:
+        """Whether builds that fit by name are not here and may not be downloaded."""
+        return any(each.reason == _GONE for each in self.resolution.rejected)
 
 
 @dataclass(frozen=True)
@@ -169,9 +176,7 @@ class Planner:
         choice = self._choose(requirement, source, release, fetchable=fetchable)
         variant = choice.best
         if variant is None:
-            raise self._nothing_suits(choice)
-        if not fetchable and not source.is_local(release, variant):
-            raise trust.unverified(release.repo_id, source.name)
+            raise self._nothing_suits(choice) if not choice.gone else _not_here(release, source, fetchable)
         if not fetchable:
             trust.admit_unverified(release.repo_id, source.name)
         metadata = choice.metadata[variant]
@@ -250,8 +255,7 @@ class Planner:
         known: dict[str, Metadata | KernelsError] = {}
         if getattr(source, "offline", False) or not fetchable:
             # Nothing can be downloaded: a build that is not complete here is no candidate.
-            gone = NotInCache("not in the cache, and nothing may be downloaded")
-            known = {name: gone for name in release.builds if not source.is_local(release, name)}
+            known = {name: NotInCache(_GONE) for name in release.builds if not source.is_local(release, name)}
         while True:
             resolution = resolve(
                 release.builds,
@@ -400,6 +404,15 @@ def _unread(resolution: Resolution, known: Mapping[str, Metadata | KernelsError]
         return resolution.needs_metadata
     wanted = resolution.accepted if every else resolution.accepted[:1]
     return next((variant.name for variant in wanted if variant.name not in known), None)
+
+
+def _not_here(release: Release, source: Source, fetchable: bool) -> KernelsError:
+    if not fetchable and not getattr(source, "offline", False):
+        return trust.unverified(release.repo_id, source.name)
+    return NotInCache(
+        f"No suitable build of {release.repo_id}{_at(release)} is complete in {source.name}, and nothing may be "
+        "downloaded (HF_HUB_OFFLINE, or local_files_only). Download it while online."
+    )
 
 
 def _check_path(path: tuple[tuple[str, str], ...]) -> None:

@@ -31,7 +31,7 @@ def test_a_cold_kernel_of_63_files_takes_three_requests_and_one_a_file(hub: Test
 
 
 def test_a_cold_kernel_is_four_round_trips_deep(hub: TestHub) -> None:
-    hub.make_repo("acme/relu", variants={"torch-cpu": MANY})
+    hub.make_repo("acme/relu")
     hub.latency = 0.05
     install_kernel("acme/relu", version=1)
     assert hub.depth() <= 4, hub.asked()
@@ -131,9 +131,7 @@ def test_eight_processes_download_once(hub: TestHub) -> None:
     assert hub.count("/resolve/") == 63
 
 
-def test_the_user_agent_says_what_asks_unless_telemetry_is_off(
-    hub: TestHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_user_agent_says_what_asks_unless_telemetry_is_off(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
     hub.make_repo("acme/relu")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kernels.sources.base import Release, RepoFile
     from kernels.store import RepoStore
 
-__all__ = ["download"]
+__all__ = ["download", "resolve_path"]
 
 #: Up to this size a file is asked for directly: huggingface_hub itself counts larger ones as large (10 MB).
 DIRECT_BYTES = 10_000_000
@@ -51,14 +51,18 @@ def download(client: HubClient, store: RepoStore, release: Release, files: list[
             bar.close()
 
 
+def resolve_path(release: Release, file: RepoFile) -> str:
+    """The path on a Hub under which a file of a release can be had."""
+    prefix = "" if release.repo_type == "model" else f"/{release.repo_type}s"
+    return f"{prefix}/{release.repo_id}/resolve/{release.commit}/{quote(file.path)}"
+
+
 def _one(client: HubClient, store: RepoStore, release: Release, file: RepoFile) -> None:
     if file.xet or file.size > DIRECT_BYTES:
         _through_huggingface_hub(client, store, release, file)
         return
-    prefix = "" if release.repo_type == "model" else f"/{release.repo_type}s"
-    path = f"{prefix}/{release.repo_id}/resolve/{release.commit}/{quote(file.path)}"
     try:
-        content = client.content(path, file, Patience())
+        content = client.content(resolve_path(release, file), file, Patience())
     except HubRefused as error:
         raise HubUnavailable(f"{release.repo_id}: {file.path} is listed but cannot be had: {error}") from error
     store.place(release.commit, file, content)

@@ -22,7 +22,7 @@ from kernels.errors import (
 from kernels.notices import warn_once
 from kernels.requirement import Requirement, is_commit
 from kernels.sources.base import MAX_FILES, METADATA_FILE, Heads, Release, RepoFile
-from kernels.sources.download import download
+from kernels.sources.download import download, resolve_path
 from kernels.sources.http import BRIEF, HubClient, HubRefused, Patience
 from kernels.store import RepoStore, changed_files, exclusively
 from kernels.trust import Standing, Verdicts
@@ -247,7 +247,10 @@ class HubSource:
         with exclusively(store.lock(f"{release.commit}-{file.path.replace('/', '-')[-100:]}")):
             content = store.read(release.commit, file)
             if content is None:
-                content = self._client.content(_resolve_path(release, file), file, Patience())
+                try:
+                    content = self._client.content(resolve_path(release, file), file, Patience())
+                except HubRefused as error:
+                    raise self._not_found(release.repo_id, error) from error
                 store.place(release.commit, file, content)
         return content
 
@@ -389,11 +392,6 @@ def _listed_file(entry: dict[str, Any]) -> RepoFile:
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise HubUnavailable(f"The Hub lists a file in a form that is not known: {str(entry)[:200]}") from error
-
-
-def _resolve_path(release: Release, file: RepoFile) -> str:
-    prefix = "" if release.repo_type == "model" else f"/{release.repo_type}s"
-    return f"{prefix}/{release.repo_id}/resolve/{release.commit}/{quote(file.path)}"
 
 
 def _heads_of_snapshots(store: RepoStore) -> Heads:
