@@ -251,7 +251,11 @@ def _backend_reason(variant: Variant, target: Target, backend: Backend) -> str |
         fits = variant.accelerator in (backend.noarch_name, UNIVERSAL)
     else:
         fits = variant.backend == backend.name
-    return None if fits else f"for {variant.backend}, not {backend.name}"
+    if fits:
+        return None
+    if variant.backend == backend.name:
+        return f"a noarch build for {backend.name} is called torch-{backend.noarch_name}"
+    return f"for {variant.backend}, not {backend.name}"
 
 
 def _platform_reason(variant: Variant, target: Target, backend: Backend) -> str | None:
