@@ -145,14 +145,25 @@ class Planner:
             requirement: What is asked for.
             every: Judge every build, not only those needed to find the best.
         """
-        requirement, source, release = self.find(requirement)
+        return self.choose_at(self.sources.of(requirement.repo_id), requirement, every=every)
+
+    def choose_at(self, source: Source, requirement: Requirement, *, every: bool = False) -> Choice:
+        """Choose among the builds of one given source's release."""
+        *_, (requirement, source, release) = self._follow(requirement, source)
         return self._choose(requirement, source, release, every=every)
 
-    def find(self, requirement: Requirement) -> tuple[Requirement, Source, Release]:
-        """The release that a requirement leads to, whoever publishes it."""
-        source = self.sources.of(requirement.repo_id)
-        *_, last = self._follow(requirement, source)
-        return last
+    def choose_from(self, requirement: Requirement, source: Source, release: Release) -> Choice:
+        """Choose among the builds of a release that is known already."""
+        return self._choose(requirement, source, release)
+
+    def describe(self, choice: Choice) -> Metadata | None:
+        """The metadata of any build of a release, for what it says of the kernel, also where no build suits."""
+        for name in choice.release.builds:
+            try:
+                return read_metadata(choice.source, choice.release, name)
+            except (KernelsError, OSError):
+                continue
+        return None
 
     def _plan(self, requirement: Requirement, source: Source, path: tuple[tuple[str, str], ...]) -> Planned:
         with ThreadPoolExecutor(1, thread_name_prefix="kernels-trust") as pool:

@@ -1,0 +1,255 @@
+"""What a repository offers: its versions, its builds, and which of them fit this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from kernels.errors import InvalidMetadata, KernelsError, RequestError
+from kernels.plan import Choice, Planner, read_metadata
+from kernels.requirement import Requirement, check_repo_id
+from kernels.resolve import VariantRejected
+from kernels.sources import PathSource, Sources, open_sources
+from kernels.target import Target
+from kernels.trust import TrustPolicy
+from kernels.variant import Variant
+
+if TYPE_CHECKING:
+    from kernels.metadata import Metadata
+    from kernels.sources import Source
+
+__all__ = ["BuildInfo", "RepositoryInfo", "VersionInfo", "is_path", "repository_info", "repository_versions"]
+
+#: Repositories' answers that are waited for at once.
+_AT_ONCE = 8
+
+#: Builds whose metadata is read; published kernels have at most some 60.
+_MAX_READ = 256
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class VersionInfo:
+    """One version of a repository.
+
+    Attributes:
+        version: The major version.
+        branch: The branch that holds it.
+        commit: The branch's head.
+        date: When the commit was made, in ISO 8601, where the source knows.
+        builds: The names of its builds.
+        fits: The build that this machine would use, or None.
+        moved_to: The repository that stands in for this version, where it has moved.
+        problem: What is wrong with it, where its builds could not be judged.
+    """
+
+    version: int
+    branch: str
+    commit: str
+    date: str | None = None
+    builds: tuple[str, ...] = ()
+    fits: str | None = None
+    moved_to: str | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class BuildInfo:
+    """One build of a repository.
+
+    Attributes:
+        name: The variant's name.
+        size: Bytes of its files.
+        variant: The name's meaning, None where it is not a variant's name.
+        metadata: What the build says about itself, None where that is missing or not valid.
+        reason: Why it does not fit this machine, None where it does.
+    """
+
+    name: str
+    size: int
+    variant: Variant | None
+    metadata: Metadata | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class RepositoryInfo:
+    """A repository at one commit, or a kernel at a path.
+
+    Attributes:
+        repo_id: The repository, after redirects; None for a path.
+        path: The path; None for a repository.
+        revision: The branch, tag or commit it was looked at; None for a path.
+        commit: The commit; None for a path.
+        builds: Its builds: those that fit this machine, best first, then the others.
+        fits: The build that this machine would use, or None.
+    """
+
+    repo_id: str | None
+    path: Path | None
+    revision: str | None
+    commit: str | None
+    builds: tuple[BuildInfo, ...]
+    fits: str | None
+
+    @property
+    def metadata(self) -> Metadata | None:
+        """What the builds say of the kernel: the first that says anything speaks for all."""
+        return next((build.metadata for build in self.builds if build.metadata is not None), None)
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The backends that there are builds for, by name."""
+        return tuple(sorted({backend for build in self.builds if (backend := _backend(build)) is not None}))
+
+    @property
+    def torch_versions(self) -> tuple[str, ...]:
+        """The Torch versions that there are compiled builds for, oldest first; `2.9+` where newer ones fit as well."""
+        found = {
+            (build.variant.framework_version, "+" * (build.variant.kind == "torch-stable-abi"))
+            for build in self.builds
+            if build.variant is not None
+            and build.variant.kind in ("torch", "torch-stable-abi")
+            and build.variant.framework_version is not None
+        }
+        return tuple(f"{version}{newer}" for version, newer in sorted(found))
+
+    @property
+    def archs(self) -> dict[str, tuple[str, ...]]:
+        """The device architectures that builds declare, by backend."""
+        found: dict[str, dict[str, None]] = {}
+        for build in self.builds:
+            if build.metadata is not None and build.metadata.backend.archs:
+                found.setdefault(build.metadata.backend.type, {}).update(dict.fromkeys(build.metadata.backend.archs))
+        return {backend: tuple(archs) for backend, archs in sorted(found.items())}
+
+    @property
+    def size(self) -> int:
+        """Bytes of all builds."""
+        return sum(build.size for build in self.builds)
+
+
+def repository_versions(repo_id: str) -> list[VersionInfo]:
+    """The versions of a repository, the newest first.
+
+    Args:
+        repo_id: The repository, `org/name`.
+
+    Raises:
+        RequestError: It is not `org/name` (a `ValueError`).
+        RepositoryNotFound: There is no such repository (a `FileNotFoundError`).
+        HubUnavailable: The Hub gave no answer, and the cache has none (a `ConnectionError`).
+    """
+    planner = _planner(open_sources())
+    source = planner.sources.of(check_repo_id(repo_id))
+    heads = source.heads(repo_id)
+
+    def look(item: tuple[int, str]) -> VersionInfo:
+        return _version(planner, source, repo_id, *item, heads.branches[item[1]])
+
+    return _side_by_side(look, list(heads.versions.items()))
+
+
+def repository_info(
+    kernel: str | os.PathLike[str], *, version: int | None = None, revision: str | None = None
+) -> RepositoryInfo:
+    """What there is in a repository at one commit, or in a folder.
+
+    Args:
+        kernel: A repository, `org/name`, or the path of a kernel's folder: one that exists, or that starts with a dot
+            or a slash.
+        version: A major version of the repository.
+        revision: A branch, a tag or a commit of the repository.
+
+    Raises:
+        RequestError: An argument is not what is allowed, or there is no such version or revision (a `ValueError`).
+        RepositoryNotFound: There is no such repository or folder (a `FileNotFoundError`).
+        HubUnavailable: The Hub gave no answer, and the cache has none (a `ConnectionError`).
+    """
+    path = Path(kernel).expanduser() if is_path(kernel) else None
+    if path is None:
+        requirement = Requirement(os.fspath(kernel), version=version, revision=revision)
+        choice = _planner(open_sources()).choose(requirement, every=True)
+    elif version is not None or revision is not None:
+        asked = f"`version` {version}" if version is not None else f"`revision` {revision!r}"
+        raise RequestError(f"{asked} of {path}: a folder has one version only. Ask without it, or for a repository.")
+    else:
+        folder = PathSource(path.absolute())
+        choice = _planner(Sources(folder)).choose(folder.requirement, every=True)
+    return RepositoryInfo(
+        repo_id=choice.release.repo_id if path is None else None,
+        path=path,
+        revision=choice.requirement.branch,
+        commit=choice.release.commit or None,
+        builds=_builds(choice),
+        fits=choice.best,
+    )
+
+
+def is_path(kernel: str | os.PathLike[str]) -> bool:
+    """Whether a kernel's name is the path of a folder.
+
+    Example:
+        >>> is_path("./relu"), is_path("kernels-community/relu")
+        (True, False)
+    """
+    if not isinstance(kernel, str):
+        return True
+    return kernel.startswith((".", "/", "~", os.sep)) or Path(kernel).is_dir()
+
+
+def _planner(sources: Sources) -> Planner:
+    return Planner(sources, Target.current(), TrustPolicy())
+
+
+def _version(planner: Planner, source: Source, repo_id: str, version: int, branch: str, commit: str) -> VersionInfo:
+    date = source.date(repo_id, commit)
+    try:
+        # By branch, as an older version is no choice of the caller's here that needs a warning.
+        choice = planner.choose(Requirement(repo_id, revision=branch))
+    except KernelsError as error:
+        return VersionInfo(version, branch, commit, date, problem=str(error))
+    moved = choice.release.repo_id if choice.release.repo_id != repo_id else None
+    return VersionInfo(version, branch, commit, date, tuple(choice.release.builds), choice.best, moved)
+
+
+def _builds(choice: Choice) -> tuple[BuildInfo, ...]:
+    def read(name: str) -> Metadata | None:
+        try:
+            return choice.metadata.get(name) or read_metadata(choice.source, choice.release, name)
+        except InvalidMetadata:
+            return None  # a build without valid metadata is a fact, and its reason says so where it matters
+
+    decisions = choice.resolution.decisions
+    names = [decision.variant.name for decision in decisions]
+    metadata = dict(zip(names, _side_by_side(read, names[:_MAX_READ]), strict=False))
+    return tuple(
+        BuildInfo(
+            name=decision.variant.name,
+            size=choice.release.size(decision.variant.name),
+            variant=decision.variant if isinstance(decision.variant, Variant) else None,
+            metadata=metadata.get(decision.variant.name),
+            reason=decision.reason if isinstance(decision, VariantRejected) else None,
+        )
+        for decision in decisions
+    )
+
+
+def _backend(build: BuildInfo) -> str | None:
+    """The backend a build is for: a universal one says in its metadata what it was made on, not what it needs."""
+    if build.variant is not None:
+        return build.variant.backend
+    return None if build.metadata is None else build.metadata.backend.type
+
+
+def _side_by_side(function: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
+    if not items:
+        return []
+    with ThreadPoolExecutor(min(_AT_ONCE, len(items)), thread_name_prefix="kernels-offer") as pool:
+        return list(pool.map(function, items))
