@@ -1,0 +1,250 @@
+"""A registration holds for the process, an overlay for its context; the narrowest range wins, then the mode."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from kernels.errors import RequestError
+from kernels.layer import CUDAProperties, Device, KernelizeFallback, Mode, register_kernel_mapping, use_kernel_mapping
+from kernels.layer.device import ModuleDevice
+from kernels.layer.mapping import Missing, Selected, current_mapping, select
+from kernels.target import Target
+
+CPU = ModuleDevice("cpu")
+
+
+class Kernel:
+    """Something with `load()`, told apart by its name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def load(self) -> type[Any]:
+        raise AssertionError("a mapping is looked up without loading anything")
+
+
+A, B, C = Kernel("a"), Kernel("b"), Kernel("c")
+
+
+def chosen(layer: str = "Norm", device: ModuleDevice = CPU, mode: Mode = Mode.INFERENCE) -> str | KernelizeFallback:
+    choice = select(current_mapping(), layer, device, mode)
+    if isinstance(choice, Missing):
+        return choice.flag
+    assert isinstance(choice.repository, Kernel)
+    return choice.repository.name
+
+
+@pytest.fixture
+def capability(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def of_first_gpu(arch: str) -> None:
+        target = Target.parse(f"torch2.13-cu130-x86_64-linux+{arch}")
+        monkeypatch.setattr(Target, "current", staticmethod(lambda: target))
+
+    return of_first_gpu
+
+
+def test_what_is_registered_is_seen_by_every_thread() -> None:
+    seen: list[Any] = []
+    thread = threading.Thread(target=lambda: register_kernel_mapping({"Norm": {"cpu": A}}))
+    thread.start()
+    thread.join()
+    other = threading.Thread(target=lambda: seen.append(chosen()))
+    other.start()
+    other.join()
+    assert [chosen(), *seen] == ["a", "a"]
+
+
+def test_registrations_of_many_threads_all_count() -> None:
+    names = [f"Layer{number}" for number in range(40)]
+    threads = [threading.Thread(target=register_kernel_mapping, args=({name: {"cpu": A}},)) for name in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [chosen(name) for name in names] == ["a"] * 40
+
+
+def test_an_overlay_holds_in_its_own_context_alone() -> None:
+    register_kernel_mapping({"Norm": {"cpu": A}})
+    seen: list[Any] = []
+
+    async def within() -> None:
+        with use_kernel_mapping({"Norm": {"cpu": B}}):
+            await asyncio.sleep(0)
+            seen.append(chosen())
+
+    async def beside() -> None:
+        seen.append(chosen())
+
+    async def both() -> None:
+        await asyncio.gather(within(), beside())
+
+    with use_kernel_mapping({"Norm": {"cpu": C}}):
+        thread = threading.Thread(target=lambda: seen.append(chosen()))
+        thread.start()
+        thread.join()
+        assert chosen() == "c"
+    asyncio.run(both())
+    assert seen == ["a", "a", "b"]
+    assert chosen() == "a"
+
+
+def test_overlays_stack_and_end_even_after_an_error() -> None:
+    register_kernel_mapping({"Norm": {"cpu": A}})
+
+    def fail() -> None:
+        with use_kernel_mapping({"Norm": {"cpu": B}}), use_kernel_mapping({"Act": {"cpu": C}}):
+            assert (chosen("Norm"), chosen("Act")) == ("b", "c")
+            raise KeyError("out")
+
+    with pytest.raises(KeyError):
+        fail()
+    assert (chosen("Norm"), chosen("Act")) == ("a", KernelizeFallback.NO_LAYER)
+
+
+def test_one_overlay_can_be_entered_again() -> None:
+    overlay = use_kernel_mapping({"Norm": {"cpu": B}})
+    with overlay, overlay:
+        assert chosen() == "b"
+    with overlay:
+        assert chosen() == "b"
+    assert chosen() == KernelizeFallback.NO_LAYER
+
+
+def test_without_inheriting_nothing_else_is_seen() -> None:
+    register_kernel_mapping({"Norm": {"cpu": A}, "Act": {"cpu": A}})
+    with use_kernel_mapping({"Act": {"cpu": B}}, inherit_mapping=False):
+        assert (chosen("Norm"), chosen("Act")) == (KernelizeFallback.NO_LAYER, "b")
+        with use_kernel_mapping({"Norm": {"cpu": C}}):
+            assert (chosen("Norm"), chosen("Act")) == ("c", "b")
+    register_kernel_mapping({"Act": {"cpu": C}}, inherit_mapping=False)
+    assert (chosen("Norm"), chosen("Act")) == (KernelizeFallback.NO_LAYER, "c")
+
+
+def test_a_registration_during_an_overlay_reaches_it_and_outlives_it() -> None:
+    with use_kernel_mapping({"Norm": {"cpu": B}}):
+        register_kernel_mapping({"Norm": {"cpu": A}, "Act": {"cpu": A}})
+        assert (chosen("Norm"), chosen("Act")) == ("b", "a")
+    assert chosen("Norm") == "a"
+
+
+def test_a_view_is_not_changed_by_what_is_registered_later() -> None:
+    view = current_mapping()
+    register_kernel_mapping({"Norm": {"cpu": A}})
+    assert isinstance(select(view, "Norm", CPU, Mode.INFERENCE), Missing)
+
+
+def test_devices_of_a_layer_are_added_and_the_same_one_is_replaced() -> None:
+    register_kernel_mapping({"Norm": {"cpu": {Mode.INFERENCE: A}}})
+    register_kernel_mapping({"Norm": {"mps": B}})
+    assert (chosen(), chosen(device=ModuleDevice("mps"))) == ("a", "b")
+    register_kernel_mapping({"Norm": {"cpu": {Mode.TRAINING | Mode.TORCH_COMPILE: C}}})
+    assert chosen() == "c"
+
+
+def test_the_callers_dictionary_may_change_afterwards() -> None:
+    modes = {Mode.INFERENCE: A}
+    register_kernel_mapping({"Norm": {"cpu": modes}})
+    modes[Mode.INFERENCE] = B
+    assert chosen() == "a"
+
+
+@pytest.mark.parametrize(
+    ("registered", "asked", "serves"),
+    [
+        ([Mode.INFERENCE, Mode.TRAINING], Mode.TRAINING, Mode.TRAINING),
+        ([Mode.TRAINING, Mode.FALLBACK], Mode.INFERENCE, Mode.TRAINING),
+        ([Mode.INFERENCE, Mode.FALLBACK], Mode.INFERENCE | Mode.TORCH_COMPILE, Mode.FALLBACK),
+        ([Mode.INFERENCE], Mode.TRAINING, None),
+        ([Mode.TRAINING], Mode.TRAINING | Mode.TORCH_COMPILE, None),
+        ([], Mode.INFERENCE, None),
+    ],
+)
+def test_the_first_mode_that_serves_is_taken(registered: list[Mode], asked: Mode, serves: Mode | None) -> None:
+    register_kernel_mapping({"Norm": {"cpu": {mode: Kernel(str(mode)) for mode in registered}}})
+    choice = select(current_mapping(), "Norm", CPU, asked)
+    if serves is None:
+        assert isinstance(choice, Missing)
+        assert choice.flag is KernelizeFallback.NO_COMPATIBLE_MODE
+    else:
+        assert isinstance(choice, Selected)
+        assert choice.mode == serves
+
+
+@pytest.mark.parametrize(
+    ("arch", "name"),
+    [("sm_75", "wide"), ("sm_80", "narrow"), ("sm_90", "later"), ("sm_120", "any")],
+)
+def test_the_narrowest_range_that_holds_the_capability_wins(capability: Any, arch: str, name: str) -> None:
+    capability(arch)
+    register_kernel_mapping(
+        {
+            "Norm": {
+                "cuda": Kernel("any"),
+                Device("cuda", CUDAProperties(70, 100)): Kernel("wide"),
+                Device("cuda", CUDAProperties(80, 89)): Kernel("narrow"),
+                Device("cuda", CUDAProperties(90, 99)): Kernel("earlier"),
+            }
+        }
+    )
+    register_kernel_mapping({"Norm": {Device("cuda", CUDAProperties(90, 99)): Kernel("later")}})
+    assert chosen(device=ModuleDevice("cuda", 0)) == name
+
+
+def test_of_two_ranges_of_one_width_the_later_one_wins(capability: Any) -> None:
+    capability("sm_80")
+    register_kernel_mapping({"Norm": {Device("cuda", CUDAProperties(75, 85)): A}})
+    register_kernel_mapping({"Norm": {Device("cuda", CUDAProperties(76, 86)): B}})
+    assert chosen(device=ModuleDevice("cuda")) == "b"
+    with use_kernel_mapping({"Norm": {Device("cuda", CUDAProperties(75, 85)): C}}):
+        assert chosen(device=ModuleDevice("cuda")) == "c"
+
+
+def test_a_device_outside_every_range_has_no_compatible_properties(capability: Any) -> None:
+    capability("sm_80")
+    register_kernel_mapping({"Norm": {Device("cuda", CUDAProperties(90, 99)): A}})
+    missing = select(current_mapping(), "Norm", ModuleDevice("cuda"), Mode.INFERENCE)
+    assert isinstance(missing, Missing)
+    assert missing.flag is KernelizeFallback.NO_COMPATIBLE_PROPERTIES
+    assert "(80), only for 90 to 99" in missing.reason
+
+
+def test_a_device_whose_capability_nobody_knows_gets_the_kernel_for_any() -> None:
+    register_kernel_mapping({"Norm": {Device("cuda", CUDAProperties(1, 999)): A}})
+    assert chosen(device=ModuleDevice("cuda", 31)) == KernelizeFallback.NO_COMPATIBLE_PROPERTIES
+    register_kernel_mapping({"Norm": {"cuda": B}})
+    assert chosen(device=ModuleDevice("cuda", 31)) == "b"
+
+
+def test_a_layer_without_an_entry_for_the_device_says_which_there_are() -> None:
+    register_kernel_mapping({"Norm": {"cuda": A, "mps": A}})
+    missing = select(current_mapping(), "Norm", CPU, Mode.INFERENCE)
+    assert isinstance(missing, Missing)
+    assert missing.flag is KernelizeFallback.NO_DEVICE
+    assert "'cpu', only for cuda, mps" in missing.reason
+
+
+@pytest.mark.parametrize(
+    ("mapping", "error", "says"),
+    [
+        ([], TypeError, r"`mapping` is \[\], a list"),
+        ({1: {"cpu": A}}, TypeError, "`mapping` has the key 1, a int"),
+        ({"Norm": A}, TypeError, r"`mapping\['Norm'\]` is a Kernel"),
+        ({"Norm": {"gpu": A}}, RequestError, "device type 'gpu'; allowed is one of cpu, cuda"),
+        ({"Norm": {0: A}}, TypeError, "has the key 0, a int; allowed is a Device"),
+        ({"Norm": {"cpu": {"INFERENCE": A}}}, TypeError, "has the key 'INFERENCE', a str; allowed is a Mode"),
+        ({"Norm": {"cpu": "org/repo"}}, TypeError, "'org/repo', a str; allowed is a LayerRepository"),
+        ({"Norm": {"cpu": Kernel}}, TypeError, "a type; allowed is a LayerRepository"),
+    ],
+)
+def test_a_wrong_entry_is_named_and_nothing_is_registered(mapping: Any, error: type[Exception], says: str) -> None:
+    register_kernel_mapping({"Norm": {"cpu": A}})
+    with pytest.raises(error, match=says):
+        register_kernel_mapping(mapping)
+    with pytest.raises(error, match=says):
+        use_kernel_mapping(mapping)
+    assert chosen() == "a"
