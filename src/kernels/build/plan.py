@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import platform
 import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from kernels.backends import Backend, find
+from kernels.backends import Backend, MajorMinor, find
 from kernels.build.compile import Compilation, Unit
 from kernels.build.source import KernelSection, KernelSource, option, source_files
 from kernels.build.toolchains import is_header, toolchain_for
 from kernels.errors import CompilerNotFound, RequestError
+from kernels.target import Target
+from kernels.variant import Variant
 
 __all__ = ["Plan", "plan_builds", "source_hash"]
 
 #: The oldest CPython whose stable ABI an extension is compiled for: 3.10.
 _LIMITED_API = "0x030A0000"
+
+#: The only C++ ABI of Torch's wheels since 2.7, and the one its name carries on every platform.
+_ABI: Literal["cxx11"] = "cxx11"
 
 _INCLUDE = Path(__file__).parent / "include"
 
@@ -93,7 +98,7 @@ def source_hash(folder: Path) -> str:
 
 def _noarch_plan(source: KernelSource, backend: Backend, id: str, asked_for: bool) -> Plan:
     archs = source.archs.get(backend.name)
-    return Plan(source, backend, f"torch-{backend.noarch_name}", id, archs, None)
+    return Plan(source, backend, Variant.for_noarch(backend.name).name, id, archs, None)
 
 
 def _compiled_plan(source: KernelSource, backend: Backend, id: str, asked_for: bool) -> Plan | None:
@@ -106,21 +111,25 @@ def _compiled_plan(source: KernelSource, backend: Backend, id: str, asked_for: b
         if asked_for:
             raise CompilerNotFound(f"`backends` has {backend.name!r}, and Torch {torch.__version__} is not built for it.")
         return None
-    kernels = [kernel for kernel in source.kernels if kernel.backend == backend.name]
-    accelerator = backend.format_accelerator(built_for.version)
-    archs = tuple(dict.fromkeys(a for kernel in kernels for a in option(kernel.options, backend.name, "capabilities", "archs")))
-    return Plan(
-        source,
-        backend,
-        f"torch{_torch_tag(torch.__version__)}-cxx11-{accelerator}-{_cpu()}-{platform.system().lower()}",
-        id,
-        archs or None,
-        _compilation(source, backend, kernels, id, Path(torch.__file__).parent, torch.__version__),
+    version = MajorMinor.parse(torch.__version__)
+    if version is None:
+        raise CompilerNotFound(f"Torch {torch.__version__} is not a version that a build can be named for.")
+    target = Target.current()
+    variant = Variant.compiled(
+        "torch", version, backend.name, built_for.version, cpu=target.cpu, os=target.os, abi=_ABI
     )
+    kernels = [kernel for kernel in source.kernels if kernel.backend == backend.name]
+    archs = tuple(dict.fromkeys(arch for kernel in kernels for arch in _archs(kernel)))
+    compilation = _compilation(source, backend, kernels, id, Path(torch.__file__).parent)
+    return Plan(source, backend, variant.name, id, archs or None, compilation)
+
+
+def _archs(kernel: KernelSection) -> tuple[str, ...]:
+    return option(kernel.options, kernel.backend, "capabilities", "archs")
 
 
 def _compilation(
-    source: KernelSource, backend: Backend, kernels: list[KernelSection], id: str, torch_dir: Path, torch_version: str
+    source: KernelSource, backend: Backend, kernels: list[KernelSection], id: str, torch_dir: Path
 ) -> Compilation:
     binding = source.binding
     sections = [*([binding] if binding else []), *kernels]
@@ -133,7 +142,7 @@ def _compilation(
     headers = [flag for folder in system for flag in ("-isystem", str(folder))]
     units, linker = [], toolchain_for("binding.cpp")
     for section in sections:
-        archs = option(section.options, backend.name, "capabilities", "archs")
+        archs = _archs(section)
         includes = [f"-I{folder}" for folder in (".", *section.include)]
         for path in section.src:
             if is_header(path):
@@ -152,12 +161,3 @@ def _python_include() -> list[Path]:
     include = Path(sysconfig.get_path("include"))
     return [include] if (include / "Python.h").is_file() else []
 
-
-def _torch_tag(version: str) -> str:
-    major, minor = version.split(".")[:2]
-    return major + minor
-
-
-def _cpu() -> str:
-    machine = platform.machine().lower()
-    return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)

@@ -50,7 +50,7 @@ def _backward_kernel(
     weight = tl.load(weight_ptr + column, mask=column < n, other=0.0).to(tl.float32)
     grad_weight = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
     for first in range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS):
-        row = first.to(tl.int64) + tl.arange(0, ROWS)[:, None]
+        row = (first + tl.arange(0, ROWS)).to(tl.int64)[:, None]
         inside = (row < rows) & (column < n)
         narrow = tl.load(input_ptr + row * input_stride + column, mask=inside, other=0.0)
         grad = tl.load(grad_ptr + row * grad_stride + column, mask=inside, other=0.0).to(tl.float32)

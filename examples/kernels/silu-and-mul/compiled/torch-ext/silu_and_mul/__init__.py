@@ -1,0 +1,6 @@
+"""SiLU of one half times the other, compiled for CPU, and the gated MLP layer on it."""
+
+from . import layers
+from ._function import silu_and_mul, silu_mul
+
+__all__ = ["layers", "silu_and_mul", "silu_mul"]
