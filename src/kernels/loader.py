@@ -139,9 +139,12 @@ def load_variant(
         check_contained(folder, root)
     package = _enter(_Package(metadata.id, folder, init, metadata, deps, repo_info, backend))
     try:
-        # Not `import_module`: the built-in hands out the unfinished module where two threads wait for each other.
-        module: ModuleType = __import__(package.name)
-        return module
+        while True:
+            # Not `import_module`: the built-in hands out the unfinished module where two threads wait for each other.
+            module: ModuleType = __import__(package.name)
+            # It also hands it out after the import failed in the thread that was waited for: then try it here.
+            if sys.modules.get(package.name) is module:
+                return module
     finally:
         _leave(package)
 
@@ -329,13 +332,18 @@ def _occupant(name: str, folder: Path) -> str | None:
     """What else a top-level module name stands for in this process, if anything."""
     if name in sys.builtin_module_names or name in sys.stdlib_module_names:
         return "a module of Python's standard library"
-    if name in sys.modules:
-        return "a module that is loaded already"
+    # Another thread may give the name to a kernel just now; `_enter` finds that out.
+    absent = object()
+    module = sys.modules.get(name, absent)
+    if module is not absent:
+        return None if _is_kernel(getattr(module, "__spec__", None)) else "a module that is loaded already"
     try:
         spec = importlib.util.find_spec(name)
+    except KeyError:  # another thread's kernel of that name failed between two look-ups
+        return None
     except (ImportError, AttributeError, TypeError, ValueError):  # a broken package on the path, but a package
         return "an installed module"
-    if spec is None:
+    if spec is None or _is_kernel(spec):
         return None
     places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or [])
     inside = os.path.join(os.path.realpath(folder), "")
@@ -343,6 +351,10 @@ def _occupant(name: str, folder: Path) -> str | None:
     if places and all(os.path.realpath(place).startswith(inside) for place in places):
         return None
     return f"an installed module ({', '.join(places)})"
+
+
+def _is_kernel(spec: ModuleSpec | None) -> bool:
+    return isinstance(getattr(spec, "loader", None), _PackageLoader)
 
 
 # Import
