@@ -147,7 +147,8 @@ def test_metadata_is_asked_for_in_order_of_preference_until_the_choice_is_final(
 def test_a_noarch_build_that_excludes_the_device_falls_through_too() -> None:
     known = {"torch-cuda": metadata("cuda", "12.0"), "torch-universal": metadata("cuda", "8.0+PTX")}
     best = resolve(["torch-cuda", "torch-universal"], HOPPER, metadata=known).best
-    assert best is not None and best.name == "torch-universal"
+    assert best is not None
+    assert best.name == "torch-universal"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,8 @@ def test_where_architectures_do_not_matter_no_metadata_is_needed(target: Target,
 
 def test_without_the_check_a_build_for_other_devices_is_taken() -> None:
     best = resolve([COMPILED], HOPPER, metadata={COMPILED: metadata("cuda", "8.0")}, check_arch=False).best
-    assert best is not None and best.name == COMPILED
+    assert best is not None
+    assert best.name == COMPILED
 
 
 def test_a_build_that_declares_no_architectures_covers_every_device() -> None:
@@ -186,7 +188,8 @@ def test_a_build_whose_metadata_is_broken_is_turned_down_saying_so() -> None:
     known = {COMPILED: InvalidMetadata("metadata.json is not valid metadata: missing `id`")}
     resolution = resolve([COMPILED, "torch-cuda"], Target.parse(CUDA), metadata=known)
     assert "missing `id`" in reason(resolution, COMPILED)
-    assert resolution.best is not None and resolution.best.name == "torch-cuda"
+    assert resolution.best is not None
+    assert resolution.best.name == "torch-cuda"
 
 
 MIXED = Target.parse(f"{CUDA}+sm_90+sm_80+sm_75")
@@ -272,7 +275,8 @@ def test_a_backend_that_torch_is_not_built_for_gets_no_build_of_torchs() -> None
     )
     names = [COMPILED, "torch-cuda", "torch-cpu", "tvm-ffi01-cu128-x86_64-linux"]
     best = resolve(names, target).best
-    assert best is not None and best.name == "torch-cpu"
+    assert best is not None
+    assert best.name == "torch-cpu"
     asked = resolve(names, target, backend="cuda")
     assert [variant.name for variant in asked.accepted] == ["tvm-ffi01-cu128-x86_64-linux"]
     assert "needs a Torch for cuda, this one is for cpu" in reason(asked, "torch-cuda")

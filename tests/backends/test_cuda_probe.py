@@ -204,7 +204,7 @@ def test_without_torch_and_runtime_the_driver_gives_the_version(
     machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine([H100])
-    monkeypatch.setattr(cuda_driver, "_runtime_candidates", lambda: [])
+    monkeypatch.setattr(cuda_driver, "_runtime_candidates", list)
     probe = backends.get("cuda").probe()
     assert str(probe.version) == "12.8"
     assert "no CUDA runtime (libcudart) found" in probe.notes[0]

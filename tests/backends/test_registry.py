@@ -21,7 +21,7 @@ class Tenstorrent(Backend):
     token = "tt"
     dispatch_key = "PrivateUse1"
     versioned = True
-    order = 35
+    order = 5
 
     def torch_build(self, torch: object) -> Found | None:
         return Found(MajorMinor(1, 4))
@@ -78,7 +78,7 @@ def test_a_backends_own_name_wins_over_anothers_torch_device() -> None:
 def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
     with pytest.raises(RequestError, match=r"`backend` is 'gpu'; allowed is one of .*cuda.*npu"):
         backends.find("gpu")
-    with pytest.raises(RequestError, match="'npu'.*allowed is one of cpu"):
+    with pytest.raises(RequestError, match=r"'npu'.*allowed is one of cpu"):
         backends.find("npu", among=["cpu"])
     with pytest.raises(RequestError, match="'mps'"):
         backends.get("mps")
@@ -117,7 +117,8 @@ def test_a_strangers_backend_is_parsed_probed_and_chosen_like_a_built_in_one(str
     name = f"torch-stable-abi29-tt14-{cpu}-{system}"
     assert parse_variant(name).accelerator_version == (1, 4)
     best = resolve([name, "torch-ttnn", "torch-cpu"], target).best
-    assert best is not None and best.name == name
+    assert best is not None
+    assert best.name == name
     assert str(Target.parse("torch2.9-tt14-x86_64-linux+blackhole")) == "torch2.9-tt14-x86_64-linux+blackhole"
 
 
@@ -153,7 +154,7 @@ def test_an_object_with_a_wrong_member_is_refused(change: dict[str, object], mes
 
 
 def test_an_object_without_the_members_is_refused_with_their_names() -> None:
-    with pytest.raises(TypeError, match="SimpleNamespace without .*token.*probe"):
+    with pytest.raises(TypeError, match=r"SimpleNamespace without .*token.*probe"):
         backends.register(SimpleNamespace(name="x"))  # type: ignore[arg-type]
 
 

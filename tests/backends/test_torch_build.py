@@ -118,10 +118,10 @@ class Curious(Backend):
     order = 1
 
     def torch_build(self, torch: Any) -> Found | None:
-        return Found() if torch.nn.functional and not torch.cuda.is_available() else None
+        return Found() if callable(torch.nn.functional.relu) else None
 
 
-def test_a_backend_that_needs_all_of_torch_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_that_needs_all_of_torch_gets_it() -> None:
     pytest.importorskip("torch")
     backends.register(Curious())
     try:

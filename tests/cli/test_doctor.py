@@ -1,0 +1,155 @@
+"""`kernels doctor` tells what was found and what stands in the way, and fails at nothing."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hub import TestHub
+from typer.testing import CliRunner
+
+import kernels
+from kernels.backends import Device
+from kernels.cli import app
+from kernels.cli.doctor import doctor_report
+from kernels.target import Target
+
+OFFLINE = {"HF_HUB_OFFLINE": "1"}
+
+
+def run(*arguments: str, **environment: str) -> str:
+    result = CliRunner().invoke(app, ["doctor", *arguments], env=environment)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_it_prints_the_machine_for_a_person(isolated_env: Path) -> None:
+    text = run(**OFFLINE)
+    target = Target.current()
+    for part in (kernels.__version__, str(target), target.python or "", str(isolated_env), "offline (HF_HUB_OFFLINE)"):
+        assert part in text
+    assert "\x1b[" not in text
+
+
+def test_as_json_it_is_for_machines(isolated_env: Path) -> None:
+    report = json.loads(run("--json", **OFFLINE))
+    assert report["version"] == kernels.__version__
+    assert Target.from_json(json.dumps(report["target"])) == Target.current()
+    assert report["cache"] == {
+        "path": str(isolated_env), "repositories": 0, "bytes": 0, "note": "it does not exist yet",
+    }  # fmt: skip
+    assert report["variables"]["HF_HUB_OFFLINE"] == "1"
+
+
+def test_devices_are_listed_with_their_facts(isolated_env: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = msgspec.structs.replace(
+        Target.parse("torch2.9-cu128-x86_64-linux"),
+        devices=(Device("cuda", 0, "NVIDIA H200", "9.0", 90, 150_754_820_096), Device("cuda", 1)),
+        notes=("rocm: nothing there",),
+    )
+    monkeypatch.setattr(Target, "current", staticmethod(lambda: machine))
+    text = run(**OFFLINE)
+    assert "cuda:0" in text
+    assert all(part in text for part in ("NVIDIA H200", "9.0", "90", "150.8 GB", "rocm: nothing there", "cuda 12.8"))
+
+
+def test_the_cache_is_measured_without_counting_a_file_twice(isolated_env: Path) -> None:
+    repository = isolated_env / "kernels--acme--relu"
+    (repository / "blobs").mkdir(parents=True)
+    (repository / "blobs/a").write_bytes(b"x" * 1000)
+    (repository / "snapshots").mkdir()
+    (repository / "snapshots/link").symlink_to("../blobs/a")
+    os.link(repository / "blobs/a", repository / "snapshots/same")
+    (isolated_env / "models--acme--other").mkdir()
+    link = os.lstat(repository / "snapshots/link").st_size
+    cache = doctor_report().cache
+    assert (cache.repositories, cache.bytes, cache.note) == (1, 1000 + link, None)
+
+
+def test_a_cache_that_is_no_folder_is_a_note(isolated_env: Path) -> None:
+    isolated_env.write_text("not a folder")
+    assert "it cannot be read" in (doctor_report().cache.note or "")
+
+
+def test_a_hub_that_answers_is_said_to(hub: TestHub) -> None:
+    found = doctor_report().hub
+    assert (found.endpoint, found.answers, found.note) == (hub.url, True, None)
+    assert "answers" in run()
+
+
+def test_a_hub_that_is_down_is_said_to_be(hub: TestHub) -> None:
+    hub.down()
+    found = doctor_report().hub
+    assert found.answers is False
+    assert found.note
+    assert "does not answer" in run()
+
+
+def test_a_hub_that_fails_is_said_to(hub: TestHub) -> None:
+    hub.fail(status=503)
+    found = doctor_report().hub
+    assert (found.answers, found.note) == (False, "it answered 503")
+
+
+def test_a_folder_of_repositories_is_not_asked(
+    isolated_env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELS_HUB", str(tmp_path))
+    found = doctor_report().hub
+    assert (found.endpoint, found.answers) == (str(tmp_path), None)
+    monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "nowhere"))
+    found = doctor_report().hub
+    assert found.answers is False
+    assert "allowed is" in (found.note or "")
+
+
+def test_a_secret_is_not_printed(isolated_env: Path) -> None:
+    text = run(HF_TOKEN="hf_verysecret", **OFFLINE)
+    assert "HF_TOKEN=(set)" in text
+    assert "verysecret" not in text
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of installed packages beside this environment's."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    importlib.invalidate_caches()
+    return folder
+
+
+def install(site: Path, name: str, version: str, *lines: str, files: Any = ()) -> None:
+    info = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        "\n".join(["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *lines, ""])
+    )
+    (info / "RECORD").write_text("".join(f"{path},,\n" for path in files))
+
+
+def test_packages_that_provide_the_same_module_clash(isolated_env: Path, site: Path) -> None:
+    assert doctor_report().problems == ()
+    install(site, "other-kernels", "3.1", files=["kernels/__init__.py", "kernels/api.py"])
+    problem = doctor_report().problems[0]
+    assert "Several packages provide the module `kernels`" in problem
+    assert f"other-kernels 3.1 in {site}" in problem
+    assert f"kernels {kernels.__version__}" in problem
+
+
+def test_a_package_that_asks_for_another_version_is_named(isolated_env: Path, site: Path) -> None:
+    install(site, "fits", "1.0", "Requires-Dist: kernels>=0.18.2", "Requires-Dist: not a requirement !")
+    install(site, "old-client", "4.9", 'Requires-Dist: Kernels<0.13,>=0.6; extra == "hub"')
+    assert doctor_report().problems == (
+        f"old-client 4.9 works with kernels<0.13,>=0.6, this is {kernels.__version__}.",
+    )
+
+
+def test_the_interpreter_is_the_one_that_runs(isolated_env: Path) -> None:
+    assert doctor_report().python == sys.executable
