@@ -83,8 +83,8 @@ class _Commands(TyperGroup):
         try:
             status = super().main(*args, **options)
         except _UsageError as error:
-            command = "" if error.ctx is None else f" See: {error.ctx.command_path} --help"
-            report(f"{error.format_message()}{command}")
+            command = "" if error.ctx is None else f". See: {error.ctx.command_path} --help"
+            report(f"{error.format_message().rstrip('.')}{command}")
             status = error.exit_code
         except typer.Abort:
             status = 1

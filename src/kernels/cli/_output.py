@@ -39,7 +39,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title:
     Args:
         columns: The headings; one that starts with `>` is aligned to the right.
         rows: The cells.
-        title: A line above.
+        title: What stands above; it may have several lines.
     """
     from rich.table import Table
     from rich.text import Text
@@ -52,7 +52,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title:
         table.add_row(*(Text(visible(cell), style=_style(cell)) for cell in row))
     out = console()
     if title is not None:
-        out.print(Text(visible(title)))
+        out.print(Text("\n".join(visible(line) for line in title.splitlines())))
         out.print()
     out.print(table)
 
@@ -89,7 +89,7 @@ def format_size(count: int) -> str:
     return f"{size / 1000:.1f} TB"
 
 
-_VERDICTS = {"accepted": "green", "rejected": "red", "best": "bold green", "yes": "green", "no": "red"}
+_VERDICTS = {"chosen": "bold green", "accepted": "green", "yes": "green", "rejected": "red", "no": "red"}
 
 
 def _style(cell: str) -> str:
@@ -107,6 +107,6 @@ def visible(text: str) -> str:
 
 
 def _encode(value: Any) -> Any:
-    if isinstance(value, Path):
+    if isinstance(value, (str, Path)):
         return str(value)
     raise TypeError(f"{type(value).__name__} has no place in JSON.")

@@ -1,0 +1,103 @@
+"""`kernels explain`: which build of a kernel suits a machine, and why each other one does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kernels.cli._arguments import AsJson, BackendName, Repository, Revision, Version
+
+if TYPE_CHECKING:
+    from kernels.plan import Choice
+    from kernels.target import Target
+
+__all__ = ["explain"]
+
+
+def explain(
+    repo: Repository,
+    version: Version = None,
+    revision: Revision = None,
+    backend: BackendName = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET",
+            help="Another machine: a string such as torch2.9-cu128-x86_64-linux+sm_90, or a file with a target's JSON.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show for every build of a kernel whether it suits this machine, or another, and why."""
+    from kernels import api
+    from kernels.cli._output import format_size, print_json, print_table
+
+    machine = None if target is None else _target(target)
+    choice = api.explain(repo, version=version, revision=revision, backend=backend, target=machine)
+    rows = _rows(choice)
+    if as_json:
+        print_json(_plain(choice, rows))
+        return
+    print_table(
+        ("Variant", "Verdict", "Reason", ">Size"),
+        [(row["variant"], row["verdict"], row["reason"], format_size(row["size"])) for row in rows],
+        title=_title(choice),
+    )
+
+
+def _target(text: str) -> Target:
+    from kernels.target import Target
+
+    path = Path(text)
+    return Target.from_json(path.read_bytes()) if path.is_file() else Target.parse(text)
+
+
+def _rows(choice: Choice) -> list[dict[str, Any]]:
+    from kernels.resolve import VariantRejected
+
+    best = choice.best
+    rows = []
+    for decision in choice.resolution.decisions:
+        name = decision.variant.name
+        if isinstance(decision, VariantRejected):
+            verdict, reason = "rejected", decision.reason
+        elif name == best:
+            verdict, reason = "chosen", _merit(choice)
+        else:
+            verdict, reason = "accepted", f"suits, but {best} is preferred"
+        rows.append({"variant": name, "verdict": verdict, "reason": reason, "size": choice.release.size(name)})
+    return rows
+
+
+def _merit(choice: Choice) -> str:
+    count = len(choice.resolution.accepted)
+    merit = "the best of those that suit" if count > 1 else "the only one that suits"
+    uncovered = choice.resolution.uncovered_devices
+    if uncovered:
+        devices = ", ".join(f"{device.index} ({device.arch})" for device in uncovered)
+        merit += f"; does not cover device {devices}"
+    return merit
+
+
+def _title(choice: Choice) -> str:
+    resolution = choice.resolution
+    commit = f" (commit {choice.release.commit[:12]})" if choice.release.commit else ""
+    device = "" if resolution.device is None else f", device {resolution.device.index}"
+    outcome = "" if choice.best is not None else "\nNo build suits." if resolution.decisions else "\nIt has no builds."
+    return f"{choice.requirement}{commit} for {resolution.target}, backend {resolution.backend}{device}{outcome}"
+
+
+def _plain(choice: Choice, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    device = choice.resolution.device
+    return {
+        "repo_id": choice.release.repo_id,
+        "revision": choice.requirement.branch,
+        "commit": choice.release.commit or None,
+        "target": str(choice.resolution.target),
+        "backend": choice.resolution.backend,
+        "device": None if device is None else device.index,
+        "chosen": choice.best,
+        "variants": rows,
+    }

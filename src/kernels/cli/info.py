@@ -1,0 +1,130 @@
+"""`kernels info`: what a repository, or a folder, holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kernels.cli._arguments import AsJson, Revision, Version
+
+if TYPE_CHECKING:
+    from kernels.metadata import Metadata
+    from kernels.offer import BuildInfo, RepositoryInfo
+
+__all__ = ["info"]
+
+
+def info(
+    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="A repository, org/name, or the path of a folder.")],
+    version: Version = None,
+    revision: Revision = None,
+    as_json: AsJson = False,
+) -> None:
+    """Describe a kernel: licence, sources, dependencies, builds, and what fits here."""
+    from kernels import offer
+    from kernels.cli._output import print_fields, print_json, print_table
+
+    found = offer.repository_info(kernel, version=version, revision=revision)
+    if as_json:
+        print_json(_plain(found))
+        return
+    print_fields(_fields(found))
+    if found.builds:
+        print()
+        print_table(
+            ("Build", "Backend", "Torch", "Architectures", "Fits here", ">Size"),
+            [_row(build, found) for build in found.builds],
+        )
+
+
+def _plain(found: RepositoryInfo) -> dict[str, Any]:
+    """What programs read: the first ten keys are those of other clients, so their readers work here."""
+    metadata = found.metadata
+    where = {"path": found.path} if found.repo_id is None else {"repo_id": found.repo_id, "revision": found.revision}
+    return {
+        **where,
+        "name": None if metadata is None else metadata.name,
+        "version": None if metadata is None else metadata.version,
+        "kernels_minver": _minver(metadata),
+        "license": None if metadata is None else metadata.license,
+        "upstream": None if metadata is None else metadata.upstream,
+        "source": None if metadata is None else metadata.source,
+        "python_depends": _python_depends(found),
+        "backends": found.backends,
+        "commit": found.commit,
+        "kernel_depends": [
+            {"repo_id": depend.repo_id, "version": depend.version, "revision": depend.revision}
+            for depend in (() if metadata is None else metadata.kernel_depends)
+        ],
+        "torch_versions": found.torch_versions,
+        "archs": found.archs,
+        "size": found.size,
+        "fits": found.fits,
+        "builds": [
+            {
+                "variant": build.name,
+                "fits": build.reason is None,
+                "reason": build.reason,
+                "archs": _archs(build),
+                "size": build.size,
+            }
+            for build in found.builds
+        ],
+    }
+
+
+def _fields(found: RepositoryInfo) -> dict[str, str | list[str]]:
+    from kernels.cli._output import format_size
+
+    metadata = found.metadata
+    fields: dict[str, str | list[str]] = {
+        "Repository": found.repo_id or "",
+        "Path": "" if found.path is None else str(found.path),
+        "Revision": found.revision or "",
+        "Commit": found.commit if found.commit and found.commit != found.revision else "",
+    }
+    if metadata is not None:
+        fields |= {
+            "Name": metadata.name,
+            "Version": "-" if metadata.version is None else str(metadata.version),
+            "License": metadata.license or "-",
+            "Upstream": metadata.upstream or "",
+            "Source": metadata.source or "",
+            "Minimum client": _minver(metadata) or "",
+            "Python packages": ", ".join(_python_depends(found)) or "none",
+            "Kernels": [str(depend) for depend in metadata.kernel_depends] or "none",
+        }
+    return fields | {
+        "Backends": ", ".join(found.backends) or "none",
+        "Torch": ", ".join(found.torch_versions) or "any",
+        "Architectures": [f"{backend}: {', '.join(archs)}" for backend, archs in found.archs.items()],
+        "Size": f"{format_size(found.size)} in {len(found.builds)} build{'s' * (len(found.builds) != 1)}",
+        "Fits here": found.fits or "none (`kernels explain` says why)",
+    }
+
+
+def _row(build: BuildInfo, found: RepositoryInfo) -> tuple[str, ...]:
+    from kernels.cli._output import format_size
+
+    variant = build.variant
+    version = "" if variant is None or variant.framework_version is None else str(variant.framework_version)
+    stable = "+" * (variant is not None and variant.kind == "torch-stable-abi")
+    tvm_ffi = "tvm-ffi " * (variant is not None and variant.kind == "tvm-ffi")
+    fits = "chosen" if build.name == found.fits else "yes" if build.reason is None else "no"
+    backend = "?" if variant is None else variant.backend
+    return build.name, backend, f"{tvm_ffi}{version}{stable}", " ".join(_archs(build)), fits, format_size(build.size)
+
+
+def _archs(build: BuildInfo) -> tuple[str, ...]:
+    return () if build.metadata is None else build.metadata.backend.archs or ()
+
+
+def _python_depends(found: RepositoryInfo) -> list[str]:
+    """What any build needs: the packages may differ from backend to backend."""
+    named = (name for build in found.builds if build.metadata is not None for name in build.metadata.python_depends)
+    return list(dict.fromkeys(named))
+
+
+def _minver(metadata: Metadata | None) -> str | None:
+    return None if metadata is None or metadata.kernels_minver is None else str(metadata.kernels_minver)

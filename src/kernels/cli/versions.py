@@ -1,0 +1,33 @@
+"""`kernels versions`: the versions that a repository offers."""
+
+from __future__ import annotations
+
+from kernels.cli._arguments import AsJson, Repository
+
+__all__ = ["versions"]
+
+
+def versions(repo: Repository, as_json: AsJson = False) -> None:
+    """List the versions of a repository: commit, date, how many builds, and which one fits here."""
+    from kernels import offer
+    from kernels.cli._output import print_json, print_table
+
+    found = offer.repository_versions(repo)
+    if as_json:
+        print_json(found)
+        return
+    title = repo if found else f"{repo} has no versions: no branch is called v<number>. Ask for a revision of it."
+    rows = [
+        (
+            str(each.version),
+            each.commit[:12],
+            (each.date or "-")[:10],
+            str(len(each.builds)),
+            each.fits or (f"? {each.problem}" if each.problem else "none"),
+            each.moved_to or "",
+        )
+        for each in found
+    ]
+    moved = any(each.moved_to for each in found)
+    columns = (">Version", "Commit", "Date", ">Builds", "Fits here", "Moved to")
+    print_table(columns if moved else columns[:-1], [row if moved else row[:-1] for row in rows], title=title)

@@ -1,0 +1,211 @@
+"""The command line: commands are found, imported one at a time, and fail in one line."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import kernels.cli
+from kernels import __version__
+from kernels.cli import _failure, _output
+from kernels.errors import NoSuitableBuild
+
+FOLDER = Path(kernels.cli.__file__).parent
+COMMANDS = sorted(path.stem.replace("_", "-") for path in FOLDER.glob("[!_]*.py"))
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
+    """Let `kernels info` raise an exception."""
+    from kernels import offer
+
+    def fail(error: BaseException) -> None:
+        def raises(*args: Any, **kwargs: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(offer, "repository_info", raises)
+
+    return fail
+
+
+def test_every_file_of_the_folder_is_a_command_with_a_help_text(kernels: Callable[..., Any]) -> None:
+    listed = kernels("--help").stdout
+    for command in COMMANDS:
+        assert command in listed
+        result = kernels(command, "--help")
+        assert result.exit_code == 0
+        assert f"Usage: kernels {command}" in result.stdout
+
+
+def test_no_arguments_show_the_help(kernels: Callable[..., Any]) -> None:
+    result = kernels()
+    assert result.exit_code == 0
+    assert result.stdout == kernels("--help").stdout
+
+
+@pytest.mark.parametrize("command", ["info", "versions", "explain"])
+def test_a_command_imports_neither_the_other_commands_nor_torch_to_show_its_help(command: str) -> None:
+    code = (
+        "import sys; from kernels.cli import main; sys.argv = ['kernels', sys.argv[1], '--help']\n"
+        "try: main()\n"
+        "finally: print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, command], capture_output=True, text=True, timeout=120)
+    loaded = set(done.stderr.split())
+    assert {name for name in loaded if name.startswith("kernels.cli.") and "._" not in name} == {
+        f"kernels.cli.{command}"
+    }
+    assert not loaded & {"torch", "huggingface_hub", "kernels.api", "kernels.target"}
+
+
+def test_the_version_is_the_packages(kernels: Callable[..., Any]) -> None:
+    assert kernels("--version").stdout == f"kernels {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["inof"], "No such command 'inof'. Did you mean 'info'?"),
+        (["_output"], "No such command '_output'."),
+        (["info"], "Missing argument 'KERNEL'."),
+        (["info", "a/b", "--nope"], "No such option: --nope"),
+        (["info", "a/b", "c/d"], "unexpected extra argument"),
+        (["info", "a/b", "--version", "one"], "'--version'"),
+        (["--nope"], "No such option: --nope"),
+    ],
+)
+def test_wrong_usage_is_one_line_that_names_the_help_and_status_2(
+    kernels: Callable[..., Any], arguments: list[str], says: str
+) -> None:
+    result = kernels(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    [line] = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert says.rstrip(".") in line
+    assert line.endswith("--help")
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("`version` is -1; allowed is 0 or more."), "`version` is -1; allowed is 0 or more."),
+        (FileNotFoundError(2, "No such file", "x.json"), "[Errno 2] No such file: 'x.json'"),
+        (NoSuitableBuild("No build suits:\n  torch-cuda: for cuda\nTry another."), None),
+        (KeyError("x"), "KeyError: 'x' (--debug shows where)"),
+        (ValueError(), "ValueError (--debug shows where)"),
+        (RuntimeError("\x1b[2Jcleared"), "RuntimeError: \ufffd[2Jcleared (--debug shows where)"),
+        (ValueError("[bold]not markup[/nor this]"), "[bold]not markup[/nor this]"),
+    ],
+)
+def test_an_error_is_one_line_and_status_1(
+    kernels: Callable[..., Any], failing: Callable[[BaseException], None], error: Exception, line: str | None
+) -> None:
+    failing(error)
+    result = kernels("info", "acme/relu")
+    expected = line or "No build suits: torch-cuda: for cuda; Try another."
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: {expected}\n")
+
+
+@pytest.mark.parametrize("arguments", [["--debug", "info", "a/b"], ["info", "a/b", "--debug"]])
+def test_debug_shows_the_traceback_wherever_it_stands(
+    kernels: Callable[..., Any], failing: Callable[[BaseException], None], arguments: list[str]
+) -> None:
+    failing(ValueError("told"))
+    result = kernels(*arguments)
+    assert result.exit_code == 1
+    assert repr(result.exception) == "ValueError('told')"
+
+
+def test_debug_after_a_double_dash_is_an_argument_like_any_other(kernels: Callable[..., Any]) -> None:
+    result = kernels("info", "--", "--debug")
+    assert result.exit_code == 1
+    assert "`repo_id` is '--debug'" in result.stderr
+
+
+def test_a_traceback_is_shown_on_standard_error(kernels_process: Callable[..., Any]) -> None:
+    done = kernels_process("info", "no-repository", "--debug")
+    assert done.returncode == 1
+    assert done.stderr.startswith("Traceback")
+    assert "Traceback" not in kernels_process("info", "no-repository").stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(KeyboardInterrupt(), 130), (typer.Exit(3), 3), (typer.Abort(), 1), (BrokenPipeError(32, ""), 1)],
+)
+def test_interrupts_and_exits_end_quietly_with_their_status(
+    kernels: Callable[..., Any], failing: Callable[[BaseException], None], error: BaseException, status: int
+) -> None:
+    failing(error)
+    result = kernels("info", "acme/relu")
+    assert (result.exit_code, result.stdout, result.stderr) == (status, "", "")
+
+
+def test_a_caller_may_take_the_exceptions(failing: Callable[[BaseException], None]) -> None:
+    failing(typer.Exit(4))
+    command = typer.main.get_command(kernels.cli.app)
+    assert command.main(["info", "acme/relu"], prog_name="kernels", standalone_mode=False) == 4
+
+
+def test_completion_offers_commands_and_backends(kernels_process: Callable[..., Any]) -> None:
+    complete = {"_KERNELS_COMPLETE": "complete_bash", "COMP_CWORD": "1", "COMP_WORDS": "kernels in"}
+    assert kernels_process(**complete).stdout.split() == ["info"]
+    complete = {"_KERNELS_COMPLETE": "complete_bash", "COMP_CWORD": "3", "COMP_WORDS": "kernels explain --backend r"}
+    assert kernels_process(**complete).stdout.split() == ["rocm"]
+
+
+@pytest.mark.parametrize(("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_colour_is_for_terminals_and_never_with_no_color(env: dict[str, str], coloured: bool) -> None:
+    main, side = pty.openpty()
+    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    environment |= {"TERM": "xterm-256color", **env}
+    command = [sys.executable, "-m", "kernels", "info", "no-repository"]
+    process = subprocess.Popen(command, stderr=side, stdout=side, stdin=side, env=environment)
+    os.close(side)
+    assert process.wait(timeout=120) == 1
+    shown = os.read(main, 10_000).decode()
+    os.close(main)
+    assert ("\x1b[1;31m" in shown) is coloured  # bold alone is no colour
+    assert "Error:" in shown
+
+
+def test_tables_are_not_folded_where_nobody_reads_them_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    _output.print_table(("Name", ">Size"), [("long " * 60, "1 B"), ("[red]plain[/]", "22 B")], title="a\x07b\nc")
+    title, second, _, head, *rows = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert (title, second) == ("a\ufffdb", "c")
+    assert head.split() == ["Name", "Size"]
+    assert rows[0].startswith("long " * 60)
+    assert rows[1].startswith("[red]plain[/]")
+    assert rows[0].endswith("  1 B")
+
+
+def test_fields_leave_out_what_is_empty_and_list_what_is_many(capsys: pytest.CaptureFixture[str]) -> None:
+    _output.print_fields({"One": "1", "None": "", "Two": ["a", "b"]})
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["One", "1"], ["Two", "a"], ["b"]]
+
+
+def test_json_takes_paths_and_refuses_what_it_cannot_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    _output.print_json({"path": Path("a/b")})
+    assert capsys.readouterr().out == '{\n  "path": "a/b"\n}\n'
+    with pytest.raises(TypeError, match="object has no place in JSON"):
+        _output.print_json(object())
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_949, "999.9 kB"), (999_950, "1.0 MB"), (10**13, "10.0 TB")],
+)
+def test_sizes_are_in_powers_of_1000(size: int, text: str) -> None:
+    assert _output.format_size(size) == text
+
+
+def test_an_error_of_many_lines_reads_as_sentences() -> None:
+    assert _failure.describe(ValueError("First.\n  Second\n\nthird")) == "First. Second; third"
