@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from kernels.errors import InvalidMetadata, KernelsError, RequestError
+from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, RequestError
 from kernels.plan import Choice, Planner, read_metadata
 from kernels.requirement import Requirement, check_repo_id
 from kernels.resolve import VariantRejected
@@ -201,7 +202,7 @@ def is_path(kernel: str | os.PathLike[str]) -> bool:
     """
     if not isinstance(kernel, str):
         return True
-    return kernel.startswith((".", "/", "~", os.sep)) or Path(kernel).is_dir()
+    return kernel.startswith((".", "/", "~", os.sep)) or (kernel != "" and Path(kernel).is_dir())
 
 
 def _planner(sources: Sources) -> Planner:
@@ -209,7 +210,9 @@ def _planner(sources: Sources) -> Planner:
 
 
 def _version(planner: Planner, source: Source, repo_id: str, version: int, branch: str, commit: str) -> VersionInfo:
-    date = source.date(repo_id, commit)
+    date = None
+    with suppress(HubUnavailable):  # a date is worth a question, not an error: the rest may be in the cache
+        date = source.date(repo_id, commit)
     try:
         # By branch, as an older version is no choice of the caller's here that needs a warning.
         choice = planner.choose(Requirement(repo_id, revision=branch))
