@@ -1,8 +1,8 @@
 """Build the example kernels into a folder of repositories: `python examples/kernels/build.py OUT [--noarch-only]`.
 
 Each kernel here has two source folders, `compiled/` and `noarch/`; their builds become one repository,
-`OUT/kernels-examples/<name>/v<version>/build/<variant>/`. Without a compiler the noarch builds are made, and a line says
-so. Building again is quick: what has not changed is left as it is.
+`OUT/kernels-examples/<name>/v<version>/build/<variant>/`. Without a compiler the noarch builds are made, and a line
+says so. Building again is quick: what has not changed is left as it is.
 """
 
 from __future__ import annotations

@@ -90,4 +90,6 @@ def _run(command: Sequence[str], folder: Path, what: str) -> None:
     except OSError as error:
         raise BuildError(f"Building {what} failed: {command[0]} did not start: {error}") from error
     if done.returncode != 0:
-        raise BuildError(f"Building {what} failed with status {done.returncode}.\n$ {shlex.join(command)}\n{done.stdout}")
+        raise BuildError(
+            f"Building {what} failed with status {done.returncode}.\n$ {shlex.join(command)}\n{done.stdout}"
+        )

@@ -22,9 +22,6 @@ __all__ = ["Plan", "plan_builds", "source_hash"]
 #: The oldest CPython whose stable ABI an extension is compiled for: 3.10.
 _LIMITED_API = "0x030A0000"
 
-#: The only C++ ABI of Torch's wheels since 2.7, and the one its name carries on every platform.
-_ABI: Literal["cxx11"] = "cxx11"
-
 _INCLUDE = Path(__file__).parent / "include"
 
 
@@ -109,18 +106,20 @@ def _compiled_plan(source: KernelSource, backend: Backend, id: str, asked_for: b
     built_for = backend.torch_build(torch)
     if built_for is None:
         if asked_for:
-            raise CompilerNotFound(f"`backends` has {backend.name!r}, and Torch {torch.__version__} is not built for it.")
+            raise CompilerNotFound(
+                f"`backends` has {backend.name!r}, and Torch {torch.__version__} is not built for it."
+            )
         return None
     version = MajorMinor.parse(torch.__version__)
     if version is None:
         raise CompilerNotFound(f"Torch {torch.__version__} is not a version that a build can be named for.")
     target = Target.current()
-    variant = Variant.compiled(
-        "torch", version, backend.name, built_for.version, cpu=target.cpu, os=target.os, abi=_ABI
-    )
+    # Of Torch's wheels for Linux those before 2.7 had the old ABI.
+    abi: Literal["cxx11", "cxx98"] = "cxx11" if torch.compiled_with_cxx11_abi() else "cxx98"
+    variant = Variant.compiled("torch", version, backend.name, built_for.version, cpu=target.cpu, os=target.os, abi=abi)
     kernels = [kernel for kernel in source.kernels if kernel.backend == backend.name]
     archs = tuple(dict.fromkeys(arch for kernel in kernels for arch in _archs(kernel)))
-    compilation = _compilation(source, backend, kernels, id, Path(torch.__file__).parent)
+    compilation = _compilation(source, backend, kernels, id, Path(torch.__file__).parent, abi)
     return Plan(source, backend, variant.name, id, archs or None, compilation)
 
 
@@ -129,7 +128,7 @@ def _archs(kernel: KernelSection) -> tuple[str, ...]:
 
 
 def _compilation(
-    source: KernelSource, backend: Backend, kernels: list[KernelSection], id: str, torch_dir: Path
+    source: KernelSource, backend: Backend, kernels: list[KernelSection], id: str, torch_dir: Path, abi: str
 ) -> Compilation:
     binding = source.binding
     sections = [*([binding] if binding else []), *kernels]
@@ -137,6 +136,7 @@ def _compilation(
         f"-DTORCH_EXTENSION_NAME={id}",
         f"-D{backend.name.upper()}_KERNEL",
         f"-DPy_LIMITED_API={_LIMITED_API}",
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(abi == 'cxx11')}",
     ]
     system = (_INCLUDE, torch_dir / "include", torch_dir / "include/torch/csrc/api/include", *_python_include())
     headers = [flag for folder in system for flag in ("-isystem", str(folder))]
@@ -160,4 +160,3 @@ def _python_include() -> list[Path]:
     # Many machines have Python without its headers; registration.h does without them.
     include = Path(sysconfig.get_path("include"))
     return [include] if (include / "Python.h").is_file() else []
-

@@ -10,7 +10,7 @@ __all__ = ["provenance"]
 
 
 def provenance(source_dir: Path) -> dict[str, Any] | None:
-    """The `provenance` of metadata: the last commits of the builder and of a source folder, and whether they differ now.
+    """The `provenance` of metadata: the last commits of builder and source folder, and whether there are changes.
 
     Args:
         source_dir: The source folder.

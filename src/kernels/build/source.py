@@ -157,7 +157,9 @@ def read_source(source_dir: os.PathLike[str] | str) -> KernelSource:
         general = msgspec.convert(file.general, _General)
         source = _source(folder, file, general)
     except OSError as error:
-        raise RequestError(f"`source_dir` is {os.fspath(source_dir)!r}; allowed is a folder with build.toml.") from error
+        raise RequestError(
+            f"`source_dir` is {os.fspath(source_dir)!r}; allowed is a folder with build.toml."
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError, ValueError) as error:
         raise RequestError(f"{path} is not a valid build.toml: {error}") from None
     return source

@@ -82,8 +82,12 @@ class Nvcc:
 
     def link_flags(self, torch_lib: Path) -> list[str]:
         # The shared runtime is the one that Torch has loaded already.
-        libraries = [flag for name in ("c10_cuda", "torch_cuda") if (torch_lib / f"lib{name}.so").is_file()
-                     for flag in (f"-l{name}",)]
+        libraries = [
+            flag
+            for name in ("c10_cuda", "torch_cuda")
+            if (torch_lib / f"lib{name}.so").is_file()
+            for flag in (f"-l{name}",)
+        ]
         return ["-shared", "-cudart=shared", *libraries]
 
 
@@ -149,7 +153,9 @@ def _generated_code(archs: Sequence[str]) -> list[str]:
     for arch in archs:
         match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", arch)
         if match is None:
-            raise BuildError(f"The architecture {arch!r} is none that nvcc compiles for; one reads like 9.0a or 9.0+PTX.")
+            raise BuildError(
+                f"The architecture {arch!r} is none that nvcc compiles for; one reads like 9.0a or 9.0+PTX."
+            )
         number = match[1] + match[2] + match[3]
         flags.append(f"-gencode=arch=compute_{number},code=sm_{number}")
         if match[4]:

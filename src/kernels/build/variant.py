@@ -85,7 +85,9 @@ def install_variant(files: Path, variant_dir: Path) -> None:
 
 
 def _ops_module(plan: Plan) -> str:
-    loading = "" if plan.compilation is None else f"\nfrom . import {plan.id}  # noqa: F401  (loading it registers them)\n"
+    loading = (
+        "" if plan.compilation is None else f"\nfrom . import {plan.id}  # noqa: F401  (loading it registers them)\n"
+    )
     return f'''"""This build's operators. Written by the builder."""
 
 import torch

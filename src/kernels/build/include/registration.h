@@ -2,7 +2,41 @@
 // the build's id: the namespace of its operators (torch.ops.<id>) and the name of its Python extension.
 #pragma once
 
+#if __has_include(<Python.h>)
 #include <Python.h>
+#else
+// A machine with a compiler often has Python without its headers. The little that REGISTER_EXTENSION needs is part of
+// Python's stable ABI, whose layout does not change (PEP 384; `Include/moduleobject.h`).
+#include <cstddef>
+
+extern "C" {
+struct _object {  // so named in Python's headers and in Torch's stub of them
+  std::ptrdiff_t ob_refcnt;
+  void* ob_type;
+};
+using PyObject = _object;
+struct PyModuleDef_Base {
+  PyObject ob_base;
+  PyObject* (*m_init)();
+  std::ptrdiff_t m_index;
+  PyObject* m_copy;
+};
+struct PyModuleDef {
+  PyModuleDef_Base m_base;
+  const char* m_name;
+  const char* m_doc;
+  std::ptrdiff_t m_size;
+  void *m_methods, *m_slots, *m_traverse, *m_clear, *m_free;
+};
+PyObject* PyModule_Create2(PyModuleDef*, int);
+}
+
+// clang-format off
+#define PyModuleDef_HEAD_INIT {{1, nullptr}, nullptr, 0, nullptr}
+// clang-format on
+#define PyModule_Create(MODULE) PyModule_Create2(MODULE, 3)  // 3: the version of the stable ABI
+#define PyMODINIT_FUNC extern "C" __attribute__((visibility("default"))) PyObject*
+#endif
 
 // The arguments of TORCH_LIBRARY are pasted, so a macro given as NAME has to be expanded one step earlier.
 #define TORCH_LIBRARY_EXPAND(NAME, MODULE) TORCH_LIBRARY(NAME, MODULE)

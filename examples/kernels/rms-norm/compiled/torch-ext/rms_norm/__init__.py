@@ -54,6 +54,4 @@ def _backward(ctx, grad):
     return grad_input, grad_weight, None
 
 
-torch.library.register_autograd(
-    add_op_namespace_prefix("rms_norm"), _backward, setup_context=_save_for_backward
-)
+torch.library.register_autograd(add_op_namespace_prefix("rms_norm"), _backward, setup_context=_save_for_backward)

@@ -43,7 +43,8 @@ def _in_torch(input: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Te
 def _check(input: torch.Tensor, weight: torch.Tensor) -> None:
     if input.dim() == 0 or weight.shape != input.shape[-1:]:
         raise ValueError(
-            f"`weight` has the shape {tuple(weight.shape)}; allowed is the last dimension of `input` {tuple(input.shape)}."
+            f"`weight` has the shape {tuple(weight.shape)}; allowed is the last dimension of `input`, "
+            f"{tuple(input.shape)}."
         )
     for name, tensor in (("input", input), ("weight", weight)):
         if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
@@ -72,9 +73,7 @@ def _backward(
 
 
 @_backward.register_fake
-def _(
-    grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, eps: float
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _(grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
     return input.new_empty(input.shape), torch.empty_like(weight)
 
 

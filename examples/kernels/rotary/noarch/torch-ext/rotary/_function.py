@@ -14,7 +14,7 @@ def apply_rotary_pos_emb(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Turn queries and keys by the angles of their positions: `x * cos + rotate_half(x) * sin`.
 
-    Computed in float32 and rounded once.
+    On accelerators computed in float32 and rounded once, on CPU in the tensors' own type.
 
     Args:
         q: `[B, H, S, D]`, or `[B, S, H, D]` with `unsqueeze_dim=2`; D even; float32, float16 or bfloat16; any strides.
@@ -46,7 +46,8 @@ def _check(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tenso
         raise ValueError(f"`unsqueeze_dim` is {unsqueeze_dim!r}; allowed are 1 and 2.")
     if cos.dim() != 3 or sin.shape != cos.shape:
         raise ValueError(
-            f"`cos` and `sin` have the shapes {tuple(cos.shape)} and {tuple(sin.shape)}; allowed is one of 3 dimensions."
+            f"`cos` and `sin` have the shapes {tuple(cos.shape)} and {tuple(sin.shape)}; allowed is one, of 3 "
+            "dimensions."
         )
     for name, tensor in (("q", q), ("k", k)):
         tokens = tensor.shape[3 - unsqueeze_dim] if tensor.dim() == 4 else -1
@@ -59,10 +60,8 @@ def _check(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tenso
 
 
 def _in_torch(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int) -> torch.Tensor:
-    first, second = x.float().chunk(2, dim=-1)
-    cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
-    rotated = x.float() * cos.float() + torch.cat((-second, first), dim=-1) * sin.float()
-    return rotated.to(torch.promote_types(x.dtype, cos.dtype))
+    first, second = x.chunk(2, dim=-1)
+    return x * cos.unsqueeze(unsqueeze_dim) + torch.cat((-second, first), dim=-1) * sin.unsqueeze(unsqueeze_dim)
 
 
 @torch.library.custom_op(add_op_namespace_prefix("rotary"), mutates_args=())

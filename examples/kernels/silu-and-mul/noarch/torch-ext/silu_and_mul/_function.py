@@ -8,7 +8,7 @@ __all__ = ["silu_and_mul", "silu_mul"]
 
 
 def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """`silu(gate) * up`, value by value, computed in float32 and rounded once.
+    """`silu(gate) * up`, value by value; on accelerators computed in float32 and rounded once.
 
     Args:
         gate: Any shape, float32, float16 or bfloat16, any strides.
@@ -28,7 +28,7 @@ def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     if up.shape != gate.shape:
         raise ValueError(f"`up` has the shape {tuple(up.shape)}; allowed is that of `gate`, {tuple(gate.shape)}.")
     if gate.device.type == "cpu":
-        return (torch.nn.functional.silu(gate.float()) * up.float()).to(gate.dtype)
+        return torch.nn.functional.silu(gate) * up
     return ops.silu_mul(gate, up)
 
 
