@@ -9,10 +9,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from layer_models import scale
 
-from kernels.layer import register_kernel_mapping
+from kernels.layer import register_kernel_mapping, unkernelize
 
 WriteKernel = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def _original_function() -> Iterator[None]:
+    """The function of the shared model is one object: no test leaves it kernelized."""
+    yield
+    unkernelize(scale)
 
 
 @pytest.fixture(autouse=True)
@@ -27,23 +35,42 @@ def _no_mapping() -> Iterator[None]:
 def write_kernel(tmp_path: Path) -> WriteKernel:
     """Write a kernel of plain Python into a folder: `write_kernel(name, init=..., layers=...)`."""
 
-    def write(name: str, init: str = "from . import layers", layers: str | None = None) -> Path:
-        repository = tmp_path / name
-        variant = repository / "build" / "torch-cpu"
-        variant.mkdir(parents=True)
+    def write(
+        name: str,
+        init: str = "from . import layers",
+        layers: str | None = None,
+        *,
+        repository: Path | None = None,
+        variant: str = "torch-cpu",
+    ) -> Path:
+        repository = repository or tmp_path / name
+        folder = repository / "build" / variant
+        folder.mkdir(parents=True)
+        # Unique in the process, as the tests of one worker share it.
+        unique = hashlib.sha256(str(folder).encode()).hexdigest()[:7]
         metadata = {
             "name": name,
-            # Unique in the process, as the tests of one worker share it.
-            "id": f"_{name}_cpu_{hashlib.sha256(str(tmp_path).encode()).hexdigest()[:7]}",
+            "id": f"_{name.replace('-', '_')}_cpu_{unique}",
             "version": 1,
             "license": "Apache-2.0",
             "python-depends": [],
             "backend": {"type": "cpu"},
         }
-        (variant / "metadata.json").write_text(json.dumps(metadata))
-        (variant / "__init__.py").write_text(textwrap.dedent(init))
+        (folder / "metadata.json").write_text(json.dumps(metadata))
+        (folder / "__init__.py").write_text(textwrap.dedent(init))
         if layers is not None:
-            (variant / "layers.py").write_text("import torch\nfrom torch import nn\n" + textwrap.dedent(layers))
+            (folder / "layers.py").write_text("import torch\nfrom torch import nn\n" + textwrap.dedent(layers))
         return repository
 
     return write
+
+
+@pytest.fixture
+def hub_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of repositories in place of a Hub: `<org>/<name>/v<N>`."""
+    root = tmp_path / "hub"
+    root.mkdir()
+    monkeypatch.setenv("KERNELS_HUB", str(root))
+    monkeypatch.setenv("KERNELS_TRUSTED_PUBLISHERS", "org")
+    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "cache"))
+    return root
