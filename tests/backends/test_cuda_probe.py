@@ -7,6 +7,7 @@ different GPUs as the CUDA C++ Programming Guide describes it for CUDA_DEVICE_OR
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -45,8 +46,15 @@ def machine(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
     """Make this machine one with these libraries, GPUs (by bus) and environment."""
 
     def install(
-        gpus: Iterable[GPU] = (), *, libraries: Iterable[str] = ("libnvidia-ml.so.1", "libcuda.so.1"), **env: str
+        gpus: Iterable[GPU] = (),
+        *,
+        libraries: Iterable[str] = ("libnvidia-ml.so.1", "libcuda.so.1"),
+        torch: bool = True,
+        **env: str,
     ) -> None:
+        found = {"torch": object() if torch else None}
+        find_spec = importlib.util.find_spec
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: found[name] if name in found else find_spec(name))
         for name in libraries:
             shutil.copy(library, tmp_path / name)
         # Only these libraries exist: here by name, in a child process by the loader's path.
@@ -179,19 +187,10 @@ def test_no_driver_at_all_is_a_note(machine: Callable[..., None]) -> None:
     assert probe.notes == ("no NVIDIA driver: its management library (NVML) is not installed",)
 
 
-@pytest.fixture
-def without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib.util
-
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name))
-
-
-@pytest.mark.usefixtures("without_torch")
 def test_without_torch_the_runtime_of_the_system_gives_the_version(
     machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    machine([H100], libraries=["libnvidia-ml.so.1", "libcudart.so.12"], FAKE_RUNTIME="12040")
+    machine([H100], libraries=["libnvidia-ml.so.1", "libcudart.so.12"], torch=False, FAKE_RUNTIME="12040")
     # Only the stand-in: the runtimes that this machine itself has are not in question.
     monkeypatch.setattr(cuda_driver, "_runtime_candidates", lambda: [str(tmp_path / "libcudart.so.12")])
     assert cuda_driver._read_runtime() == [12, 4]
@@ -199,11 +198,10 @@ def test_without_torch_the_runtime_of_the_system_gives_the_version(
     assert str(backends.get("cuda").probe().version) == "12.4"
 
 
-@pytest.mark.usefixtures("without_torch")
 def test_without_torch_and_runtime_the_driver_gives_the_version(
     machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine([H100])
+    machine([H100], torch=False)
     monkeypatch.setattr(cuda_driver, "_runtime_candidates", list)
     probe = backends.get("cuda").probe()
     assert str(probe.version) == "12.8"

@@ -163,10 +163,10 @@ def _other_distributions() -> list[str]:
         provides = any(path.parts[:2] == ("kernels", "__init__.py") for path in distribution.files or ())
         if provides or _normal(name) == "kernels":
             found.add((name, distribution.version, str(distribution.locate_file(""))))
-    if len(found) <= 1:
+    if len(found) <= 1 and all(_normal(name) == "kernels" for name, _, _ in found):
         return []
     listed = "; ".join(f"{name} {version} in {place}" for name, version, place in sorted(found))
-    return [f"Several packages provide the module `kernels`: {listed}. Uninstall all of them, then install one."]
+    return [f"Other packages provide the module `kernels`: {listed}. Uninstall all of them, then install one."]
 
 
 def _unmet_requirements() -> list[str]:
