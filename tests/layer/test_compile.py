@@ -1,0 +1,77 @@
+"""`torch.compile` sees a kernelized model as it sees any: no graph break, no further compilation."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from layer_models import Gives, KernelAct, KernelNorm, KernelScale, Model, OtherNorm, X, registered
+from torch._dynamo.utils import counters
+
+from kernels.layer import Mode, kernelize, unkernelize
+
+MODE = Mode.INFERENCE | Mode.TORCH_COMPILE
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler() -> Iterator[None]:
+    torch._dynamo.reset()
+    counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+def compilations() -> int:
+    return int(counters["stats"]["unique_graphs"])
+
+
+def compiled(model: Any) -> Any:
+    return torch.compile(model, fullgraph=True, backend="eager")
+
+
+def test_a_kernelized_model_compiles_to_one_graph_and_stays_with_it() -> None:
+    registered(Norm=Gives(KernelNorm), Act=Gives(KernelAct), scale=Gives(KernelScale))
+    model = kernelize(Model().eval(), mode=MODE)
+    fast = compiled(model)
+    for _ in range(3):
+        assert torch.equal(fast(X), model(X))
+    kernelize(model, mode=MODE)
+    assert torch.equal(fast(X), model(X))
+    assert compilations() == 1
+
+
+def test_kernelizing_after_compiling_takes_effect() -> None:
+    registered(Norm={MODE: Gives(KernelNorm), Mode.INFERENCE: Gives(OtherNorm)})
+    model = Model().eval()
+    fast = compiled(model)
+    outputs = [fast(X)]
+    for change in (
+        lambda: kernelize(model, mode=MODE),
+        lambda: kernelize(model, mode=Mode.INFERENCE),
+        lambda: unkernelize(model),
+    ):
+        change()
+        outputs.append(fast(X))
+        assert torch.equal(outputs[-1], model(X))
+    assert torch.equal(outputs[0], outputs[3])
+    assert len({float(output) for output in outputs}) == 3
+
+
+def test_a_copy_of_a_kernelized_model_compiles_to_its_own_weights() -> None:
+    registered(Norm=Gives(KernelNorm))
+    model = kernelize(Model().eval(), mode=MODE)
+    copied = copy.deepcopy(model)
+    copied.blocks[0].norm.weight.fill_(9)
+    assert torch.equal(compiled(copied)(X), copied(X))
+    assert not torch.equal(copied(X), model(X))
+
+
+def test_a_compiled_model_can_be_kernelized_through_its_wrapper() -> None:
+    registered(Norm=Gives(KernelNorm))
+    fast = compiled(Model().eval())
+    report = kernelize(fast, mode=MODE, report=True)
+    assert len(report.kernelized) == 2
+    assert torch.equal(fast(X), fast._orig_mod(X))
