@@ -139,7 +139,7 @@ def _hub() -> HubReport:
         folder = settings.hub_folder()
         endpoint = settings.endpoint() if folder is None else str(folder)
     except RequestError as error:
-        return HubReport(os.environ.get("KERNELS_HUB", ""), False, str(error))
+        return HubReport(settings.variables_in_force().get("KERNELS_HUB", ""), False, str(error))
     if folder is not None:
         return HubReport(endpoint, note="a folder: nothing is asked of a network")
     if settings.offline():
