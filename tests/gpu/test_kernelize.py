@@ -33,7 +33,7 @@ def rms_norm(x, weight, eps):
     x = x.contiguous()
     out = torch.empty_like(x)
     columns = x.shape[-1]
-    _rms_norm[(x.numel() // columns,)](x, weight, out, columns, eps, BLOCK=triton.next_power_of_2(columns))
+    _rms_norm[(x.numel() // columns,)](x, weight, out, columns, eps, BLOCK=1 << (columns - 1).bit_length())
     return out
 
 
@@ -103,7 +103,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         max_position_embeddings=128,
     )
     yield transformers.AutoModelForCausalLM.from_config(config).eval().cuda()
-    del LlamaMLP.kernel_layer_name
+    del LlamaMLP.kernel_layer_name, LlamaMLP.kernel_condition
     register_kernel_mapping({}, inherit_mapping=False)
 
 
