@@ -1,10 +1,7 @@
-"""On an NVIDIA GPU: the probe, and builds chosen by the card's architecture."""
+"""On an NVIDIA GPU: builds chosen by the card's architecture."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 
 import pytest
@@ -15,64 +12,6 @@ from kernels.errors import UnsupportedArch
 from kernels.target import Target
 
 pytestmark = pytest.mark.gpu
-
-TORCH_AND_PROBE = """
-    import json, sys
-    from kernels.target import Target
-    target = Target.current()
-    assert "torch" not in sys.modules, "the probe imported torch"
-    import torch
-    assert not torch.cuda.is_initialized(), "the probe initialised CUDA"
-    [*devices] = target.backend_devices("cuda")
-    assert len(devices) == torch.cuda.device_count(), (devices, torch.cuda.device_count())
-    for device in devices:
-        properties = torch.cuda.get_device_properties(device.index)
-        assert device.name == properties.name, (device, properties)
-        assert device.arch == f"{properties.major}.{properties.minor}"
-        assert device.capability == properties.major * 10 + properties.minor
-        assert abs(device.memory - properties.total_memory) < 0.05 * device.memory
-    assert str(target.backend_version("cuda")) == torch.version.cuda
-    assert target.default_backend == "cuda"
-"""
-
-FORK = """
-    import multiprocessing, sys
-    from kernels.target import Target
-    import torch
-    Target.current()
-
-    def work(queue):
-        queue.put(float(torch.ones(3, device="cuda").sum()))
-
-    if __name__ == "__main__":
-        context = multiprocessing.get_context("fork")
-        queue = context.Queue()
-        child = context.Process(target=work, args=(queue,))
-        child.start()
-        assert queue.get(timeout=120) == 3.0
-        child.join()
-"""
-
-WITHOUT_TORCH = """
-    import sys
-    sys.modules["torch"] = None
-    import importlib.metadata as metadata
-    real = metadata.version
-    def version(name):
-        if name == "torch":
-            raise metadata.PackageNotFoundError(name)
-        return real(name)
-    metadata.version = version
-    from kernels.target import Target
-    target = Target.probe()
-    assert target.backend_devices("cuda"), target
-    assert target.backend_version("cuda") is not None, target
-"""
-
-
-@pytest.mark.parametrize("code", [TORCH_AND_PROBE, FORK, WITHOUT_TORCH], ids=["as-torch-sees-it", "fork", "no-torch"])
-def test_the_probe_finds_the_cards_and_leaves_cuda_alone(code: str) -> None:
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, timeout=300)
 
 
 def arch() -> str:
