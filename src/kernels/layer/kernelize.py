@@ -113,9 +113,9 @@ def kernelize(
         fallback=_fallback(use_fallback),
         mapping=current_mapping(),
     )
-    outcomes = _outcomes(find_places(model), request)
-    for module, outcome in outcomes:
-        install(module, outcome)
+    modules, outcomes = _plan(find_places(model), request)
+    for number, module in modules.items():
+        install(module, outcomes[number])
     return kernelize_report(model) if report else model
 
 
@@ -161,8 +161,8 @@ class _Loaded:
     kernel: ModuleType | None
 
 
-def _outcomes(places: Iterable[Place], request: _Request) -> list[tuple[nn.Module, Outcome]]:
-    """What holds for each module; a function that stands in several places is named once."""
+def _plan(places: Iterable[Place], request: _Request) -> tuple[dict[int, nn.Module], dict[int, Outcome]]:
+    """The modules by their identity, and what will hold for each; a function in several places is one of them."""
     modules: dict[int, nn.Module] = {}
     outcomes: dict[int, Outcome] = {}
     kinds: dict[int, _Kind] = {}
@@ -192,7 +192,7 @@ def _outcomes(places: Iterable[Place], request: _Request) -> list[tuple[nn.Modul
         outcomes[number] = by_kind[kind]
     for number, others in further.items():
         outcomes[number] = _agreed([kinds[number], *dict.fromkeys(others)], by_kind, request)
-    return [(modules[number], outcome) for number, outcome in outcomes.items()]
+    return modules, outcomes
 
 
 def _device(path: str, device: torch.device | None, request: _Request) -> ModuleDevice:
