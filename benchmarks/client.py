@@ -263,7 +263,7 @@ def part_of_existing(limit: float) -> Callable[[float, float | None], bool]:
 
 
 def rows(results: Results) -> list[Row]:
-    def heavy() -> bool:
+    def light() -> bool:
         return not results.last("import", "ours", "heavy")
 
     def linear() -> bool:
@@ -285,7 +285,7 @@ def rows(results: Results) -> list[Row]:
     ]  # fmt: skip
     return [
         Row("1", "`import kernels`", "import", "ms", "{:.0f} ms", "25 ms or less; no torch, no huggingface_hub",
-            lambda ours, existing: ours <= 25 and heavy()),
+            lambda ours, existing: ours <= 25 and light()),
         Row("2", f"requests, cold, {SMALL} files", "cold small", "requests", "{:.0f}", f"{3 + SMALL} or fewer",
             at_most(3 + SMALL)),
         Row("2", "of them one after the other", "cold small", "depth", "{:.0f}", "4 or fewer", at_most(4)),
@@ -333,7 +333,7 @@ def table(results: Results) -> list[str]:
     return lines
 
 
-def report(results: Results, existing: Client, ours: Client, arguments: argparse.Namespace) -> str:
+def report(results: Results, existing: Client | None, ours: Client, load: str, arguments: argparse.Namespace) -> str:
     def figure(measurement: str, client: str, what: str, form: str) -> str:
         value = results.median(measurement, client, what)
         return "not measured" if value is None else form.format(value)
@@ -374,7 +374,7 @@ def report(results: Results, existing: Client, ours: Client, arguments: argparse
             "Written by `make bench` (`benchmarks/client.py`); do not edit by hand.",
             "",
             f"- date: {datetime.datetime.now(datetime.timezone.utc).date().isoformat()}",
-            f"- machine: {_cpu()}, {_cores()} cores, {platform.platform()}",
+            f"- machine: {_cpu()}, {_cores()} cores, {platform.platform()}{_load()}",
             f"- Python {platform.python_version()}, Torch {torch}, huggingface_hub "
             f"{_version(existing, 'huggingface_hub')} (existing) and {_version(ours, 'huggingface_hub')} (ours)",
             f"- existing: kernels {_version(existing, 'kernels')}; ours: kernels {_version(ours, 'kernels')}",
@@ -392,7 +392,9 @@ def report(results: Results, existing: Client, ours: Client, arguments: argparse
     )
 
 
-def _version(client: Client, package: str) -> str:
+def _version(client: Client | None, package: str) -> str:
+    if client is None:
+        return "not measured"
     command = f"import importlib.metadata as metadata; print(metadata.version({package!r}))"
     done = subprocess.run([client.python, "-c", command], capture_output=True, text=True)
     return done.stdout.strip() or "unknown"
@@ -406,6 +408,12 @@ def _cpu() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def _load() -> str:
+    if not hasattr(os, "getloadavg"):
+        return "load unknown"
+    return f"{os.getloadavg()[0]:.1f} processes at work besides (load average before the start)"
 
 
 def _cores() -> int:
@@ -435,6 +443,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=OUTPUT, help=f"default {OUTPUT.name} in docs/")
     arguments = parser.parse_args()
     names = arguments.only or list(MEASUREMENTS)
+    load = _load()
 
     with tempfile.TemporaryDirectory(prefix="kernels-bench-") as temporary:
         folder = Path(temporary)
@@ -462,7 +471,7 @@ def main() -> None:
             for key, samples in results.samples.items():
                 print(*key, *[json.dumps(sample) for sample in samples], sep="\n  ")
             return
-        text = report(results, clients[0], clients[-1], arguments)
+        text = report(results, clients[0] if len(clients) > 1 else None, clients[-1], load, arguments)
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         arguments.output.write_text(text, encoding="utf-8")
         print(text)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from starlette.responses import JSONResponse
+
 from kernels.serve import HubServer
 
 __all__ = ["SlowHub", "write_kernel"]
@@ -36,10 +38,10 @@ class SlowHub:
     """A Hub that waits before every answer and remembers what was asked.
 
     huggingface_hub's own request, the registry of agent harnesses that it fetches once a day for its user agent, is
-    answered but not counted: it is not the client's doing, and both clients cause it.
+    answered with an empty registry and not counted: it is not the client's doing, and both clients cause it.
     """
 
-    _OWN = ("/api/agent-harnesses", "/api/telemetry")
+    _REGISTRY = "/api/agent-harnesses"
 
     def __init__(self, root: Path, latency: float) -> None:
         self.latency = latency  # seconds
@@ -63,10 +65,14 @@ class SlowHub:
 
     def _wrap(self, app: Any) -> Any:
         async def slow(scope: Any, receive: Any, send: Any) -> None:
-            request = _Request(scope.get("path", ""), time.monotonic())
-            counted = scope["type"] == "http" and not request.path.startswith(self._OWN)
-            if counted:
-                self.requests.append(request)
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            if scope["path"] == self._REGISTRY:
+                await JSONResponse({"standardEnvVars": [], "harnesses": {}})(scope, receive, send)
+                return
+            request = _Request(scope["path"], time.monotonic())
+            self.requests.append(request)
 
             async def noting(message: Any) -> None:
                 if message["type"] == "http.response.body" and not message.get("more_body", False):
