@@ -126,7 +126,9 @@ def test_the_same_path_gives_the_same_module_however_it_is_spelt(
     assert load_variant(folder, metadata(kernel_id)) is module
 
 
-def test_loaded_kernels_are_listed_once_with_where_they_came_from(tmp_path: Path, kernel_id: str) -> None:
+def test_loaded_kernels_are_listed_once_with_where_they_came_from_in_a_list_of_ones_own(
+    tmp_path: Path, kernel_id: str
+) -> None:
     folder = write(tmp_path, init="")
     info = RepoInfo("org/name", "0" * 40)
     module = load_variant(folder, metadata(kernel_id), repo_info=info)
@@ -137,7 +139,7 @@ def test_loaded_kernels_are_listed_once_with_where_they_came_from(tmp_path: Path
     assert mine[0] in get_loaded_kernels()
 
 
-def test_the_list_of_loaded_kernels_is_a_copy_with_the_existing_clients_fields() -> None:
+def test_a_loaded_kernel_can_be_made_of_the_existing_clients_fields_alone() -> None:
     kernel = LoadedKernel(metadata=metadata("_x"), module=ModuleType("_x"), repo_info=None)
     assert kernel.path is None
 
