@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kernels import store
 from kernels.errors import InvalidRepository, StoreError
-from kernels.sources.base import Heads, RepoFile
+from kernels.release import Heads, RepoFile
 from kernels.store import RepoStore, endpoint_key, exclusively, read_record, write_record
 
 COMMIT = "c" * 40

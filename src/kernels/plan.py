@@ -5,29 +5,27 @@ Nothing but listings and `metadata.json` is read until the whole tree is known a
 
 from __future__ import annotations
 
-import importlib.util
-import json
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kernels import __version__, backends, ranks, redirect, trust
+from kernels import redirect, trust
 from kernels.errors import (
     DependencyCycle,
-    IncompatibleClient,
     InvalidMetadata,
     InvalidRepository,
     KernelsError,
-    MissingPythonDependency,
     NotInCache,
-    RevisionNotFound,
 )
 from kernels.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.notices import warn_once
+from kernels.pin import pin
+from kernels.prerequisites import check_prerequisites
+from kernels.release import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Release
 from kernels.requirement import Requirement
 from kernels.resolve import Resolution, no_suitable_build, resolve
-from kernels.sources.base import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, Release, Source
+from kernels.sources.base import Source
 
 if TYPE_CHECKING:
     from kernels.sources import Sources
@@ -191,7 +189,7 @@ class Planner:
         if not fetchable:
             trust.admit_unverified(release.repo_id, source.name)
         metadata = choice.metadata[variant]
-        check_build(release.repo_id, variant, metadata)
+        check_prerequisites(release.repo_id, variant, metadata)
         self._mention_uncovered(choice, variant)
 
         depends = {
@@ -223,7 +221,7 @@ class Planner:
         """The release asked for, and each one that a redirect leads to."""
         visited = [requirement]
         while True:
-            requirement, commit = self._pin(requirement, source)
+            requirement, commit = pin(requirement, source)
             release = source.release(requirement, commit)
             yield requirement, source, release
             status = None if source.verified else release.file(STATUS_FILE)
@@ -239,18 +237,6 @@ class Planner:
             warn_once(f"{requirement.repo_id} has moved to {following.repo_id}; ask for it there.")
             visited.append(following)
             requirement, source = following, self.sources.of(following.repo_id)
-
-    def _pin(self, requirement: Requirement, source: Source) -> tuple[Requirement, str]:
-        """The requirement with its version or revision settled, and the commit."""
-        if source.verified:
-            return requirement, ""
-        if requirement.commit is not None:
-            return requirement, requirement.commit
-        repo_id = requirement.repo_id
-        key = json.dumps([source.name, repo_id, requirement.branch])
-        answer = json.loads(ranks.agree(key, lambda: json.dumps(_look_up(requirement, source))))
-        version, revision, commit = answer
-        return Requirement(repo_id, version=version, revision=revision), commit
 
     # From a release to a build
 
@@ -336,77 +322,6 @@ def read_metadata(source: Source, release: Release, variant: str) -> Metadata:
         return Metadata.from_bytes(source.read(release, file, MAX_METADATA_BYTES), where=path)
     except NotInCache as error:
         raise InvalidMetadata(f"its {METADATA_FILE} is not in the cache") from error
-
-
-def check_build(repo_id: str, variant: str, metadata: Metadata) -> None:
-    """Make sure that a build may be loaded by this client, with the Python packages that are installed.
-
-    Raises:
-        IncompatibleClient: It needs a newer version of this package.
-        MissingPythonDependency: A Python package it needs is missing, or is not one that kernels may ask for.
-    """
-    what = f"Build {variant} of {repo_id}"
-    if metadata.kernels_minver is not None:
-        from packaging.version import Version
-
-        if Version(Version(__version__).base_version) < metadata.kernels_minver:
-            raise IncompatibleClient(
-                f"{what} needs kernels>={metadata.kernels_minver}; {__version__} is installed. "
-                "Upgrade with: pip install --upgrade kernels"
-            )
-    if metadata.python_depends:
-        allowed = backends.allowed_python_depends(backends.get(metadata.backend.type))
-        for name in metadata.python_depends:
-            if name not in allowed:
-                raise MissingPythonDependency(
-                    f"{what} asks for the Python package {name[:80]!r}; a {metadata.backend.type} kernel may ask for "
-                    f"{', '.join(sorted(allowed))}."
-                )
-            module = allowed[name].module
-            if module is not None and importlib.util.find_spec(module) is None:
-                raise MissingPythonDependency(
-                    f"{what} needs the Python package {name}, which is not installed. "
-                    f"Install it with: pip install {allowed[name].package}"
-                )
-    if metadata.provenance is not None and metadata.provenance.dirty:
-        warn_once(f"{what} was built from sources with uncommitted changes: its commit does not say what is in it.")
-
-
-def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str | None, str]:
-    heads = source.heads(requirement.repo_id)
-    newest = next(iter(heads.versions), None)
-    if requirement.version is not None:
-        branch = heads.versions.get(requirement.version)
-        if branch is None:
-            raise RevisionNotFound(f"{requirement.repo_id} has no version {requirement.version}{_offer(heads)}.")
-        if newest is not None and requirement.version < newest:
-            warn_once(f"{requirement} is used; version {newest} is the newest.")
-        return requirement.version, None, heads.branches[branch]
-    if requirement.revision is not None:
-        commit = heads.commit(requirement.revision) or source.look_up(requirement.repo_id, requirement.revision)
-        if commit is None:
-            names = ", ".join([*heads.branches, *heads.tags][:20])
-            raise RevisionNotFound(
-                f"{requirement.repo_id} has no branch, tag or commit {requirement.revision!r} in {source.name}; it has "
-                f"{names or 'none'}."
-            )
-        return None, requirement.revision, commit
-    if newest is not None:
-        commit = heads.branches[heads.versions[newest]]
-        warn_once(f"{requirement}: version {newest} is used, the newest. Pin it with version={newest}.")
-        return newest, None, commit
-    if "main" in heads.branches:
-        commit = heads.branches["main"]
-        warn_once(f"{requirement}: 'main' is used, as there are no versions. Pin it with revision={commit!r}.")
-        return None, "main", commit
-    raise RevisionNotFound(f"{requirement.repo_id} has neither a version nor a branch 'main'{_offer(heads)}.")
-
-
-def _offer(heads: Heads) -> str:
-    if heads.versions:
-        return f"; it has {', '.join(str(version) for version in sorted(heads.versions))}"
-    names = ", ".join([*heads.branches][:20])
-    return f"; it has no versions, but the branches {names} (revision=…)" if names else "; it has no branches"
 
 
 def _unread(resolution: Resolution, known: Mapping[str, Metadata | KernelsError], every: bool) -> str | None:

@@ -6,8 +6,8 @@ import sys
 from typing import Any
 
 from kernels.errors import InvalidRepository, RequestError
+from kernels.release import STATUS_FILE
 from kernels.requirement import Requirement
-from kernels.sources.base import STATUS_FILE
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from kernels.errors import DigestMismatch, InvalidRepository, StoreError
+from kernels.release import Heads, RepoFile
 from kernels.requirement import is_commit
-from kernels.sources.base import Heads, RepoFile
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock

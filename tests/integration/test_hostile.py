@@ -356,11 +356,11 @@ def test_100_000_files_are_listed(hub: TestHub) -> None:
 
 
 def test_a_listing_without_end_is_an_error(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernels.sources import base
+    from kernels import release
     from kernels.sources import hub as hub_source
 
     monkeypatch.setattr(hub_source, "MAX_FILES", 3000)
-    monkeypatch.setattr(base, "MAX_FILES", 3000)
+    monkeypatch.setattr(release, "MAX_FILES", 3000)
     hub.list_files("acme/relu", [f"build/torch-cpu/f{number}.py" for number in range(10_000)])
     with pytest.raises(InvalidRepository, match="more than 3000 files"):
         get_kernel("acme/relu", version=1)

@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from kernels import notices
-from kernels.sources import http, hub
+from kernels.sources import http, memory
 
 __all__ = ["brief_waits", "new_process"]
 
 
 def _forget() -> None:
     notices.forget()
-    hub.forget()
+    memory.forget()
 
 
 @pytest.fixture(autouse=True)

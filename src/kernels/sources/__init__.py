@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels import settings
-from kernels.sources.base import Heads, Release, RepoFile, Source
+from kernels.release import Heads, Release, RepoFile
+from kernels.sources.base import Source
 from kernels.sources.folder import FolderSource, PathSource
 
 __all__ = ["FolderSource", "Heads", "PathSource", "Release", "RepoFile", "Source", "Sources", "open_sources"]

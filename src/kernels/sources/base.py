@@ -1,148 +1,15 @@
-"""What a source of kernels gives: heads, releases, and builds on disk."""
+"""What every source of kernels can be asked."""
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from kernels.errors import InvalidRepository
-from kernels.requirement import Requirement
-
 if TYPE_CHECKING:
-    from hashlib import _Hash
+    from kernels.release import Heads, Release, RepoFile
+    from kernels.requirement import Requirement
 
-__all__ = [
-    "BUILD_FOLDER",
-    "METADATA_FILE",
-    "STATUS_FILE",
-    "Heads",
-    "Release",
-    "RepoFile",
-    "Source",
-    "is_bytecode",
-]
-
-BUILD_FOLDER = "build"
-METADATA_FILE = "metadata.json"
-STATUS_FILE = "kernel-status.toml"
-
-#: More files than this are no kernel repository: the largest published one has some 5,000.
-MAX_FILES = 250_000
-
-_VERSION_BRANCH = re.compile(r"v(0|[1-9][0-9]{0,5})")
-_OID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f\\:]")
-
-
-@dataclass(frozen=True)
-class RepoFile:
-    """A file as a source lists it.
-
-    Attributes:
-        path: POSIX path in the repository.
-        size: Bytes.
-        oid: Git blob id (SHA-1 or SHA-256 of git's blob header and the content), "" where the source has none.
-        sha256: SHA-256 of the content, where the Hub keeps it as a large file.
-        xet: Whether the Hub hands it out through Xet.
-    """
-
-    path: str
-    size: int
-    oid: str = ""
-    sha256: str | None = None
-    xet: bool = False
-
-    @property
-    def blob(self) -> str:
-        """The name of its content in the cache: huggingface_hub's ETag, and the hash that `hasher` gives."""
-        return self.sha256 or self.oid
-
-    def hasher(self) -> _Hash:
-        """A hash that gives `blob` once it was fed the content."""
-        if self.sha256:
-            return hashlib.sha256()
-        # A git blob id is the hash of a header and the content (https://git-scm.com/book/en/v2/Git-Internals-Git-Objects).
-        hasher = hashlib.sha256() if len(self.oid) == 64 else hashlib.sha1(usedforsecurity=False)
-        hasher.update(f"blob {self.size}\0".encode())
-        return hasher
-
-    def describes(self, content: bytes) -> bool:
-        """Whether `content` is what was listed: the size, and the hash where the listing has one."""
-        if len(content) != self.size:
-            return False
-        hasher = self.hasher()
-        hasher.update(content)
-        return not self.blob or hasher.hexdigest() == self.blob
-
-
-@dataclass(frozen=True)
-class Heads:
-    """The branches and tags of a repository, each with the commit it points to, and when that was learned."""
-
-    branches: Mapping[str, str]
-    tags: Mapping[str, str] = field(default_factory=dict)
-    time: float = 0.0
-
-    @cached_property
-    def versions(self) -> dict[int, str]:
-        """The version branches: version -> branch, newest first."""
-        found = {int(match[1]): name for name in self.branches if (match := _VERSION_BRANCH.fullmatch(name))}
-        return dict(sorted(found.items(), reverse=True))
-
-    def commit(self, revision: str) -> str | None:
-        """The commit a branch or tag points to; `refs/heads/…` and `refs/tags/…` name them in full."""
-        for prefix, refs in (("refs/heads/", self.branches), ("refs/tags/", self.tags)):
-            name = revision.removeprefix(prefix)
-            if name in refs and (name == revision or revision.startswith(prefix)):
-                return refs[name]
-        return None
-
-
-@dataclass(frozen=True)
-class Release:
-    """A repository at one commit, and the files in it: facts that never change.
-
-    Raises:
-        InvalidRepository: A file name leaves the repository, or there are too many files.
-    """
-
-    repo_id: str
-    commit: str
-    files: tuple[RepoFile, ...]
-    repo_type: str = "kernel"
-
-    def __post_init__(self) -> None:
-        if len(self.files) > MAX_FILES:
-            raise InvalidRepository(f"{self.repo_id} lists more than {MAX_FILES} files; a kernel repository has fewer.")
-        for file in self.files:
-            check_path(self.repo_id, file)
-
-    @cached_property
-    def builds(self) -> dict[str, tuple[RepoFile, ...]]:
-        """The builds: the name of each folder under `build/`, with its files, without bytecode."""
-        builds: dict[str, list[RepoFile]] = {}
-        for file in self.files:
-            parts = file.path.split("/", 2)
-            if len(parts) == 3 and parts[0] == BUILD_FOLDER and not is_bytecode(file.path):
-                builds.setdefault(parts[1], []).append(file)
-        return {name: tuple(files) for name, files in sorted(builds.items())}
-
-    def file(self, path: str) -> RepoFile | None:
-        """The file at a path of the repository, if there is one."""
-        return self._by_path.get(path)
-
-    def size(self, variant: str) -> int:
-        """Bytes of a build."""
-        return sum(file.size for file in self.builds[variant])
-
-    @cached_property
-    def _by_path(self) -> dict[str, RepoFile]:
-        return {file.path: file for file in self.files}
+__all__ = ["Source"]
 
 
 class Source(Protocol):
@@ -189,30 +56,3 @@ class Source(Protocol):
     def fetch(self, release: Release, variants: list[str]) -> list[Path]:
         """Builds on disk, complete and checked: the folder of each variant."""
         ...
-
-
-def is_bytecode(path: str) -> bool:
-    """Whether a path is Python bytecode, which is never downloaded, hashed or locked.
-
-    Example:
-        >>> is_bytecode("build/torch-cpu/__pycache__/layers.cpython-311.pyc")
-        True
-    """
-    return path.endswith((".pyc", ".pyo")) or "__pycache__" in path.split("/")
-
-
-def check_path(repo_id: str, file: RepoFile) -> None:
-    """Raise `InvalidRepository` unless a listed file is one that may be written below a folder."""
-    parts = file.path.split("/")
-    if (
-        len(file.path) > 1024
-        or any(part in ("", ".", "..") or len(part) > 255 for part in parts)
-        or _UNSAFE.search(file.path)
-        or file.size < 0
-    ):
-        raise InvalidRepository(
-            f"{repo_id} lists the file {file.path[:200]!r}: a name that could leave its folder. Nothing was downloaded."
-        )
-    for oid in (file.oid, file.sha256):
-        if oid and _OID.fullmatch(oid) is None:
-            raise InvalidRepository(f"{repo_id} lists {file.path[:200]!r} with the object id {oid[:80]!r}.")

@@ -15,7 +15,7 @@ from kernels.errors import DigestMismatch, HubUnavailable, StoreError
 from kernels.sources.http import HubClient, HubRefused, Patience
 
 if TYPE_CHECKING:
-    from kernels.sources.base import Release, RepoFile
+    from kernels.release import Release, RepoFile
     from kernels.store import RepoStore
 
 __all__ = ["download", "resolve_path"]

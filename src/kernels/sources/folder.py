@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from kernels.errors import InvalidRepository, RepositoryNotFound, RevisionNotFound
+from kernels.release import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, Release, RepoFile, is_bytecode
 from kernels.requirement import Requirement
-from kernels.sources.base import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, Release, RepoFile, is_bytecode
 
 __all__ = ["FolderSource", "PathSource", "files_below"]
 

@@ -18,7 +18,7 @@ from kernels import settings
 from kernels.errors import HubUnavailable, InvalidRepository, NotInCache
 
 if TYPE_CHECKING:
-    from kernels.sources.base import RepoFile
+    from kernels.release import RepoFile
 
 __all__ = ["HubClient", "HubRefused", "Patience"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -20,20 +19,18 @@ from kernels.errors import (
     RevisionNotFound,
 )
 from kernels.notices import warn_once
+from kernels.release import MAX_FILES, METADATA_FILE, Heads, Release, RepoFile
 from kernels.requirement import Requirement, is_commit
-from kernels.sources.base import MAX_FILES, METADATA_FILE, Heads, Release, RepoFile
 from kernels.sources.download import download, resolve_path
 from kernels.sources.http import BRIEF, HubClient, HubRefused, Patience
+from kernels.sources.memory import memory_of
 from kernels.store import RepoStore, changed_files, exclusively
 from kernels.trust import Standing, Verdicts
 
-__all__ = ["HubSource", "forget"]
+__all__ = ["HubSource"]
 
 #: Repository types, in the order they are tried: kernels published before the type `kernel` existed are models.
 REPO_TYPES = ("kernel", "model")
-
-#: After a Hub did not answer, for how long what the cache can answer is not asked of it again.
-_REST_SECONDS = 30.0
 
 
 class HubSource:
@@ -54,7 +51,7 @@ class HubSource:
         self.cache = cache
         self._client = HubClient(endpoint, user_agent)
         self._offline = offline
-        self._memory = _memory_of(endpoint, cache)
+        self._memory = memory_of(endpoint, cache)
         self.verdicts = Verdicts(cache, endpoint, self._ask_verdict)
 
     @property
@@ -327,43 +324,6 @@ class HubSource:
             f"{what} is not in the cache at {self.cache}, and nothing may be downloaded (HF_HUB_OFFLINE, or "
             "local_files_only). Download it while online, or name the folder that has it with KERNELS_CACHE."
         )
-
-
-class _Memory:
-    """What this process learned from one Hub; shared by every source for it."""
-
-    def __init__(self) -> None:
-        self.heads: dict[str, Heads] = {}
-        self.releases: dict[tuple[str, str], Release] = {}
-        self.warned = False
-        self._locks: dict[str, threading.RLock] = {}
-        self._guard = threading.Lock()
-        self._away = float("-inf")
-
-    def lock(self, name: str) -> threading.RLock:
-        with self._guard:
-            return self._locks.setdefault(name, threading.RLock())
-
-    def rest(self) -> None:
-        self._away = time.monotonic()
-
-    def resting(self) -> bool:
-        return time.monotonic() - self._away < _REST_SECONDS
-
-
-_memories: dict[tuple[str, Path], _Memory] = {}
-_memories_guard = threading.Lock()
-
-
-def _memory_of(endpoint: str, cache: Path) -> _Memory:
-    with _memories_guard:
-        return _memories.setdefault((endpoint, cache), _Memory())
-
-
-def forget() -> None:
-    """Forget what this process learned from Hubs, so that the next call asks again."""
-    with _memories_guard:
-        _memories.clear()
 
 
 def _refs(answer: Any, kind: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.errors import InvalidRepository
-from kernels.sources.base import Heads, Release, RepoFile, is_bytecode
+from kernels.release import Heads, Release, RepoFile, is_bytecode
 
 
 @given(st.binary(max_size=2000), st.sampled_from(["sha1", "git-sha256", "lfs", "none"]))

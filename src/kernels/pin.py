@@ -1,0 +1,71 @@
+"""Which commit is meant: a version, a revision or neither becomes a commit."""
+
+from __future__ import annotations
+
+import json
+
+from kernels import ranks
+from kernels.errors import RevisionNotFound
+from kernels.notices import warn_once
+from kernels.release import Heads
+from kernels.requirement import Requirement
+from kernels.sources.base import Source
+
+__all__ = ["pin"]
+
+
+def pin(requirement: Requirement, source: Source) -> tuple[Requirement, str]:
+    """The requirement with its version or revision settled, and the commit; the same for all ranks of a job.
+
+    Args:
+        requirement: What is asked for.
+        source: Who knows the branches.
+
+    Raises:
+        RevisionNotFound: There is no such version or revision; the message lists those there are.
+    """
+    if source.verified:
+        return requirement, ""
+    if requirement.commit is not None:
+        return requirement, requirement.commit
+    key = json.dumps([source.name, requirement.repo_id, requirement.branch])
+    answer = json.loads(ranks.agree(key, lambda: json.dumps(_look_up(requirement, source))))
+    version, revision, commit = answer
+    return Requirement(requirement.repo_id, version=version, revision=revision), commit
+
+
+def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str | None, str]:
+    heads = source.heads(requirement.repo_id)
+    newest = next(iter(heads.versions), None)
+    if requirement.version is not None:
+        branch = heads.versions.get(requirement.version)
+        if branch is None:
+            raise RevisionNotFound(f"{requirement.repo_id} has no version {requirement.version}{_offer(heads)}.")
+        if newest is not None and requirement.version < newest:
+            warn_once(f"{requirement} is used; version {newest} is the newest.")
+        return requirement.version, None, heads.branches[branch]
+    if requirement.revision is not None:
+        commit = heads.commit(requirement.revision) or source.look_up(requirement.repo_id, requirement.revision)
+        if commit is None:
+            names = ", ".join([*heads.branches, *heads.tags][:20])
+            raise RevisionNotFound(
+                f"{requirement.repo_id} has no branch, tag or commit {requirement.revision!r} in {source.name}; it has "
+                f"{names or 'none'}."
+            )
+        return None, requirement.revision, commit
+    if newest is not None:
+        commit = heads.branches[heads.versions[newest]]
+        warn_once(f"{requirement}: version {newest} is used, the newest. Pin it with version={newest}.")
+        return newest, None, commit
+    if "main" in heads.branches:
+        commit = heads.branches["main"]
+        warn_once(f"{requirement}: 'main' is used, as there are no versions. Pin it with revision={commit!r}.")
+        return None, "main", commit
+    raise RevisionNotFound(f"{requirement.repo_id} has neither a version nor a branch 'main'{_offer(heads)}.")
+
+
+def _offer(heads: Heads) -> str:
+    if heads.versions:
+        return f"; it has {', '.join(str(version) for version in sorted(heads.versions))}"
+    names = ", ".join([*heads.branches][:20])
+    return f"; it has no versions, but the branches {names} (revision=…)" if names else "; it has no branches"
