@@ -15,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from example_kernels import example_hub
+
+__all__ = ["example_hub"]
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs transformers")
 
@@ -134,7 +137,9 @@ def run(kernel: Path, code: str, **environment: str) -> Any:
 
 
 @pytest.mark.parametrize(("model", "norms"), [("llama", 5), ("qwen3", 9)])
-def test_a_model_runs_through_kernels_and_its_logits_match_the_eager_ones(kernel: Path, model: str, norms: int) -> None:
+def test_a_model_runs_through_the_kernels_and_its_logits_match_the_eager_ones(
+    kernel: Path, model: str, norms: int
+) -> None:
     result = run(
         kernel,
         f"""
@@ -156,6 +161,41 @@ def test_a_model_runs_through_kernels_and_its_logits_match_the_eager_ones(kernel
     assert result["difference"] < 1e-4
     assert result["restored"]
     assert result["calls"] == {"RMSNorm": norms, "GatedMLP": 2}
+
+
+@pytest.mark.parametrize("model", ["llama", "qwen3"])
+def test_the_example_kernels_serve_a_model_from_a_hub(example_hub: Path, tmp_path: Path, model: str) -> None:
+    rows, difference = run(
+        example_hub,
+        f"""
+        from kernels import LayerRepository
+
+        def example(name, layer):
+            return {{"cpu": LayerRepository(f"kernels-examples/{{name}}", layer_name=layer, version=1)}}
+
+        replace_kernel_forward_from_hub(LlamaMLP, "LlamaMLP")
+        replace_kernel_forward_from_hub(Qwen3MLP, "LlamaMLP")
+        model = build({model!r})
+        eager = logits(model)
+        register_kernel_mapping({{
+            "RMSNorm": example("rms-norm", "RMSNorm"),
+            "LlamaMLP": example("silu-and-mul", "GatedMLP"),
+            "rotary_pos_emb": example("rotary", "ApplyRotaryPosEmb"),
+        }})
+        model.set_use_kernels(True)
+        difference = (logits(model) - eager).abs().max().item()
+        print(json.dumps([kernelize_report(model).to_list(), difference]))
+        """,
+        KERNELS_HUB=str(example_hub),
+        KERNELS_CACHE=str(tmp_path / "cache"),
+        KERNELS_TRUSTED_PUBLISHERS="kernels-examples",
+        HF_HUB_OFFLINE="0",
+    )
+    served = {row["layer"]: row["kernel"].removeprefix("kernels-examples/") for row in rows if row["kernel"]}
+    assert served == {"RMSNorm": "rms-norm", "LlamaMLP": "silu-and-mul", "rotary_pos_emb": "rotary"}
+    assert all(row["reason"] is None for row in rows if row["layer"] in served)
+    assert {row["commit"] for row in rows if row["layer"] in served} == {"v1"}
+    assert difference < 1e-4
 
 
 def test_the_report_names_the_kernel_of_every_marked_layer(kernel: Path) -> None:
