@@ -19,6 +19,7 @@ from kernels.layer.report import KernelizeReport, check_model, kernelize_report
 from kernels.layer.repository import HubRepository, LocalRepository
 from kernels.layer.swap import Outcome, install, restore
 from kernels.layer.validate import check_layer, check_registered_mode, unsupported
+from kernels.notices import warn_once
 
 if TYPE_CHECKING:
     import torch
@@ -337,8 +338,8 @@ def _warn_of_unmapped(found: dict[_Kind, Selected | Missing]) -> None:
         if isinstance(choice, Missing) and choice.flag is KernelizeFallback.NO_LAYER
     }
     for name in sorted(unmapped):
-        _logger.warning(
-            "No kernel is mapped to layer %r: it keeps its own forward. `register_kernel_mapping` maps one to it.", name
+        warn_once(
+            f"No kernel is mapped to layer {name!r}: it keeps its own forward. `register_kernel_mapping` maps one."
         )
 
 
