@@ -15,7 +15,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
-.PHONY: help env demo test test-gpu lint format bench lock clean
+.PHONY: help env demo test test-gpu lint format bench lock lock-kernels clean
 
 help:
 	@echo 'make demo      environment, install, and the main job on example kernels'
@@ -24,7 +24,8 @@ help:
 	@echo 'make lint      ruff and mypy'
 	@echo 'make format    let ruff rewrite what it can'
 	@echo 'make bench     side by side with other clients; writes docs/benchmarks.md'
-	@echo 'make lock      pin the newest versions of everything in lockfiles/'
+	@echo 'make lock      pin the newest versions of the requirements'
+	@echo 'make lock-kernels  pin the kernel set of GPU runs after a change to its sources'
 	@echo 'make clean     remove what the above created'
 
 env: $(READY)
@@ -72,6 +73,10 @@ lock: $(READY)
 	@$(VENV)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.10 --no-annotate --custom-compile-command 'make lock' \
 	  --all-extras pyproject.toml lockfiles/requirements.in --output-file lockfiles/requirements-cuda.txt
 	@grep -Ev '^(cuda|nvidia)-' lockfiles/requirements-cuda.txt > lockfiles/requirements-cpu.txt
+
+# The kernels that GPU runs use: the commits that follow from the sources in examples/kernels.
+lock-kernels: $(READY)
+	@PYTHONPATH=tests/support $(RUN) tests/support/pinned_kernels.py
 
 clean:
 	rm -rf $(VENV) dist build htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis

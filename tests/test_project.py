@@ -128,9 +128,9 @@ def test_scripts_that_make_runs_exist() -> None:
 
 
 def test_no_tracked_file_names_a_path_of_this_machine() -> None:
-    everyones = {Path("/"), Path("/tmp"), Path("/usr"), Path("/usr/local"), Path("/home"), Path("/opt")}
-    here = {str(path) for path in (ROOT, ROOT.parent, Path.home(), Path(sys.prefix)) if path not in everyones}
-    pattern = re.compile("|".join(f"{re.escape(path)}(?=[/'\"\\s])" for path in sorted(here)).encode())
+    everyones = {Path("/"), Path("/tmp"), Path("/usr"), Path("/usr/local"), Path("/home"), Path("/root")}
+    here = {f"{path}/" for path in (ROOT, ROOT.parent, Path.home(), Path(sys.prefix)) if path not in everyones}
+    pattern = re.compile("|".join(map(re.escape, sorted(here))).encode())
     found = {
         path.relative_to(ROOT): match[0] for path in tracked_files() if (match := pattern.search(path.read_bytes()))
     }

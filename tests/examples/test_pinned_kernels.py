@@ -1,0 +1,31 @@
+"""The kernel set that GPU runs use is pinned, and the pins are those of the sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pinned_kernels import LOCK, build_kernel_set, lock_text, locked_commits
+
+from kernels import get_kernel
+from kernels.serve import HubServer
+
+
+@pytest.fixture(scope="module")
+def kernel_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_kernel_set(tmp_path_factory.mktemp("kernel-set"))
+
+
+def test_the_lock_is_that_of_the_sources(kernel_set: Path) -> None:
+    fresh = lock_text(kernel_set)
+    assert LOCK.read_text(encoding="utf-8") == fresh, f"make lock-kernels: {LOCK.name} is not that of examples/kernels"
+
+
+@pytest.mark.parametrize(("repo_id", "version"), locked_commits())
+def test_a_pinned_kernel_loads_by_its_commit(
+    repo_id: str, version: int, kernel_set: Path, isolated_env: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HubServer(kernel_set, trusted=[repo_id.partition("/")[0]]) as server:
+        monkeypatch.setenv("KERNELS_HUB", server.url)
+        kernel = get_kernel(repo_id, revision=locked_commits()[repo_id, version], backend="cpu")
+    assert kernel.layers
