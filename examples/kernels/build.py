@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         built = build_examples(options.out.absolute(), noarch_only=options.noarch_only)
-    except KernelsError as error:
+    except (KernelsError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     for variant in built.variants:

@@ -13,7 +13,7 @@ from pathlib import Path
 from kernels.build.compile import compile_extension
 from kernels.build.plan import Plan, plan_builds
 from kernels.build.source import KernelSource, read_source
-from kernels.build.stamp import is_current, leave_stamp
+from kernels.build.stamp import inputs_hash, is_current, leave_stamp
 from kernels.build.variant import install_variant, staged_variant, write_package
 
 __all__ = ["KernelSource", "Plan", "build_kernel", "plan_builds", "read_source"]
@@ -67,13 +67,14 @@ def build_kernel(
 
 
 def _build(plan: Plan, build_dir: Path, work_dir: Path, jobs: int | None) -> Path:
-    variant_dir = build_dir / plan.variant
-    if is_current(plan, variant_dir, work_dir):
+    variant_dir, stamp = build_dir / plan.variant, work_dir / f"{plan.variant}.stamp"
+    inputs = inputs_hash(plan)
+    if is_current(inputs, variant_dir, stamp):
         return variant_dir
     with staged_variant(work_dir) as staging:
         if plan.compilation is not None:
             compile_extension(plan.compilation, staging.files / plan.extension_file, staging.objects, jobs=jobs)
         write_package(plan, staging.files)
         install_variant(staging.files, variant_dir)
-    leave_stamp(plan, variant_dir, work_dir)
+    leave_stamp(inputs, variant_dir, stamp)
     return variant_dir

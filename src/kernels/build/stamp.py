@@ -12,24 +12,42 @@ from kernels.errors import KernelsError
 from kernels.metadata import Metadata
 from kernels.verify import verify_digest
 
-__all__ = ["is_current", "leave_stamp"]
+__all__ = ["inputs_hash", "is_current", "leave_stamp"]
 
 
-def is_current(plan: Plan, variant_dir: Path, work_dir: Path) -> bool:
-    """Whether a variant is what building it again would give.
+def inputs_hash(plan: Plan) -> str:
+    """SHA-256, in hexadecimal, of everything that a build's bytes depend on.
 
     Args:
         plan: The build.
-        variant_dir: Its place.
-        work_dir: Where stamps are kept: outside the variant, whose files are published.
 
     Returns:
-        True when its stamp is that of these inputs and the files are still those that were built.
+        A hash over the sources and their state in git, this builder, and the compilers with their command lines.
+
+    Raises:
+        CompilerNotFound: A compiler does not run.
     """
-    stamp = _stamp_file(plan, work_dir)
+    inputs = [plan.id, plan.variant, source_hash(plan.source.folder), source_hash(Path(__file__).parent)]
+    inputs.append(json.dumps(provenance(plan.source.folder), sort_keys=True))
+    if plan.compilation is not None:
+        inputs += plan.compilation.fingerprint()
+    return hashlib.sha256("\0".join(inputs).encode()).hexdigest()
+
+
+def is_current(inputs: str, variant_dir: Path, stamp: Path) -> bool:
+    """Whether a variant is what building it again would give.
+
+    Args:
+        inputs: The hash of the build's inputs.
+        variant_dir: The variant.
+        stamp: Where its stamp is kept: outside the variant, whose files are published.
+
+    Returns:
+        True when the stamp is that of these inputs and the files are still those that were built.
+    """
     metadata = variant_dir / "metadata.json"
     try:
-        if stamp.read_text(encoding="utf-8") != _stamp(plan, metadata):
+        if stamp.read_text(encoding="utf-8") != _stamp(inputs, metadata):
             return False
         digest = Metadata.read_from_file(metadata).digest
         if digest is not None:
@@ -39,25 +57,16 @@ def is_current(plan: Plan, variant_dir: Path, work_dir: Path) -> bool:
     return digest is not None
 
 
-def leave_stamp(plan: Plan, variant_dir: Path, work_dir: Path) -> None:
+def leave_stamp(inputs: str, variant_dir: Path, stamp: Path) -> None:
     """Note what a finished variant was made from.
 
     Args:
-        plan: The build.
-        variant_dir: Its place.
-        work_dir: Where stamps are kept.
+        inputs: The hash of the build's inputs.
+        variant_dir: The variant.
+        stamp: Where its stamp is kept.
     """
-    _stamp_file(plan, work_dir).write_text(_stamp(plan, variant_dir / "metadata.json"), encoding="utf-8")
+    stamp.write_text(_stamp(inputs, variant_dir / "metadata.json"), encoding="utf-8")
 
 
-def _stamp_file(plan: Plan, work_dir: Path) -> Path:
-    return work_dir / f"{plan.variant}.stamp"
-
-
-def _stamp(plan: Plan, metadata: Path) -> str:
-    inputs = [plan.id, source_hash(plan.source.folder), source_hash(Path(__file__).parent)]
-    inputs.append(json.dumps(provenance(plan.source.folder), sort_keys=True))
-    if plan.compilation is not None:
-        inputs += plan.compilation.fingerprint()
-    digest = hashlib.sha256("\0".join(inputs).encode())
-    return f"{digest.hexdigest()} {hashlib.sha256(metadata.read_bytes()).hexdigest()}\n"
+def _stamp(inputs: str, metadata: Path) -> str:
+    return f"{inputs} {hashlib.sha256(metadata.read_bytes()).hexdigest()}\n"

@@ -1,0 +1,268 @@
+"""Sources become `build/<variant>`: complete, the same bytes each time, and only when something changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kernels.build.plan
+from kernels.backends import Backend, Found, register, unregister
+from kernels.build import build_kernel
+from kernels.errors import BuildError, CompilerNotFound, RequestError
+from kernels.loader import load_variant
+from kernels.metadata import Metadata
+from kernels.verify import verify_digest
+
+compiler = pytest.mark.compiler
+
+
+def _metadata(variant: Path) -> dict[str, Any]:
+    return json.loads((variant / "metadata.json").read_text())
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _load(variant: Path) -> Any:
+    return load_variant(variant, Metadata.read_from_file(variant / "metadata.json"))
+
+
+def test_a_noarch_source_becomes_one_variant_a_backend(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    variants = build_kernel(write_source("noarch"), tmp_path / "out")
+    assert [variant.relative_to(tmp_path / "out").as_posix() for variant in variants] == [
+        "build/torch-cpu",
+        "build/torch-cuda",
+        "build/torch-npu",
+    ]
+    cpu, cuda, npu = map(_metadata, variants)
+    assert {key: cpu[key] for key in ("name", "version", "license", "upstream", "python-depends", "backend")} == {
+        "name": "add-one",
+        "version": 3,
+        "license": "MIT",
+        "upstream": "https://example.org/add-one",
+        "python-depends": ["einops"],
+        "backend": {"type": "cpu"},
+    }
+    assert cuda["backend"] == {"type": "cuda", "archs": ["8.0", "9.0+PTX"]}
+    assert cuda["kernel-depends"] == [{"repo-id": "org/other", "version": 1}]
+    assert npu["id"].startswith("_add_one_cann_")
+    assert len({cpu["id"][-7:], cuda["id"][-7:], npu["id"][-7:]}) == 1
+    assert sorted(_files(variants[0])) == ["__init__.py", "_ops.py", "deep/inner.py", "metadata.json"]
+
+
+def test_a_build_agrees_with_its_digest_and_loads(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    variant = build_kernel(write_source("noarch"), tmp_path / "out", backends=["cpu"])[0]
+    metadata = Metadata.read_from_file(variant / "metadata.json")
+    assert metadata.digest is not None
+    verify_digest(variant, metadata.digest)
+    kernel = _load(variant)
+    assert kernel.one == 1
+    assert kernel.add_op_namespace_prefix("relu") == f"{metadata.id}::relu"
+
+
+def test_the_same_sources_give_the_same_bytes(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    first = build_kernel(write_source("noarch", "here"), tmp_path / "a")
+    second = build_kernel(write_source("noarch", "there"), tmp_path / "b")
+    assert list(map(_files, first)) == list(map(_files, second))
+
+
+def test_only_what_changed_is_built_again(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    source, out = write_source("noarch"), tmp_path / "out"
+    variant = build_kernel(source, out)[0]
+    built = variant.stat().st_ino
+    assert build_kernel(source, out)[0].stat().st_ino == built
+    assert sorted(path.name for path in out.iterdir()) == ["build"]  # stamps are not published
+
+    before = _metadata(variant)["id"]
+    (source / "torch-ext/add_one/deep/inner.py").write_text("one = 2 - 1\n")
+    build_kernel(source, out)
+    assert variant.stat().st_ino != built
+    assert _metadata(variant)["id"] != before
+
+
+@pytest.mark.parametrize("damage", ["change", "remove", "no metadata"])
+def test_a_damaged_build_is_made_again(write_source: Callable[..., Path], tmp_path: Path, damage: str) -> None:
+    source = write_source("noarch")
+    variant = build_kernel(source, tmp_path / "out", backends=["cpu"])[0]
+    good = _files(variant)
+    if damage == "change":
+        (variant / "deep/inner.py").write_text("one = 3\n")
+    else:
+        (variant / ("deep/inner.py" if damage == "remove" else "metadata.json")).unlink()
+    build_kernel(source, tmp_path / "out", backends=["cpu"])
+    assert _files(variant) == good
+
+
+def test_hidden_files_and_bytecode_are_no_part_of_a_source(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    source = write_source("noarch")
+    before = _metadata(build_kernel(source, tmp_path / "a")[0])["id"]
+    for name in (".swp", "__pycache__/inner.cpython-312.pyc"):
+        (source / "torch-ext/add_one" / name).parent.mkdir(exist_ok=True)
+        (source / "torch-ext/add_one" / name).write_bytes(b"x")
+    variant = build_kernel(source, tmp_path / "b")[0]
+    assert _metadata(variant)["id"] == before
+    assert not [name for name in _files(variant) if "pycache" in name or "swp" in name]
+
+
+def test_provenance_tells_the_commit_and_whether_the_sources_differ(
+    write_source: Callable[..., Path], tmp_path: Path
+) -> None:
+    source = write_source("noarch")
+
+    def git(*arguments: str) -> str:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+        command = ["git", "-C", str(source), *identity, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def built() -> Any:
+        return _metadata(build_kernel(source, tmp_path / "out", backends=["cpu"])[0]).get("provenance")
+
+    assert built() is None
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "all")
+    commit = git("rev-parse", "HEAD")
+    assert built()["kernel"] == {"commit": commit, "dirty": False}
+    (source / "torch-ext/add_one/notes.txt").write_text("changed")
+    assert built()["kernel"] == {"commit": commit, "dirty": True}
+
+
+def test_a_backend_that_the_source_does_not_name_cannot_be_built(
+    write_source: Callable[..., Path], tmp_path: Path
+) -> None:
+    with pytest.raises(RequestError, match="`backends` has 'xpu'; allowed are those of add-one"):
+        build_kernel(write_source("noarch"), tmp_path / "out", backends=["xpu"])
+
+
+@compiler
+def test_a_compiled_source_becomes_an_extension_that_runs(compiled_once: Path) -> None:
+    import torch
+
+    (variant,) = (compiled_once / "out" / "build").iterdir()
+    metadata = _metadata(variant)
+    major, minor = torch.__version__.split(".")[:2]
+    assert variant.name.startswith(f"torch{major}{minor}-cxx11-cpu-")
+    assert sorted(_files(variant)) == sorted(["__init__.py", "_ops.py", "metadata.json", f"{metadata['id']}.abi3.so"])
+    assert _load(variant).add_one(torch.tensor([1.0])).tolist() == [2.0]
+    assert hasattr(getattr(torch.ops, metadata["id"]), "add_one")
+
+
+@compiler
+def test_what_is_compiled_already_is_not_compiled_again(compiled_once: Path) -> None:
+    (variant,) = (compiled_once / "out" / "build").iterdir()
+    built = variant.stat().st_ino
+    assert build_kernel(compiled_once / "source", compiled_once / "out") == [variant]
+    assert variant.stat().st_ino == built
+
+
+@compiler
+def test_compiling_needs_no_python_headers(
+    write_source: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernels.build.plan.sysconfig, "get_path", lambda name: str(tmp_path / "no-headers"))
+    source = write_source("compiled", changes={"headers/one.h": "constexpr float one = ONE + 41;\n"})
+    variant = build_kernel(source, tmp_path / "out", jobs=1)[0]
+    program = f"""
+import torch
+from kernels import get_local_kernel
+print(get_local_kernel({str(variant)!r}).add_one(torch.tensor([0.0])).item())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "42.0\n", done.stderr
+
+
+@compiler
+def test_compiling_in_two_places_gives_the_same_bytes(
+    compiled_once: Path, write_source: Callable[..., Path], tmp_path: Path
+) -> None:
+    variant = build_kernel(write_source("compiled"), tmp_path / "out")[0]
+    assert _files(variant) == _files(compiled_once / "out" / "build" / variant.name)
+
+
+@compiler
+def test_a_compilers_complaint_is_the_error(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    source = write_source("compiled", changes={"add_one.cpp": "int one = undeclared_name;\n"})
+    with pytest.raises(BuildError, match=r"Building add_one\.cpp failed(.|\n)*undeclared_name"):
+        build_kernel(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    assert list((tmp_path / "out.work").iterdir()) == []
+
+
+@compiler
+def test_a_failed_build_leaves_the_last_one(compiled_once: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(compiled_once, tmp_path / "copy")
+    good = _files(copy / "out")
+    (copy / "source" / "add_one.cpp").write_text("#error\n")
+    with pytest.raises(BuildError):
+        build_kernel(copy / "source", copy / "out")
+    assert _files(copy / "out") == good
+
+
+@pytest.mark.parametrize("command", ["no-such-compiler --fast", "false"])
+def test_without_a_compiler_the_error_says_so(
+    write_source: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("CXX", command)
+    with pytest.raises(CompilerNotFound, match=command.split()[0]):
+        build_kernel(write_source("compiled"), tmp_path / "out")
+
+
+def test_a_source_for_another_torch_is_left_out_unless_asked_for(
+    write_source: Callable[..., Path], tmp_path: Path
+) -> None:
+    toml = '[general]\nname = "add-one"\nversion = 1\nedition = 5\nlicense = "MIT"\nbackends = ["neuron"]\n[torch]\n'
+    source = write_source("compiled", changes={"build.toml": toml})
+    assert build_kernel(source, tmp_path / "out") == []
+    with pytest.raises(CompilerNotFound, match=r"`backends` has 'neuron', and Torch .* is not built for it"):
+        build_kernel(source, tmp_path / "out", backends=["neuron"])
+
+
+class Acme(Backend):
+    """A stranger's accelerator, whose sources the host compiler takes."""
+
+    name = noarch_name = token = mapping_device = "acme"
+    device_type = "cpu"
+    dispatch_key = "CPU"
+
+    def torch_build(self, torch: Any) -> Found:
+        return Found()
+
+
+@compiler
+def test_a_strangers_backend_is_built_like_any_other(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    register(Acme())
+    try:
+        toml = """
+[general]
+name = "add-one"
+version = 1
+edition = 5
+license = "MIT"
+backends = ["acme"]
+
+[torch]
+src = ["torch-ext/binding.cpp"]
+
+[kernel.add_one]
+backend = "acme"
+src = ["add_one.cpp", "headers/one.h"]
+include = ["headers"]
+cxx-flags = ["-DONE=1"]
+acme-archs = ["a1", "a2"]
+"""
+        source = write_source("compiled", changes={"build.toml": toml})
+        text = (source / "add_one.cpp").read_text()
+        (source / "add_one.cpp").write_text(text.replace("CPU_KERNEL", "ACME_KERNEL"))
+        variant = build_kernel(source, tmp_path / "out")[0]
+    finally:
+        unregister("acme")
+    assert "-cxx11-acme-" in variant.name
+    assert _metadata(variant)["backend"] == {"type": "acme", "archs": ["a1", "a2"]}

@@ -1,0 +1,88 @@
+"""The compiler is found by the source's suffix and called in its own manner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernels.build.compile import Compilation, Unit, compile_extension
+from kernels.build.toolchains import compiler_version, is_header, toolchain_for
+from kernels.errors import BuildError, CompilerNotFound
+
+
+def _program(folder: Path, name: str, lines: str) -> Path:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{lines}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(("name", "header"), [("a/b.h", True), ("b.cuh", True), ("b.cpp", False), ("b.cu", False)])
+def test_headers_are_not_compiled_by_themselves(name: str, header: bool) -> None:
+    assert is_header(name) is header
+
+
+def test_an_unknown_suffix_lists_those_that_can_be_compiled() -> None:
+    with pytest.raises(BuildError, match=r"kernel\.f90; sources that can be compiled end in \.cc, \.cpp, \.cu, \.cxx"):
+        toolchain_for("kernel.f90")
+
+
+def test_device_code_is_made_for_the_architectures_that_the_build_declares() -> None:
+    flags = toolchain_for("kernel.cu").flags(["8.0", "9.0a", "10.0f", "12.0+PTX"], ["-lineinfo"])
+    assert [flag for flag in flags if flag.startswith("-gencode")] == [
+        "-gencode=arch=compute_80,code=sm_80",
+        "-gencode=arch=compute_90a,code=sm_90a",
+        "-gencode=arch=compute_100f,code=sm_100f",
+        "-gencode=arch=compute_120,code=sm_120",
+        "-gencode=arch=compute_120,code=compute_120",
+    ]
+    assert flags[-1] == "-lineinfo"
+
+
+def test_an_architecture_of_another_family_is_refused() -> None:
+    with pytest.raises(BuildError, match="'gfx942'"):
+        toolchain_for("kernel.cu").flags(["gfx942"], [])
+
+
+def test_compilers_come_from_the_environment_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = _program(tmp_path, "fast-cxx", "echo fast 1.0")
+    monkeypatch.setenv("CXX", f"{fast} --cache")
+    assert toolchain_for("a.cpp").command() == [str(fast), "--cache"]
+    assert compiler_version([str(fast)]) == "fast 1.0\n"
+
+    nvcc = _program(tmp_path, "toolkit/bin/nvcc", "echo nvcc")
+    monkeypatch.delenv("NVCC", raising=False)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
+    assert toolchain_for("a.cu").command() == [str(nvcc)]
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "gone"))
+    with pytest.raises(CompilerNotFound, match="CUDA toolkit"):
+        toolchain_for("a.cu").command()
+
+
+def test_only_the_openmp_runtime_that_torch_brings_is_linked(tmp_path: Path) -> None:
+    assert toolchain_for("a.cpp").link_flags(tmp_path) == ["-shared", "-fopenmp"]
+    runtime = tmp_path / "libgomp-1234.so.1"
+    runtime.touch()
+    assert toolchain_for("a.cpp").link_flags(tmp_path) == ["-shared", str(runtime)]
+
+
+def test_device_libraries_are_linked_where_torch_has_them(tmp_path: Path) -> None:
+    (tmp_path / "libc10_cuda.so").touch()
+    assert toolchain_for("a.cu").link_flags(tmp_path) == ["-shared", "-cudart=shared", "-lc10_cuda"]
+
+
+def test_the_commands_that_run_are_part_of_the_fingerprint(tmp_path: Path) -> None:
+    compiler = str(_program(tmp_path, "cxx", "echo cxx 7"))
+    compilation = Compilation(tmp_path, (Unit("a.cpp", (compiler, "-O2")),), (compiler,), ("-lm",))
+    assert compilation.fingerprint() == [f"{compiler} -O2 a.cpp", f"{compiler} -lm", f"{compiler}: cxx 7\n"]
+
+
+def test_a_compiler_that_does_not_start_is_an_error(tmp_path: Path) -> None:
+    broken = tmp_path / "cxx"
+    broken.write_text("not a program")
+    unit = Unit("a.cpp", (str(broken),))
+    with pytest.raises(BuildError, match="did not start"):
+        compile_extension(Compilation(tmp_path, (unit,), (), ()), tmp_path / "a.so", tmp_path)
