@@ -297,7 +297,8 @@ class Planner:
         return None
 
     def _mention_uncovered(self, choice: Choice, variant: str) -> None:
-        uncovered = choice.resolution.uncovered_devices
+        # With `check_arch=False` the caller knows better than the declared architectures.
+        uncovered = choice.resolution.uncovered_devices if self.check_arch else ()
         if uncovered:
             names = ", ".join(f"{device.index} ({device.name or device.arch}, {device.arch})" for device in uncovered)
             warn_once(

@@ -173,8 +173,12 @@ def _unmet_requirements() -> list[str]:
     """Installed packages that ask for another version of this one, also in an optional part."""
     from packaging.requirements import InvalidRequirement, Requirement
 
-    problems = []
+    problems, seen = [], set()
     for distribution in importlib.metadata.distributions():
+        package = _normal(str(distribution.metadata["Name"] or ""))
+        if package in seen:
+            continue  # an earlier folder on the path has the one that is imported
+        seen.add(package)
         for text in distribution.requires or ():
             try:
                 requirement = Requirement(text)
