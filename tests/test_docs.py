@@ -1,0 +1,323 @@
+"""The documentation is true: its links lead somewhere, its examples run, its tables are those of the code."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import typer
+from example_kernels import example_builder
+from typer.testing import CliRunner
+
+import kernels
+from kernels import backends, errors, settings
+from kernels.cli import app
+from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
+from kernels.serve import HubServer
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def page_id(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+# Before a block: `<!-- not run: why -->`, or `<!-- needs: module -->`.
+_MARK = re.compile(r"<!-- (not run|needs): (.+) -->")
+
+#: Runs the blocks that it is given as JSON in one namespace, and prints what each printed, as JSON.
+_RUN = """
+import contextlib, io, json, sys, __main__
+
+printed = []
+for file, line, code in json.load(sys.stdin):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(compile("\\n" * line + code, file, "exec", dont_inherit=True), vars(__main__))
+    printed.append(out.getvalue())
+print(json.dumps(printed))
+"""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    language: str
+    line: int
+    text: str
+    mark: str | None = None
+    reason: str = ""
+
+    @property
+    def runs(self) -> bool:
+        if self.mark == "needs":
+            return importlib.util.find_spec(self.reason) is not None
+        return self.mark is None
+
+
+def blocks(page: Path) -> list[Block]:
+    found: list[Block] = []
+    mark: re.Match[str] | None = None
+    fence: tuple[str, int, list[str]] | None = None
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), start=1):
+        if fence is not None and line == "```":
+            kind, reason = mark.groups() if mark else (None, "")
+            found.append(Block(fence[0], fence[1], "\n".join(fence[2]) + "\n", kind, reason))
+            fence = mark = None
+        elif fence is not None:
+            fence[2].append(line)
+        elif line.startswith("```"):
+            fence = (line.removeprefix("```"), number, [])
+        elif line:
+            mark = _MARK.fullmatch(line)
+    assert fence is None, f"{page.name} has a block without an end"
+    return found
+
+
+def python_blocks(page: Path) -> list[tuple[Block, Block | None]]:
+    """The Python blocks of a page, each with the block of output that follows it, if one does."""
+    text = page.read_text(encoding="utf-8").splitlines()
+    found = blocks(page)
+    pairs = []
+    for block, following in zip(found, [*found[1:], None], strict=True):
+        if block.language != "python":
+            continue
+        end = block.line + block.text.count("\n") + 1
+        is_output = (
+            following is not None
+            and following.language == "text"
+            and not any(line for line in text[end : following.line - 1])
+        )
+        pairs.append((block, following if is_output else None))
+    return pairs
+
+
+def commands(page: Path) -> Iterator[tuple[Block, str, str]]:
+    """The `kernels` commands of a page's console blocks, each with what stands below it."""
+    for block in blocks(page):
+        if block.language == "console":
+            for shown in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+                command, _, output = shown.partition("\n")
+                command = command.removeprefix(".venv/bin/").partition("  #")[0].strip()
+                if command.split()[0] == "kernels":
+                    yield block, command, output
+
+
+def tables(page: Path) -> list[list[list[str]]]:
+    """The tables of a page: rows of cells, without the headings."""
+    found: list[list[list[str]]] = []
+    inside = False
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.startswith("|"):
+            if not inside:
+                found.append([])
+            found[-1].append([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]])
+        inside = line.startswith("|")
+    return [rows[2:] for rows in found]
+
+
+def table(page: str, first_cell: str) -> list[list[str]]:
+    """The one table of a page that has a row starting with that cell."""
+    [found] = [rows for rows in tables(ROOT / "docs" / page) if any(row[0] == first_cell for row in rows)]
+    return found
+
+
+def names(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def same_everywhere(text: str) -> str:
+    """Output without what differs from build to build: commits, sizes, dates, ports, the width of columns."""
+    for pattern, word in (
+        (r"(?<![0-9a-zA-Z])[0-9a-f]{7,64}(?![0-9a-zA-Z])", "<commit>"),
+        (r"[0-9.]+ (B|kB|MB)\b", "<size>"),
+        (r"\b20\d\d-\d\d-\d\d\b", "<date>"),
+        (r"http://127\.0\.0\.1:\d+", "<hub>"),
+        (r"[ \t]+", " "),
+    ):
+        text = re.sub(pattern, word, text)
+    return "\n".join(line.strip() for line in text.strip().splitlines())
+
+
+# Links
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_link_leads_to_a_file_and_a_heading_that_exist(page: Path) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        path, _, anchor = link.partition("#")
+        if "://" in link:
+            continue
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    assert [page.name for page in PAGES[1:] if page.name != "README.md" and f"({page.name}" not in index] == []
+
+
+# Examples
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a Hub with the example kernels, as the documentation has its readers start one."""
+    folder = tmp_path_factory.mktemp("docs") / "examples"
+    builder = example_builder()
+    builder.build_examples(folder, noarch_only=True)
+    with HubServer(folder, trusted=[builder.PUBLISHER]) as hub:
+        yield hub.url
+
+
+@pytest.fixture
+def reader(served: str, isolated_env: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A reader's environment: the example Hub, an empty cache, and an empty folder to work in."""
+    monkeypatch.setenv("KERNELS_HUB", served)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=page_id)
+def test_the_examples_of_a_page_run_and_print_what_the_page_shows(page: Path, reader: Path) -> None:
+    pairs = [(block, output) for block, output in python_blocks(page) if block.runs]
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN],
+        input=json.dumps([(str(page), block.line, block.text) for block, _ in pairs]),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=reader,
+    )
+    assert done.returncode == 0, done.stderr
+    printed = json.loads(done.stdout.splitlines()[-1])
+    assert {
+        f"line {block.line}": same_everywhere(text)
+        for (block, output), text in zip(pairs, printed, strict=True)
+        if output
+    } == {f"line {block.line}": same_everywhere(output.text) for block, output in pairs if output}
+
+
+def test_a_block_that_does_not_run_says_why() -> None:
+    not_run = [block for page in PAGES for block in blocks(page) if block.mark == "not run"]
+    assert not_run
+    assert all(len(block.reason) > 10 for block in not_run)
+
+
+SHOWN = [(page, block, command, output) for page in PAGES for block, command, output in commands(page)]
+
+
+@pytest.mark.parametrize("command", sorted({command for _, _, command, _ in SHOWN}))
+def test_a_command_that_is_shown_is_one_that_kernels_has(command: str) -> None:
+    group = typer.main.get_command(app)
+    name, *arguments = [argument for argument in shlex.split(command)[1:] if argument != "--debug"]
+    # Parses the arguments as the command would, and runs nothing.
+    single = group.get_command(group.make_context("kernels", ["--help"], resilient_parsing=True), name)
+    assert single is not None
+    single.make_context(name, arguments)
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        pytest.param(command, output, id=f"{page_id(page)}: {command}")
+        for page, block, command, output in SHOWN
+        if output.strip() and block.runs
+    ],
+)
+def test_a_command_prints_what_the_page_shows(command: str, output: str, reader: Path) -> None:
+    result = CliRunner().invoke(app, shlex.split(command)[1:], prog_name="kernels")
+    assert same_everywhere(result.output) == same_everywhere(output)
+
+
+def test_every_command_is_documented() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert [name for name in typer.main.get_command(app).list_commands(None) if f"`kernels {name}" not in text] == []
+
+
+def test_every_public_name_is_documented() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert [name for name in kernels.__all__ if name != "__version__" and not re.search(rf"\b{name}\b", text)] == []
+
+
+# Tables
+
+
+def test_the_table_of_variables_is_the_one_in_settings() -> None:
+    rows = [[cell.replace("`", "") for cell in row] for row in table("where-from.md", "`KERNELS_CACHE`")]
+    assert rows == [[variable.name, variable.meaning, variable.default] for variable in settings.VARIABLES]
+
+
+def test_the_table_of_errors_has_each_with_the_built_ins_it_also_is() -> None:
+    def built_ins(error: type) -> set[str]:
+        bases = [base for base in error.__mro__ if vars(builtins).get(base.__name__) is base]
+        return {
+            base.__name__ for base in bases if not any(other is not base and issubclass(other, base) for other in bases)
+        }
+
+    rows = table("get-a-kernel.md", "`RequestError`")
+    assert {names(row[0])[0]: set(names(row[1])) for row in rows} == {
+        name: built_ins(getattr(errors, name)) for name in errors.__all__ if name != "KernelsError"
+    }
+
+
+def test_the_table_of_backends_is_the_registry() -> None:
+    def cells(backend: backends.Backend) -> list[str]:
+        token = f"{backend.token}<version>" if backend.versioned else backend.token
+        return [
+            f"`{backend.name}`",
+            f"`torch-{backend.noarch_name}`",
+            f"`{token}`",
+            f"`{backend.device_type}`",
+            f"`{backend.mapping_device}`",
+            f"`{backend.dispatch_key}`",
+            "yes" if backend.checks_archs else "no",
+        ]
+
+    assert [row[:7] for row in table("backends.md", "`cuda`")] == [cells(each) for each in backends.all_backends()]
+
+
+def test_the_table_of_modes_is_the_order_in_which_they_serve() -> None:
+    modes = [Mode.INFERENCE, Mode.TRAINING, Mode.INFERENCE | Mode.TORCH_COMPILE, Mode.TRAINING | Mode.TORCH_COMPILE]
+    rows = [[names(cell.replace("\\|", "|")) for cell in row] for row in table("kernelize.md", "`INFERENCE`")]
+    assert rows == [[[str(mode)], [str(each) for each in serving_modes(mode)]] for mode in modes]
+
+
+def test_the_table_of_fallbacks_has_each_flag_and_whether_it_is_the_default() -> None:
+    rows = {names(row[0])[0]: row[2].startswith("yes") for row in table("kernelize.md", "`NO_LAYER`")}
+    single = [flag for flag in KernelizeFallback if flag.name not in ("NONE", "DEFAULT", "ALL")]
+    assert rows == {flag.name: flag in KernelizeFallback.DEFAULT for flag in single}
+
+
+def test_every_module_that_the_design_names_exists_and_every_room_is_named() -> None:
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    source = Path(kernels.__file__).parent
+    named = {name for name in re.findall(r"`([a-z_/]+(?:\.py|/))`", text) if not name.startswith(("tests/", "docs/"))}
+    here = {path.relative_to(source).as_posix() for path in source.rglob("*.py")}
+    folders = {f"{path.relative_to(source).as_posix()}/" for path in source.iterdir() if path.is_dir()} - {
+        "__pycache__/"
+    }
+    assert {name for name in named if name not in here | folders and not (ROOT / name).exists()} == set()
+    rooms = {name for name in here if "/" not in name and not name.startswith("__")} | folders
+    assert rooms - named == set()
