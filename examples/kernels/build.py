@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.build import build_kernel, read_source
+from kernels.build import build_kernel, default_backends, read_source
 from kernels.errors import CompilerNotFound, KernelsError
 
 __all__ = ["PUBLISHER", "Built", "build_examples", "main"]
@@ -27,7 +27,8 @@ class Built:
 
     Attributes:
         variants: Every variant's folder.
-        not_compiled: Why compiled builds are missing, by the kernel's name; empty when none is.
+        not_compiled: Why compiled builds are missing, by the kernel's name, with the backend where one is meant; empty
+            when none is missing.
     """
 
     variants: tuple[Path, ...]
@@ -57,9 +58,15 @@ def build_examples(out: Path, *, noarch_only: bool = False, sources: Path = Path
         repository = out / PUBLISHER / source.name / f"v{source.version}"
         work = out.with_name(out.name + ".work") / source.name
         try:
-            variants += build_kernel(source.folder, repository, work_dir=work)
+            backends = default_backends(source)
         except CompilerNotFound as error:
             not_compiled[source.name] = str(error)
+            continue
+        for backend in backends:
+            try:
+                variants += build_kernel(source.folder, repository, backends=[backend], work_dir=work)
+            except CompilerNotFound as error:
+                not_compiled[f"{source.name} for {backend}"] = str(error)
     return Built(tuple(variants), not_compiled)
 
 
@@ -77,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for variant in built.variants:
         print(variant)
     for name, reason in built.not_compiled.items():
-        print(f"{name}: only the noarch builds were made. {reason}", file=sys.stderr)
+        print(f"{name} was not compiled. {reason}", file=sys.stderr)
     return 0
 
 

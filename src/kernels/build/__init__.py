@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kernels.build.compile import compile_extension
-from kernels.build.plan import Plan, plan_builds
+from kernels.build.plan import Plan, default_backends, plan_builds
 from kernels.build.source import KernelSource, read_source
 from kernels.build.stamp import inputs_hash, is_current, leave_stamp
 from kernels.build.variant import install_variant, staged_variant, write_package
 
-__all__ = ["KernelSource", "Plan", "build_kernel", "plan_builds", "read_source"]
+__all__ = ["KernelSource", "Plan", "build_kernel", "default_backends", "plan_builds", "read_source"]
 
 
 def build_kernel(

@@ -7,7 +7,7 @@ import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from kernels.backends import Backend, MajorMinor, find
 from kernels.build.compile import Compilation, Unit
@@ -17,7 +17,7 @@ from kernels.errors import CompilerNotFound, RequestError
 from kernels.target import Target
 from kernels.variant import Variant
 
-__all__ = ["Plan", "plan_builds", "source_hash"]
+__all__ = ["Plan", "default_backends", "plan_builds", "source_hash"]
 
 #: The oldest CPython whose stable ABI an extension is compiled for: 3.10.
 _LIMITED_API = "0x030A0000"
@@ -65,18 +65,35 @@ def plan_builds(source: KernelSource, backends: Iterable[str] | None = None) -> 
         RequestError: A backend is not one that `build.toml` names.
         CompilerNotFound: There is no Torch to compile against, or none for that backend.
     """
-    wanted = None if backends is None else list(backends)
-    for name in wanted or ():
+    wanted = default_backends(source) if backends is None else tuple(backends)
+    for name in wanted:
         if name not in source.backends:
             raise RequestError(f"`backends` has {name!r}; allowed are those of {source.name}: {source.backends}.")
     unique = source_hash(source.folder)[:7]
     make = _compiled_plan if source.compiled else _noarch_plan
-    plans = (
-        make(source, find(name), f"_{source.name.python_name}_{name}_{unique}", wanted is not None)
+    return [
+        make(source, find(name), f"_{source.name.python_name}_{name}_{unique}")
         for name in source.backends
-        if wanted is None or name in wanted
-    )
-    return [plan for plan in plans if plan is not None]
+        if name in wanted
+    ]
+
+
+def default_backends(source: KernelSource) -> tuple[str, ...]:
+    """The backends that a source is built for when none is named.
+
+    Args:
+        source: The source.
+
+    Returns:
+        All of its backends when noarch; when compiled, those that the installed Torch is built for.
+
+    Raises:
+        CompilerNotFound: There is no Torch to compile against.
+    """
+    if not source.compiled:
+        return source.backends
+    torch = _torch(source)
+    return tuple(name for name in source.backends if find(name).torch_build(torch) is not None)
 
 
 def source_hash(folder: Path) -> str:
@@ -93,23 +110,23 @@ def source_hash(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _noarch_plan(source: KernelSource, backend: Backend, id: str, asked_for: bool) -> Plan:
-    archs = source.archs.get(backend.name)
-    return Plan(source, backend, Variant.for_noarch(backend.name).name, id, archs, None)
-
-
-def _compiled_plan(source: KernelSource, backend: Backend, id: str, asked_for: bool) -> Plan | None:
+def _torch(source: KernelSource) -> Any:
     try:
         import torch
     except ImportError as error:
         raise CompilerNotFound(f"{source.name} is compiled against Torch, which is not installed.") from error
+    return torch
+
+
+def _noarch_plan(source: KernelSource, backend: Backend, id: str) -> Plan:
+    return Plan(source, backend, Variant.for_noarch(backend.name).name, id, source.archs.get(backend.name), None)
+
+
+def _compiled_plan(source: KernelSource, backend: Backend, id: str) -> Plan:
+    torch = _torch(source)
     built_for = backend.torch_build(torch)
     if built_for is None:
-        if asked_for:
-            raise CompilerNotFound(
-                f"`backends` has {backend.name!r}, and Torch {torch.__version__} is not built for it."
-            )
-        return None
+        raise CompilerNotFound(f"`backends` has {backend.name!r}, and Torch {torch.__version__} is not built for it.")
     version = MajorMinor.parse(torch.__version__)
     if version is None:
         raise CompilerNotFound(f"Torch {torch.__version__} is not a version that a build can be named for.")

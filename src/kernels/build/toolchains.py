@@ -77,7 +77,7 @@ class Nvcc:
         return _find_command("NVCC", names, "the CUDA toolkit, or CUDA_HOME if it is not in the usual place")
 
     def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
-        flags = ["-std=c++20", "-O3", "-Xcompiler=-fPIC,-fvisibility=hidden", *_generated_code(archs)]
+        flags = ["-std=c++20", "-O3", "--threads=0", "-Xcompiler=-fPIC,-fvisibility=hidden", *_generated_code(archs)]
         return [*flags, *extra]
 
     def link_flags(self, torch_lib: Path) -> list[str]:

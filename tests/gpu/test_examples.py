@@ -1,0 +1,121 @@
+"""The example kernels on an NVIDIA GPU: Triton forward and backward, CUDA C++ compiled here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from example_kernels import check_rms_norm, check_rotary, check_silu_mul, example_hub, load_example
+
+__all__ = ["example_hub"]
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+]
+
+COMPILED = "compiled-cu*"
+KINDS = pytest.mark.parametrize("kind", [pytest.param(COMPILED, marks=pytest.mark.compiler), "cuda"])
+FLOATS = [torch.float32, torch.float16, torch.bfloat16]
+
+
+@pytest.fixture
+def load(example_hub: Path) -> Callable[[str, str], ModuleType]:
+    return lambda name, kind: load_example(example_hub, name, kind)
+
+
+@KINDS
+def test_rms_norm_matches_its_float64_reference_forward_and_backward(
+    load: Callable[..., ModuleType], kind: str
+) -> None:
+    check_rms_norm(load("rms-norm", kind).rms_norm, "cuda", FLOATS)
+
+
+def test_silu_mul_matches_its_float64_reference_forward_and_backward(load: Callable[..., ModuleType]) -> None:
+    check_silu_mul(load("silu-and-mul", "cuda").silu_mul, "cuda", FLOATS)
+
+
+def test_rotary_matches_its_float64_reference_forward_and_backward(load: Callable[..., ModuleType]) -> None:
+    check_rotary(load("rotary", "cuda").apply_rotary_pos_emb, "cuda", FLOATS)
+
+
+@KINDS
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    "shape", [(2048, 4096), (1000, 8192), (33, 16384), (9, 32768), (5, 40000), (4096, 128), (17, 576)]
+)
+def test_rms_norm_of_a_models_sizes(
+    load: Callable[..., ModuleType], kind: str, dtype: torch.dtype, shape: tuple[int, int]
+) -> None:
+    generator = torch.Generator("cuda").manual_seed(0)
+    x = torch.randn(shape, generator=generator, device="cuda", dtype=dtype)
+    weight = torch.randn(shape[-1], generator=generator, device="cuda", dtype=dtype)
+    wide = x.double()
+    expected = weight.double() * wide * (wide.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+    bound = 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(load("rms-norm", kind).rms_norm(x, weight).double(), expected, rtol=bound, atol=bound)
+
+
+@pytest.mark.compiler
+def test_compiled_rms_norm_names_a_wrong_argument(load: Callable[..., ModuleType]) -> None:
+    kernel, x = load("rms-norm", COMPILED), torch.ones(2, 8, device="cuda")
+    for wrong, says in [
+        ({"weight": torch.ones(7, device="cuda")}, "`weight` has the shape"),
+        ({"weight": torch.ones(8)}, "`weight` is on cpu"),
+        ({"weight": torch.ones(8, device="cuda", dtype=torch.float64)}, "`weight` is Double"),
+        ({"input": x.long()}, "`input` is Long"),
+    ]:
+        with pytest.raises(RuntimeError, match=says):
+            kernel.rms_norm(**{"input": x, "weight": torch.ones(8, device="cuda"), **wrong})
+
+
+@pytest.mark.compiler
+def test_the_compiled_operator_keeps_torchs_contract(load: Callable[..., ModuleType]) -> None:
+    ops = load("rms-norm", COMPILED)._ops.ops
+    x, weight = torch.randn(3, 8, device="cuda", requires_grad=True), torch.ones(8, device="cuda")
+    torch.library.opcheck(ops.rms_norm.default, (x, weight, 1e-6))
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "arguments"),
+    [
+        ("rms-norm", "rms_norm", lambda: (torch.randn(4, 64), torch.randn(64))),
+        ("silu-and-mul", "silu_and_mul", lambda: (torch.randn(4, 64),)),
+        (
+            "rotary",
+            "apply_rotary_pos_emb",
+            lambda: (torch.randn(1, 2, 3, 8), torch.randn(1, 1, 3, 8), torch.randn(1, 3, 8), torch.randn(1, 3, 8)),
+        ),
+    ],
+)
+def test_triton_kernels_compile_without_a_graph_break_and_differentiate(
+    load: Callable[..., ModuleType], name: str, function: str, arguments: Callable[[], tuple[torch.Tensor, ...]]
+) -> None:
+    call = getattr(load(name, "cuda"), function)
+    inputs = [tensor.cuda() for tensor in arguments()]
+    inputs[0].requires_grad_()
+
+    def total(run: Callable[..., Any]) -> torch.Tensor:
+        results = run(*inputs)
+        return sum(
+            (each.sin().sum() for each in (results if isinstance(results, tuple) else (results,))),
+            torch.zeros(()).cuda(),
+        )
+
+    torch.compiler.reset()
+    compiled, eager = total(torch.compile(call, fullgraph=True)), total(call)
+    torch.testing.assert_close(compiled, eager)
+    torch.testing.assert_close(torch.autograd.grad(compiled, inputs[0]), torch.autograd.grad(eager, inputs[0]))
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@KINDS
+def test_a_tensor_of_another_than_the_current_device_stays_there(load: Callable[..., ModuleType], kind: str) -> None:
+    x, weight = torch.randn(4, 64, device="cuda:1"), torch.ones(64, device="cuda:1")
+    result = load("rms-norm", kind).rms_norm(x, weight)
+    assert result.device == x.device
+    torch.testing.assert_close(result, torch.nn.functional.rms_norm(x, (64,), weight, 1e-6))
