@@ -15,6 +15,7 @@ __version__ = "0.18.2"
 
 # Public name -> the module that defines it.
 _NAMES = {
+    "KernelsWarning": "kernels.notices",
     "Metadata": "kernels.metadata",
     "RepoInfo": "kernels.requirement",
     "Target": "kernels.target",

@@ -13,13 +13,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from kernels.errors import KernelsError
+from kernels.errors import BackendUnavailable, KernelsError
 from kernels.loader import load_variant
 from kernels.plan import Choice, Planned, Planner
 from kernels.requirement import RepoInfo, Requirement
 from kernels.sources import PathSource, open_sources
 from kernels.target import Target
 from kernels.trust import TrustPolicy
+from kernels.verify import verify_digest
 
 if TYPE_CHECKING:
     from kernels.resolve import VariantAccepted, VariantRejected
@@ -193,6 +194,7 @@ def install_kernel(
     trust_remote_code: bool | Sequence[str] = False,
     check_arch: bool = True,
     device: int | str | None = None,
+    target: Target | None = None,
 ) -> Path:
     """Download a kernel, and those it depends on, without loading them.
 
@@ -206,6 +208,8 @@ def install_kernel(
         trust_remote_code: As for `get_kernel`.
         check_arch: Whether the build must cover the device's architecture.
         device: The device to choose the build for.
+        target: The machine to choose the build for, such as `Target.parse("torch2.9-cu128-x86_64-linux+sm_90")`; the
+            default is this one.
 
     Returns:
         The folder of the chosen build. `LOCAL_KERNELS` does not count here.
@@ -214,7 +218,15 @@ def install_kernel(
         KernelsError: As for `get_kernel`.
     """
     request = KernelRequest(repo_id, version, revision, backend, user_agent, trust_remote_code, check_arch, device)
-    return _fetch(_plan(request, local_files_only=local_files_only, overrides=False))
+    planner = _planner(
+        request,
+        target=target,
+        local_files_only=local_files_only,
+        overrides=False,
+        # Python packages are looked for where the kernel will run, which may be elsewhere.
+        prerequisites=target is None,
+    )
+    return _fetch(planner.plan(_requirement(request)))
 
 
 def has_kernel(
@@ -228,6 +240,8 @@ def has_kernel(
     device: int | str | None = None,
 ) -> bool:
     """Whether there is a build that fits this machine, for the kernel and for all it depends on.
+
+    Python packages that the kernel needs are not looked for; `get_kernel` says which one is missing.
 
     Args:
         repo_id: The repository, `org/name`.
@@ -243,8 +257,11 @@ def has_kernel(
         UntrustedPublisher: The publisher is not trusted (a `ValueError`).
         HubUnavailable: The Hub gave no answer, and the cache has none (a `ConnectionError`).
     """
+    request = KernelRequest(repo_id, version, revision, backend, None, trust_remote_code, check_arch, device)
     try:
-        _plan(KernelRequest(repo_id, version, revision, backend, None, trust_remote_code, check_arch, device))
+        _planner(request, prerequisites=False).plan(_requirement(request))
+    except BackendUnavailable:
+        raise
     except FileNotFoundError:
         return False
     return True
@@ -304,17 +321,31 @@ def explain(
     return planner.choose(Requirement(repo_id, version=version, revision=revision), every=True)
 
 
-def _plan(request: KernelRequest, *, local_files_only: bool = False, overrides: bool = True) -> Planned:
-    requirement = Requirement(request.repo_id, version=request.version, revision=request.revision)
-    planner = Planner(
+def _requirement(request: KernelRequest) -> Requirement:
+    return Requirement(request.repo_id, version=request.version, revision=request.revision)
+
+
+def _planner(
+    request: KernelRequest,
+    *,
+    target: Target | None = None,
+    local_files_only: bool = False,
+    overrides: bool = True,
+    prerequisites: bool = True,
+) -> Planner:
+    return Planner(
         open_sources(user_agent=request.user_agent, local_files_only=local_files_only, overrides=overrides),
-        Target.current(),
+        target or Target.current(),
         TrustPolicy.of(request.trust_remote_code),
         request.backend,
         request.check_arch,
         request.device,
+        prerequisites,
     )
-    return planner.plan(requirement)
+
+
+def _plan(request: KernelRequest) -> Planned:
+    return _planner(request).plan(_requirement(request))
 
 
 def _fetch(planned: Planned) -> Path:
@@ -327,7 +358,14 @@ def _fetch(planned: Planned) -> Path:
 
 
 def _folder(planned: Planned) -> Path:
-    return planned.source.fetch(planned.release, [planned.variant])[0]
+    """The build on disk, with the files that its metadata's digest names."""
+    source, release, variant = planned.source, planned.release, planned.variant
+    path = source.fetch(release, variant)
+    digest = planned.metadata.digest
+    if digest is not None and source.digest_due(release, variant):
+        verify_digest(path, digest)
+        source.digest_done(release, variant)
+    return path
 
 
 def _load(planned: Planned) -> ModuleType:

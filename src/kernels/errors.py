@@ -9,6 +9,7 @@ that no build covers, `TypeError` for a layer that breaks the rules.
 from __future__ import annotations
 
 __all__ = [
+    "BackendUnavailable",
     "BuildError",
     "CompilerNotFound",
     "DependencyCycle",
@@ -85,6 +86,10 @@ class DigestMismatch(KernelsError, ValueError):
 
 class NoSuitableBuild(KernelsError, FileNotFoundError):
     """No build suits this machine; the message gives every variant with the reason it was turned down."""
+
+
+class BackendUnavailable(RequestError, NoSuitableBuild):
+    """A backend was named that this machine does not have; the message lists those it has."""
 
 
 class UnsupportedArch(NoSuitableBuild, RuntimeError):

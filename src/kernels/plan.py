@@ -114,6 +114,8 @@ class Planner:
         backend: The backend to choose builds for, or None for the target's own.
         check_arch: Whether builds must cover the device.
         device: The device's index or Torch name, or None for the current one.
+        prerequisites: Whether what a build needs beside a fitting machine must be there: a client new enough, and
+            Python packages.
     """
 
     sources: Sources
@@ -122,6 +124,7 @@ class Planner:
     backend: str | None = None
     check_arch: bool = True
     device: int | str | None = None
+    prerequisites: bool = True
     _done: dict[tuple[int | str, str, str], Planned] = field(default_factory=dict)
 
     def plan(self, requirement: Requirement) -> Planned:
@@ -189,7 +192,8 @@ class Planner:
         if not fetchable:
             trust.admit_unverified(release.repo_id, source.name)
         metadata = choice.metadata[variant]
-        check_prerequisites(release.repo_id, variant, metadata)
+        if self.prerequisites:
+            check_prerequisites(release.repo_id, variant, metadata)
         self._mention_uncovered(choice, variant)
 
         depends = {
@@ -212,7 +216,7 @@ class Planner:
     def _admit(self, repo_id: str, source: Source, standing: Future[Standing]) -> bool:
         known = standing.result()
         if known is trust.Standing.UNTRUSTED:
-            raise trust.untrusted(repo_id, source.name)
+            raise trust.untrusted(repo_id, getattr(source, "authority", source.name))
         return known is trust.Standing.TRUSTED
 
     # From a requirement to a release
@@ -269,14 +273,15 @@ class Planner:
                 known[name] = read_metadata(source, release, name)
             except InvalidMetadata as error:
                 known[name] = error
+        metadata = {name: fact for name, fact in known.items() if isinstance(fact, Metadata)}
+        choice = Choice(requirement, source, release, resolution, metadata)
         invalid = next((fact for fact in known.values() if isinstance(fact, InvalidMetadata)), None)
         if invalid is not None and resolution.best is None and not every:
-            raise InvalidMetadata(f"{requirement}{_at(release)}: {invalid}") from invalid
-        metadata = {name: fact for name, fact in known.items() if isinstance(fact, Metadata)}
-        return Choice(requirement, source, release, resolution, metadata)
+            raise InvalidMetadata(f"{_called(choice)}: {invalid}") from invalid
+        return choice
 
     def _nothing_suits(self, choice: Choice) -> Exception:
-        error = no_suitable_build(f"{choice.requirement}{_at(choice.release)}", choice.resolution)
+        error = no_suitable_build(_called(choice), choice.resolution)
         alternative = self._alternative(choice)
         return type(error)(f"{error}\n{alternative}") if alternative else error
 
@@ -350,6 +355,12 @@ def _check_path(path: tuple[tuple[str, str], ...]) -> None:
     if len(path) > MAX_DEPTH:
         route = " -> ".join(repo_id for repo_id, _ in path[:5])
         raise DependencyCycle(f"Kernel dependencies nest more than {MAX_DEPTH} deep: {route} -> …")
+
+
+def _called(choice: Choice) -> str:
+    if choice.source.verified:
+        return choice.source.name
+    return f"{choice.requirement}{_at(choice.release)}"
 
 
 def _at(release: Release) -> str:

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 
 from kernels import backends
 from kernels.backends import Backend, Device, MajorMinor
-from kernels.errors import InvalidVariant, KernelsError, NoSuitableBuild, RequestError, UnsupportedArch
+from kernels.errors import (
+    BackendUnavailable,
+    InvalidVariant,
+    KernelsError,
+    NoSuitableBuild,
+    RequestError,
+    UnsupportedArch,
+)
 from kernels.metadata import Metadata
 from kernels.target import Target
 from kernels.variant import UNIVERSAL, UnparsedVariant, Variant, parse_variant
@@ -208,7 +215,16 @@ def _of_target(target: Target, argument: str, name: str) -> Backend:
         return backends.find(name, among=target.backends)
     except RequestError:
         there = ", ".join(target.backends)
-        raise RequestError(f"`{argument}` is {name!r}; allowed on this machine ({target}) is one of {there}.") from None
+        error = BackendUnavailable if _is_known(name) else RequestError
+        raise error(f"`{argument}` is {name!r}; allowed on this machine ({target}) is one of {there}.") from None
+
+
+def _is_known(name: object) -> bool:
+    try:
+        backends.find(name)  # type: ignore[arg-type]
+    except (RequestError, TypeError):
+        return False
+    return True
 
 
 def _device(target: Target, backend: Backend, visible: tuple[Device, ...], index: int | None) -> Device | None:

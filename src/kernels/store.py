@@ -6,6 +6,7 @@ The layout is huggingface_hub's, so that its tools see it:
         blobs/<hash>                   contents
         snapshots/<commit>/<path>      links to contents
         index/<commit>.json            the commit's file list, which never changes
+        index/<commit>-<variant>.digest  the build's files are the ones its digest names
         index/heads-<Hub>.json         branches and tags, and when they were learned
     <cache>/.locks/kernels--<org>--<name>/<name>.lock
     <cache>/.locks/kernels-verdicts/<Hub>/<publisher>.json
@@ -90,6 +91,14 @@ class RepoStore:
     def keep_index(self, commit: str, files: Iterable[RepoFile]) -> None:
         """Store the file list of a commit."""
         write_record(self.folder / "index" / f"{commit}.json", _Index(_FORM, list(files)))
+
+    def digest_done(self, commit: str, variant: str) -> bool:
+        """Whether the files of a build were found to be the ones its digest names."""
+        return (self.folder / "index" / f"{commit}-{variant}.digest").exists()
+
+    def keep_digest_done(self, commit: str, variant: str) -> None:
+        """Store that the files of a build are the ones its digest names."""
+        write_record(self.folder / "index" / f"{commit}-{variant}.digest", True)
 
     # Facts with an age
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import sys
@@ -10,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub import TestHub, kernel_files
+from hub import TestHub, kernel_files, make_repo
 
-from kernels import get_kernel, get_kernel_variants, get_loaded_kernels, install_kernel
+from kernels import get_kernel, get_kernel_variants, get_loaded_kernels, get_local_kernel, install_kernel
 from kernels.errors import (
     DependencyCycle,
+    DigestMismatch,
     IncompatibleClient,
     InvalidMetadata,
     InvalidRepository,
@@ -174,6 +177,71 @@ def test_a_broken_build_does_not_stand_in_the_way_of_a_sound_one(hub: TestHub) -
 def test_metadata_that_contradicts_the_builds_name_is_rejected(hub: TestHub) -> None:
     hub.make_repo("acme/relu", metadata={"backend": {"type": "cuda"}})
     with pytest.raises(NoSuitableBuild, match="cuda"):
+        get_kernel("acme/relu", version=1)
+
+
+# Digests
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
+def test_a_digest_that_does_not_match_is_an_error_and_nothing_is_run(hub: TestHub, algorithm: str) -> None:
+    files = {"__init__.py": "raise SystemExit('it ran')", "layers.py": ""}
+    digests = {name: base64.b64encode(hashlib.new(algorithm, b"other").digest()).decode() for name in files}
+    metadata = {"digest": {"algorithm": algorithm, "files": digests}}
+    hub.make_repo("acme/relu", variants={"torch-cpu": files}, metadata=metadata)
+    for _ in range(2):
+        with pytest.raises(DigestMismatch, match=r"__init__\.py"):
+            get_kernel("acme/relu", version=1)
+
+
+@pytest.mark.parametrize("change", ["missing", "unknown"])
+def test_a_digest_covers_every_file_and_no_other(hub: TestHub, change: str) -> None:
+    folder = hub.make_repo("acme/relu", digest=True) / "build" / "torch-cpu"
+    if change == "missing":
+        (folder / "layers.py").unlink()
+    else:
+        (folder / "more.py").write_text("value = 1")
+    with pytest.raises(DigestMismatch, match="layers.py" if change == "missing" else "more.py"):
+        get_kernel("acme/relu", version=1)
+
+
+def test_a_digest_is_compared_once_and_again_when_asked_for(
+    hub: TestHub, monkeypatch: pytest.MonkeyPatch, new_process: Callable[[], None]
+) -> None:
+    import kernels.api
+
+    compared: list[Path] = []
+    real = kernels.api.verify_digest
+    monkeypatch.setattr(kernels.api, "verify_digest", lambda path, digest: [compared.append(path), real(path, digest)])
+    hub.make_repo("acme/relu", digest=True)
+    path = install_kernel("acme/relu", version=1)
+    new_process()
+    install_kernel("acme/relu", version=1)
+    assert compared == [path]
+    monkeypatch.setenv("KERNELS_VERIFY", "1")
+    install_kernel("acme/relu", version=1)
+    assert compared == [path, path]
+
+
+def test_the_digest_of_a_local_kernel_is_compared_when_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_repo(tmp_path, "acme/relu", digest=True)
+    (folder / "build/torch-cpu/layers.py").write_text("being_worked_on = True")
+    assert get_local_kernel(folder).repo_id == "acme/relu"
+    monkeypatch.setenv("KERNELS_VERIFY", "1")
+    with pytest.raises(DigestMismatch):
+        get_local_kernel(folder)
+
+
+def test_the_digest_of_a_folder_of_repositories_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolated_env: Path
+) -> None:
+    folder = make_repo(tmp_path / "mirror", "acme/relu", digest=True)
+    (folder / "build/torch-cpu/layers.py").write_text("tampered = True")
+    monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "mirror"))
+    monkeypatch.setenv("KERNELS_TRUSTED_PUBLISHERS", "acme")
+    with pytest.raises(DigestMismatch):
         get_kernel("acme/relu", version=1)
 
 

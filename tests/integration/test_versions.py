@@ -12,6 +12,7 @@ from hub import TestHub, make_repo
 
 from kernels import get_kernel, get_kernel_variants, get_local_kernel, has_kernel, install_kernel
 from kernels.errors import (
+    BackendUnavailable,
     InvalidRepository,
     NoSuitableBuild,
     RepositoryNotFound,
@@ -197,6 +198,25 @@ def test_a_build_that_does_not_cover_every_visible_gpu_says_so_once(
     assert "7.5" in messages[0]
     with pytest.raises(UnsupportedArch):
         install_kernel("acme/relu", version=1, device="cuda:1")
+
+
+def test_a_kernel_can_be_downloaded_for_another_machine(hub: TestHub) -> None:
+    from kernels.target import Target
+
+    compiled = "torch29-cxx11-cu128-x86_64-linux"
+    hub.make_repo("acme/relu", variants=["torch-cpu", compiled], python_depends=["tvm-ffi"])
+    target = Target.parse("torch2.9-cu128-x86_64-linux+sm_90")
+    assert install_kernel("acme/relu", version=1, target=target).name == compiled
+
+
+def test_a_backend_that_this_machine_lacks_is_a_wrong_argument_and_a_missing_build(hub: TestHub) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cuda"])
+    with pytest.raises(BackendUnavailable, match="`backend` is 'cuda'") as raised:
+        get_kernel("acme/relu", version=1, backend="cuda")
+    assert isinstance(raised.value, ValueError)
+    assert isinstance(raised.value, FileNotFoundError)
+    with pytest.raises(ValueError, match="cuda"):
+        has_kernel("acme/relu", version=1, backend="cuda")
 
 
 # Redirects

@@ -53,6 +53,14 @@ class Source(Protocol):
         """Whether a build is complete on disk, so that nothing has to be downloaded for it."""
         ...
 
-    def fetch(self, release: Release, variants: list[str]) -> list[Path]:
-        """Builds on disk, complete and checked: the folder of each variant."""
+    def fetch(self, release: Release, variant: str) -> Path:
+        """A build on disk, complete and as it was listed: its folder."""
+        ...
+
+    def digest_due(self, release: Release, variant: str) -> bool:
+        """Whether the digest in a build's metadata still has to be compared with its files."""
+        ...
+
+    def digest_done(self, release: Release, variant: str) -> None:
+        """Remember that a build's files are the ones its digest names."""
         ...

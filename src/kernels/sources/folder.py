@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from kernels import settings
 from kernels.errors import InvalidRepository, RepositoryNotFound, RevisionNotFound
 from kernels.release import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, Release, RepoFile, is_bytecode
 from kernels.requirement import Requirement
@@ -59,9 +60,16 @@ class FolderSource:
         """Always: a folder needs no download."""
         return True
 
-    def fetch(self, release: Release, variants: list[str]) -> list[Path]:
-        """The folders of the variants, where they lie."""
-        return [self._folder(release) / BUILD_FOLDER / variant for variant in variants]
+    def fetch(self, release: Release, variant: str) -> Path:
+        """The folder of the variant, where it lies."""
+        return self._folder(release) / BUILD_FOLDER / variant
+
+    def digest_due(self, release: Release, variant: str) -> bool:
+        """Always: files in a folder may change at any time."""
+        return True
+
+    def digest_done(self, release: Release, variant: str) -> None:
+        """Nothing is remembered."""
 
     def _folder(self, release: Release) -> Path:
         return self._repository(release.repo_id) / release.commit
@@ -127,9 +135,16 @@ class PathSource:
         """Always: a folder needs no download."""
         return True
 
-    def fetch(self, release: Release, variants: list[str]) -> list[Path]:
-        """The folders of the variants, where they lie."""
-        return [self._builds / variant for variant in variants]
+    def fetch(self, release: Release, variant: str) -> Path:
+        """The folder of the variant, where it lies."""
+        return self._builds / variant
+
+    def digest_due(self, release: Release, variant: str) -> bool:
+        """Only when asked for: a kernel that is being worked on changes after it was built."""
+        return settings.verify_on_load()
+
+    def digest_done(self, release: Release, variant: str) -> None:
+        """Nothing is remembered."""
 
 
 def files_below(root: Path, *, contained: bool) -> tuple[RepoFile, ...]:

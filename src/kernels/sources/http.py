@@ -25,6 +25,9 @@ __all__ = ["HubClient", "HubRefused", "Patience"]
 #: Answers that mean "not now": huggingface_hub's list, and 408.
 _NOT_NOW = frozenset({408, 429, 500, 502, 503, 504})
 
+#: Tries for a Hub that does not answer at all, where one that answers "not now" is asked more often.
+CONNECTION_TRIES = 4
+
 #: An answer about a repository is small: a page of 1,000 files is some 300 kB.
 _MAX_ANSWER = 32 * 1024 * 1024
 
@@ -159,8 +162,10 @@ class HubClient:
                 problem = f"answered {error}"
             except _connection_errors() as error:
                 problem = f"did not answer ({type(error).__name__}: {error})"
-                if attempt == 1 and patience is BRIEF:
-                    break  # the cache stands in: no use in keeping the caller waiting for a Hub that is away
+                # Where the cache stands in, the caller is not kept waiting for a Hub that is away; elsewhere a few
+                # tries tell a hiccup from an absence.
+                if patience is BRIEF or attempt == CONNECTION_TRIES:
+                    break
             # A random part keeps many clients that were refused together from coming back together.
             pause = told if told is not None else wait * (1 + random.random() / 4)
             wait = min(wait * 2, 8.0)
@@ -171,8 +176,8 @@ class HubClient:
                 break
             time.sleep(pause)
         raise HubUnavailable(
-            f"{self.endpoint} {problem}, after {attempt} {'try' if attempt == 1 else 'tries'}, for {url}. "
-            "Try again later, or set HF_HUB_OFFLINE=1 to use what was downloaded before."
+            f"{self.endpoint} {problem}, after {attempt} {'try' if attempt == 1 else 'tries'}, for {url}. Check that "
+            "it can be reached from here, or try again later."
         )
 
     @contextmanager

@@ -19,7 +19,7 @@ from kernels.errors import (
     RevisionNotFound,
 )
 from kernels.notices import warn_once
-from kernels.release import MAX_FILES, METADATA_FILE, Heads, Release, RepoFile
+from kernels.release import BUILD_FOLDER, MAX_FILES, METADATA_FILE, Heads, Release, RepoFile
 from kernels.requirement import Requirement, is_commit
 from kernels.sources.download import download, resolve_path
 from kernels.sources.http import BRIEF, HubClient, HubRefused, Patience
@@ -57,7 +57,12 @@ class HubSource:
     @property
     def name(self) -> str:
         """What to call the source in a message."""
-        return f"the cache at {self.cache}" if self.offline else f"the Hub at {self.endpoint}"
+        return f"the cache at {self.cache}" if self.offline else self.authority
+
+    @property
+    def authority(self) -> str:
+        """Who says which publishers are trusted."""
+        return f"the Hub at {self.endpoint}"
 
     @property
     def offline(self) -> bool:
@@ -255,12 +260,20 @@ class HubSource:
         """Whether a build is complete in the snapshot."""
         return not self._store(release.repo_type, release.repo_id).missing(release.commit, release.builds[variant])
 
-    def fetch(self, release: Release, variants: list[str]) -> list[Path]:
-        """Builds in the snapshot, complete: what is missing or has another size is downloaded, once per machine."""
+    def fetch(self, release: Release, variant: str) -> Path:
+        """A build in the snapshot, complete: what is missing or has another size is downloaded, once per machine."""
         store = self._store(release.repo_type, release.repo_id)
-        for variant in variants:
-            self._fetch(store, release, variant)
-        return [store.snapshot(release.commit) / "build" / variant for variant in variants]
+        self._fetch(store, release, variant)
+        return store.snapshot(release.commit) / BUILD_FOLDER / variant
+
+    def digest_due(self, release: Release, variant: str) -> bool:
+        """Once after a download, and whenever asked for (`KERNELS_VERIFY`)."""
+        store = self._store(release.repo_type, release.repo_id)
+        return settings.verify_on_load() or not store.digest_done(release.commit, variant)
+
+    def digest_done(self, release: Release, variant: str) -> None:
+        """Remember, for every process, that a build's files are the ones its digest names."""
+        self._store(release.repo_type, release.repo_id).keep_digest_done(release.commit, variant)
 
     def _fetch(self, store: RepoStore, release: Release, variant: str) -> None:
         files = release.builds[variant]
