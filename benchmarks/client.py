@@ -225,7 +225,7 @@ class Results:
         try:
             self.samples.setdefault(key, []).append(measure())
         except (Failed, subprocess.TimeoutExpired, OSError, ValueError) as error:
-            self.failures[key] = str(error)[:160]
+            self.failures[key] = str(error)[:300]
             print(f"{measurement}, {client.name}: {error}", file=sys.stderr)
 
     def median(self, measurement: str, client: str, what: str) -> float | None:
@@ -374,7 +374,7 @@ def report(results: Results, existing: Client | None, ours: Client, load: str, a
             "Written by `make bench` (`benchmarks/client.py`); do not edit by hand.",
             "",
             f"- date: {datetime.datetime.now(datetime.timezone.utc).date().isoformat()}",
-            f"- machine: {_cpu()}, {_cores()} cores, {platform.platform()}{_load()}",
+            f"- machine: {_cpu()}, {_cores()} cores, {platform.platform()}; {load}",
             f"- Python {platform.python_version()}, Torch {torch}, huggingface_hub "
             f"{_version(existing, 'huggingface_hub')} (existing) and {_version(ours, 'huggingface_hub')} (ours)",
             f"- existing: kernels {_version(existing, 'kernels')}; ours: kernels {_version(ours, 'kernels')}",
@@ -413,7 +413,7 @@ def _cpu() -> str:
 def _load() -> str:
     if not hasattr(os, "getloadavg"):
         return "load unknown"
-    return f"{os.getloadavg()[0]:.1f} processes at work besides (load average before the start)"
+    return f"load average before the start {os.getloadavg()[0]:.1f}"
 
 
 def _cores() -> int:
