@@ -43,8 +43,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="kernels-demo-") as folder:
         os.environ["KERNELS_CACHE"] = str(Path(folder) / "cache")
         os.environ["USE_HUB_KERNELS"] = "YES"
+        # The demo runs on the processor, also with a Torch that was built for a GPU.
+        os.environ["KERNELS_BACKEND"] = "cpu"
         from build import PUBLISHER
-
         from kernels.serve import HubServer
 
         with HubServer(BUILT, trusted=[PUBLISHER]) as hub:
@@ -109,7 +110,9 @@ def whole_model() -> None:
     mapping = {
         "RMSNorm": {"cpu": LayerRepository("kernels-examples/rms-norm", layer_name="RMSNorm", version=1)},
         "LlamaMLP": {"cpu": LayerRepository("kernels-examples/silu-and-mul", layer_name="GatedMLP", version=1)},
-        "rotary_pos_emb": {"cpu": LayerRepository("kernels-examples/rotary", layer_name="ApplyRotaryPosEmb", version=1)},
+        "rotary_pos_emb": {
+            "cpu": LayerRepository("kernels-examples/rotary", layer_name="ApplyRotaryPosEmb", version=1)
+        },
     }
 
     own = logits(model, tokens)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from hub_fixtures import hub, isolated_env, quick_retries
-from process_fixtures import brief_waits, new_process
+from process_fixtures import brief_waits, new_process, on_the_processor
 
-__all__ = ["brief_waits", "hub", "isolated_env", "new_process", "quick_retries"]
+__all__ = ["brief_waits", "hub", "isolated_env", "new_process", "on_the_processor", "quick_retries"]

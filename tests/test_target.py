@@ -87,7 +87,8 @@ def vendor() -> Iterator[Vendor]:
     backends.unregister(backend.name)
 
 
-def test_the_current_device_is_looked_up_each_time(vendor: Vendor) -> None:
+def test_the_current_device_is_looked_up_each_time(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KERNELS_BACKEND")
     assert Target.current().current_device == 0
     vendor.current = 1
     assert Target.current().current_device == 1
@@ -285,3 +286,11 @@ def test_the_json_is_readable_by_others() -> None:
 def test_json_that_is_no_machine_is_refused(text: Any) -> None:
     with pytest.raises(RequestError, match="The target's JSON is not valid"):
         Target.from_json(text)
+
+
+def test_the_user_may_prefer_another_backend_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELS_BACKEND", "cpu")
+    assert Target.current().default_backend == "cpu"
+    monkeypatch.setenv("KERNELS_BACKEND", "abacus")
+    with pytest.raises(RequestError, match="`KERNELS_BACKEND` is 'abacus'"):
+        Target.current()

@@ -23,6 +23,7 @@ __all__ = [
     "local_kernels",
     "mapping_disabled",
     "offline",
+    "preferred_backend",
     "progress_disabled",
     "refresh_seconds",
     "telemetry_disabled",
@@ -47,6 +48,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("KERNELS_CACHE", "folder of downloaded kernels", "huggingface_hub's cache"),
     Variable("KERNELS_HUB", "another Hub for kernels only: a URL, or a folder of repositories", "HF_ENDPOINT"),
     Variable("KERNELS_HUB_TOKEN", "token sent to the Hub that KERNELS_HUB names", "none", secret=True),
+    Variable("KERNELS_BACKEND", "backend that is used where none is named", "the one Torch was built for"),
     Variable("KERNELS_REFRESH", "seconds for which a branch's head is not asked for again", "0"),
     Variable("KERNELS_TRUSTED_PUBLISHERS", "publishers trusted beside the Hub's own, separated by commas", "none"),
     Variable("KERNELS_VERIFY", "1: check every file's content before a kernel is loaded", "0"),
@@ -127,6 +129,11 @@ def hub_token() -> str | None:
 
 def _is_url(value: str) -> bool:
     return value.startswith(("http://", "https://"))
+
+
+def preferred_backend() -> str | None:
+    """The backend that is used where none is named (`KERNELS_BACKEND`), by any of its names; None for Torch's own."""
+    return os.environ.get("KERNELS_BACKEND") or None
 
 
 def offline() -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from kernels import backends
+from kernels import backends, settings
 from kernels.backends import BackendProbe, Device, MajorMinor
 from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_builds
 from kernels.errors import RequestError
@@ -84,10 +84,16 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         """This machine. Probed once; again when a backend is registered or Torch has been imported since.
 
         Never raises for what is broken or absent: that is a fact in `notes`.
+
+        Raises:
+            RequestError: `KERNELS_BACKEND` names a backend that this machine does not have.
         """
         target = _cached()
-        index = backends.get(target.default_backend).current_device()
-        return target if index == target.current_device else msgspec.structs.replace(target, current_device=index)
+        default = _preferred(target) or target.default_backend
+        index = backends.get(default).current_device()
+        if (default, index) == (target.default_backend, target.current_device):
+            return target
+        return msgspec.structs.replace(target, default_backend=default, current_device=index)
 
     @staticmethod
     def probe() -> Target:
@@ -171,6 +177,18 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 _lock = threading.Lock()
 _cache: tuple[Any, Target] | None = None
+
+
+def _preferred(target: Target) -> str | None:
+    """The backend that the user wants where none is named, instead of the one that Torch's build suggests."""
+    wanted = settings.preferred_backend()
+    if wanted is None:
+        return None
+    try:
+        return backends.find(wanted, among=target.backends).name
+    except RequestError:
+        there = ", ".join(target.backends)
+        raise RequestError(f"`KERNELS_BACKEND` is {wanted!r}; allowed on this machine is one of {there}.") from None
 
 
 def _cached() -> Target:

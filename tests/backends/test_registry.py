@@ -109,7 +109,10 @@ def test_without_torch_a_device_is_the_backend_of_that_name(monkeypatch: pytest.
     assert backends.for_device_type("cuda").name == "cuda"
 
 
-def test_a_strangers_backend_is_parsed_probed_and_chosen_like_a_built_in_one(stranger: Backend) -> None:
+def test_a_strangers_backend_is_parsed_probed_and_chosen_like_a_built_in_one(
+    stranger: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KERNELS_BACKEND")
     target = Target.current()
     assert target.backends["ttnn"] == "1.4"
     assert target.default_backend == "ttnn"

@@ -28,7 +28,7 @@ def isolated_env(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     from huggingface_hub import constants
 
     for name in list(os.environ):
-        if name.startswith(_FORGOTTEN_PREFIXES) or name in _FORGOTTEN:
+        if (name.startswith(_FORGOTTEN_PREFIXES) or name in _FORGOTTEN) and name != "KERNELS_BACKEND":
             monkeypatch.delenv(name)
     home, cache = tmp_path / "hf-home", tmp_path / "cache"
     environment = {

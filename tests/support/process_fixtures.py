@@ -11,7 +11,7 @@ import pytest
 from kernels import notices
 from kernels.sources import http, memory
 
-__all__ = ["brief_waits", "new_process"]
+__all__ = ["brief_waits", "new_process", "on_the_processor"]
 
 
 def _forget() -> None:
@@ -24,6 +24,15 @@ def new_process() -> Callable[[], None]:
     """Forget what a process remembers of Hubs and warnings; every test starts so, and may call it again."""
     _forget()
     return _forget
+
+
+@pytest.fixture(autouse=True)
+def on_the_processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that need no GPU choose builds for the processor, also with a Torch that was built for one."""
+    if request.node.get_closest_marker("gpu") is None:
+        monkeypatch.setenv("KERNELS_BACKEND", "cpu")
+    else:
+        monkeypatch.delenv("KERNELS_BACKEND", raising=False)
 
 
 @pytest.fixture(autouse=True)
