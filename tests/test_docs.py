@@ -89,7 +89,7 @@ def python_blocks(page: Path) -> list[tuple[Block, Block | None]]:
     text = page.read_text(encoding="utf-8").splitlines()
     found = blocks(page)
     pairs = []
-    for block, following in zip(found, [*found[1:], None], strict=True):
+    for block, following in zip(found, [*found[1:], None], strict=False):
         if block.language != "python":
             continue
         end = block.line + block.text.count("\n") + 1

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from kernels import backends
 from kernels.errors import BackendUnavailable, KernelsError
 from kernels.loader import load_variant
 from kernels.plan import Choice, Planned, Planner
@@ -377,5 +378,7 @@ def _load(planned: Planned) -> ModuleType:
             each.metadata,
             deps={repo_id: modules[id(depend)] for repo_id, depend in each.depends.items()},
             repo_info=info,
+            backend=backends.known(each.metadata.backend.type),
+            root=each.source.boundary(each.release),
         )
     return modules[id(planned)]

@@ -29,7 +29,8 @@ def check_prerequisites(repo_id: str, variant: str, metadata: Metadata) -> None:
                 "Upgrade with: pip install --upgrade kernels"
             )
     if metadata.python_depends:
-        allowed = backends.allowed_python_depends(backends.get(metadata.backend.type))
+        backend = backends.known(metadata.backend.type)
+        allowed = backends.GENERAL_PYTHON_DEPENDS if backend is None else backends.allowed_python_depends(backend)
         for name in metadata.python_depends:
             if name not in allowed:
                 raise MissingPythonDependency(

@@ -441,3 +441,27 @@ def test_a_listing_that_leads_back_to_itself_is_an_error(hub: TestHub) -> None:
     hub.fail("/tree/", status=200, body=b"[]", headers={"Link": link})
     with pytest.raises(InvalidRepository, match="leads back"):
         get_kernel("acme/relu", version=1)
+
+
+def test_a_link_out_of_the_cache_that_no_listing_names_is_refused(
+    hub: TestHub, new_process: Callable[[], None], tmp_path: Path
+) -> None:
+    hub.make_repo("acme/relu", variants={"torch-cpu": {"__init__.py": "from . import extra\n"}})
+    folder = install_kernel("acme/relu", version=1)
+    (tmp_path / "extra.py").write_text("raise SystemExit('it ran')")
+    (folder / "extra.py").symlink_to(tmp_path / "extra.py")
+    new_process()
+    with pytest.raises(InvalidRepository, match="outside"):
+        get_kernel("acme/relu", version=1)
+
+
+def test_the_hooks_of_a_backend_run_around_the_import(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernels import backends
+
+    seen: list[str] = []
+    cpu = backends.get("cpu")
+    monkeypatch.setattr(cpu, "before_import", lambda path, metadata: seen.append(path.name), raising=False)
+    monkeypatch.setattr(cpu, "after_import", lambda module, *_: seen.append(module.repo_id), raising=False)
+    hub.make_repo("acme/relu")
+    get_kernel("acme/relu", version=1)
+    assert seen == ["torch-cpu", "acme/relu"]

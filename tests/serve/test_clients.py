@@ -198,3 +198,11 @@ def test_a_changed_file_moves_the_branch(api: HfApi, hub: TestHub) -> None:
     assert after not in (None, before)
     with pytest.raises(RevisionNotFoundError):
         api.kernel_info(REPO, revision=before)
+
+
+def test_huggingface_hubs_question_about_coding_agents_is_answered(hub: TestHub) -> None:
+    from huggingface_hub.utils import get_session
+
+    answer = get_session().get(f"{hub.url}/api/agent-harnesses")
+    assert answer.status_code == 200
+    assert answer.json() == {"standardEnvVars": [], "harnesses": {}}

@@ -16,6 +16,7 @@ __all__ = [
     "for_torch",
     "generation",
     "get",
+    "known",
     "parse_accelerator",
     "register",
     "unregister",
@@ -95,6 +96,16 @@ def get(name: str) -> Backend:
     if backend is None:
         raise _unknown(name, _backends)
     return backend
+
+
+def known(name: str) -> Backend | None:
+    """The backend with that name, or None: a build for every backend may name one that is not known here.
+
+    Example:
+        >>> known("abacus") is None
+        True
+    """
+    return _backends.get(name)
 
 
 def find(name: str, among: Iterable[str] | None = None) -> Backend:

@@ -45,6 +45,7 @@ def create_app(catalog: Catalog) -> Starlette:
         routes=[
             Route("/api/organizations/{name}/overview", _organization),
             Route("/api/users/{name}/overview", _user),
+            Route("/api/agent-harnesses", _agent_harnesses),
             Route(repository, _info),
             Route(repository + "/refs", _refs),
             Route(repository + "/revision/{rest:path}", _info),
@@ -82,6 +83,12 @@ def _organization(request: Request) -> Response:
             "trustedKernelPublisher": publisher.trusted,
         }
     )
+
+
+def _agent_harnesses(request: Request) -> Response:
+    # huggingface_hub asks this once a day to tell coding agents apart in its user agent; without an answer it asks
+    # again in every process.
+    return JSONResponse({"standardEnvVars": [], "harnesses": {}})
 
 
 def _user(request: Request) -> Response:

@@ -57,6 +57,10 @@ class Source(Protocol):
         """A build on disk, complete and as it was listed: its folder."""
         ...
 
+    def boundary(self, release: Release) -> Path | None:
+        """The folder that no link in a build may leave; None where links are the user's own."""
+        ...
+
     def digest_due(self, release: Release, variant: str) -> bool:
         """Whether the digest in a build's metadata still has to be compared with its files."""
         ...

@@ -64,6 +64,10 @@ class FolderSource:
         """The folder of the variant, where it lies."""
         return self._folder(release) / BUILD_FOLDER / variant
 
+    def boundary(self, release: Release) -> Path | None:
+        """The folder of the version or revision."""
+        return self._folder(release)
+
     def digest_due(self, release: Release, variant: str) -> bool:
         """Always: files in a folder may change at any time."""
         return True
@@ -138,6 +142,10 @@ class PathSource:
     def fetch(self, release: Release, variant: str) -> Path:
         """The folder of the variant, where it lies."""
         return self._builds / variant
+
+    def boundary(self, release: Release) -> Path | None:
+        """None: the folder is the user's own."""
+        return None
 
     def digest_due(self, release: Release, variant: str) -> bool:
         """Only when asked for: a kernel that is being worked on changes after it was built."""

@@ -266,6 +266,10 @@ class HubSource:
         self._fetch(store, release, variant)
         return store.snapshot(release.commit) / BUILD_FOLDER / variant
 
+    def boundary(self, release: Release) -> Path | None:
+        """The cache: huggingface_hub may share contents between the repositories in it."""
+        return self.cache
+
     def digest_due(self, release: Release, variant: str) -> bool:
         """Once after a download, and whenever asked for (`KERNELS_VERIFY`)."""
         store = self._store(release.repo_type, release.repo_id)
