@@ -105,15 +105,16 @@ def test_an_index_is_read_as_it_was_written(files: list[RepoFile]) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         repository = RepoStore(Path(folder), "kernel", "org/relu")
-        repository.keep_index(COMMIT, files)
-        assert repository.index(COMMIT) == tuple(files)
+        repository.keep_index("http://one", COMMIT, files)
+        assert repository.index("http://one", COMMIT) == tuple(files)
+        assert repository.index("http://two", COMMIT) is None
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"[2,[]]", b"{", b"\xff", b"[" * 50_000])
 def test_an_index_that_is_damaged_or_of_another_form_is_none(repository: RepoStore, content: bytes) -> None:
-    repository.keep_index(COMMIT, [])
-    (repository.folder / "index" / f"{COMMIT}.json").write_bytes(content)
-    assert repository.index(COMMIT) is None
+    repository.keep_index("http://one", COMMIT, [])
+    next((repository.folder / "index").glob(f"{COMMIT}-*")).write_bytes(content)
+    assert repository.index("http://one", COMMIT) is None
     repository.keep_heads("http://one", Heads({}))
     next((repository.folder / "index").glob("heads-*")).write_bytes(content)
     assert repository.heads("http://one") is None

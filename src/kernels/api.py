@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +17,7 @@ from kernels.errors import BackendUnavailable, KernelsError
 from kernels.loader import load_variant
 from kernels.plan import Choice, Planned, Planner
 from kernels.requirement import RepoInfo, Requirement
+from kernels.side_by_side import side_by_side
 from kernels.sources import PathSource, open_sources
 from kernels.target import Target
 from kernels.trust import TrustPolicy
@@ -119,8 +119,6 @@ def get_kernels(requests: Sequence[KernelRequest]) -> list[ModuleType | Exceptio
     Returns:
         For each request its module, or the error that `get_kernel` would have raised.
     """
-    if not requests:
-        return []
 
     def prepare(request: KernelRequest) -> Planned | Exception:
         try:
@@ -130,8 +128,7 @@ def get_kernels(requests: Sequence[KernelRequest]) -> list[ModuleType | Exceptio
             return error
         return planned
 
-    with ThreadPoolExecutor(min(_AT_ONCE, len(requests)), thread_name_prefix="kernels-get") as pool:
-        prepared = list(pool.map(prepare, requests))
+    prepared = side_by_side(prepare, requests, at_once=_AT_ONCE, name="get")
     results: list[ModuleType | Exception] = []
     for planned in prepared:
         try:
@@ -169,17 +166,12 @@ def get_local_kernel(
         RepositoryNotFound: There is no kernel at the path (a `FileNotFoundError`).
         NoSuitableBuild: No build there fits this machine (a `FileNotFoundError`).
     """
-    path = Path(os.fspath(repo_path)).expanduser().absolute()
-    planner = Planner(
-        open_sources(user_agent=user_agent),
-        Target.current(),
-        TrustPolicy.of(trust_remote_code),
-        backend,
-        check_arch,
-        device,
-    )
-    source = PathSource(path)
-    planned = planner.plan_at(source, source.requirement)
+    if not isinstance(repo_path, (str, os.PathLike)):
+        raise TypeError(f"`repo_path` is {repo_path!r}, a {type(repo_path).__name__}; allowed is a path.")
+    source = PathSource(Path(os.path.expanduser(repo_path)).absolute())
+    requirement = source.requirement
+    request = KernelRequest(requirement.repo_id, None, None, backend, user_agent, trust_remote_code, check_arch, device)
+    planned = _planner(request).plan_at(source, requirement)
     _fetch(planned)
     return _load(planned)
 
@@ -326,6 +318,20 @@ def _requirement(request: KernelRequest) -> Requirement:
     return Requirement(request.repo_id, version=request.version, revision=request.revision)
 
 
+def _check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"`{name}` is {value!r}, a {type(value).__name__}; allowed is True or False.")
+
+
+def check_user_agent(user_agent: object) -> None:
+    """Raise a `TypeError` unless it is None, a string, or a mapping from names to versions."""
+    if user_agent is not None and not isinstance(user_agent, (str, Mapping)):
+        raise TypeError(
+            f"`user_agent` is {user_agent!r}, a {type(user_agent).__name__}; allowed is a string, or a mapping such as "
+            "{'framework': 'transformers'}."
+        )
+
+
 def _planner(
     request: KernelRequest,
     *,
@@ -334,6 +340,9 @@ def _planner(
     overrides: bool = True,
     prerequisites: bool = True,
 ) -> Planner:
+    _check_flag("check_arch", request.check_arch)
+    _check_flag("local_files_only", local_files_only)
+    check_user_agent(request.user_agent)
     return Planner(
         open_sources(user_agent=request.user_agent, local_files_only=local_files_only, overrides=overrides),
         target or Target.current(),
@@ -352,9 +361,7 @@ def _plan(request: KernelRequest) -> Planned:
 def _fetch(planned: Planned) -> Path:
     """Everything of a plan on disk; the folder of the kernel itself."""
     [*depends, last] = list(planned.walk())
-    if depends:
-        with ThreadPoolExecutor(min(_AT_ONCE, len(depends)), thread_name_prefix="kernels-fetch") as pool:
-            list(pool.map(_folder, depends))
+    side_by_side(_folder, depends, at_once=_AT_ONCE, name="fetch")
     return _folder(last)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import warnings
@@ -36,6 +37,16 @@ def warn_once(message: str) -> None:
             return
         _given.add(message)
     warnings.warn(message, KernelsWarning, stacklevel=_callers_level())
+
+
+def _renew() -> None:
+    # A lock that another thread of the parent held is held for ever in the child.
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
 
 
 def _callers_level() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 from kernels import ranks
 from kernels.errors import RevisionNotFound
@@ -47,7 +48,7 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
     if requirement.revision is not None:
         commit = heads.commit(requirement.revision) or source.look_up(requirement.repo_id, requirement.revision)
         if commit is None:
-            names = ", ".join([*heads.branches, *heads.tags][:20])
+            names = _shown([*heads.branches, *heads.tags])
             raise RevisionNotFound(
                 f"{requirement.repo_id} has no branch, tag or commit {requirement.revision!r} in {source.name}; it has "
                 f"{names or 'none'}."
@@ -64,8 +65,15 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
     raise RevisionNotFound(f"{requirement.repo_id} has neither a version nor a branch 'main'{_offer(heads)}.")
 
 
+def _shown(names: Iterable[str]) -> str:
+    """Names from a repository, fit for a terminal."""
+    listed = list(names)
+    shown = ", ".join(name if name.isprintable() else ascii(name) for name in listed[:20])
+    return shown + (f" and {len(listed) - 20} more" if len(listed) > 20 else "")
+
+
 def _offer(heads: Heads) -> str:
     if heads.versions:
         return f"; it has {', '.join(str(version) for version in sorted(heads.versions))}"
-    names = ", ".join([*heads.branches][:20])
+    names = _shown(heads.branches)
     return f"; it has no versions, but the branches {names} (revision=…)" if names else "; it has no branches"

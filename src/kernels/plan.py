@@ -6,9 +6,9 @@ Nothing but listings and `metadata.json` is read until the whole tree is known a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, cast
 
 from kernels import redirect, trust
 from kernels.errors import (
@@ -25,7 +25,8 @@ from kernels.prerequisites import check_prerequisites
 from kernels.release import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Release
 from kernels.requirement import Requirement
 from kernels.resolve import Resolution, no_suitable_build, resolve
-from kernels.sources.base import Source
+from kernels.side_by_side import side_by_side
+from kernels.sources.base import Moved, Source
 
 if TYPE_CHECKING:
     from kernels.sources import Sources
@@ -36,6 +37,9 @@ __all__ = ["Choice", "Planned", "Planner"]
 
 #: Kernels nest two or three deep; a chain this long is a mistake or an attack.
 MAX_DEPTH = 32
+
+#: Dependencies of one kernel that are planned at the same time.
+AT_ONCE = 8
 
 #: Kernels in one tree.
 MAX_KERNELS = 256
@@ -167,24 +171,12 @@ class Planner:
         return None
 
     def _plan(self, requirement: Requirement, source: Source, path: tuple[tuple[str, str], ...]) -> Planned:
-        with ThreadPoolExecutor(1, thread_name_prefix="kernels-trust") as pool:
-            fetchable = True
-            # Each step of a redirect is trusted or refused on its own, and before it is followed. The Hub is asked
-            # about the publisher while it is asked about the repository: neither waits for the other.
-            standing = pool.submit(self._standing, requirement.repo_id, source)
-            for asked, place, found in self._follow(requirement, source):
-                if asked.repo_id != requirement.repo_id:
-                    standing = pool.submit(self._standing, asked.repo_id, place)
-                fetchable = self._admit(asked.repo_id, place, standing) and fetchable
-                requirement, source, release = asked, place, found
+        requirement, source, release, fetchable = self._find(requirement, source)
         key = (source.name, release.repo_id, release.commit)
         if key in self._done:
             return self._done[key]
         step = (release.repo_id, release.commit)
         _check_path((*path, step))
-        if len(self._done) >= MAX_KERNELS:
-            raise DependencyCycle(f"{path[0][0]} depends on more than {MAX_KERNELS} kernels.")
-
         choice = self._choose(requirement, source, release, fetchable=fetchable)
         variant = choice.best
         if variant is None:
@@ -196,28 +188,62 @@ class Planner:
             check_prerequisites(release.repo_id, variant, metadata)
         self._mention_uncovered(choice, variant)
 
-        depends = {
-            depend.repo_id: self._plan(depend, self.sources.of(depend.repo_id), (*path, step))
-            for depend in metadata.kernel_depends
-        }
-        planned = Planned(requirement, source, release, variant, metadata, depends, fetchable)
-        self._done[key] = planned
-        return planned
+        wanted = metadata.kernel_depends
+        if len(self._done) + len(wanted) > MAX_KERNELS:
+            raise DependencyCycle(f"{(path or (step,))[0][0]} depends on more than {MAX_KERNELS} kernels.")
+        planned = side_by_side(
+            lambda depend: self._plan(depend, self.sources.of(depend.repo_id), (*path, step)),
+            wanted,
+            at_once=AT_ONCE,
+            name="plan",
+        )
+        depends = {depend.repo_id: each for depend, each in zip(wanted, planned, strict=True)}
+        # Two that depend on the same may both have planned it: the first counts, so that it is shared.
+        return self._done.setdefault(key, Planned(requirement, source, release, variant, metadata, depends, fetchable))
+
+    def _find(self, requirement: Requirement, source: Source) -> tuple[Requirement, Source, Release, bool]:
+        """The release that a requirement leads to, and whether it may be fetched.
+
+        Each step of a redirect is trusted or refused on its own. The Hub is asked about the publisher while it is asked
+        about the repository: neither waits for the other.
+        """
+        steps = self._follow(requirement, source)
+        standings: dict[str, Standing] = {}
+        found: tuple[Requirement, Source, Release] | None = None
+        first = requirement.repo_id
+
+        def look(what: str) -> object:
+            return self._standing(first, source) if what == "publisher" else next(steps)
+
+        standing, begun = side_by_side(look, ["publisher", "repository"], at_once=2, name="find")
+        standings[first] = cast("Standing", standing)
+        found = cast("tuple[Requirement, Source, Release]", begun)
+        fetchable = True
+        while found is not None:
+            requirement, source, release = found
+            repo_id = requirement.repo_id
+            if repo_id not in standings:
+                standings[repo_id] = self._standing(repo_id, source)
+            known = standings[repo_id]
+            if known is trust.Standing.UNTRUSTED:
+                raise trust.untrusted(repo_id, getattr(source, "authority", source.name))
+            # A release that this Hub never listed may be another's: its word on the publisher says nothing about it.
+            vouched = known is trust.Standing.TRUSTED and (release.listed or self._allowed(repo_id, source))
+            fetchable = fetchable and vouched
+            found = next(steps, None)
+        return requirement, source, release, fetchable
 
     # Trust
 
+    def _allowed(self, repo_id: str, source: Source) -> bool:
+        return source.verified or self.policy.allows(repo_id)
+
     def _standing(self, repo_id: str, source: Source) -> Standing:
-        if source.verified or self.policy.allows(repo_id):
+        if self._allowed(repo_id, source):
             return trust.Standing.TRUSTED
         standing = getattr(source, "standing", None)
         result: Standing = trust.Standing.UNKNOWN if standing is None else standing(repo_id)
         return result
-
-    def _admit(self, repo_id: str, source: Source, standing: Future[Standing]) -> bool:
-        known = standing.result()
-        if known is trust.Standing.UNTRUSTED:
-            raise trust.untrusted(repo_id, getattr(source, "authority", source.name))
-        return known is trust.Standing.TRUSTED
 
     # From a requirement to a release
 
@@ -225,22 +251,28 @@ class Planner:
         """The release asked for, and each one that a redirect leads to."""
         visited = [requirement]
         while True:
-            requirement, commit = pin(requirement, source)
-            release = source.release(requirement, commit)
-            yield requirement, source, release
-            status = None if source.verified else release.file(STATUS_FILE)
-            if status is None:
-                return
-            content = source.read(release, status, redirect.MAX_STATUS_BYTES)
-            following = redirect.destination(content, visited[-1])
+            asked = visited[-1]
+            try:
+                requirement, commit = pin(asked, source)
+                release = source.release(requirement, commit)
+            except Moved as moved:
+                following = Requirement(moved.destination, version=asked.version, revision=asked.revision)
+            else:
+                yield requirement, source, release
+                # Said now, when the one who asked has admitted the destination.
+                for old, new in pairwise(each.repo_id for each in visited):
+                    warn_once(f"{old} has moved to {new}; ask for it there.")
+                status = None if source.verified else release.file(STATUS_FILE)
+                if status is None:
+                    return
+                following = redirect.destination(source.read(release, status, redirect.MAX_STATUS_BYTES), asked)
             route = " -> ".join(str(each) for each in [*visited, following])
             if following in visited:
                 raise InvalidRepository(f"{visited[0]} moved in a circle: {route}.")
             if len(visited) > redirect.MAX_REDIRECTS:
                 raise InvalidRepository(f"{visited[0]} moved more than {redirect.MAX_REDIRECTS} times: {route}.")
-            warn_once(f"{requirement.repo_id} has moved to {following.repo_id}; ask for it there.")
             visited.append(following)
-            requirement, source = following, self.sources.of(following.repo_id)
+            source = self.sources.of(following.repo_id)
 
     # From a release to a build
 

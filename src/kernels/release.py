@@ -105,6 +105,13 @@ class Heads:
 class Release:
     """A repository at one commit, and the files in it: facts that never change.
 
+    Attributes:
+        repo_id: The repository.
+        commit: The commit.
+        files: Its files.
+        repo_type: `kernel` or `model`.
+        listed: Whether the source listed them; if not, they are what the cache happens to have.
+
     Raises:
         InvalidRepository: A file name leaves the repository, or there are too many files.
     """
@@ -113,12 +120,22 @@ class Release:
     commit: str
     files: tuple[RepoFile, ...]
     repo_type: str = "kernel"
+    listed: bool = True
 
     def __post_init__(self) -> None:
         if len(self.files) > MAX_FILES:
             raise InvalidRepository(f"{self.repo_id} lists more than {MAX_FILES} files; a kernel repository has fewer.")
+        paths: set[str] = set()
         for file in self.files:
             check_path(self.repo_id, file)
+            if file.path in paths:
+                raise InvalidRepository(f"{self.repo_id} lists the file {file.path!r} twice. Nothing was downloaded.")
+            paths.add(file.path)
+        for folder in {path.rpartition("/")[0] for path in paths}:
+            while folder:
+                if folder in paths:
+                    raise InvalidRepository(f"{self.repo_id} lists {folder!r} both as a file and as a folder.")
+                folder = folder.rpartition("/")[0]
 
     @cached_property
     def builds(self) -> dict[str, tuple[RepoFile, ...]]:
@@ -143,6 +160,10 @@ class Release:
         return {file.path: file for file in self.files}
 
 
+def _is_text(path: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in path)
+
+
 def is_bytecode(path: str) -> bool:
     """Whether a path is Python bytecode, which is never downloaded, hashed or locked.
 
@@ -156,9 +177,13 @@ def is_bytecode(path: str) -> bool:
 def check_path(repo_id: str, file: RepoFile) -> None:
     """Raise `InvalidRepository` unless a listed file is one that may be written below a folder."""
     parts = file.path.split("/")
+    # File systems count a name's bytes, not its characters; what has none in UTF-8 is no name at all.
+    sizes = [len(part.encode(errors="replace")) for part in parts]
     if (
-        len(file.path) > 1024
-        or any(part in ("", ".", "..") or len(part) > 255 for part in parts)
+        sum(sizes) + len(sizes) > 1024
+        or max(sizes) > 255
+        or any(part in ("", ".", "..") for part in parts)
+        or not _is_text(file.path)
         or _UNSAFE.search(file.path)
         or file.size < 0
     ):

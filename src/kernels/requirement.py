@@ -144,6 +144,6 @@ def check_revision(revision: Any) -> str:
         raise TypeError(
             f"`revision` is {revision!r}, a {type(revision).__name__}; allowed is a branch, a tag or a commit."
         )
-    if len(revision) > 255 or _REVISION.fullmatch(revision) is None:
+    if len(revision) > 255 or _REVISION.fullmatch(revision) is None or not revision.isprintable():
         raise RequestError(f"`revision` is {revision[:200]!r}; allowed is a branch, a tag or a commit.")
     return revision

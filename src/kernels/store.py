@@ -5,7 +5,7 @@ The layout is huggingface_hub's, so that its tools see it:
     <cache>/kernels--<org>--<name>/
         blobs/<hash>                   contents
         snapshots/<commit>/<path>      links to contents
-        index/<commit>.json            the commit's file list, which never changes
+        index/<commit>-<Hub>.json      the commit's file list, which never changes
         index/<commit>-<variant>.digest  the build's files are the ones its digest names
         index/heads-<Hub>.json         branches and tags, and when they were learned
     <cache>/.locks/kernels--<org>--<name>/<name>.lock
@@ -17,6 +17,7 @@ the new one.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -83,14 +84,18 @@ class RepoStore:
 
     # Facts that never change
 
-    def index(self, commit: str) -> tuple[RepoFile, ...] | None:
-        """The file list of a commit, if it was stored; a damaged one is as good as none."""
-        record = read_record(self.folder / "index" / f"{commit}.json", _Index)
+    def index(self, endpoint: str, commit: str) -> tuple[RepoFile, ...] | None:
+        """The file list of a commit as a Hub gave it, if it was stored; a damaged one is as good as none."""
+        record = read_record(self._index(endpoint, commit), _Index)
         return tuple(record.files) if record is not None and record.form == _FORM else None
 
-    def keep_index(self, commit: str, files: Iterable[RepoFile]) -> None:
-        """Store the file list of a commit."""
-        write_record(self.folder / "index" / f"{commit}.json", _Index(_FORM, list(files)))
+    def keep_index(self, endpoint: str, commit: str, files: Iterable[RepoFile]) -> None:
+        """Store the file list of a commit that a Hub gave."""
+        write_record(self._index(endpoint, commit), _Index(_FORM, list(files)))
+
+    def _index(self, endpoint: str, commit: str) -> Path:
+        # A commit's id is only as good as the Hub that says it: one Hub's word is no evidence for another's.
+        return self.folder / "index" / f"{commit}-{endpoint_key(endpoint)}.json"
 
     def digest_done(self, commit: str, variant: str) -> bool:
         """Whether the files of a build were found to be the ones its digest names."""
@@ -189,7 +194,6 @@ class RepoStore:
             if not _same_content(blob, file):
                 replace_file(blob, content, suffix=".incomplete")
             link = self.snapshot(commit) / file.path
-            link.parent.mkdir(parents=True, exist_ok=True)
             _link(link, blob)
 
     def adopt(self, commit: str, file: RepoFile) -> bool:
@@ -199,7 +203,6 @@ class RepoStore:
             return False
         link = self.snapshot(commit) / file.path
         with _writing(link):
-            link.parent.mkdir(parents=True, exist_ok=True)
             _link(link, blob)
         return True
 
@@ -301,7 +304,7 @@ def replace_file(path: Path, content: bytes, suffix: str = ".tmp") -> None:
             temporary.unlink()
 
 
-_ABSENT = frozenset({2, 20})  # ENOENT, ENOTDIR
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 
 
 def _lock(path: Path) -> BaseFileLock:
@@ -311,8 +314,10 @@ def _lock(path: Path) -> BaseFileLock:
 
 
 def _link(link: Path, blob: Path) -> None:
+    link.parent.mkdir(parents=True, exist_ok=True)
     target = os.path.relpath(blob, link.parent)
-    temporary = link.with_name(f".{secrets.token_hex(6)}.tmp")
+    # Not beside the link: what a kill leaves behind must not count as a file of the build.
+    temporary = blob.with_name(f"{secrets.token_hex(6)}.incomplete")
     try:
         try:
             os.symlink(target, temporary)
@@ -326,7 +331,8 @@ def _link(link: Path, blob: Path) -> None:
             temporary.unlink()
 
 
-_NO_LINKS = frozenset({1, 38, 95})  # EPERM, ENOSYS, ENOTSUP: a file system without symbolic links
+#: A file system without symbolic links.
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.ENOTSUP})
 
 
 def _same_content(blob: Path, file: RepoFile) -> bool:
@@ -360,10 +366,14 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _explain(error: OSError, path: Path) -> StoreError:
+    advice = "Free some space, or name" if error.errno in _FULL else "Name"
     return StoreError(
-        f"Cannot write {path}: {error.strerror or error}. Nothing in the cache was changed. Free some space, or name "
-        "another folder with KERNELS_CACHE."
+        f"Cannot write {path}: {error.strerror or error}. Nothing in the cache was changed. {advice} another folder "
+        "with KERNELS_CACHE."
     )
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def changed_files(repo_id: str, files: list[RepoFile]) -> DigestMismatch:

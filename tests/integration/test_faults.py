@@ -356,3 +356,140 @@ def test_large_files_go_through_huggingface_hub(hub: TestHub, monkeypatch: pytes
     for name in ("op.abi3.so", "data.bin"):
         assert (installed / name).read_bytes() == (folder / "build" / "torch-cpu" / name).read_bytes()
     assert hub.count("op.abi3.so", method="HEAD")
+
+
+# Answers that are neither yes nor no
+
+
+@pytest.mark.parametrize("status", [401, 403, 418, 501, 520])
+def test_an_odd_answer_is_no_reason_to_forget_what_is_here(
+    hub: TestHub, new_process: Callable[[], None], status: int
+) -> None:
+    hub.make_repo("acme/relu")
+    get_kernel("acme/relu", version=1)
+    new_process()
+    headers = {"X-Error-Message": "Invalid credentials in Authorization header"} if status == 401 else {}
+    hub.fail("", status=status, headers=headers)
+    said = warnings_of(lambda: get_kernel("acme/relu", version=1))
+    assert len(said) == 1
+    assert str(status) in said[0]
+
+
+def test_a_token_that_is_not_accepted_is_named_as_the_cause(hub: TestHub) -> None:
+    hub.make_repo("acme/relu")
+    hub.fail("/refs", status=401, headers={"X-Error-Message": "Invalid credentials in Authorization header"})
+    with pytest.raises(HubUnavailable, match="The token was not accepted"):
+        get_kernel("acme/relu", version=1)
+
+
+@pytest.mark.parametrize("status", [401, 403, 500])
+def test_a_verdict_that_cannot_be_had_is_no_verdict(
+    hub: TestHub, new_process: Callable[[], None], isolated_env: Path, status: int
+) -> None:
+    import json
+
+    hub.make_repo("acme/relu")
+    get_kernel("acme/relu", version=1)
+    [verdict] = (isolated_env / ".locks" / "kernels-verdicts").rglob("acme.json")
+    verdict.write_text(json.dumps({**json.loads(verdict.read_text()), "time": 0}))
+    hub.fail("overview", status=status)
+    new_process()
+    assert get_kernel("acme/relu", version=1).repo_id == "acme/relu"
+
+
+# Slow answers, and callers who have had enough
+
+
+def test_an_answer_that_drips_for_ever_ends(
+    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kernels.sources import http
+
+    hub.make_repo("acme/relu")
+    get_kernel("acme/relu", version=1)
+    new_process()
+    # Each look at the clock takes a second, so that a long answer takes long.
+    ticks = iter(range(10**9))
+    monkeypatch.setattr(http.time, "monotonic", lambda: float(next(ticks)))
+    hub.replace("/refs$", lambda body: body + b" " * 5_000_000)
+    assert warnings_of(lambda: get_kernel("acme/relu", version=1))
+
+
+def test_ctrl_c_ends_a_download_that_hangs(hub: TestHub) -> None:
+    hub.make_repo("acme/relu")
+    hub.fail("layers.py", status=429, headers={"Retry-After": "60"})
+    code = "from kernels import install_kernel; install_kernel('acme/relu', version=1)"
+    process = subprocess.Popen([sys.executable, "-c", code], env=os.environ.copy(), stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while hub.count("layers.py") == 0 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=20)
+    assert "KeyboardInterrupt" in stderr
+    hub.heal()
+    assert (install_kernel("acme/relu", version=1) / "layers.py").is_file()
+
+
+# Large files
+
+
+@pytest.mark.parametrize("fault", ["truncate", "disconnect", "corrupt"])
+def test_a_large_file_that_comes_wrong_is_fetched_again(
+    hub: TestHub, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    from kernels.sources import download
+
+    monkeypatch.setattr(download, "DIRECT_BYTES", 1000)
+    folder = hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": os.urandom(50_000)}})
+    if fault == "disconnect":
+        hub.disconnect("data.bin", times=1, method="GET")
+    else:
+        getattr(hub, fault)("data.bin", times=1)
+    installed = install_kernel("acme/relu", version=1)
+    assert (installed / "data.bin").read_bytes() == (folder / "build/torch-cpu/data.bin").read_bytes()
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_large_file_that_cannot_be_had_is_the_hubs_fault_not_the_disks(
+    hub: TestHub, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    from kernels.sources import download
+
+    monkeypatch.setattr(download, "DIRECT_BYTES", 1000)
+    hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": os.urandom(5000)}})
+    hub.fail("data.bin", status=status)
+    with pytest.raises(HubUnavailable, match=r"data\.bin"):
+        install_kernel("acme/relu", version=1)
+
+
+def test_a_foreign_cache_that_cannot_be_written_is_used_online_too(hub: TestHub, isolated_env: Path) -> None:
+    import shutil
+
+    from huggingface_hub import snapshot_download
+
+    hub.make_repo("acme/relu")
+    snapshot_download("acme/relu", repo_type="kernel", revision="v1", cache_dir=isolated_env, endpoint=hub.url)
+    shutil.rmtree(isolated_env / ".locks", ignore_errors=True)
+    (isolated_env / ".locks").write_text("no folder: no lock can be taken")
+    (isolated_env / "kernels--acme--relu" / "index").write_text("no folder: nothing can be remembered")
+    hub.clear()
+    assert get_kernel("acme/relu", version=1).repo_id == "acme/relu"
+    assert hub.count("/resolve/") == 0
+
+
+def test_what_a_killed_process_left_is_no_part_of_the_build(hub: TestHub) -> None:
+    hub.make_repo("acme/relu", digest=True)
+    code = (
+        "import os\n"
+        "real = os.replace\n"
+        "def replace(source, target):\n"
+        "    if 'snapshots' in str(target): os._exit(9)\n"
+        "    real(source, target)\n"
+        "os.replace = replace\n"
+        "from kernels import install_kernel\n"
+        "install_kernel('acme/relu', version=1)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], env=os.environ.copy()).returncode == 9
+    folder = install_kernel("acme/relu", version=1)
+    assert {path.name for path in folder.iterdir()} == {"__init__.py", "layers.py", "metadata.json"}

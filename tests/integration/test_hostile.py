@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from kernels import get_kernel, get_kernel_variants, get_loaded_kernels, get_loc
 from kernels.errors import (
     DependencyCycle,
     DigestMismatch,
+    HubUnavailable,
     IncompatibleClient,
     InvalidMetadata,
     InvalidRepository,
@@ -25,6 +27,7 @@ from kernels.errors import (
     KernelsError,
     MissingPythonDependency,
     NoSuitableBuild,
+    UntrustedPublisher,
 )
 
 METADATA: dict[str, Any] = {
@@ -438,7 +441,7 @@ def test_a_listing_without_end_is_an_error(hub: TestHub, monkeypatch: pytest.Mon
 def test_a_listing_that_leads_back_to_itself_is_an_error(hub: TestHub) -> None:
     hub.make_repo("acme/relu")
     link = f'<{hub.url}/api/kernels/acme/relu/tree/x>; rel="next"'
-    hub.fail("/tree/", status=200, body=b"[]", headers={"Link": link})
+    hub.fail("/tree/", status=200, body=b'[{"type": "directory", "path": "x"}]', headers={"Link": link})
     with pytest.raises(InvalidRepository, match="leads back"):
         get_kernel("acme/relu", version=1)
 
@@ -465,3 +468,124 @@ def test_the_hooks_of_a_backend_run_around_the_import(hub: TestHub, monkeypatch:
     hub.make_repo("acme/relu")
     get_kernel("acme/relu", version=1)
     assert seen == ["torch-cpu", "acme/relu"]
+
+
+@pytest.mark.parametrize("entry", [3, None, "x", [], {"type": "file"}, {"type": "file", "path": "a", "size": "x"}])
+def test_a_listing_with_an_entry_that_is_no_file_is_an_error(hub: TestHub, entry: object) -> None:
+    hub.make_repo("acme/relu")
+    hub.replace("/tree/", lambda body: json.dumps([*json.loads(body), entry]).encode())
+    with pytest.raises(HubUnavailable, match="lists a file in a form"):
+        get_kernel("acme/relu", version=1)
+
+
+@pytest.mark.parametrize(
+    ("paths", "words"),
+    [(["build/x", "build/x/y.py"], "both as a file and as a folder"), (["build/x/y.py"] * 2, "twice")],
+)
+def test_a_listing_that_no_file_system_could_hold_is_refused(hub: TestHub, paths: list[str], words: str) -> None:
+    hub.make_repo("acme/relu")
+    entries = [{"type": "file", "path": path, "size": 1, "oid": "0" * 40} for path in paths]
+    hub.replace("/tree/", lambda body: json.dumps(entries).encode())
+    with pytest.raises(InvalidRepository, match=words):
+        get_kernel("acme/relu", version=1)
+
+
+@pytest.mark.parametrize("link", ["<http://[x>; rel=next", "<?cursor=1>; rel=next"])
+def test_a_listing_that_goes_on_nowhere_is_an_error(hub: TestHub, link: str) -> None:
+    hub.make_repo("acme/relu")
+    hub.fail("/tree/", status=200, body=b"[]", headers={"Link": link})
+    with pytest.raises(HubUnavailable, match=r"/tree/"):
+        get_kernel("acme/relu", version=1)
+
+
+def test_a_repository_that_the_hub_hands_to_someone_else_is_trusted_or_refused_on_its_own(hub: TestHub) -> None:
+    hub.make_repo("mallory/relu")
+    moved = {"Location": f"{hub.url}/api/kernels/mallory/relu/refs"}
+    hub.fail("/api/kernels/acme/relu/refs", status=307, headers=moved)
+    with pytest.raises(UntrustedPublisher, match="mallory"):
+        get_kernel("acme/relu", version=1)
+    assert hub.count("/resolve/") == 0
+    with pytest.warns(UserWarning, match="acme/relu has moved to mallory/relu"):
+        module = get_kernel("acme/relu", version=1, trust_remote_code=["mallory/relu"])
+    assert module.repo_id == "mallory/relu"
+
+
+def test_a_redirect_within_a_repository_is_followed(hub: TestHub) -> None:
+    hub.make_repo("acme/relu")
+    here = {"Location": f"{hub.url}/api/kernels/acme/relu/refs?again"}
+    hub.fail("/api/kernels/acme/relu/refs", times=1, status=307, headers=here)
+    assert get_kernel("acme/relu", version=1).repo_id == "acme/relu"
+
+
+def test_an_answer_about_another_publisher_is_no_verdict(hub: TestHub) -> None:
+    hub.make_repo("mallory/relu")
+    answer = json.dumps({"name": "acme", "trustedKernelPublisher": True}).encode()
+    hub.fail("organizations/mallory", status=200, body=answer)
+    with pytest.raises(UntrustedPublisher):
+        get_kernel("mallory/relu", version=1)
+
+
+def test_what_one_hub_lists_under_a_commit_is_no_evidence_for_another(
+    hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo("acme/relu", seed="the real one")
+    commit = hub.commit("acme/relu")
+    with TestHub(tmp_path / "other") as other:
+        other.make_repo("acme/relu", variants={"torch-cpu": {"__init__.py": "repo_id = 'poisoned'"}})
+        heads = {"branches": [{"name": "v1", "targetCommit": commit}], "tags": []}
+        other.fail("/refs$", status=200, body=json.dumps(heads).encode())
+        theirs = other.commit("acme/relu")
+        listing = json.dumps(
+            [
+                {"type": "file", "path": file.path, "size": file.size, "oid": file.oid}
+                for file in other.catalog.commit("acme/relu", theirs).files.values()
+            ]
+        )
+        other.fail("/tree/", status=200, body=listing.encode())
+        monkeypatch.setenv("KERNELS_HUB", other.url)
+        with pytest.raises(KernelsError):
+            install_kernel("acme/relu", version=1)
+    monkeypatch.setenv("KERNELS_HUB", hub.url)
+    assert get_kernel("acme/relu", version=1).repo_id == "acme/relu"
+
+
+def test_more_dependencies_than_a_tree_may_have_are_refused_at_once(hub: TestHub) -> None:
+    hub.make_repo("acme/relu", depends=[(f"acme/k{number}", 1) for number in range(300)])
+    with pytest.raises(ValueError, match="256"):
+        get_kernel("acme/relu", version=1)
+    assert len(hub.requests) < 10
+
+
+def test_dependencies_are_planned_side_by_side(hub: TestHub) -> None:
+    for number in range(8):
+        hub.make_repo(f"acme/k{number}")
+    hub.make_repo("acme/top", depends=[(f"acme/k{number}", 1) for number in range(8)])
+    hub.latency = 0.05
+    install_kernel("acme/top", version=1)
+    assert hub.depth() <= 9, hub.asked()
+
+
+def test_a_fork_in_the_middle_of_a_request_leaves_a_child_that_works(hub: TestHub) -> None:
+    hub.make_repo("acme/relu")
+    code = """
+import multiprocessing, threading, time
+from kernels import has_kernel
+
+def child(queue):
+    queue.put(has_kernel("acme/relu", version=1))
+
+if __name__ == "__main__":
+    thread = threading.Thread(target=lambda: has_kernel("acme/relu", version=1))
+    thread.start()
+    time.sleep(0.7)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    process = context.Process(target=child, args=(queue,))
+    process.start()
+    print(queue.get(timeout=60))
+    process.join()
+    thread.join()
+"""
+    hub.delay("/refs", seconds=2.0, times=1)
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert output.stdout.strip() == "True"

@@ -71,6 +71,9 @@ def test_a_version_and_a_revision_together_are_refused() -> None:
         ({"version": 1, "trust_remote_code": "acme/relu"}, TypeError, ["trust_remote_code", "list"]),
         ({"version": 1, "trust_remote_code": ["relu"]}, ValueError, ["relu", "org/name"]),
         ({"version": 1, "device": 1.5}, TypeError, ["device", "1.5"]),
+        ({"version": 1, "user_agent": 5}, TypeError, ["user_agent", "5", "string"]),
+        ({"version": 1, "check_arch": "no"}, TypeError, ["check_arch", "'no'"]),
+        ({"revision": "\udc80"}, ValueError, ["revision"]),
     ],
 )
 def test_a_wrong_argument_is_named_with_its_value_and_what_is_allowed(
@@ -325,6 +328,12 @@ def test_a_local_kernel_is_a_repository_its_build_folder_or_one_variant(
     folder = make_repo(tmp_path, "acme/relu")
     assert get_local_kernel(folder / part).repo_id == "acme/relu"
     assert get_local_kernel(str(folder / part)).repo_id == "acme/relu"
+
+
+@pytest.mark.parametrize("path", [5, None, b"/x"])
+def test_a_path_that_is_none_is_named(path: Any) -> None:
+    with pytest.raises(TypeError, match="`repo_path`"):
+        get_local_kernel(path)
 
 
 def test_a_folder_without_a_kernel_is_an_error_that_says_what_was_looked_for(tmp_path: Path) -> None:

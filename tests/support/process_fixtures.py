@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from kernels import notices
-from kernels.sources import http, memory
+from kernels.sources import download, http, memory
 
 __all__ = ["brief_waits", "new_process", "on_the_processor"]
 
@@ -45,6 +45,8 @@ def brief_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         waited.append(seconds)
         now[0] += seconds
 
-    clock = SimpleNamespace(**{**vars(time), "sleep": sleep, "monotonic": lambda: time.monotonic() + now[0]})
+    clock = SimpleNamespace(**{**vars(time), "monotonic": lambda: time.monotonic() + now[0]})
     monkeypatch.setattr(http, "time", clock)
+    monkeypatch.setattr(http, "pause", sleep)
+    monkeypatch.setattr(download, "pause", sleep)
     return waited

@@ -9,7 +9,21 @@ if TYPE_CHECKING:
     from kernels.release import Heads, Release, RepoFile
     from kernels.requirement import Requirement
 
-__all__ = ["Source"]
+__all__ = ["Moved", "Source"]
+
+
+class Moved(Exception):
+    """A repository is now another one: to be asked for, and trusted or refused, on its own.
+
+    Args:
+        repo_id: What was asked for.
+        destination: What there is instead.
+    """
+
+    def __init__(self, repo_id: str, destination: str) -> None:
+        super().__init__(f"{repo_id} is now {destination}")
+        self.repo_id = repo_id
+        self.destination = destination
 
 
 class Source(Protocol):

@@ -6,13 +6,13 @@ first. Large ones and those kept in Xet go through huggingface_hub, which resume
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from kernels import settings
-from kernels.errors import DigestMismatch, HubUnavailable, StoreError
-from kernels.sources.http import HubClient, HubRefused, Patience
+from kernels.errors import HubUnavailable, StoreError
+from kernels.side_by_side import pause, side_by_side
+from kernels.sources.http import HubClient, HubMoved, HubRefused, Patience, connection_errors
 
 if TYPE_CHECKING:
     from kernels.release import Release, RepoFile
@@ -26,6 +26,9 @@ DIRECT_BYTES = 10_000_000
 #: Requests under way at once; huggingface_hub's own snapshot download uses 8, and these are smaller.
 WORKERS = 16
 
+#: Tries for a large file; huggingface_hub resumes what an earlier one brought.
+LARGE_TRIES = 4
+
 
 def download(client: HubClient, store: RepoStore, release: Release, files: list[RepoFile]) -> None:
     """Bring files of a release into its snapshot, each checked against its listed size and hash.
@@ -36,19 +39,17 @@ def download(client: HubClient, store: RepoStore, release: Release, files: list[
     """
     if not files:
         return
-    with ThreadPoolExecutor(min(WORKERS, len(files)), thread_name_prefix="kernels-download") as pool:
-        bar = _progress(release, len(files))
-        jobs = [pool.submit(_one, client, store, release, file) for file in files]
-        try:
-            for job in as_completed(jobs):
-                job.result()
-                bar.update(1)
-        except BaseException:
-            for job in jobs:
-                job.cancel()
-            raise
-        finally:
-            bar.close()
+    bar = _progress(release, len(files))
+    try:
+        side_by_side(
+            lambda file: _one(client, store, release, file),
+            files,
+            at_once=WORKERS,
+            name="download",
+            done=lambda: bar.update(1),
+        )
+    finally:
+        bar.close()
 
 
 def resolve_path(release: Release, file: RepoFile) -> str:
@@ -63,18 +64,21 @@ def _one(client: HubClient, store: RepoStore, release: Release, file: RepoFile) 
         return
     try:
         content = client.content(resolve_path(release, file), file, Patience())
-    except HubRefused as error:
+    except (HubRefused, HubMoved) as error:
         raise HubUnavailable(f"{release.repo_id}: {file.path} is listed but cannot be had: {error}") from error
     store.place(release.commit, file, content)
 
 
 def _through_huggingface_hub(client: HubClient, store: RepoStore, release: Release, file: RepoFile) -> None:
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
 
     from kernels import __version__
 
-    for _ in range(2):
+    problem = ""
+    for attempt in range(LARGE_TRIES):
+        if attempt:
+            pause(Patience().wait * 2**attempt)
         try:
             hf_hub_download(
                 release.repo_id,
@@ -87,14 +91,18 @@ def _through_huggingface_hub(client: HubClient, store: RepoStore, release: Relea
                 library_name="kernels",
                 library_version=__version__,
             )
-        except HfHubHTTPError as error:
-            raise HubUnavailable(f"{release.repo_id}: {file.path} could not be downloaded: {error}") from error
+        except (HfHubHTTPError, EntryNotFoundError) as error:
+            raise HubUnavailable(f"{release.repo_id}: {file.path} is listed but cannot be had: {error}") from error
+        except tuple(kind for kind in connection_errors() if kind is not OSError) as error:
+            problem = f"{type(error).__name__}: {error}"
+            continue
         except OSError as error:
             raise StoreError(f"{release.repo_id}: {file.path} could not be stored: {error}") from error
         if not store.altered(release.commit, [file]):
             return
         store.discard(release.commit, file)
-    raise DigestMismatch(f"{release.repo_id}: {file.path} as downloaded is not what {client.endpoint} lists, twice.")
+        problem = f"it is not the file that {client.endpoint} lists"
+    raise HubUnavailable(f"{release.repo_id}: {file.path} could not be had in {LARGE_TRIES} tries; {problem}")
 
 
 def _progress(release: Release, total: int) -> Any:

@@ -6,6 +6,7 @@ huggingface_hub stands on httpx (1.x) or httpx2 (2.x); nothing here imports eith
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,17 +17,23 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from kernels import settings
 from kernels.errors import HubUnavailable, InvalidRepository, NotInCache
+from kernels.side_by_side import check_wanted, pause
 
 if TYPE_CHECKING:
     from kernels.release import RepoFile
 
-__all__ = ["HubClient", "HubRefused", "Patience"]
+__all__ = ["BRIEF", "HubClient", "HubMoved", "HubRefused", "Patience", "connection_errors"]
 
-#: Answers that mean "not now": huggingface_hub's list, and 408.
-_NOT_NOW = frozenset({408, 429, 500, 502, 503, 504})
+#: Answers that mean "not now": a limit, or trouble on the other side.
+_NOT_NOW = frozenset({408, 429, *range(500, 600)})
 
 #: Tries for a Hub that does not answer at all, where one that answers "not now" is asked more often.
 CONNECTION_TRIES = 4
+
+#: Redirects within one repository, such as to its spelling in small letters.
+MAX_HTTP_REDIRECTS = 3
+
+_REPOSITORY = re.compile(r"/api/(?:kernels|models)/([^/]+/[^/]+)(?:/|$)")
 
 #: An answer about a repository is small: a page of 1,000 files is some 300 kB.
 _MAX_ANSWER = 32 * 1024 * 1024
@@ -64,13 +71,27 @@ class HubRefused(Exception):
 
     @property
     def repository_missing(self) -> bool:
-        """Whether the answer says that there is no such repository, or none this token may see."""
-        return self.code in ("RepoNotFound", "GatedRepo", "") or self.status in (401, 403)
+        """Whether the answer says that there is no such repository, or none this token may see.
+
+        The Hub answers 401 for a repository that it does not show to a stranger, and with that message for a token that
+        it does not accept (`hf_raise_for_status` of huggingface_hub tells them apart in the same way).
+        """
+        if self.code:
+            return self.code in ("RepoNotFound", "GatedRepo")
+        return self.status == 404 or (self.status == 401 and "Invalid credentials" not in self.message)
 
     @property
     def revision_missing(self) -> bool:
         """Whether the repository is there, and the revision is not."""
         return self.code == "RevisionNotFound"
+
+
+class HubMoved(Exception):
+    """The Hub answers for another repository than the one asked for: it was renamed, or handed to someone else."""
+
+    def __init__(self, repo_id: str) -> None:
+        super().__init__(repo_id)
+        self.repo_id = repo_id
 
 
 class HubClient:
@@ -105,6 +126,7 @@ class HubClient:
 
         Raises:
             HubRefused: The Hub's answer is a no.
+            HubMoved: It sends us to another repository.
             HubUnavailable: It gave no usable answer within the bounds of `patience`.
         """
         return self._ask(f"{self.endpoint}{path}", patience, _decode)[0]
@@ -112,19 +134,22 @@ class HubClient:
     def pages(self, path: str, patience: Patience) -> Iterator[list[Any]]:
         """The pages of a listing, following `Link` headers on the same Hub."""
         url: str | None = f"{self.endpoint}{path}"
-        seen = set()
+        seen: set[str] = set()
+        deadline = time.monotonic() + Patience().budget
         while url is not None:
             if url in seen:
                 raise InvalidRepository(f"The listing at {self.endpoint}{path} leads back to a page of its own.")
+            if time.monotonic() > deadline:
+                raise HubUnavailable(f"The listing at {self.endpoint}{path} does not end.")
             seen.add(url)
             page, response = self._ask(url, patience, _decode)
-            if not isinstance(page, list):
-                raise HubUnavailable(f"The answer to {url} is no listing.")
-            yield page
             following = response.links.get("next", {}).get("url")
+            if not isinstance(page, list) or (following and not page):
+                raise HubUnavailable(f"The answer to {url} is no listing, or an empty page of one that goes on.")
+            yield page
             # A token goes with each request, so the next page is asked of this Hub, also where a mirror hands out
             # links to the Hub it mirrors.
-            url = None if not following else _on(self.endpoint, urljoin(url, following))
+            url = None if not following else _next(self.endpoint, url, following)
 
     def content(self, path: str, file: RepoFile, patience: Patience) -> bytes:
         """The content of a small file, checked against its listed size and hash.
@@ -132,17 +157,24 @@ class HubClient:
         A wrong answer is asked for again like a missing one, and never handed out.
         """
 
-        def check(response: Any) -> bytes:
-            data = _read(response, file.size)
+        def check(response: Any, seconds: float) -> bytes:
+            data = _read(response, file.size, seconds)
             if not file.describes(data):
                 raise _Wrong(f"{len(data)} bytes that are not the {file.size} bytes listed")
             return data
 
-        content: bytes = self._ask(f"{self.endpoint}{path}", patience, check, timeout=_download_timeout())[0]
+        url = f"{self.endpoint}{path}"
+        content: bytes = self._ask(url, patience, check, timeout=_download_timeout(), elsewhere=True)[0]
         return content
 
     def _ask(
-        self, url: str, patience: Patience, read: Callable[[Any], Any], timeout: float | None = None
+        self,
+        url: str,
+        patience: Patience,
+        read: Callable[[Any, float], Any],
+        timeout: float | None = None,
+        *,
+        elsewhere: bool = False,
     ) -> tuple[Any, Any]:
         if settings.offline():
             raise NotInCache(f"{url} was not asked for: HF_HUB_OFFLINE is set.")
@@ -151,42 +183,50 @@ class HubClient:
         for attempt in range(1, patience.tries + 1):
             told = None
             try:
-                with self._get(url, timeout or _etag_timeout()) as response:
+                with self._get(url, timeout or _etag_timeout(), elsewhere) as response:
                     if response.status_code < 300:
-                        return read(response), response
+                        return read(response, patience.budget), response
                     if response.status_code not in _NOT_NOW:
                         raise _refusal(url, response)
                     told = _told_to_wait(response.headers)
                     problem = f"answered {response.status_code}"
             except _Wrong as error:
                 problem = f"answered {error}"
-            except _connection_errors() as error:
+            except connection_errors() as error:
                 problem = f"did not answer ({type(error).__name__}: {error})"
                 # Where the cache stands in, the caller is not kept waiting for a Hub that is away; elsewhere a few
                 # tries tell a hiccup from an absence.
                 if patience is BRIEF or attempt == CONNECTION_TRIES:
                     break
             # A random part keeps many clients that were refused together from coming back together.
-            pause = told if told is not None else wait * (1 + random.random() / 4)
+            seconds = told if told is not None else wait * (1 + random.random() / 4)
             wait = min(wait * 2, 8.0)
             if attempt == patience.tries:
                 break
-            if time.monotonic() + pause > deadline:
-                problem += f" and asks for a wait of {pause:.0f} s" if told is not None else ""
+            if time.monotonic() + seconds > deadline:
+                problem += f" and asks for a wait of {seconds:.0f} s" if told is not None else ""
                 break
-            time.sleep(pause)
+            pause(seconds)
         raise HubUnavailable(
             f"{self.endpoint} {problem}, after {attempt} {'try' if attempt == 1 else 'tries'}, for {url}. Check that "
             "it can be reached from here, or try again later."
         )
 
     @contextmanager
-    def _get(self, url: str, timeout: float) -> Iterator[Any]:
+    def _get(self, url: str, timeout: float, elsewhere: bool) -> Iterator[Any]:
+        """A response, under way; only a file's content may come from elsewhere, as its hash is known."""
         from huggingface_hub.utils import get_session
 
         try:
-            with get_session().stream("GET", url, headers=self.headers, timeout=timeout) as response:
-                yield response
+            for _ in range(MAX_HTTP_REDIRECTS):
+                with get_session().stream(
+                    "GET", url, headers=self.headers, timeout=timeout, follow_redirects=elsewhere
+                ) as response:
+                    if elsewhere or not response.is_redirect:
+                        yield response
+                        return
+                    url = _same_repository(self.endpoint, url, response.headers.get("Location", ""))
+            raise HubRefused(url, 310, "", "too many redirects")
         except RuntimeError as error:
             # huggingface_hub closes the shared session in one thread while another is using it.
             if "closed" not in str(error):
@@ -199,26 +239,54 @@ def _on(endpoint: str, url: str) -> str:
     return url if ours[:2] == theirs[:2] else endpoint + urlunsplit(("", "", *theirs[2:4], ""))
 
 
+def _next(endpoint: str, url: str, following: str) -> str:
+    try:
+        return _on(endpoint, urljoin(url, following))
+    except ValueError:
+        raise HubUnavailable(f"The listing at {url} goes on at no address: {following[:200]!r}") from None
+
+
 class _Wrong(Exception):
     """An answer that is not what was listed: asked for again."""
 
 
-def _decode(response: Any) -> Any:
+def _same_repository(endpoint: str, url: str, location: str) -> str:
+    """Where a redirect leads, if that is the same repository on the same Hub.
+
+    A repository that was renamed or handed over is another one: whose code it holds is asked anew.
+    """
+    try:
+        following = _on(endpoint, urljoin(url, location))
+    except ValueError:
+        raise HubRefused(url, 310, "", "a redirect to no address") from None
+    asked, found = (_REPOSITORY.search(urlsplit(each).path) for each in (url, following))
+    if asked is None or found is None:
+        raise HubRefused(url, 310, "", "redirected")
+    if asked[1] != found[1]:
+        raise HubMoved(found[1])
+    return following
+
+
+def _decode(response: Any, seconds: float) -> Any:
     import msgspec
 
     try:
-        return msgspec.json.decode(_read(response, _MAX_ANSWER))
+        return msgspec.json.decode(_read(response, _MAX_ANSWER, seconds))
     except (msgspec.DecodeError, RecursionError) as error:
         raise _Wrong(f"with no JSON ({error})") from None
 
 
-def _read(response: Any, limit: int) -> bytes:
+def _read(response: Any, limit: int, seconds: float) -> bytes:
     chunks, size = [], 0
+    deadline = time.monotonic() + seconds
     for chunk in response.iter_bytes():
+        check_wanted()
         chunks.append(chunk)
         size += len(chunk)
         if size > limit:
             raise _Wrong(f"more than {limit} bytes")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the answer takes more than {seconds:.0f} s")
     return b"".join(chunks)
 
 
@@ -252,7 +320,7 @@ def _told_to_wait(headers: Mapping[str, str]) -> float | None:
             return None
 
 
-def _connection_errors() -> tuple[type[BaseException], ...]:
+def connection_errors() -> tuple[type[BaseException], ...]:
     """What the session raises when there is no answer, whichever library it stands on."""
     import inspect
 
@@ -305,7 +373,10 @@ def _machine() -> list[str]:
 
     target = Target.current()
     backend = backends.get(target.default_backend)
-    accelerator = backend.format_accelerator(target.backend_version(backend.name))
+    try:
+        accelerator = backend.format_accelerator(target.backend_version(backend.name))
+    except ValueError:  # a version that no variant could carry
+        accelerator = backend.name
     return [f"backend/{accelerator}", f"platform/{target.cpu}-{target.os}"]
 
 

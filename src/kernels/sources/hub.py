@@ -17,12 +17,14 @@ from kernels.errors import (
     NotInCache,
     RepositoryNotFound,
     RevisionNotFound,
+    StoreError,
 )
 from kernels.notices import warn_once
 from kernels.release import BUILD_FOLDER, MAX_FILES, METADATA_FILE, Heads, Release, RepoFile
 from kernels.requirement import Requirement, is_commit
+from kernels.sources.base import Moved
 from kernels.sources.download import download, resolve_path
-from kernels.sources.http import BRIEF, HubClient, HubRefused, Patience
+from kernels.sources.http import BRIEF, HubClient, HubMoved, HubRefused, Patience
 from kernels.sources.memory import memory_of
 from kernels.store import RepoStore, changed_files, exclusively
 from kernels.trust import Standing, Verdicts
@@ -104,6 +106,8 @@ class HubSource:
             return self._aged(repo_id, stored[1], "did not answer a moment ago")
         try:
             repo_type, heads = self._ask_heads(repo_id, BRIEF if stored is not None else Patience())
+        except HubMoved as moved:
+            raise Moved(repo_id, moved.repo_id) from None
         except HubUnavailable as error:
             self._memory.rest()
             if stored is None:
@@ -114,10 +118,12 @@ class HubSource:
 
     def _ask_heads(self, repo_id: str, patience: Patience) -> tuple[str, Heads]:
         refusal: HubRefused | None = None
-        for repo_type in self._types(repo_id):
+        for repo_type in REPO_TYPES:
             try:
                 answer = self._client.json(f"/api/{repo_type}s/{repo_id}/refs", patience)
             except HubRefused as error:
+                if not error.repository_missing:
+                    raise self._no_answer(repo_id, error) from error
                 refusal = refusal or error
                 continue
             return repo_type, Heads(_refs(answer, "branches"), _refs(answer, "tags"), time.time())
@@ -125,9 +131,9 @@ class HubSource:
         raise self._not_found(repo_id, refusal)
 
     def _types(self, repo_id: str) -> Iterable[str]:
-        # Where the repository was found the last time is asked first.
-        known = [kind for kind in REPO_TYPES if self._store(kind, repo_id).heads(self.endpoint) is not None]
-        return dict.fromkeys([*known, *REPO_TYPES])
+        # Where its branches were found is asked first.
+        stored = self._stored_heads(repo_id)
+        return dict.fromkeys([stored[0], *REPO_TYPES]) if stored is not None else REPO_TYPES
 
     def _stored_heads(self, repo_id: str) -> tuple[str, Heads] | None:
         stored = [
@@ -158,15 +164,19 @@ class HubSource:
         return commit if isinstance(commit, str) and is_commit(commit) else None
 
     def date(self, repo_id: str, commit: str) -> str | None:
-        """When a commit was made, in ISO 8601; None offline."""
-        answer = None if self.offline else self._revision(repo_id, commit)
+        """When a commit was made, in ISO 8601; None where the Hub cannot be asked."""
+        try:
+            answer = None if self.offline or self._memory.resting() else self._revision(repo_id, commit)
+        except HubUnavailable:
+            self._memory.rest()
+            return None
         date = answer.get("lastModified") if isinstance(answer, dict) else None
         return date if isinstance(date, str) else None
 
     def _revision(self, repo_id: str, revision: str) -> Any:
         for kind in self._types(repo_id):
-            with suppress(HubRefused):
-                return self._client.json(f"/api/{kind}s/{repo_id}/revision/{quote(revision, safe='')}", Patience())
+            with suppress(HubRefused, HubMoved):
+                return self._client.json(f"/api/{kind}s/{repo_id}/revision/{quote(revision, safe='')}", BRIEF)
         return None
 
     # Releases
@@ -184,7 +194,7 @@ class HubSource:
 
     def _indexed(self, repo_id: str, commit: str) -> Release | None:
         for kind in REPO_TYPES:
-            files = self._store(kind, repo_id).index(commit)
+            files = self._store(kind, repo_id).index(self.endpoint, commit)
             if files is not None:
                 with suppress(InvalidRepository):  # a damaged index is as good as none
                     return Release(repo_id, commit, files, kind)
@@ -196,17 +206,24 @@ class HubSource:
         if self.offline:
             if cached is None:
                 raise self._not_in_cache(str(requirement))
-            return Release(repo_id, commit, self._store(cached, repo_id).listing(commit), cached)
+            return self._found(cached, repo_id, commit)
         kind = self._stored_heads(repo_id)
         store = self._store(kind[0] if kind else REPO_TYPES[0], repo_id)
         try:
-            with exclusively(store.lock(f"{commit}-index")):  # of several processes, one asks
-                return self._indexed(repo_id, commit) or self._ask_files(requirement, commit, cached is not None)
+            try:
+                with exclusively(store.lock(f"{commit}-index")):  # of several processes, one asks
+                    return self._indexed(repo_id, commit) or self._ask_files(requirement, commit, cached is not None)
+            except StoreError:  # a cache that cannot be written keeps nobody from asking
+                return self._ask_files(requirement, commit, cached is not None)
         except HubUnavailable as error:
             if cached is None:
                 raise
             self._aged(repo_id, Heads({}), str(error))
-            return Release(repo_id, commit, self._store(cached, repo_id).listing(commit), cached)
+            return self._found(cached, repo_id, commit)
+
+    def _found(self, kind: str, repo_id: str, commit: str) -> Release:
+        """What the cache has of a commit that this Hub never listed here."""
+        return Release(repo_id, commit, self._store(kind, repo_id).listing(commit), kind, listed=False)
 
     def _ask_files(self, requirement: Requirement, commit: str, cached: bool) -> Release:
         repo_id = requirement.repo_id
@@ -214,16 +231,22 @@ class HubSource:
         for kind in self._types(repo_id):
             path = f"/api/{kind}s/{repo_id}/tree/{commit}?recursive=true&expand=false"
             files: list[RepoFile] = []
+            entries = 0
             try:
                 for page in self._client.pages(path, BRIEF if cached else Patience()):
-                    files.extend(_listed_file(entry) for entry in page if entry.get("type") != "directory")
-                    if len(files) > MAX_FILES:
-                        break
+                    entries += len(page)
+                    files.extend(_listed_file(entry) for entry in page if not _is_folder(entry))
+                    if entries > 2 * MAX_FILES or len(files) > MAX_FILES:
+                        raise InvalidRepository(f"{repo_id} lists more than {MAX_FILES} files; no kernel has as many.")
+            except HubMoved as moved:
+                raise Moved(repo_id, moved.repo_id) from None
             except HubRefused as error:
+                if not error.repository_missing and not error.revision_missing:
+                    raise self._no_answer(repo_id, error) from error
                 refusal = refusal if refusal is not None and not error.revision_missing else error
                 continue
             release = Release(repo_id, commit, tuple(files), kind)
-            self._store(kind, repo_id).keep_index(commit, files)
+            self._store(kind, repo_id).keep_index(self.endpoint, commit, files)
             return release
         assert refusal is not None
         raise self._not_found(repo_id, refusal, commit)
@@ -252,6 +275,8 @@ class HubSource:
                 try:
                     content = self._client.content(resolve_path(release, file), file, Patience())
                 except HubRefused as error:
+                    if not error.repository_missing:
+                        raise self._no_answer(f"{file.path} of {release.repo_id}", error) from error
                     raise self._not_found(release.repo_id, error) from error
                 store.place(release.commit, file, content)
         return content
@@ -316,12 +341,23 @@ class HubSource:
         try:
             patience = Patience() if urgent else BRIEF
             answer = self._client.json(f"/api/organizations/{quote(publisher)}/overview", patience)
-        except HubRefused:
-            return False  # a person's account, or nobody's
+        except HubRefused as error:
+            if error.status == 404:
+                return False  # a person's account, or nobody's
+            raise self._no_answer(publisher, error) from error
         except HubUnavailable:
             self._memory.rest()
             raise
-        return isinstance(answer, dict) and answer.get("trustedKernelPublisher") is True
+        if not isinstance(answer, dict) or str(answer.get("name", publisher)).lower() != publisher.lower():
+            return False  # an answer about somebody else
+        return answer.get("trustedKernelPublisher") is True
+
+    def _no_answer(self, what: str, refusal: HubRefused) -> HubUnavailable:
+        token = " The token was not accepted: log in again (`hf auth login`), or check HF_TOKEN."
+        return HubUnavailable(
+            f"{self.endpoint} answered {refusal.status} {refusal.code or refusal.message} about {what}."
+            + (token if refusal.status in (401, 403) else "")
+        )
 
     def _not_found(self, repo_id: str, refusal: HubRefused, commit: str | None = None) -> Exception:
         if refusal.code == "GatedRepo":
@@ -355,6 +391,10 @@ def _refs(answer: Any, kind: str) -> dict[str, str]:
         and isinstance(entry.get("targetCommit"), str)
         and is_commit(entry["targetCommit"])
     }
+
+
+def _is_folder(entry: Any) -> bool:
+    return isinstance(entry, dict) and entry.get("type") == "directory"
 
 
 def _listed_file(entry: dict[str, Any]) -> RepoFile:

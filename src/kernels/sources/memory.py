@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -47,6 +48,17 @@ def memory_of(endpoint: str, cache: Path) -> HubMemory:
     """The memory of one Hub with one cache."""
     with _memories_guard:
         return _memories.setdefault((endpoint, cache), HubMemory())
+
+
+def _renew() -> None:
+    # A lock that another thread of the parent held is held for ever in the child.
+    global _memories_guard
+    _memories_guard = threading.Lock()
+    _memories.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
 
 
 def forget() -> None:
