@@ -9,7 +9,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 __all__ = [
+    "MAX_KERNEL_DEPENDS",
     "MAX_METADATA_BYTES",
     "BackendInfo",
     "Digest",
@@ -32,8 +33,11 @@ __all__ = [
 #: The largest `metadata.json` that is read. A digest of 10,000 files needs about 1 MB; no published one passes 100 kB.
 MAX_METADATA_BYTES = 4 * 1024 * 1024
 
+#: Kernels that one kernel may name as dependencies; published ones name a handful.
+MAX_KERNEL_DEPENDS = 256
+
 _NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
-_MINVER = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}")
+_MINVER = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}")
 _BACKEND_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -142,9 +146,13 @@ class Metadata:
             where: What to call the file in an error message.
 
         Raises:
-            InvalidMetadata: The bytes are not JSON, are too large or nest too deep, or a field is missing or of the
-                wrong type.
+            TypeError: `data` is not bytes.
+            InvalidMetadata: The bytes are not JSON, are too large or nest too deep, or a field is missing, of the
+                wrong type or too long.
         """
+        given: Any = data
+        if not isinstance(given, (bytes, bytearray)):
+            raise TypeError(f"`data` is {_short(given)}, a {type(given).__name__}; allowed is bytes.")
         return _parse(data, where)
 
     @staticmethod
@@ -163,27 +171,34 @@ class Metadata:
         return _parse(data, str(path))
 
 
+# Bounds on what is shown to people, far above what is published. A GPU has a few dozen architectures; a path that Linux
+# accepts has 4,096 bytes at most.
+_Name = Annotated[str, msgspec.Meta(max_length=255)]
+_Text = Annotated[str, msgspec.Meta(max_length=2048)]
+_Path = Annotated[str, msgspec.Meta(max_length=4096)]
+
+
 class _Backend(msgspec.Struct):
-    type: str
-    archs: list[str] | None = None
+    type: _Name
+    archs: Annotated[list[_Name], msgspec.Meta(max_length=1000)] | None = None
 
 
 class _Depend(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
-    repo_id: str
+    repo_id: _Name
     version: int | None = None
-    revision: str | None = None
+    revision: _Name | None = None
 
 
 class _Digest(msgspec.Struct):
-    algorithm: str
-    files: dict[str, str]
+    algorithm: _Name
+    files: dict[_Path, _Name]
 
 
 class _Git(msgspec.Struct):
-    commit: str | None = None
-    sha: str | None = None  # older builds spell `commit` as `sha`
+    commit: _Name | None = None
+    sha: _Name | None = None  # older builds spell `commit` as `sha`
     dirty: bool = False
-    version: str | None = None
+    version: _Name | None = None
 
 
 class _Provenance(msgspec.Struct, rename="kebab"):
@@ -192,16 +207,16 @@ class _Provenance(msgspec.Struct, rename="kebab"):
 
 
 class _File(msgspec.Struct, rename="kebab"):
-    id: str
-    name: str
+    id: _Name
+    name: _Name
     backend: _Backend
     version: int | None = None
-    license: str | None = None
-    upstream: str | None = None
-    source: str | None = None
-    python_depends: list[str] = []
-    kernel_depends: list[_Depend] = []
-    kernels_minver: str | None = None
+    license: _Text | None = None
+    upstream: _Text | None = None
+    source: _Text | None = None
+    python_depends: Annotated[list[_Name], msgspec.Meta(max_length=1000)] = []
+    kernel_depends: Annotated[list[_Depend], msgspec.Meta(max_length=MAX_KERNEL_DEPENDS)] = []
+    kernels_minver: _Name | None = None
     digest: _Digest | None = None
     provenance: _Provenance | None = None
 
@@ -238,12 +253,15 @@ def _check(file: _File, where: str) -> Metadata:
     if file.digest is not None and file.digest.algorithm not in ("sha256", "sha512"):
         raise invalid("digest.algorithm", file.digest.algorithm, "sha256 or sha512")
 
-    depends = []
+    depends: dict[str, Requirement] = {}
     for depend in file.kernel_depends:
         if (depend.version is None) == (depend.revision is None):
             raise invalid("kernel-depends", depend.repo_id, "a repo-id with either a version or a revision")
+        if depend.repo_id in depends:
+            # The kernel asks for it by the repository alone.
+            raise invalid("kernel-depends", depend.repo_id, "each repository once")
         try:
-            depends.append(Requirement(depend.repo_id, version=depend.version, revision=depend.revision))
+            depends[depend.repo_id] = Requirement(depend.repo_id, version=depend.version, revision=depend.revision)
         except RequestError as error:
             raise InvalidMetadata(f"{where}: `kernel-depends`: {error}") from None
 
@@ -254,7 +272,7 @@ def _check(file: _File, where: str) -> Metadata:
         version=file.version,
         license=file.license,
         python_depends=tuple(file.python_depends),
-        kernel_depends=tuple(depends),
+        kernel_depends=tuple(depends.values()),
         kernels_minver=_version(file.kernels_minver),
         upstream=file.upstream,
         source=file.source,
