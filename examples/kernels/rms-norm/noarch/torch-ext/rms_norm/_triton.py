@@ -10,9 +10,11 @@ __all__ = ["backward", "forward"]
 
 # Values that a program holds at once: enough to keep the memory busy, few enough to stay in registers.
 _TILE = 4096
-# Programs that share the rows of the backward pass, each with a partial sum of the weight's gradient: some four for
-# every multiprocessor of a large GPU.
-_PROGRAMS = 512
+# Up to here a program of the backward pass has registers for the rows that it works on and the next ones; beyond, they
+# would spill.
+_LONGEST_AHEAD = 8192
+# Programs of the backward pass for every multiprocessor: as many such tiles as fit its registers at once.
+_PROGRAMS = 2
 
 
 @triton.jit
@@ -31,6 +33,13 @@ def _forward_kernel(
 
 
 @triton.jit
+def _load_rows(ptr, first, rows, n, stride, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    row = (first + tl.arange(0, ROWS)).to(tl.int64)[:, None]
+    column = tl.arange(0, COLUMNS)[None, :]
+    return tl.load(ptr + row * stride + column, mask=(row < rows) & (column < n), other=0.0)
+
+
+@triton.jit
 def _backward_kernel(
     grad_ptr,
     input_ptr,
@@ -44,22 +53,37 @@ def _backward_kernel(
     eps,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
     # y = w * x * r with r = (mean(x^2) + eps)^(-1/2), so with g = w * dy:  dx = r * (g - x * r * mean(g * x * r)).
+    # The programs share the rows; each adds up its part of the weight's gradient in registers.
     column = tl.arange(0, COLUMNS)[None, :]
     weight = tl.load(weight_ptr + column, mask=column < n, other=0.0).to(tl.float32)
     grad_weight = tl.zeros((ROWS, COLUMNS), dtype=tl.float32)
-    for first in range(tl.program_id(0) * ROWS, rows, tl.num_programs(0) * ROWS):
-        row = (first + tl.arange(0, ROWS)).to(tl.int64)[:, None]
-        inside = (row < rows) & (column < n)
-        narrow = tl.load(input_ptr + row * input_stride + column, mask=inside, other=0.0)
-        grad = tl.load(grad_ptr + row * grad_stride + column, mask=inside, other=0.0).to(tl.float32)
+    start = tl.program_id(0).to(tl.int64) * ROWS
+    step = tl.num_programs(0) * ROWS
+    if AHEAD:
+        # The next rows are under way while these are summed: a program that waited for each of its loads would leave
+        # the memory idle.
+        next_input = _load_rows(input_ptr, start, rows, n, input_stride, ROWS, COLUMNS)
+        next_grad = _load_rows(grad_ptr, start, rows, n, grad_stride, ROWS, COLUMNS)
+    for first in range(start, rows, step):
+        if AHEAD:
+            narrow = next_input
+            grad = next_grad.to(tl.float32)
+            next_input = _load_rows(input_ptr, first + step, rows, n, input_stride, ROWS, COLUMNS)
+            next_grad = _load_rows(grad_ptr, first + step, rows, n, grad_stride, ROWS, COLUMNS)
+        else:
+            narrow = _load_rows(input_ptr, first, rows, n, input_stride, ROWS, COLUMNS)
+            grad = _load_rows(grad_ptr, first, rows, n, grad_stride, ROWS, COLUMNS).to(tl.float32)
         value = narrow.to(tl.float32)
-        rstd = tl.rsqrt(tl.sum(value * value, axis=1, keep_dims=True) / n + eps)
-        normed = value * rstd
         scaled = grad * weight
-        grad_input = rstd * (scaled - normed * (tl.sum(scaled * normed, axis=1, keep_dims=True) / n))
-        tl.store(grad_input_ptr + row * n + column, grad_input.to(grad_input_ptr.dtype.element_ty), mask=inside)
+        rstd = tl.rsqrt(tl.sum(value * value, axis=1, keep_dims=True) / n + eps)
+        mean = tl.sum(scaled * value, axis=1, keep_dims=True) * rstd / n
+        normed = value * rstd
+        row = (first + tl.arange(0, ROWS)).to(tl.int64)[:, None]
+        grad_input = (rstd * (scaled - normed * mean)).to(grad_input_ptr.dtype.element_ty)
+        tl.store(grad_input_ptr + row * n + column, grad_input, mask=(row < rows) & (column < n))
         grad_weight += grad * normed.to(narrow.dtype).to(tl.float32)
     total = tl.sum(grad_weight, axis=0, keep_dims=True)
     tl.store(partial_ptr + tl.program_id(0) * n + column, total, mask=column < n)
@@ -90,7 +114,7 @@ def backward(
     values, grads = _rows(input), _rows(grad)
     rows, n = values.shape
     tile = _tile(n)
-    programs = min(_PROGRAMS, triton.cdiv(rows, tile["ROWS"]))
+    programs = min(_PROGRAMS * _multiprocessors(input.device), triton.cdiv(rows, tile["ROWS"]))
     partial = torch.empty((programs, n), dtype=torch.float32, device=input.device)
     with _on(input.device):
         _backward_kernel[(programs,)](
@@ -104,6 +128,7 @@ def backward(
             grads.stride(0),
             values.stride(0),
             eps,
+            AHEAD=tile["COLUMNS"] <= _LONGEST_AHEAD,
             **tile,
         )
     return grad_input, partial.sum(0).to(weight.dtype)
@@ -118,6 +143,13 @@ def _tile(n: int) -> dict[str, int]:
     columns = triton.next_power_of_2(n)
     rows = max(1, _TILE // columns)
     return {"ROWS": rows, "COLUMNS": columns, "num_warps": min(16, max(4, rows * columns // 512))}
+
+
+def _multiprocessors(device: torch.device) -> int:
+    if device.type == "cpu":
+        return 1
+    properties = torch.get_device_module(device).get_device_properties(device)
+    return getattr(properties, "multi_processor_count", 128)  # not every backend says it
 
 
 def _on(device: torch.device):
