@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,17 +17,18 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from kernels.errors import DependencyOutsideLoad, InvalidRepository, KernelImportError
+from kernels.errors import DependencyOutsideLoad, InvalidRepository, KernelImportError, RequestError
 from kernels.loader import (
     LoadedKernel,
     check_contained,
     get_kernel_dep,
     get_loaded_kernels,
+    kernel_attribute,
     kernel_layers,
     load_variant,
 )
 from kernels.metadata import BackendInfo, KernelName, Metadata
-from kernels.requirement import RepoInfo, RequestError
+from kernels.requirement import RepoInfo
 
 needs_links = pytest.mark.skipif(os.name == "nt", reason="symbolic links need a privilege on Windows")
 
@@ -400,6 +402,23 @@ def test_a_failed_import_leaves_no_trace_and_says_what_failed(
     assert sys.modules[kernel_id].__name__ == kernel_id
 
 
+@pytest.mark.parametrize(
+    ("raised", "method", "says"),
+    [
+        ("Bad()", "def __str__(self): raise ValueError", r"Bad, whose message cannot be had \(ValueError\)"),
+        ("Bad()", "def __str__(self): raise SystemExit(3)", r"Bad, whose message cannot be had \(SystemExit\)"),
+        ("Bad()", "def __str__(self): return 5", r"Bad, whose message cannot be had \(TypeError\)"),
+        ("SystemExit(Bad())", "def __repr__(self): raise ValueError", "SystemExit, whose message cannot be had"),
+    ],
+)
+def test_an_error_that_cannot_say_what_it_is_is_named(
+    tmp_path: Path, kernel_id: str, raised: str, method: str, says: str
+) -> None:
+    folder = write(tmp_path, init=f"class Bad(Exception):\n    {method}\nraise {raised}")
+    with pytest.raises(KernelImportError, match=says):
+        load_variant(folder, metadata(kernel_id))
+
+
 def test_an_interrupt_passes_through_and_leaves_no_trace(tmp_path: Path, kernel_id: str) -> None:
     folder = write(tmp_path, init="from . import _ops\nraise KeyboardInterrupt", _ops="")
     with pytest.raises(KeyboardInterrupt):
@@ -543,6 +562,87 @@ def test_layers_that_fail_to_import_leave_the_kernel_as_it_was(tmp_path: Path, k
     assert [name for name in sys.modules if name.startswith(kernel_id)] == [kernel_id]
     (folder / "layers" / "__init__.py").write_text("from . import one")
     assert kernel_layers(module) is sys.modules[f"{kernel_id}.layers"]
+
+
+LAZY = """
+def __getattr__(name):
+    import importlib
+    if name in ("layers", "nested"):
+        return importlib.import_module("." + name, __name__)
+    raise AttributeError(name)
+"""
+
+
+def test_layers_that_the_kernel_imports_itself_when_asked_may_ask_for_their_dependencies(
+    tmp_path: Path, kernel_id: str
+) -> None:
+    dep = ModuleType("dep")
+    layers = "from kernels import get_kernel_dep\ndep = get_kernel_dep('org/dep')\n"
+    lazy = load_variant(write(tmp_path, init=LAZY, layers=layers), metadata(kernel_id), deps={"org/dep": dep})
+    assert kernel_layers(lazy).dep is dep  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("init", [LAZY, ""], ids=["by the kernel", "by us"])
+@pytest.mark.parametrize(
+    ("layers", "says"),
+    [
+        ("import sys; sys.exit(3)", r"its code called `sys\.exit\(3\)`"),
+        ("raise ValueError('no')", "ValueError: no"),
+        ("raise AttributeError('no')", "AttributeError: no"),
+    ],
+)
+def test_layers_that_fail_are_an_import_error_whoever_imports_them(
+    tmp_path: Path, kernel_id: str, init: str, layers: str, says: str
+) -> None:
+    lazy = load_variant(write(tmp_path, init=init, layers=layers), metadata(kernel_id))
+    with pytest.raises(KernelImportError, match=says):
+        kernel_layers(lazy)
+    assert [name for name in sys.modules if name.startswith(kernel_id)] == [kernel_id]
+
+
+def test_an_attribute_that_the_kernels_code_makes_fails_as_an_import_does(tmp_path: Path, kernel_id: str) -> None:
+    lazy = "def __getattr__(name):\n    if name == 'exit': raise SystemExit\n    raise AttributeError\nhere = 1"
+    kernel = load_variant(write(tmp_path, init=lazy, layers=lazy), metadata(kernel_id))
+    for owner in (None, kernel_layers(kernel)):
+        assert kernel_attribute(kernel, "here", of=owner) == 1
+        assert kernel_attribute(kernel, "absent", of=owner) is None
+        with pytest.raises(KernelImportError, match=r"its code called `sys\.exit\(\)`"):
+            kernel_attribute(kernel, "exit", of=owner)
+
+
+# Forks
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_child_forked_while_another_thread_holds_the_lock_can_load(tmp_path: Path, kernel_id: str) -> None:
+    write(tmp_path, init="value = 1")
+    # A process of its own, whose only other thread is known to hold the lock.
+    script = f"""
+        import os, signal, threading
+        from kernels import loader
+        from kernels.metadata import BackendInfo, KernelName, Metadata
+        held, done = threading.Event(), threading.Event()
+        def hold():
+            with loader._mutex:
+                held.set()
+                done.wait(60)
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait(60)
+        child = os.fork()
+        if not child:
+            signal.alarm(30)
+            metadata = Metadata(id={kernel_id!r}, name=KernelName("forked"), backend=BackendInfo("cpu"))
+            os._exit(40 + loader.load_variant({str(tmp_path)!r}, metadata).value)
+        _, status = os.waitpid(child, 0)
+        done.set()
+        thread.join()
+        print(os.waitstatus_to_exitcode(status))
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120
+    )
+    assert (done.stdout.strip(), done.stderr) == ("41", "")
 
 
 # Bytecode

@@ -37,7 +37,15 @@ from kernels.errors import DependencyOutsideLoad, InvalidRepository, KernelImpor
 from kernels.metadata import Metadata
 from kernels.requirement import RepoInfo, check_repo_id
 
-__all__ = ["LoadedKernel", "check_contained", "get_kernel_dep", "get_loaded_kernels", "kernel_layers", "load_variant"]
+__all__ = [
+    "LoadedKernel",
+    "check_contained",
+    "get_kernel_dep",
+    "get_loaded_kernels",
+    "kernel_attribute",
+    "kernel_layers",
+    "load_variant",
+]
 
 
 @dataclass(frozen=True)
@@ -90,6 +98,16 @@ _loaded: dict[str, LoadedKernel] = {}  # by the variant's real path
 _namespaces: dict[str, str] = {}  # Torch namespace -> real path of the library that registers it
 
 _current: ContextVar[_Package | None] = ContextVar("kernel_being_loaded", default=None)
+
+
+def _renew_mutex() -> None:
+    global _mutex
+    _mutex = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    # A thread that held it while another one forked does not exist in the child, and would never release it there.
+    os.register_at_fork(after_in_child=_renew_mutex)
 
 
 def load_variant(
@@ -219,7 +237,7 @@ def kernel_layers(module: ModuleType) -> Any | None:
         >>> kernel_layers(ModuleType("empty")) is None
         True
     """
-    layers = getattr(module, "layers", None)
+    layers = kernel_attribute(module, "layers")
     package = _names.get(module.__name__)
     if layers is not None or package is None:
         return layers
@@ -232,6 +250,34 @@ def kernel_layers(module: ModuleType) -> Any | None:
         with _all_or_nothing(package):
             importlib.import_module(name)
     return sys.modules[name]
+
+
+def kernel_attribute(kernel: ModuleType, name: str, *, of: Any = None) -> Any | None:
+    """An attribute of a kernel, which the kernel's own code may make when it is asked for.
+
+    Args:
+        kernel: The kernel's module.
+        name: The attribute's name.
+        of: What of the kernel has the attribute, such as its `layers`; default the module itself.
+
+    Returns:
+        The attribute, or None when there is none.
+
+    Raises:
+        KernelImportError: The kernel's code failed. What it had imported leaves no trace; the kernel stays loaded.
+
+    Example:
+        >>> kernel_attribute(ModuleType("empty"), "layers") is None
+        True
+    """
+    owner = kernel if of is None else of
+    if isinstance(owner, ModuleType) and (found := vars(owner).get(name)) is not None:
+        return found
+    package = _names.get(kernel.__name__)
+    if package is None:
+        return getattr(owner, name, None)
+    with _all_or_nothing(package):  # a `__getattr__` imports, as a kernel does that is slow to load
+        return getattr(owner, name, None)
 
 
 def check_contained(path: os.PathLike[str] | str, root: os.PathLike[str] | str) -> None:
@@ -482,15 +528,23 @@ def _all_or_nothing(package: _Package) -> Iterator[None]:
             sys.modules.pop(name, None)
         if isinstance(error, (_NamespaceTaken, KeyboardInterrupt, GeneratorExit)):
             raise
-        if isinstance(error, SystemExit):
-            reason = f"its code called `sys.exit({'' if error.code is None else repr(error.code)})`"
-        else:
-            reason = f"{type(error).__name__}: {error}"
-        raise KernelImportError(f"Cannot import the {package}. {reason}", name=package.name) from error
+        raise KernelImportError(f"Cannot import the {package}. {_reason(error)}", name=package.name) from error
     finally:
         with _mutex:
             package.importing -= 1
         _current.reset(token)
+
+
+def _reason(error: BaseException) -> str:
+    """What a kernel's error says; how it says it is the kernel's code too, and may fail."""
+    try:
+        if isinstance(error, SystemExit):
+            return f"its code called `sys.exit({'' if error.code is None else repr(error.code)})`"
+        return f"{type(error).__name__}: {error}"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:  # noqa: BLE001 -- `sys.exit` in a `__str__`, say
+        return f"{type(error).__name__}, whose message cannot be had ({type(failure).__name__})"
 
 
 def _modules_of(package: _Package) -> set[str]:

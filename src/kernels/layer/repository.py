@@ -160,12 +160,12 @@ class _NamedLayer(_KernelRepository):
     layer_name: str
 
     def layer_in(self, kernel: ModuleType) -> type[nn.Module]:
-        from kernels.loader import kernel_layers
+        from kernels.loader import kernel_attribute, kernel_layers
 
         layers = kernel_layers(kernel)
         if layers is None:
             raise MappingError(f"{self} was asked for layer {self.layer_name!r}, but the kernel defines no layers.")
-        layer: type[nn.Module] | None = getattr(layers, self.layer_name, None)
+        layer: type[nn.Module] | None = kernel_attribute(kernel, self.layer_name, of=layers)
         if layer is None:
             raise MappingError(
                 f"{self} was asked for layer {self.layer_name!r}; its layers are {', '.join(_layer_names(layers))}."
@@ -185,7 +185,9 @@ class _NamedFunction(_KernelRepository):
     func_name: str
 
     def layer_in(self, kernel: ModuleType) -> type[nn.Module]:
-        function = getattr(kernel, self.func_name, None)
+        from kernels.loader import kernel_attribute
+
+        function = kernel_attribute(kernel, self.func_name)
         if not callable(function):
             raise MappingError(f"{self} was asked for function {self.func_name!r}, but the kernel has none.")
         return function_layer(function)
