@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
-__all__ = ["KernelsWarning", "forget", "warn_once"]
+__all__ = ["KernelsWarning", "forget", "on_behalf_of_the_caller", "warn_once"]
 
 
 class KernelsWarning(UserWarning):
@@ -16,6 +20,9 @@ class KernelsWarning(UserWarning):
 
 
 _PACKAGE = str(Path(__file__).parent)
+#: What stands between our own frames when a context manager is entered.
+_STEPS = (contextlib.__file__,)
+_place: ContextVar[tuple[str, int] | None] = ContextVar("kernels_called_from", default=None)
 _given: set[str] = set()
 _lock = threading.Lock()
 
@@ -36,7 +43,8 @@ def warn_once(message: str) -> None:
         if message in _given:
             return
         _given.add(message)
-    warnings.warn(message, KernelsWarning, stacklevel=_callers_level())
+    place = _place.get() or _outside()
+    warnings.warn_explicit(message, KernelsWarning, *place)
 
 
 def _renew() -> None:
@@ -49,14 +57,22 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
-def _callers_level() -> int:
+@contextmanager
+def on_behalf_of_the_caller() -> Iterator[None]:
+    """Let warnings given in other threads, with this thread's context, point to the line that called this package."""
+    token = _place.set(_place.get() or _outside())
+    try:
+        yield
+    finally:
+        _place.reset(token)
+
+
+def _outside() -> tuple[str, int]:
     # The same as `skip_file_prefixes` of Python 3.12, for 3.10.
-    level = 1
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((_PACKAGE, *_STEPS)):
         frame = frame.f_back
-        level += 1
-    return level
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 def forget() -> None:

@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextvars import ContextVar
 from typing import TypeVar
 
+from kernels.notices import on_behalf_of_the_caller
+
 __all__ = ["NotWanted", "check_wanted", "pause", "side_by_side"]
 
 _T = TypeVar("_T")
@@ -59,7 +61,8 @@ def side_by_side(
     token = _ended.set(_Either(ended, outer) if outer is not None else ended)
     pool = ThreadPoolExecutor(min(at_once, len(listed)), thread_name_prefix=f"kernels-{name}")
     try:
-        jobs = [pool.submit(contextvars.copy_context().run, work, item) for item in listed]
+        with on_behalf_of_the_caller():
+            jobs = [pool.submit(contextvars.copy_context().run, work, item) for item in listed]
         for job in as_completed(jobs):
             job.result()
             done()
