@@ -57,7 +57,17 @@ def test_rms_norm_of_a_models_sizes(
     wide = x.double()
     expected = weight.double() * wide * (wide.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
     bound = 4 * torch.finfo(dtype).eps
-    torch.testing.assert_close(load("rms-norm", kind).rms_norm(x, weight).double(), expected, rtol=bound, atol=bound)
+    leaves = [x.requires_grad_(), weight.requires_grad_()]
+    result = load("rms-norm", kind).rms_norm(*leaves)
+    torch.testing.assert_close(result.double(), expected, rtol=bound, atol=bound)
+
+    # Backward, with many rows to a program, against the float64 formula; sums over rows grow with their number.
+    wanted = torch.randn(shape, generator=generator, device="cuda", dtype=dtype)
+    precise = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    variance = precise[0].square().mean(-1, keepdim=True)
+    reference = torch.autograd.grad(precise[1] * precise[0] * (variance + 1e-6).rsqrt(), precise, wanted.double())
+    for found, right in zip(torch.autograd.grad(result, leaves, wanted), reference, strict=True):
+        assert (found.double() - right).norm() <= 8 * torch.finfo(dtype).eps * right.norm()
 
 
 @pytest.mark.compiler

@@ -147,7 +147,7 @@ def check_rms_norm(function: Callable[..., Any], device: str, dtypes: list[torch
     import torch
 
     for dtype in dtypes:
-        for shape in [(1, 1), (5, 77), (2, 3, 128), (7, 1024), (2, 4100), (64,), (0, 8)]:
+        for shape in [(1, 1), (5, 77), (2, 3, 128), (7, 1024), (9, 4100), (64,), (0, 8)]:
             tensors = _tensors([shape, shape[-1:]], [dtype, dtype], device)
             _compare(function, reference_rms_norm, tensors, (1e-5,))
         rows, weight = _tensors([(6, 96), (48,)], [dtype, torch.float32], device)
