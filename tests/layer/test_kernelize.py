@@ -268,6 +268,7 @@ def test_a_model_may_be_used_by_a_thread_while_another_mapping_is_registered_the
         ({"mode": "inference"}, TypeError, "`mode` is 'inference'"),
         ({"device": "gpu"}, ValueError, "`device` is of type 'gpu'"),
         ({"use_fallback": "yes"}, TypeError, "`use_fallback` is 'yes', a str"),
+        ({"report": "no"}, TypeError, "`report` is 'no', a str; allowed is True or False"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, Any], error: type[Exception], says: str) -> None:

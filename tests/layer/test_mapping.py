@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
+import textwrap
 import threading
 from typing import Any
 
@@ -115,6 +119,56 @@ def test_one_overlay_can_be_entered_again() -> None:
     assert chosen() == KernelizeFallback.NO_LAYER
 
 
+def test_one_overlay_can_be_entered_by_threads_and_tasks_at_once() -> None:
+    overlay = use_kernel_mapping({"Norm": {"cpu": B}})
+    entered, left = threading.Barrier(2), threading.Event()
+    seen: list[Any] = []
+
+    def first_in_first_out() -> None:
+        with overlay:
+            entered.wait(30)
+        seen.append(chosen())
+        left.set()
+
+    def last_out() -> None:
+        with overlay:
+            entered.wait(30)
+            left.wait(30)
+            seen.append(chosen())
+        seen.append(chosen())
+
+    threads = [threading.Thread(target=work) for work in (first_in_first_out, last_out)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert seen == [KernelizeFallback.NO_LAYER, "b", KernelizeFallback.NO_LAYER]
+
+    async def task(steps: int) -> None:
+        with overlay:
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            assert chosen() == "b"
+        assert chosen() == KernelizeFallback.NO_LAYER
+
+    async def tasks() -> None:
+        await asyncio.gather(task(1), task(3), task(2))
+
+    asyncio.run(tasks())
+
+
+def test_overlays_left_in_another_order_than_entered_each_take_only_themselves_away() -> None:
+    outer, inner = use_kernel_mapping({"Norm": {"cpu": A}}), use_kernel_mapping({"Act": {"cpu": B}})
+    outer.__enter__()
+    inner.__enter__()
+    outer.__exit__(None, None, None)
+    assert (chosen("Norm"), chosen("Act")) == (KernelizeFallback.NO_LAYER, "b")
+    with pytest.raises(RequestError, match="left twice"):
+        outer.__exit__(None, None, None)
+    inner.__exit__(None, None, None)
+    assert chosen("Act") == KernelizeFallback.NO_LAYER
+
+
 def test_without_inheriting_nothing_else_is_seen() -> None:
     register_kernel_mapping({"Norm": {"cpu": A}, "Act": {"cpu": A}})
     with use_kernel_mapping({"Act": {"cpu": B}}, inherit_mapping=False):
@@ -161,7 +215,6 @@ def test_the_callers_dictionary_may_change_afterwards() -> None:
         ([Mode.INFERENCE, Mode.FALLBACK], Mode.INFERENCE | Mode.TORCH_COMPILE, Mode.FALLBACK),
         ([Mode.INFERENCE], Mode.TRAINING, None),
         ([Mode.TRAINING], Mode.TRAINING | Mode.TORCH_COMPILE, None),
-        ([], Mode.INFERENCE, None),
     ],
 )
 def test_the_first_mode_that_serves_is_taken(registered: list[Mode], asked: Mode, serves: Mode | None) -> None:
@@ -237,6 +290,11 @@ def test_a_layer_without_an_entry_for_the_device_says_which_there_are() -> None:
         ({"Norm": {"gpu": A}}, RequestError, "device type 'gpu'; allowed is one of cpu, cuda"),
         ({"Norm": {0: A}}, TypeError, "has the key 0, a int; allowed is a Device"),
         ({"Norm": {"cpu": {"INFERENCE": A}}}, TypeError, "has the key 'INFERENCE', a str; allowed is a Mode"),
+        ({"Norm": {"cpu": {}}}, RequestError, r"\['cpu'\]` is empty; allowed is a repository, or"),
+        ({"Norm": {"cpu": {Mode(6): A}}}, RequestError, r"has the mode TRAINING \| INFERENCE, .* one of INFERENCE, "),
+        ({"Norm": {"cpu": {Mode(0): A}}}, RequestError, "has the mode NONE, which serves no model; .* FALLBACK"),
+        ({"Norm": {"cpu": {Mode.TORCH_COMPILE: A}}}, RequestError, "has the mode TORCH_COMPILE, which serves no model"),
+        ({"Norm": {"cpu": {~Mode.TRAINING: A}}}, RequestError, "which serves no model"),
         ({"Norm": {"cpu": "org/repo"}}, TypeError, "'org/repo', a str; allowed is a LayerRepository"),
         ({"Norm": {"cpu": Kernel}}, TypeError, "a type; allowed is a LayerRepository"),
     ],
@@ -248,3 +306,42 @@ def test_a_wrong_entry_is_named_and_nothing_is_registered(mapping: Any, error: t
     with pytest.raises(error, match=says):
         use_kernel_mapping(mapping)
     assert chosen() == "a"
+
+
+@pytest.mark.parametrize("value", ["no", None, 0])
+@pytest.mark.parametrize("enter", [register_kernel_mapping, use_kernel_mapping])
+def test_whether_to_inherit_is_a_bool(enter: Any, value: Any) -> None:
+    register_kernel_mapping({"Norm": {"cpu": A}})
+    with pytest.raises(TypeError, match=f"`inherit_mapping` is {value!r}, a .*; allowed is True or False"):
+        enter({}, inherit_mapping=value)
+    assert chosen() == "a"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_child_forked_while_another_thread_registers_can_register() -> None:
+    # A process of its own, whose only other thread is known to hold the lock.
+    script = """
+        import os, signal, threading
+        from kernels.layer import mapping
+        held, done = threading.Event(), threading.Event()
+        def hold():
+            with mapping._lock:
+                held.set()
+                done.wait(60)
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait(60)
+        child = os.fork()
+        if not child:
+            signal.alarm(30)
+            mapping.register_kernel_mapping({})
+            os._exit(41)
+        _, status = os.waitpid(child, 0)
+        done.set()
+        thread.join()
+        print(os.waitstatus_to_exitcode(status))
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120
+    )
+    assert (done.stdout.strip(), done.stderr) == ("41", "")

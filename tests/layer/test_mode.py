@@ -9,7 +9,7 @@ import pytest
 
 from kernels.errors import RequestError
 from kernels.layer import KernelizeFallback, Mode
-from kernels.layer.mode import serving_modes
+from kernels.layer.mode import REGISTERED_MODES, serving_modes
 
 INFERENCE, TRAINING, COMPILE, FALLBACK = Mode.INFERENCE, Mode.TRAINING, Mode.TORCH_COMPILE, Mode.FALLBACK
 
@@ -26,6 +26,18 @@ INFERENCE, TRAINING, COMPILE, FALLBACK = Mode.INFERENCE, Mode.TRAINING, Mode.TOR
 def test_flags_that_exclude_each_other_do_not_combine(left: Mode, right: Mode, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         left | right
+    with pytest.raises(ValueError, match=says):
+        left ^ right
+
+
+def test_a_flag_is_taken_away_by_its_complement_which_is_no_mode_itself() -> None:
+    assert (TRAINING | COMPILE) & ~COMPILE == TRAINING
+    assert (INFERENCE | COMPILE) ^ COMPILE == INFERENCE
+    assert ~~COMPILE == COMPILE
+    for flag in Mode:
+        assert ~flag not in REGISTERED_MODES
+        with pytest.raises(RequestError):
+            serving_modes(~flag)
 
 
 def test_a_flag_combines_with_itself_and_with_compile() -> None:
@@ -34,6 +46,8 @@ def test_a_flag_combines_with_itself_and_with_compile() -> None:
     assert str(INFERENCE | COMPILE) == "INFERENCE | TORCH_COMPILE"
     with pytest.raises(TypeError):
         INFERENCE | 3  # type: ignore[operator]
+    with pytest.raises(TypeError):
+        INFERENCE ^ 3  # type: ignore[operator]
 
 
 def test_a_mode_is_imported_by_the_path_that_other_libraries_use_and_pickles() -> None:
@@ -62,6 +76,7 @@ def test_a_mode_is_served_by_itself_then_by_those_that_do_more(asked: Mode, orde
         (FALLBACK, RequestError, "only be used to register"),
         (COMPILE, RequestError, "must contain Mode.INFERENCE or Mode.TRAINING"),
         (Mode(0), RequestError, "NONE"),
+        (Mode(6), RequestError, "TRAINING | INFERENCE; .* and not both".replace("|", r"\|")),
         ("inference", TypeError, "`mode` is 'inference', a str"),
     ],
 )

@@ -73,6 +73,10 @@ def test_a_repository_prints_without_asking_anyone(repository: Any, text: str) -
         (lambda: hub(layer_name=None), TypeError, "`layer_name` is None"),
         (lambda: hub(version="1"), TypeError, "`version` is '1'"),
         (lambda: hub(trust_remote_code="org/norm"), TypeError, "`trust_remote_code` is 'org/norm'"),
+        (lambda: hub(trust_remote_code=["x"]), ValueError, "is 'x'; allowed is 'org/name'"),
+        (lambda: hub(trust_remote_code=[1]), TypeError, "is 1, a int"),
+        (lambda: hub(user_agent=5), TypeError, "`user_agent` is 5, a int; allowed is a string, a dictionary"),
+        (lambda: hub(user_agent={1: 2}), TypeError, "`user_agent` is {1: 2}"),
         (lambda: LocalLayerRepository(3, layer_name="Norm"), TypeError, "`repo_path` is 3"),  # type: ignore[arg-type]
     ],
 )

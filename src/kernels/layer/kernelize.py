@@ -108,6 +108,9 @@ def kernelize(
         42
     """
     check_model(model)
+    wants_report: Any = report
+    if not isinstance(wants_report, bool):
+        raise TypeError(f"`report` is {wants_report!r}, a {type(wants_report).__name__}; allowed is True or False.")
     request = _Request(
         mode=_mode(mode, model),
         device=requested_device(device),

@@ -6,16 +6,17 @@ lies below it: entering one costs what its own mapping costs, whatever else is r
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
-from contextvars import ContextVar, Token
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
 from kernels.errors import RequestError
 from kernels.layer.device import ANY_CAPABILITY, Device, ModuleDevice, mapping_types
-from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
+from kernels.layer.mode import REGISTERED_MODES, KernelizeFallback, Mode, serving_modes
 
 __all__ = [
     "MappingView",
@@ -49,11 +50,22 @@ _lock = threading.Lock()
 _registered: _Kernels = {}
 
 
-@dataclass(frozen=True)
+def _renew_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    # A thread that held it while another one forked does not exist in the child, and would never release it there.
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
+@dataclass(frozen=True, eq=False)
 class _Overlay:
     kernels: _Kernels
     below: _Overlay | None
     inherits: bool
+    entered: use_kernel_mapping  # whose `with` it is
 
 
 _overlay: ContextVar[_Overlay | None] = ContextVar("kernels_mapping", default=None)
@@ -68,18 +80,18 @@ def register_kernel_mapping(mapping: KernelMapping, inherit_mapping: bool = True
         inherit_mapping: False forgets everything registered before.
 
     Raises:
-        TypeError: An entry is of the wrong type.
-        RequestError: An unknown device type.
+        TypeError: An argument or an entry is of the wrong type.
+        RequestError: An unknown device type, or a mode that serves no model.
 
     Example:
         >>> from kernels import LayerRepository, Mode
         >>> silu = LayerRepository("kernels-community/activation", layer_name="SiluAndMul", version=1)
         >>> register_kernel_mapping({"ExampleSiluAndMul": {"cuda": {Mode.INFERENCE: silu}}})
     """
-    added = _parse(mapping)
+    added, inherits = _parse(mapping), _flag("inherit_mapping", inherit_mapping)
     global _registered
     with _lock:
-        merged = dict(_registered) if inherit_mapping else {}
+        merged = dict(_registered) if inherits else {}
         for layer_name, kernels in added.items():
             merged[layer_name] = _merged(merged.get(layer_name, {}), kernels)
         _registered = merged
@@ -88,13 +100,15 @@ def register_kernel_mapping(mapping: KernelMapping, inherit_mapping: bool = True
 class use_kernel_mapping:
     """A context in which a mapping comes before what is registered; only in the code that runs in that context.
 
+    One object can be entered any number of times, by several threads and tasks at once.
+
     Args:
         mapping: As in `register_kernel_mapping`.
         inherit_mapping: False hides everything else in the context.
 
     Raises:
-        TypeError: An entry is of the wrong type.
-        RequestError: An unknown device type.
+        TypeError: An argument or an entry is of the wrong type.
+        RequestError: An unknown device type, or a mode that serves no model.
 
     Example:
         >>> from kernels import LayerRepository
@@ -105,16 +119,25 @@ class use_kernel_mapping:
 
     def __init__(self, mapping: KernelMapping, *, inherit_mapping: bool = True) -> None:
         self._kernels = _parse(mapping)
-        self._inherits = bool(inherit_mapping)
-        self._tokens: list[Token[_Overlay | None]] = []
+        self._inherits = _flag("inherit_mapping", inherit_mapping)
 
     def __enter__(self) -> None:
-        self._tokens.append(_overlay.set(_Overlay(self._kernels, _overlay.get(), self._inherits)))
+        _overlay.set(_Overlay(self._kernels, _overlay.get(), self._inherits, self))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _overlay.reset(self._tokens.pop())
+        # What is entered is kept in the context alone, since threads and tasks may share this object.
+        _overlay.set(_without(_overlay.get(), self))
+
+
+def _without(overlay: _Overlay | None, left: use_kernel_mapping) -> _Overlay | None:
+    """The overlays of a context, less the innermost one of an object; those entered since stay."""
+    if overlay is None:
+        raise RequestError("A `use_kernel_mapping` is left in a thread or task that has not entered it, or left twice.")
+    if overlay.entered is left:
+        return overlay.below
+    return replace(overlay, below=_without(overlay.below, left))
 
 
 @dataclass(frozen=True)
@@ -208,6 +231,12 @@ def _merged(below: _LayerKernels, above: _LayerKernels) -> _LayerKernels:
     return merged
 
 
+def _flag(argument: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"`{argument}` is {value!r}, a {type(value).__name__}; allowed is True or False.")
+    return value
+
+
 def _parse(mapping: Any) -> _Kernels:
     if not isinstance(mapping, Mapping):
         kind = type(mapping).__name__
@@ -239,9 +268,14 @@ def _parse(mapping: Any) -> _Kernels:
 
 def _parse_modes(value: Any, where: str) -> dict[Mode, Repository]:
     by_mode = dict(value) if isinstance(value, Mapping) else {Mode.FALLBACK: value}
+    if not by_mode:
+        raise RequestError(f"`{where}` is empty; allowed is a repository, or a dictionary mode -> repository.")
     for mode, repository in by_mode.items():
         if not isinstance(mode, Mode):
             raise TypeError(f"`{where}` has the key {mode!r}, a {type(mode).__name__}; allowed is a Mode.")
+        if mode not in REGISTERED_MODES:
+            modes = ", ".join(str(each) for each in REGISTERED_MODES)
+            raise RequestError(f"`{where}` has the mode {mode}, which serves no model; allowed is one of {modes}.")
         if isinstance(repository, type) or not callable(getattr(repository, "load", None)):
             raise TypeError(
                 f"`{where}` is {repository!r}, a {type(repository).__name__}; allowed is a LayerRepository, or any "

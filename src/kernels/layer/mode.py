@@ -6,11 +6,13 @@ from enum import Flag
 
 from kernels.errors import RequestError
 
-__all__ = ["KernelizeFallback", "Mode", "serving_modes"]
+__all__ = ["REGISTERED_MODES", "KernelizeFallback", "Mode", "serving_modes"]
 
 
 class Mode(Flag):
     """What kernels are used for: flags that combine, such as `Mode.TRAINING | Mode.TORCH_COMPILE`.
+
+    `mode & ~Mode.TORCH_COMPILE` takes a flag away: `~` gives a mask, which is no mode to kernelize or register for.
 
     Attributes:
         INFERENCE: The model only runs forward.
@@ -32,17 +34,27 @@ class Mode(Flag):
     TORCH_COMPILE = 8
 
     def __or__(self, other: Mode) -> Mode:
-        union = super().__or__(other)
-        if not isinstance(union, Mode):
-            return NotImplemented
-        if Mode.INFERENCE in union and Mode.TRAINING in union:
-            raise RequestError("Mode.INFERENCE and Mode.TRAINING are mutually exclusive: a model is for one of them.")
-        if Mode.FALLBACK in union and union != Mode.FALLBACK:
-            raise RequestError("Mode.FALLBACK cannot be combined with other modes: it stands for all of them.")
-        return union
+        return _combined(super().__or__(other))
+
+    def __xor__(self, other: Mode) -> Mode:
+        return _combined(super().__xor__(other))
+
+    def __invert__(self) -> Mode:
+        # Python 3.10 would put it together with `|`, which refuses most of what comes out.
+        return Mode(sum(flag.value for flag in Mode) & ~self.value)
 
     def __str__(self) -> str:
         return " | ".join(flag.name or "" for flag in Mode if flag in self) or "NONE"
+
+
+def _combined(mode: Mode) -> Mode:
+    if not isinstance(mode, Mode):
+        return NotImplemented
+    if Mode.INFERENCE in mode and Mode.TRAINING in mode:
+        raise RequestError("Mode.INFERENCE and Mode.TRAINING are mutually exclusive: a model is for one of them.")
+    if Mode.FALLBACK in mode and mode != Mode.FALLBACK:
+        raise RequestError("Mode.FALLBACK cannot be combined with other modes: it stands for all of them.")
+    return mode
 
 
 class KernelizeFallback(Flag):
@@ -85,6 +97,9 @@ _SERVING: dict[Mode, tuple[Mode, ...]] = {
     _TRAINING_COMPILE: (_TRAINING_COMPILE, Mode.FALLBACK),
 }
 
+#: What a kernel can be registered for: every mode that serves some other, each once.
+REGISTERED_MODES: tuple[Mode, ...] = tuple(dict.fromkeys(mode for serving in _SERVING.values() for mode in serving))
+
 
 def serving_modes(mode: Mode) -> tuple[Mode, ...]:
     """The registered modes that can serve a requested one, best first.
@@ -104,4 +119,6 @@ def serving_modes(mode: Mode) -> tuple[Mode, ...]:
         return serving
     if Mode.FALLBACK in mode:
         raise RequestError(f"`mode` is {mode}; Mode.FALLBACK can only be used to register kernel mappings.")
-    raise RequestError(f"`mode` is {mode}; a mode to kernelize for must contain Mode.INFERENCE or Mode.TRAINING.")
+    raise RequestError(
+        f"`mode` is {mode}; a mode to kernelize for must contain Mode.INFERENCE or Mode.TRAINING, and not both."
+    )

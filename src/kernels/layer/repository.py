@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -90,7 +91,7 @@ class HubRepository(_KernelRepository):
                 "version) or `revision='v1'` (a branch, a tag or a commit)."
             )
         self._trust_remote_code: bool | tuple[str, ...] = _trusted(trust_remote_code)
-        self._user_agent = dict(user_agent) if isinstance(user_agent, dict) else user_agent
+        self._user_agent = _agent(user_agent)
 
     @property
     def origin(self) -> str:
@@ -320,12 +321,20 @@ def _name(argument: str, value: Any) -> str:
 
 
 def _trusted(value: Any) -> bool | tuple[str, ...]:
-    if isinstance(value, bool):
+    from kernels.trust import TrustPolicy
+
+    TrustPolicy.of(value)  # refuses what cannot be meant
+    return value if isinstance(value, bool) else tuple(value)
+
+
+def _agent(value: Any) -> str | dict[str, Any] | None:
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return dict(value)
+    if value is None or isinstance(value, str):
         return value
-    if isinstance(value, (list, tuple, set, frozenset)) and all(isinstance(each, str) for each in value):
-        return tuple(value)
     raise TypeError(
-        f"`trust_remote_code` is {value!r}, a {type(value).__name__}; allowed is True, False or a list of repositories."
+        f"`user_agent` is {value!r}, a {type(value).__name__}; allowed is a string, a dictionary with strings as keys, "
+        "or None."
     )
 
 
