@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from hub import TestHub, make_repo
 
 from kernels.errors import HubUnavailable, NotInCache, RepositoryNotFound, RequestError
-from kernels.offer import is_path, repository_info, repository_versions
+from kernels.offer import MAX_VERSIONS, is_path, repository_info, repository_versions
 
 
 @pytest.mark.parametrize("repo_id", ["relu", "a/b/c", "acme/..", ""])
@@ -46,6 +47,17 @@ def test_a_folder_whose_name_reads_like_a_repository_is_the_folder(
     assert (info.repo_id, info.path, info.commit) == (None, Path("acme/relu"), None)
 
 
+@pytest.mark.parametrize("kernel", ["x" * 5000, "a" * 300 + "/b"])
+def test_a_name_too_long_for_a_file_is_no_path(kernel: str) -> None:
+    with pytest.raises(RequestError, match="allowed is 'org/name'"):
+        repository_info(kernel)
+
+
+def test_a_path_in_the_home_of_nobody_is_refused() -> None:
+    with pytest.raises(RequestError, match="`kernel` is '~no-such-user/x'"):
+        repository_info("~no-such-user/x")
+
+
 @pytest.mark.parametrize("kernel", [".", "./relu", "../relu", "/relu", "~/relu", Path("relu"), os.sep])
 def test_a_dot_or_a_slash_at_the_start_makes_a_path(kernel: str | Path) -> None:
     assert is_path(kernel)
@@ -64,6 +76,18 @@ def test_older_versions_are_listed_without_a_warning(hub: TestHub, recwarn: pyte
         hub.make_repo("acme/relu", version=version)
     assert [info.version for info in repository_versions("acme/relu")] == [10, 2, 1]
     assert not recwarn.list
+
+
+def test_only_the_newest_versions_are_looked_at(hub: TestHub) -> None:
+    hub.make_repo("acme/relu")
+    commit = hub.commit("acme/relu")
+    many = [{"name": f"v{number}", "targetCommit": commit} for number in range(1, 1001)]
+    hub.replace("/acme/relu/refs", lambda body: json.dumps({"branches": many, "tags": []}).encode())
+    hub.clear()
+    versions = repository_versions("acme/relu")
+    assert [info.version for info in versions] == list(range(1000, 0, -1))
+    assert [info.looked_at for info in versions] == [True] * MAX_VERSIONS + [False] * (1000 - MAX_VERSIONS)
+    assert len(hub.requests) < 5 * MAX_VERSIONS
 
 
 def test_with_the_hub_away_what_was_seen_is_still_told(hub: TestHub, new_process: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,10 +39,96 @@ def test_without_another_hub_it_is_huggingface_hubs(monkeypatch: pytest.MonkeyPa
     assert settings.hub_folder() is None
 
 
-def test_a_url_without_a_host_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KERNELS_HUB", "http:///x")
-    with pytest.raises(RequestError, match="KERNELS_HUB"):
+@pytest.mark.parametrize(
+    "value",
+    ["http:///x", "http://", "http://[x", "http://h:99999", "http://h:0", "http://h:a", "http://a b/", "http://h\n"],
+)
+def test_a_url_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("KERNELS_HUB", value)
+    with pytest.raises(RequestError, match="`KERNELS_HUB`"):
         settings.endpoint()
+
+
+def test_huggingface_hubs_url_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KERNELS_HUB", raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "nonsense")
+    with pytest.raises(RequestError, match="`HF_ENDPOINT` is 'nonsense'"):
+        settings.endpoint()
+
+
+PASSWORDS = [
+    "http://ada:secret@h",
+    "https://secret@h/x",
+    "HTTP://a:secret@h",
+    "http://a:b/secret@h",
+    "http://a:se@cret@h",
+]
+
+
+@pytest.mark.parametrize("value", [*PASSWORDS, "ada:secret@h", "ftp://ada:secret@h"])
+def test_a_password_in_a_url_is_refused_and_never_repeated(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("KERNELS_HUB", value)
+    with pytest.raises(RequestError) as refused:
+        settings.endpoint() if value in PASSWORDS else settings.hub_folder()
+    monkeypatch.setenv("HF_ENDPOINT", value)
+    for shown in (str(refused.value), *settings.variables_in_force().values(), *settings.invalid_settings()):
+        assert "secret" not in shown
+        assert "cret" not in shown
+    assert settings.variables_in_force()["HF_ENDPOINT"].endswith("(hidden)@" + value.rpartition("@")[2])
+
+
+def test_who_puts_a_password_in_a_url_learns_where_a_token_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELS_HUB", "http://ada:secret@h")
+    with pytest.raises(RequestError, match="put a token in `KERNELS_HUB_TOKEN` instead"):
+        settings.endpoint()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "read"),
+    [
+        ("KERNELS_CACHE", "~no-such-user/x", settings.cache_dir),
+        ("KERNELS_HUB", "~no-such-user/x", settings.hub_folder),
+        ("LOCAL_KERNELS", "a/b=~no-such-user/x", settings.local_kernels),
+    ],
+)
+def test_the_home_of_nobody_is_an_error_that_names_the_variable(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, read: Callable[[], object]
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(RequestError, match=f"`{name}` has the path '~no-such-user/x'"):
+        read()
+    assert any(f"`{name}`" in problem for problem in settings.invalid_settings())
+
+
+@pytest.mark.parametrize("name", ["HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"])
+@pytest.mark.parametrize("value", ["abc", "", "1.5", "-3"])
+@pytest.mark.parametrize("read", [settings.endpoint, settings.cache_dir, settings.offline])
+def test_a_number_that_huggingface_hub_would_fail_at_is_an_error_that_names_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, read: Callable[[], object]
+) -> None:
+    for other in ("KERNELS_CACHE", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv("KERNELS_HUB", "http://hub.example")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(RequestError, match=f"`{name}` is {value!r}"):
+        read()
+
+
+def test_a_sound_environment_has_nothing_wrong(isolated_env: Path) -> None:
+    assert settings.invalid_settings() == []
+
+
+@pytest.mark.parametrize(("value", "expected"), [("", set()), (" acme, other-org ,", {"acme", "other-org"})])
+def test_trusted_publishers_are_names(monkeypatch: pytest.MonkeyPatch, value: str, expected: set[str]) -> None:
+    monkeypatch.setenv("KERNELS_TRUSTED_PUBLISHERS", value)
+    assert settings.trusted_publishers() == expected
+
+
+@pytest.mark.parametrize("value", ["acme/relu", "*", "acme other", "acme,../x", "https://hub/acme"])
+def test_a_publisher_that_none_can_be_is_an_error(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("KERNELS_TRUSTED_PUBLISHERS", value)
+    with pytest.raises(RequestError, match="`KERNELS_TRUSTED_PUBLISHERS` has the entry"):
+        settings.trusted_publishers()
 
 
 @pytest.mark.parametrize("value", ["soon", "-1", "nan", "1h"])
@@ -64,6 +151,7 @@ def test_a_refresh_time_is_a_number_of_seconds(monkeypatch: pytest.MonkeyPatch, 
         ("a/b=/x", {"a/b": "/x"}),
         ("a/b=/x:c/d=/y", {"a/b": "/x", "c/d": "/y"}),
         ("a/b=/x:", {"a/b": "/x"}),
+        (" a/b =/x: c/d= /y : ", {"a/b": "/x", "c/d": "/y"}),
     ],
 )
 def test_local_kernels_are_repositories_with_paths(
@@ -79,7 +167,7 @@ def test_local_kernels_on_windows_have_a_colon_of_their_own(monkeypatch: pytest.
     assert [path.name for path in settings.local_kernels().values()] == [r"C:\kernels", "more"]
 
 
-@pytest.mark.parametrize("value", ["a/b", "a/b=", "=/x", "a/b=/x:c/d"])
+@pytest.mark.parametrize("value", ["a/b", "a/b=", "a/b= ", "=/x", "a/b=/x:c/d", "relu=/x", "a/b/c=/x", "a b/c=/x"])
 def test_local_kernels_that_are_none_are_an_error_that_shows_the_entry(
     monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:

@@ -288,6 +288,12 @@ def test_json_that_is_no_machine_is_refused(text: Any) -> None:
         Target.from_json(text)
 
 
+@pytest.mark.parametrize("data", [5, None, {}, ["{}"]])
+def test_what_cannot_be_json_is_an_argument_of_the_wrong_type(data: Any) -> None:
+    with pytest.raises(TypeError, match="`data` is"):
+        Target.from_json(data)
+
+
 def test_the_user_may_prefer_another_backend_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELS_BACKEND", "cpu")
     assert Target.current().default_backend == "cpu"

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, RequestError
 from kernels.plan import Choice, Planner, read_metadata
 from kernels.requirement import Requirement, check_repo_id
 from kernels.resolve import VariantRejected
+from kernels.side_by_side import side_by_side
 from kernels.sources import PathSource, Sources, open_sources
 from kernels.target import Target
 from kernels.trust import TrustPolicy
@@ -23,7 +22,15 @@ if TYPE_CHECKING:
     from kernels.metadata import Metadata
     from kernels.sources import Source
 
-__all__ = ["BuildInfo", "RepositoryInfo", "VersionInfo", "is_path", "repository_info", "repository_versions"]
+__all__ = [
+    "MAX_VERSIONS",
+    "BuildInfo",
+    "RepositoryInfo",
+    "VersionInfo",
+    "is_path",
+    "repository_info",
+    "repository_versions",
+]
 
 #: Repositories' answers that are waited for at once.
 _AT_ONCE = 8
@@ -31,8 +38,8 @@ _AT_ONCE = 8
 #: Builds whose metadata is read; published kernels have at most some 60.
 _MAX_READ = 256
 
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
+#: Versions whose builds are looked at, the newest; each takes some requests.
+MAX_VERSIONS = 50
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,7 @@ class VersionInfo:
         fits: The build that this machine would use, or None.
         moved_to: The repository that stands in for this version, where it has moved.
         problem: What is wrong with it, where its builds could not be judged.
+        looked_at: Whether its date and its builds were asked for: only those of the newest `MAX_VERSIONS` are.
     """
 
     version: int
@@ -58,6 +66,7 @@ class VersionInfo:
     fits: str | None = None
     moved_to: str | None = None
     problem: str | None = None
+    looked_at: bool = True
 
 
 @dataclass(frozen=True)
@@ -137,7 +146,7 @@ class RepositoryInfo:
 
 
 def repository_versions(repo_id: str) -> list[VersionInfo]:
-    """The versions of a repository, the newest first.
+    """The versions of a repository, the newest first; of those after the newest `MAX_VERSIONS` the heads alone.
 
     Args:
         repo_id: The repository, `org/name`.
@@ -154,7 +163,12 @@ def repository_versions(repo_id: str) -> list[VersionInfo]:
     def look(item: tuple[int, str]) -> VersionInfo:
         return _version(planner, source, repo_id, *item, heads.branches[item[1]])
 
-    return _side_by_side(look, list(heads.versions.items()))
+    versions = list(heads.versions.items())
+    older = [
+        VersionInfo(version, branch, heads.branches[branch], looked_at=False)
+        for version, branch in versions[MAX_VERSIONS:]
+    ]
+    return [*side_by_side(look, versions[:MAX_VERSIONS], at_once=_AT_ONCE, name="offer"), *older]
 
 
 def repository_info(
@@ -173,7 +187,7 @@ def repository_info(
         RepositoryNotFound: There is no such repository or folder (a `FileNotFoundError`).
         HubUnavailable: The Hub gave no answer, and the cache has none (a `ConnectionError`).
     """
-    path = Path(kernel).expanduser() if is_path(kernel) else None
+    path = _expanded(kernel) if is_path(kernel) else None
     if path is None:
         requirement = Requirement(os.fspath(kernel), version=version, revision=revision)
         choice = _planner(open_sources()).choose(requirement, every=True)
@@ -202,7 +216,14 @@ def is_path(kernel: str | os.PathLike[str]) -> bool:
     """
     if not isinstance(kernel, str):
         return True
-    return kernel.startswith((".", "/", "~", os.sep)) or (kernel != "" and Path(kernel).is_dir())
+    return kernel.startswith((".", "/", "~", os.sep)) or (kernel != "" and os.path.isdir(kernel))
+
+
+def _expanded(kernel: str | os.PathLike[str]) -> Path:
+    try:
+        return Path(kernel).expanduser()
+    except RuntimeError:
+        raise RequestError(f"`kernel` is {os.fspath(kernel)!r}, but there is no such user's home to find.") from None
 
 
 def _planner(sources: Sources) -> Planner:
@@ -226,12 +247,15 @@ def _builds(choice: Choice) -> tuple[BuildInfo, ...]:
     def read(name: str) -> Metadata | None:
         try:
             return choice.metadata.get(name) or read_metadata(choice.source, choice.release, name)
-        except InvalidMetadata:
-            return None  # a build without valid metadata is a fact, and its reason says so where it matters
+        except (InvalidMetadata, UnicodeEncodeError):
+            # A build without valid metadata is a fact, and its reason says so where it matters; so is one whose name
+            # the locale's encoding lacks, so that it has no place in the cache.
+            return None
 
     decisions = choice.resolution.decisions
     names = [decision.variant.name for decision in decisions]
-    metadata = dict(zip(names, _side_by_side(read, names[:_MAX_READ]), strict=False))
+    known = side_by_side(read, names[:_MAX_READ], at_once=_AT_ONCE, name="offer")
+    metadata = dict(zip(names, known, strict=False))
     return tuple(
         BuildInfo(
             name=decision.variant.name,
@@ -249,10 +273,3 @@ def _backend(build: BuildInfo) -> str | None:
     if build.variant is not None:
         return build.variant.backend
     return None if build.metadata is None else build.metadata.backend.type
-
-
-def _side_by_side(function: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
-    if not items:
-        return []
-    with ThreadPoolExecutor(min(_AT_ONCE, len(items)), thread_name_prefix="kernels-offer") as pool:
-        return list(pool.map(function, items))

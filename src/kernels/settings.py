@@ -7,11 +7,14 @@ call. Those of huggingface_hub are read by huggingface_hub itself, once, when it
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from kernels.errors import RequestError
+from kernels.requirement import check_repo_id
 
 __all__ = [
     "VARIABLES",
@@ -20,6 +23,7 @@ __all__ = [
     "endpoint",
     "hub_folder",
     "hub_token",
+    "invalid_settings",
     "local_kernels",
     "mapping_disabled",
     "offline",
@@ -73,38 +77,51 @@ def _flag(name: str) -> bool:
 
 
 def variables_in_force() -> dict[str, str]:
-    """The variables of `VARIABLES` that are set, with their values; a secret's value is hidden."""
+    """The variables of `VARIABLES` that are set, with their values; a secret's value, or part of a value, is hidden."""
     return {
-        variable.name: "(set)" if variable.secret else os.environ[variable.name]
+        variable.name: "(set)" if variable.secret else _without_password(os.environ[variable.name])
         for variable in VARIABLES
         if variable.name in os.environ
     }
 
 
+def invalid_settings() -> list[str]:
+    """What is wrong with the variables that are set, a sentence each."""
+    readers: tuple[Callable[[], object], ...] = (
+        hub_folder, endpoint, cache_dir, offline, refresh_seconds, trusted_publishers, local_kernels,
+    )  # fmt: skip
+    problems = []
+    for read in readers:
+        try:
+            read()
+        except RequestError as error:
+            problems.append(str(error))
+    return list(dict.fromkeys(problems))
+
+
 def cache_dir() -> Path:
-    """The folder of downloaded kernels: `KERNELS_CACHE`, else huggingface_hub's cache."""
+    """The folder of downloaded kernels: `KERNELS_CACHE`, else huggingface_hub's cache.
+
+    Raises:
+        RequestError: It starts with `~` and a name that no user has.
+    """
     value = os.environ.get("KERNELS_CACHE")
     if value:
-        return Path(value).expanduser().absolute()
-    from huggingface_hub import constants
-
-    return Path(constants.HF_HUB_CACHE).expanduser().absolute()
+        return _folder("KERNELS_CACHE", value)
+    return _folder("HF_HUB_CACHE", _huggingface_hub().HF_HUB_CACHE)
 
 
 def endpoint() -> str:
     """The URL of the Hub that kernels come from, without a trailing slash.
 
     Raises:
-        RequestError: `KERNELS_HUB` is a URL without a host.
+        RequestError: The URL in `KERNELS_HUB`, or in `HF_ENDPOINT`, is none, or holds a password.
     """
+    constants = _huggingface_hub()  # also for another Hub: its client is used for that as well
     value = os.environ.get("KERNELS_HUB", "")
     if _is_url(value):
-        if not urlsplit(value).netloc:
-            raise RequestError(f"`KERNELS_HUB` is {value!r}; allowed is a URL with a host, or a folder.")
-        return value.rstrip("/")
-    from huggingface_hub import constants
-
-    return constants.ENDPOINT.rstrip("/")
+        return _url("KERNELS_HUB", value, "a folder, or a URL with a host", token="KERNELS_HUB_TOKEN")
+    return _url("HF_ENDPOINT", constants.ENDPOINT, "an http(s) URL with a host", token="HF_TOKEN")
 
 
 def hub_folder() -> Path | None:
@@ -116,9 +133,11 @@ def hub_folder() -> Path | None:
     value = os.environ.get("KERNELS_HUB", "")
     if not value or _is_url(value):
         return None
-    folder = Path(value).expanduser().absolute()
-    if not folder.is_dir():
-        raise RequestError(f"`KERNELS_HUB` is {value!r}; allowed is an http(s) URL, or a folder that exists.")
+    folder = _folder("KERNELS_HUB", value)
+    if not os.path.isdir(folder):
+        raise RequestError(
+            f"`KERNELS_HUB` is {_without_password(value)!r}; allowed is an http(s) URL, or a folder that exists."
+        )
     return folder
 
 
@@ -128,7 +147,59 @@ def hub_token() -> str | None:
 
 
 def _is_url(value: str) -> bool:
-    return value.startswith(("http://", "https://"))
+    return value.lower().startswith(("http://", "https://"))
+
+
+def _url(name: str, value: str, allowed: str, *, token: str) -> str:
+    shown = _without_password(value)
+    try:
+        parts = urlsplit(value)
+        valid = _is_url(value) and parts.hostname is not None and (parts.port is None or parts.port > 0)
+    except ValueError:  # brackets that hold no address, a port that is no number
+        valid = False
+    if not valid or not value.isprintable() or " " in value:
+        raise RequestError(f"`{name}` is {shown!r}; allowed is {allowed}.")
+    if "@" in parts.netloc:
+        # It would stand in every message that names the Hub.
+        raise RequestError(f"`{name}` is {shown!r}, with a user or a password; put a token in `{token}` instead.")
+    return value.rstrip("/")
+
+
+def _without_password(value: str) -> str:
+    """A value as it may be shown: whatever stands before the host of a URL, `user:password@`, is hidden."""
+    before, at, host = value.rpartition("@")
+    scheme, slashes, _ = before.partition("//")
+    if at and slashes:
+        return f"{scheme}//(hidden)@{host}"
+    if at and ":" in before and "/" not in before:  # a URL that lacks its scheme
+        return f"(hidden)@{host}"
+    return value
+
+
+def _folder(name: str, value: str) -> Path:
+    try:
+        return Path(value).expanduser().absolute()
+    except RuntimeError:
+        raise RequestError(f"`{name}` has the path {value!r}, but there is no such user's home to find.") from None
+
+
+#: Variables that huggingface_hub reads as whole numbers when it is imported, which fails without naming them.
+_WHOLE_NUMBERS = ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT")
+
+
+def _huggingface_hub() -> Any:
+    """huggingface_hub's own settings."""
+    for name in _WHOLE_NUMBERS:
+        value = os.environ.get(name)
+        try:
+            valid = value is None or int(value) >= 0
+        except ValueError:
+            valid = False
+        if not valid:
+            raise RequestError(f"`{name}` is {value!r}; allowed is a whole number of seconds.")
+    from huggingface_hub import constants
+
+    return constants
 
 
 def preferred_backend() -> str | None:
@@ -140,16 +211,12 @@ def offline() -> bool:
     """Whether nothing may be asked of a network (`HF_HUB_OFFLINE`)."""
     if _flag("HF_HUB_OFFLINE"):
         return True
-    from huggingface_hub import constants
-
-    return bool(constants.is_offline_mode())
+    return bool(_huggingface_hub().is_offline_mode())
 
 
 def telemetry_disabled() -> bool:
     """Whether the user agent must not say more than the client's name and version."""
-    from huggingface_hub import constants
-
-    return bool(constants.HF_HUB_DISABLE_TELEMETRY) or _flag("HF_HUB_DISABLE_TELEMETRY")
+    return bool(_huggingface_hub().HF_HUB_DISABLE_TELEMETRY) or _flag("HF_HUB_DISABLE_TELEMETRY")
 
 
 def progress_disabled() -> bool:
@@ -176,9 +243,22 @@ def refresh_seconds() -> float:
 
 
 def trusted_publishers() -> frozenset[str]:
-    """Publishers that are trusted beside those the Hub marks (`KERNELS_TRUSTED_PUBLISHERS`)."""
+    """Publishers that are trusted beside those the Hub marks (`KERNELS_TRUSTED_PUBLISHERS`).
+
+    Raises:
+        RequestError: An entry is no publisher's name.
+    """
     value = os.environ.get("KERNELS_TRUSTED_PUBLISHERS", "")
-    return frozenset(part.strip() for part in value.split(",") if part.strip())
+    publishers = frozenset(part.strip() for part in value.split(",") if part.strip())
+    for publisher in sorted(publishers):
+        try:
+            check_repo_id(f"{publisher}/name")
+        except RequestError:
+            raise RequestError(
+                f"`KERNELS_TRUSTED_PUBLISHERS` has the entry {publisher[:200]!r}; allowed are names of publishers "
+                "(the org of org/name), separated by commas."
+            ) from None
+    return publishers
 
 
 def verify_on_load() -> bool:
@@ -199,13 +279,17 @@ def local_kernels() -> dict[str, Path]:
     """
     value = os.environ.get("LOCAL_KERNELS", "")
     overrides: dict[str, Path] = {}
-    for entry in _split_paths(value):
-        repo_id, separator, path = entry.partition("=")
-        if not separator or not repo_id or not path:
+    for entry in filter(str.strip, _split_paths(value)):
+        repo_id, _, path = (part.strip() for part in entry.partition("="))
+        try:
+            check_repo_id(repo_id)
+        except RequestError:
+            path = ""
+        if not path:
             raise RequestError(
-                f"`LOCAL_KERNELS` has the entry {entry!r}; allowed is org/name=/path, entries separated by ':'."
+                f"`LOCAL_KERNELS` has the entry {entry[:200]!r}; allowed is org/name=/path, entries separated by ':'."
             )
-        overrides[repo_id] = Path(path).expanduser().absolute()
+        overrides[repo_id] = _folder("LOCAL_KERNELS", path)
     return overrides
 
 

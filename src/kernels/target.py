@@ -124,8 +124,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         """A machine from what `to_json` wrote.
 
         Raises:
+            TypeError: `data` is neither bytes nor a string.
             RequestError: It is not that.
         """
+        if not isinstance(data, (bytes, bytearray, memoryview, str)):
+            raise TypeError(f"`data` is {data!r}, a {type(data).__name__}; allowed are bytes, or a string, of JSON.")
         try:
             return msgspec.json.decode(data, type=Target)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

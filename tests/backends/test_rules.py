@@ -122,6 +122,13 @@ def test_rocm_architectures_are_listed_by_name(archs: list[str] | None, device: 
     assert fits or "of device 1 is not among" in (reason or "")
 
 
+@pytest.mark.parametrize(("backend", "arch", "other"), [("cuda", "9.0", "8.6"), ("rocm", "gfx942", "gfx90a")])
+def test_a_reason_names_ten_architectures_and_counts_the_others(backend: str, arch: str, other: str) -> None:
+    reason = backends.get(backend).arch_reason([other] * 250_000, Device(backend, 0, arch=arch)) or ""
+    assert reason.endswith("and 249990 more")
+    assert reason.count(other) == 10
+
+
 @pytest.mark.parametrize(
     ("backend", "arch", "capability"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import subprocess
@@ -73,8 +74,8 @@ def test_the_version_is_the_packages(kernels: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["inof"], "No such command 'inof'. Did you mean 'info'?"),
-        (["_output"], "No such command '_output'."),
+        (["inof"], "No such command 'inof'. Did you mean 'info'? See:"),
+        (["_output"], "No such command '_output'. See:"),
         (["info"], "Missing argument 'KERNEL'."),
         (["info", "a/b", "--nope"], "No such option: --nope"),
         (["info", "a/b", "c/d"], "unexpected extra argument"),
@@ -179,7 +180,7 @@ def test_colour_is_for_terminals_and_never_with_no_color(env: dict[str, str], co
 
 def test_tables_are_not_folded_where_nobody_reads_them_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     _output.print_table(("Name", ">Size"), [("long " * 60, "1 B"), ("[red]plain[/]", "22 B")], title="a\x07b\nc")
-    title, second, _, head, *rows = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    title, second, _, head, *rows = capsys.readouterr().out.splitlines()
     assert (title, second) == ("a\ufffdb", "c")
     assert head.split() == ["Name", "Size"]
     assert rows[0].startswith("long " * 60)
@@ -189,7 +190,8 @@ def test_tables_are_not_folded_where_nobody_reads_them_on_a_terminal(capsys: pyt
 
 def test_fields_leave_out_what_is_empty_and_list_what_is_many(capsys: pytest.CaptureFixture[str]) -> None:
     _output.print_fields({"One": "1", "None": "", "Two": ["a", "b"]})
-    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["One", "1"], ["Two", "a"], ["b"]]
+    # Without spaces at the ends of lines, which only a terminal's colours would need.
+    assert capsys.readouterr().out == "One  1\nTwo  a\n     b\n"
 
 
 def test_json_takes_paths_and_refuses_what_it_cannot_hold(capsys: pytest.CaptureFixture[str]) -> None:
@@ -197,6 +199,17 @@ def test_json_takes_paths_and_refuses_what_it_cannot_hold(capsys: pytest.Capture
     assert capsys.readouterr().out == '{\n  "path": "a/b"\n}\n'
     with pytest.raises(TypeError, match="object has no place in JSON"):
         _output.print_json(object())
+
+
+def test_json_of_bytes_in_no_encoding_is_json_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    _output.print_json({"name": "\udcff\u6838"})
+    assert capsys.readouterr().out == '{\n  "name": "?\u6838"\n}\n'
+
+
+def test_json_goes_to_a_stream_of_text_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    _output.print_json("\u6838")
+    assert sys.stdout.getvalue() == '"\u6838"\n'  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,58 @@ def test_a_secret_is_not_printed(isolated_env: Path) -> None:
     assert "verysecret" not in text
 
 
+@pytest.mark.parametrize("name", ["KERNELS_HUB", "HF_ENDPOINT"])
+def test_a_password_in_a_hubs_url_is_not_printed(
+    isolated_env: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://ada:secretpw@hub.invalid")
+    for arguments in ([], ["--json"]):
+        text = run(*arguments, **{name: "http://ada:secretpw@hub.invalid"})
+        assert "secretpw" not in text
+        assert f"`{name}` is 'http://(hidden)@hub.invalid'" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("KERNELS_CACHE", "~no-such-user/x"),
+        ("KERNELS_HUB", "~no-such-user/x"),
+        ("KERNELS_HUB", "http://[x"),
+        ("KERNELS_HUB", "/nowhere"),
+        ("KERNELS_BACKEND", "abacus"),
+        ("KERNELS_REFRESH", "soon"),
+        ("KERNELS_TRUSTED_PUBLISHERS", "acme/relu"),
+        ("LOCAL_KERNELS", "relu=/x"),
+        ("HF_HUB_ETAG_TIMEOUT", "abc"),
+    ],
+)
+def test_a_setting_that_is_not_valid_is_a_problem_that_names_it(isolated_env: Path, name: str, value: str) -> None:
+    report = json.loads(run("--json", **OFFLINE, **{name: value}))
+    assert [problem for problem in report["problems"] if problem.startswith(f"`{name}`")]
+    assert f"`{name}`" in run(**OFFLINE, **{name: value})
+
+
+def test_one_kernel_is_one_kernel(isolated_env: Path) -> None:
+    (isolated_env / "kernels--acme--relu").mkdir(parents=True)
+    assert "1 kernel, 0 B" in run(**OFFLINE)
+
+
+def test_on_a_narrow_terminal_nothing_is_cut(
+    isolated_env: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from kernels.cli.doctor import doctor
+
+    machine = msgspec.structs.replace(Target.parse("torch2.9-cpu-x86_64-linux"), notes=("cuda: " + "words " * 40,))
+    monkeypatch.setattr(Target, "current", staticmethod(lambda: machine))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    for name, value in {"COLUMNS": "60", "TERM": "dumb", **OFFLINE}.items():
+        monkeypatch.setenv(name, value)
+    doctor()
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 60
+    assert sum(line.count("words") for line in lines) == 40
+
+
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of installed packages beside this environment's."""

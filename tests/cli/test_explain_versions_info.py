@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hub import TestHub, make_repo
+
+from kernels import cli
 
 HOPPER = "torch2.9-cu128-x86_64-linux+sm_90"
 TURING = "torch2.9-cu128-x86_64-linux+sm_75"
@@ -111,6 +117,14 @@ def test_explain_takes_a_revision_and_a_backend(relu: TestHub, kernels: Callable
     assert (refused.exit_code, "'abacus'" in refused.stderr) == (1, True)
 
 
+@pytest.mark.parametrize("target", ["x" * 5000, "a\0b", "/"])
+def test_explain_of_a_target_that_is_neither_a_string_for_one_nor_a_file_says_so(
+    kernels: Callable[..., Any], target: str
+) -> None:
+    result = kernels("explain", "acme/relu", "--target", target)
+    assert (result.exit_code, "`target` is" in result.stderr) == (1, True)
+
+
 # versions
 
 
@@ -150,7 +164,36 @@ def test_versions_shows_a_broken_version_beside_the_good_ones(hub: TestHub, kern
     assert "unheard of" in lines["2"]
 
 
+def test_versions_beyond_the_newest_50_are_counted_and_not_looked_at(hub: TestHub, kernels: Callable[..., Any]) -> None:
+    commit = hub.make_repo("acme/relu") and hub.commit("acme/relu")
+    many = [{"name": f"v{number}", "targetCommit": commit} for number in range(1, 61)]
+    hub.replace("/acme/relu/refs", lambda body: json.dumps({"branches": many, "tags": []}).encode())
+    hub.clear()
+    title, *_, last = kernels("versions", "acme/relu").stdout.splitlines()
+    assert title == "acme/relu: the newest 50, and 10 older versions that are not looked at"
+    assert last.split()[0] == "11"
+    said = json.loads(kernels("versions", "acme/relu", "--json").stdout)
+    assert [each["version"] for each in said if not each["looked_at"]] == list(range(10, 0, -1))
+    assert all(each["commit"] == commit for each in said)
+
+
 # info
+
+
+def test_a_universal_build_made_on_an_unknown_backend_is_described(hub: TestHub, kernels: Callable[..., Any]) -> None:
+    hub.make_repo("acme/relu", variants=["torch-universal"], metadata={"backend": {"type": "abacus"}})
+    for command in (["info", "--version", 1], ["explain", "--version", 1], ["versions"]):
+        result = kernels(*command, "acme/relu")
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert "torch-universal" in result.stdout
+
+
+def test_a_build_of_very_many_architectures_does_not_fill_the_screen(hub: TestHub, kernels: Callable[..., Any]) -> None:
+    archs = [f"{major}.{minor}" for major in range(1, 51) for minor in range(10)]
+    hub.make_repo("acme/relu", variants=["torch-cuda"], archs=archs)
+    shown = kernels("info", "acme/relu", "--version", 1).stdout
+    assert shown.count(" and 460 more") == 2
+    assert json.loads(kernels("info", "acme/relu", "--version", 1, "--json").stdout)["archs"]["cuda"] == archs
 
 
 @pytest.mark.filterwarnings("ignore:acme/relu version 2 is used")
@@ -171,7 +214,7 @@ def test_info_describes_a_repository(relu: TestHub, kernels: Callable[..., Any])
         "Architectures    cuda: 8.0, 9.0a",
         "Fits here        none (`kernels explain` says why)",
     ):
-        assert f"{line} " in result.stdout + " ", line
+        assert line in result.stdout.splitlines(), line
     builds = table(result.stdout)
     assert "2.8+" in builds[STABLE]
     assert " no " in builds[STABLE]
@@ -243,6 +286,34 @@ def test_what_does_not_exist_is_one_line(hub: TestHub, kernels: Callable[..., An
 
 
 # as processes
+
+
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
+
+
+def test_text_that_the_locale_lacks_is_shown_as_well_as_can_be(
+    hub: TestHub, kernels_process: Callable[..., Any]
+) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cpu", "torch-\u6838-cpu"], metadata={"license": "\u6838 \U0001f600"})
+    shown = kernels_process("info", "acme/relu", "--version", 1, **ASCII)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "License          ? ?" in shown.stdout.splitlines()
+    assert "torch-?-cpu" in shown.stdout
+    said = kernels_process("info", "acme/relu", "--version", 1, "--json", **ASCII)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert json.loads(said.stdout)["license"] == "\u6838 \U0001f600"
+
+
+@pytest.mark.parametrize("arguments", [["doctor"], ["doctor", "--json"]])
+def test_a_closed_standard_output_is_a_quiet_failure(isolated_env: Path, arguments: list[str]) -> None:
+    command = shlex.join([sys.executable, "-m", "kernels", *arguments])
+    env = os.environ | {"HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(["/bin/sh", "-c", f"{command} >&-"], env=env, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_warning_with_control_characters_does_not_steer_the_terminal() -> None:
+    assert cli._warning(UserWarning("moved to \x1b[2J\nnext")) == "Warning: moved to \ufffd[2J\nnext\n"
 
 
 def test_warnings_go_to_standard_error_and_json_stands_alone(

@@ -11,6 +11,7 @@ from kernels.backends.base import (
     MajorMinor,
     PythonDependency,
     allowed_python_depends,
+    listed,
 )
 from kernels.backends.cann import CANN
 from kernels.backends.cpu import CPU
@@ -49,6 +50,7 @@ __all__ = [
     "generation",
     "get",
     "known",
+    "listed",
     "parse_accelerator",
     "register",
     "unregister",

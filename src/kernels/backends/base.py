@@ -21,7 +21,11 @@ __all__ = [
     "MajorMinor",
     "PythonDependency",
     "allowed_python_depends",
+    "listed",
 ]
+
+#: Architectures that a reason names before it only counts them.
+_LISTED = 10
 
 
 class MajorMinor(NamedTuple):
@@ -183,6 +187,17 @@ class Backend:
     def current_device(self) -> int:
         """The index of the current device, without initialising the runtime."""
         return 0
+
+
+def listed(archs: Sequence[str]) -> str:
+    """Architectures as a reason names them: a repository may declare any number of them.
+
+    Example:
+        >>> listed(["8.0", "9.0"]), listed([f"{major}.0" for major in range(1, 13)])[-15:]
+        ('8.0, 9.0', '10.0 and 2 more')
+    """
+    rest = len(archs) - _LISTED
+    return ", ".join(archs[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 #: Python dependencies that kernels of every backend may ask for.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
-from kernels.backends.base import Backend, BackendProbe, Device, Found, MajorMinor, PythonDependency
+from kernels.backends.base import Backend, BackendProbe, Device, Found, MajorMinor, PythonDependency, listed
 
 __all__ = ["CUDA"]
 
@@ -47,7 +47,7 @@ class CUDA(Backend):
         if any(_covers(arch, capability) for arch in known):
             return None
         name = f" ({device.name})" if device.name else ""
-        built = ", ".join(arch[0] for arch in known)
+        built = listed([arch[0] for arch in known])
         return f"capability {device.arch} of device {device.index}{name} is not covered by the build's {built}"
 
     def device_capability(self, device: Device) -> int | None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kernels.backends.base import Backend, BackendProbe, Device, Found, MajorMinor
+from kernels.backends.base import Backend, BackendProbe, Device, Found, MajorMinor, listed
 
 __all__ = ["ROCm"]
 
@@ -36,7 +36,7 @@ class ROCm(Backend):
         known = [arch for arch in archs or () if _ARCH.fullmatch(arch)]
         if not known or device is None or not device.arch or device.arch.split(":")[0] in known:
             return None
-        return f"{device.arch.split(':')[0]} of {_called(device)} is not among the build's {', '.join(known)}"
+        return f"{device.arch.split(':')[0]} of {_called(device)} is not among the build's {listed(known)}"
 
     def device_capability(self, device: Device) -> int | None:
         match = _ARCH.fullmatch(device.arch.split(":")[0])

@@ -7,6 +7,7 @@ same name takes the arguments. Nothing else lists them.
 from __future__ import annotations
 
 import importlib
+import io
 import pkgutil
 import sys
 import warnings
@@ -83,8 +84,9 @@ class _Commands(TyperGroup):
         try:
             status = super().main(*args, **options)
         except _UsageError as error:
-            command = "" if error.ctx is None else f". See: {error.ctx.command_path} --help"
-            report(f"{error.format_message().rstrip('.')}{command}")
+            message = error.format_message().rstrip(".")
+            stop = "" if message.endswith(("?", "!")) else "."
+            report(message if error.ctx is None else f"{message}{stop} See: {error.ctx.command_path} --help")
             status = error.exit_code
         except typer.Abort:
             status = 1
@@ -110,11 +112,21 @@ def _options(
     """Find, fetch, check and load the compute kernel that fits this machine."""
 
 
+def _warning(message: Warning | str, *_: Any, **__: Any) -> str:
+    """A warning without its place in the source, which says nothing to someone at a terminal."""
+    from kernels.cli._output import visible
+
+    return "Warning: " + "\n".join(map(visible, str(message).splitlines())) + "\n"
+
+
 def main() -> None:
     """Run the command line: what the `kernels` script calls.
 
     Exits with 0, with 1 after an error, 2 after wrong arguments, 130 when interrupted.
     """
-    # The place in the source says nothing to someone at a terminal.
-    warnings.formatwarning = lambda message, *_, **__: f"Warning: {message}\n"
+    warnings.formatwarning = _warning
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the locale's encoding lacks is shown with a question mark, rather than not at all.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     app(prog_name="kernels")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
+import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 __all__ = ["console", "format_size", "print_fields", "print_json", "print_table", "visible"]
 
@@ -19,18 +23,55 @@ _UNFOLDED = 100_000
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where a command prints: colours and folds on a terminal (not with `NO_COLOR`), plain text elsewhere."""
+    """Where a command prints: colours and folds on a terminal (not with `NO_COLOR`), plain text elsewhere.
+
+    Raises:
+        typer.Exit: Standard output is closed, so that nothing can be shown.
+    """
     from rich.console import Console
 
-    stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, width=None if stream.isatty() else _UNFOLDED, highlight=False, emoji=False)
+    stream: TextIO | None = sys.stderr if stderr else _stdout()
+    # Rich would take a simple terminal (TERM=dumb) to have 80 columns, whatever it has, unless both are given.
+    width, height = shutil.get_terminal_size()
+    if stream is None or not stream.isatty():
+        width = _UNFOLDED
+    return Console(stderr=stderr, width=width, height=height, highlight=False, emoji=False)
 
 
 def print_json(data: Any) -> None:
-    """Print JSON on standard output, and nothing else."""
-    text = msgspec.json.format(msgspec.json.encode(data, enc_hook=_encode), indent=2)
-    sys.stdout.write(text.decode() + "\n")
-    sys.stdout.flush()
+    """Print JSON on standard output, and nothing else: in UTF-8, whatever the locale.
+
+    Raises:
+        typer.Exit: Standard output is closed.
+    """
+    out = _stdout()
+    plain = msgspec.to_builtins(data, enc_hook=_encode)
+    # What the system gave as bytes of no encoding (a name, a variable) is no text; it is shown as a question mark.
+    text = json.dumps(plain, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+    out.flush()
+    raw = getattr(out, "buffer", None)
+    if raw is None:
+        out.write(text.decode())
+    else:
+        raw.write(text)
+    out.flush()
+
+
+def _stdout() -> TextIO:
+    if sys.stdout is None:
+        raise typer.Exit(1)
+    return sys.stdout
+
+
+def _print(renderable: Table) -> None:
+    """Print a table: padded to its width on a terminal, but not where lines are searched or compared."""
+    out = console()
+    if out.is_terminal:
+        out.print(renderable)
+        return
+    with out.capture() as captured:
+        out.print(renderable)
+    out.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1]))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
@@ -54,7 +95,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title:
     if title is not None:
         out.print(Text("\n".join(visible(line) for line in title.splitlines())))
         out.print()
-    out.print(table)
+    _print(table)
 
 
 def print_fields(fields: Mapping[str, str | Sequence[str]]) -> None:
@@ -69,7 +110,7 @@ def print_fields(fields: Mapping[str, str | Sequence[str]]) -> None:
         lines = [value] if isinstance(value, str) else list(value)
         for position, line in enumerate(filter(None, lines)):
             table.add_row(Text("" if position else name), Text(visible(line)))
-    console().print(table)
+    _print(table)
 
 
 def format_size(count: int) -> str:

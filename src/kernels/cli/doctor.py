@@ -87,18 +87,26 @@ def doctor_report() -> DoctorReport:
         >>> doctor_report().version == __version__
         True
     """
+    target, unusable = _target()
     installed = [(name, version) for name in _PACKAGES if (version := _installed_version(name)) is not None]
     return DoctorReport(
         version=__version__,
         location=str(Path(__file__).resolve().parents[1]),
         python=sys.executable,
-        target=Target.current(),
+        target=target,
         cache=_cache(),
         hub=_hub(),
         variables=settings.variables_in_force(),
         packages=dict(installed),
-        problems=(*_other_distributions(), *_unmet_requirements()),
+        problems=(*settings.invalid_settings(), *unusable, *_other_distributions(), *_unmet_requirements()),
     )
+
+
+def _target() -> tuple[Target, list[str]]:
+    try:
+        return Target.current(), []
+    except RequestError as error:  # KERNELS_BACKEND
+        return Target.probe(), [str(error)]
 
 
 def _installed_version(name: str) -> str | None:
@@ -109,7 +117,10 @@ def _installed_version(name: str) -> str | None:
 
 
 def _cache() -> CacheReport:
-    path = settings.cache_dir()
+    try:
+        path = settings.cache_dir()
+    except RequestError as error:
+        return CacheReport("", note=str(error))
     try:
         repositories = [entry for entry in path.iterdir() if entry.name.startswith("kernels--") and entry.is_dir()]
     except FileNotFoundError:
@@ -138,15 +149,16 @@ def _hub() -> HubReport:
     try:
         folder = settings.hub_folder()
         endpoint = settings.endpoint() if folder is None else str(folder)
+        offline = folder is None and settings.offline()
     except RequestError as error:
         return HubReport(settings.variables_in_force().get("KERNELS_HUB", ""), False, str(error))
     if folder is not None:
         return HubReport(endpoint, note="a folder: nothing is asked of a network")
-    if settings.offline():
+    if offline:
         return HubReport(endpoint, note="offline (HF_HUB_OFFLINE): it was not asked")
-    from huggingface_hub.utils import get_session
-
     try:
+        from huggingface_hub.utils import get_session
+
         response = get_session().get(f"{endpoint}/api/kernels", params={"limit": 1}, timeout=_HUB_SECONDS)
     except Exception as error:  # noqa: BLE001 - which library's errors these are depends on huggingface_hub's version
         return HubReport(endpoint, False, str(error) or type(error).__name__)
@@ -199,6 +211,7 @@ def _print(report: DoctorReport) -> None:
 
     target, cache, hub = report.target, report.cache, report.hub
     answers = {True: "answers", False: "does not answer", None: ""}[hub.answers]
+    kernels = f"{cache.repositories} kernel{'s' * (cache.repositories != 1)}"
     found = [f"{name} {version}" if version else name for name, version in target.backends.items()]
     print_fields(
         {
@@ -212,7 +225,7 @@ def _print(report: DoctorReport) -> None:
             "backends": f"{', '.join(found)}; used when none is named: {target.default_backend}",
             "target": str(target),
             "notes": list(target.notes),
-            "cache": [cache.path, f"{cache.repositories} kernels, {format_size(cache.bytes)}", cache.note or ""],
+            "cache": [cache.path, f"{kernels}, {format_size(cache.bytes)}" if cache.path else "", cache.note or ""],
             "hub": " - ".join(filter(None, (hub.endpoint, answers, hub.note))),
             "packages": [f"{name} {version}" for name, version in report.packages.items()],
             "variables": [f"{name}={value}" for name, value in report.variables.items()] or "none are set",

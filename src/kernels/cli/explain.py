@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,8 +51,8 @@ def explain(
 def _target(text: str) -> Target:
     from kernels.target import Target
 
-    path = Path(text)
-    return Target.from_json(path.read_bytes()) if path.is_file() else Target.parse(text)
+    # Other than a `Path`, it finds no file where the text can be no file's name.
+    return Target.from_json(Path(text).read_bytes()) if os.path.isfile(text) else Target.parse(text)
 
 
 def _rows(choice: Choice) -> list[dict[str, Any]]:
@@ -74,9 +75,11 @@ def _rows(choice: Choice) -> list[dict[str, Any]]:
 def _merit(choice: Choice) -> str:
     count = len(choice.resolution.accepted)
     merit = "the best of those that suit" if count > 1 else "the only one that suits"
+    from kernels.backends import listed
+
     uncovered = choice.resolution.uncovered_devices
     if uncovered:
-        devices = ", ".join(f"{device.index} ({device.arch})" for device in uncovered)
+        devices = listed([f"{device.index} ({device.arch})" for device in uncovered])
         merit += f"; does not cover device {devices}"
     return merit
 

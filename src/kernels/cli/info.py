@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["info"]
 
+#: Architectures of a build that are shown; published kernels have at most some 20.
+_LISTED = 40
+
 
 def info(
     kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="A repository, org/name, or the path of a folder.")],
@@ -98,7 +101,7 @@ def _fields(found: RepositoryInfo) -> dict[str, str | list[str]]:
     return fields | {
         "Backends": ", ".join(found.backends) or "none",
         "Torch": ", ".join(found.torch_versions) or "any",
-        "Architectures": [f"{backend}: {', '.join(archs)}" for backend, archs in found.archs.items()],
+        "Architectures": [f"{backend}: {_several(archs, ', ')}" for backend, archs in found.archs.items()],
         "Size": f"{format_size(found.size)} in {len(found.builds)} build{'s' * (len(found.builds) != 1)}",
         "Fits here": found.fits or "none (`kernels explain` says why)",
     }
@@ -113,7 +116,13 @@ def _row(build: BuildInfo, found: RepositoryInfo) -> tuple[str, ...]:
     tvm_ffi = "tvm-ffi " * (variant is not None and variant.kind == "tvm-ffi")
     fits = "chosen" if build.name == found.fits else "yes" if build.reason is None else "no"
     backend = "?" if variant is None else variant.backend
-    return build.name, backend, f"{tvm_ffi}{version}{stable}", " ".join(_archs(build)), fits, format_size(build.size)
+    archs = _several(_archs(build), " ")
+    return build.name, backend, f"{tvm_ffi}{version}{stable}", archs, fits, format_size(build.size)
+
+
+def _several(archs: tuple[str, ...], separator: str) -> str:
+    rest = len(archs) - _LISTED
+    return separator.join(archs[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _archs(build: BuildInfo) -> tuple[str, ...]:

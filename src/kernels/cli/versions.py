@@ -16,18 +16,21 @@ def versions(repo: Repository, as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
         return
-    title = repo if found else f"{repo} has no versions: no branch is called v<number>. Ask for a revision of it."
+    shown = [each for each in found if each.looked_at]
+    older = len(found) - len(shown)
+    title = f"{repo}: the newest {len(shown)}, and {older} older versions that are not looked at" if older else repo
+    title = title if found else f"{repo} has no versions: no branch is called v<number>. Ask for a revision of it."
     rows = [
         (
             str(each.version),
             each.commit[:12],
             (each.date or "-")[:10],
             str(len(each.builds)),
-            each.fits or (f"? {each.problem}" if each.problem else "none"),
+            each.fits or (f"? {' '.join(each.problem.split())}" if each.problem else "none"),
             each.moved_to or "",
         )
-        for each in found
+        for each in shown
     ]
-    moved = any(each.moved_to for each in found)
+    moved = any(each.moved_to for each in shown)
     columns = (">Version", "Commit", "Date", ">Builds", "Fits here", "Moved to")
     print_table(columns if moved else columns[:-1], [row if moved else row[:-1] for row in rows], title=title)

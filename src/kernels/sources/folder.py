@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -105,7 +106,8 @@ class PathSource:
     def requirement(self) -> Requirement:
         """What to call the kernel where no repository was named."""
         folder = self._builds.parent if self._builds.name == BUILD_FOLDER else self._builds
-        return Requirement(f"local/{re.sub(r'[^A-Za-z0-9]+', '-', folder.name).strip('-')[:96] or 'kernel'}")
+        name = re.sub(r"[^A-Za-z0-9]+", "-", folder.name).strip("-")[:96].strip("-")
+        return Requirement(f"local/{name or 'kernel'}")
 
     @property
     def name(self) -> str:
@@ -160,19 +162,22 @@ def files_below(root: Path, *, contained: bool) -> tuple[RepoFile, ...]:
 
     Args:
         root: The folder.
-        contained: Whether a link out of the folder is refused.
+        contained: Whether a link out of the folder is refused: to a file, to a folder, or to nothing yet.
 
     Raises:
         InvalidRepository: A link leads out of the folder.
     """
-    real = root.resolve()
+    real = Path(os.path.realpath(root))
     files = []
     for path in sorted(root.rglob("*")):
+        # A linked folder's files are not listed, but an import would find them.
+        if contained and path.is_symlink():
+            linked = Path(os.path.realpath(path))
+            if not linked.is_relative_to(real):
+                raise InvalidRepository(f"{path} is a link to {linked}, outside {root}.")
         name = path.relative_to(root).as_posix()
         if is_bytecode(name) or not path.is_file():
             continue
-        if contained and not path.resolve().is_relative_to(real):
-            raise InvalidRepository(f"{path} is a link to {path.resolve()}, outside {root}.")
         files.append(RepoFile(name, path.stat().st_size))
     return tuple(files)
 
