@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,10 +19,12 @@ from kernels.errors import (
     StoreError,
 )
 from kernels.notices import warn_once
-from kernels.release import BUILD_FOLDER, MAX_FILES, METADATA_FILE, Heads, Release, RepoFile
+from kernels.release import BUILD_FOLDER, MAX_FILES, Heads, Release, RepoFile
 from kernels.requirement import Requirement, is_commit
+from kernels.sources.answers import is_folder, listed_file, refs
 from kernels.sources.base import Moved
 from kernels.sources.download import download, resolve_path
+from kernels.sources.foreign import heads_of_snapshots
 from kernels.sources.http import BRIEF, HubClient, HubMoved, HubRefused, Patience
 from kernels.sources.memory import memory_of
 from kernels.store import RepoStore, changed_files, exclusively
@@ -126,7 +127,7 @@ class HubSource:
                     raise self._no_answer(repo_id, error) from error
                 refusal = refusal or error
                 continue
-            return repo_type, Heads(_refs(answer, "branches"), _refs(answer, "tags"), time.time())
+            return repo_type, Heads(refs(answer, "branches"), refs(answer, "tags"), time.time())
         assert refusal is not None
         raise self._not_found(repo_id, refusal)
 
@@ -145,7 +146,7 @@ class HubSource:
             return max(stored, key=lambda item: item[1].time)
         for kind in REPO_TYPES:
             store = self._store(kind, repo_id)
-            heads = _heads_of_snapshots(store)
+            heads = heads_of_snapshots(store)
             if heads.branches or store.commits():
                 return kind, heads
         return None
@@ -235,7 +236,7 @@ class HubSource:
             try:
                 for page in self._client.pages(path, BRIEF if cached else Patience()):
                     entries += len(page)
-                    files.extend(_listed_file(entry) for entry in page if not _is_folder(entry))
+                    files.extend(listed_file(entry) for entry in page if not is_folder(entry))
                     if entries > 2 * MAX_FILES or len(files) > MAX_FILES:
                         raise InvalidRepository(f"{repo_id} lists more than {MAX_FILES} files; no kernel has as many.")
             except HubMoved as moved:
@@ -377,59 +378,6 @@ class HubSource:
             f"{what} is not in the cache at {self.cache}, and nothing may be downloaded (HF_HUB_OFFLINE, or "
             "local_files_only). Download it while online, or name the folder that has it with KERNELS_CACHE."
         )
-
-
-def _refs(answer: Any, kind: str) -> dict[str, str]:
-    entries = answer.get(kind) if isinstance(answer, dict) else None
-    if not isinstance(entries, list):
-        raise HubUnavailable(f"The Hub's answer about branches and tags has no list {kind!r}.")
-    return {
-        entry["name"]: entry["targetCommit"]
-        for entry in entries
-        if isinstance(entry, dict)
-        and isinstance(entry.get("name"), str)
-        and isinstance(entry.get("targetCommit"), str)
-        and is_commit(entry["targetCommit"])
-    }
-
-
-def _is_folder(entry: Any) -> bool:
-    return isinstance(entry, dict) and entry.get("type") == "directory"
-
-
-def _listed_file(entry: dict[str, Any]) -> RepoFile:
-    try:
-        lfs = entry.get("lfs") or {}
-        return RepoFile(
-            path=str(entry["path"]),
-            size=int(lfs.get("size", entry["size"])),
-            oid=str(entry.get("oid") or ""),
-            sha256=str(lfs["oid"]) if lfs.get("oid") else None,
-            xet=bool(entry.get("xetHash")),
-        )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise HubUnavailable(f"The Hub lists a file in a form that is not known: {str(entry)[:200]}") from error
-
-
-def _heads_of_snapshots(store: RepoStore) -> Heads:
-    """The branches of a cache that another tool filled: what it recorded, and versions that builds there state."""
-    heads = store.foreign_heads()
-    branches: dict[str, str] = {}
-    for commit in store.commits():  # the newest first, and the newest of a version counts
-        version = _stated_version(store.snapshot(commit))
-        if version is not None:
-            branches.setdefault(f"v{version}", commit)
-    return replace(heads, branches={**branches, **heads.branches})
-
-
-def _stated_version(snapshot: Path) -> int | None:
-    from kernels.errors import InvalidMetadata
-    from kernels.metadata import Metadata
-
-    for path in sorted(snapshot.glob(f"build/*/{METADATA_FILE}")):
-        with suppress(InvalidMetadata):
-            return Metadata.read_from_file(path).version
-    return None
 
 
 def _age(seconds: float) -> str:
