@@ -354,3 +354,6 @@ def test_local_kernels_stand_in_for_repositories_whatever_version_is_asked_for(
     assert hub.count("mallory") == 0
     with pytest.raises((RepositoryNotFound, UntrustedPublisher)):
         install_kernel("mallory/mine", version=9)
+    monkeypatch.setenv("LOCAL_KERNELS", f"mallory/mine={tmp_path / 'none'}")
+    with pytest.raises(RepositoryNotFound, match="`LOCAL_KERNELS` names"):
+        get_kernel("mallory/mine", version=9)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels import settings
+from kernels.errors import RepositoryNotFound
 from kernels.release import Heads, Release, RepoFile
 from kernels.sources.base import Source
 from kernels.sources.folder import FolderSource, PathSource
@@ -22,9 +23,18 @@ class Sources:
     overrides: Mapping[str, Path] = field(default_factory=dict)
 
     def of(self, repo_id: str) -> Source:
-        """The source that answers for a repository."""
+        """The source that answers for a repository.
+
+        Raises:
+            RepositoryNotFound: `LOCAL_KERNELS` names a folder for it that holds no kernel.
+        """
         path = self.overrides.get(repo_id)
-        return self.default if path is None else PathSource(path)
+        if path is None:
+            return self.default
+        try:
+            return PathSource(path)
+        except RepositoryNotFound as error:
+            raise RepositoryNotFound(f"`LOCAL_KERNELS` names {path} for {repo_id}. {error}") from None
 
 
 def open_sources(
