@@ -67,6 +67,9 @@ def test_a_copy_of_a_kernelized_model_compiles_to_its_own_weights() -> None:
     copied.blocks[0].norm.weight.fill_(9)
     assert torch.equal(compiled(copied)(X), copied(X))
     assert not torch.equal(copied(X), model(X))
+    shallow = copy.copy(model.blocks[0].norm)
+    shallow._parameters = {"weight": torch.nn.Parameter(torch.tensor([9.0]), requires_grad=False)}
+    assert float(compiled(shallow)(X)) == 109
 
 
 def test_a_compiled_model_can_be_kernelized_through_its_wrapper() -> None:

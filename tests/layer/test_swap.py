@@ -9,6 +9,7 @@ import pickle
 from types import MethodType
 from typing import Any
 
+import pytest
 import torch
 from layer_models import (
     Block,
@@ -85,14 +86,15 @@ def test_code_that_removes_the_forward_itself_leaves_no_harm() -> None:
     assert norm_of(kernelize(norm, mode=INFERENCE)) == 100
 
 
+def through_hook(hooked: Any, *args: Any) -> Any:
+    return hooked._old_forward(*args) + 0.5
+
+
 class Hooked:
     """What accelerate's `add_hook_to_module` does to a module."""
 
     @staticmethod
     def add(module: Any) -> None:
-        def through_hook(hooked: Any, *args: Any) -> Any:
-            return hooked._old_forward(*args) + 0.5
-
         module._hf_hook, module._old_forward = object(), module.forward
         module.forward = functools.partial(through_hook, module)
 
@@ -136,6 +138,123 @@ def test_a_deep_copy_runs_through_the_kernel_with_its_own_weights() -> None:
     assert kernelize_report(copied).to_list() == kernelize_report(model).to_list()
     unkernelize(copied)
     assert (norm_of(copied.blocks[0].norm), norm_of(model.blocks[0].norm)) == (0, 100)
+
+
+def with_weight(norm: Any, weight: float) -> Any:
+    """Give a copy a weight of its own, as a shallow copy shares even the dictionary of weights."""
+    norm._parameters = {"weight": nn.Parameter(torch.tensor([weight]), requires_grad=False)}
+    return norm
+
+
+def test_a_shallow_copy_runs_through_the_kernel_with_its_own_weights() -> None:
+    registered(Norm=Gives(KernelNorm))
+    norm = kernelize(Norm(), mode=INFERENCE)
+    copied = with_weight(copy.copy(norm), 7.0)
+    again = with_weight(copy.copy(copied), 8.0)
+    deep = with_weight(copy.deepcopy(copied), 9.0)
+    assert [float(each(X)) for each in (norm, copied, again, deep)] == [102, 107, 108, 109]
+    assert {row.reason for each in (copied, again, deep) for row in kernelize_report(each)} == {None}
+    unkernelize(copied)
+    assert [float(each(X)) for each in (norm, copied, again, deep)] == [102, 7, 108, 109]
+    assert set(copied.__dict__) == set(Norm().__dict__)
+
+
+def test_a_replica_for_data_parallel_runs_with_the_weights_of_its_gpu() -> None:
+    # `nn.DataParallel` makes replicas so and sets their weights as attributes; replicating needs a second GPU.
+    registered(Norm=Gives(KernelNorm))
+    norm: Any = kernelize(Norm(), mode=INFERENCE)
+    replica = norm._replicate_for_data_parallel()
+    replica.weight = torch.tensor([7.0])
+    second = replica._replicate_for_data_parallel()
+    second.weight = torch.tensor([8.0])
+    assert [float(each(X)) for each in (norm, replica, second)] == [102, 107, 108]
+    unkernelize(norm)
+    assert [float(each(X)) for each in (norm, replica)] == [2, 107]
+
+
+def test_a_copy_beneath_a_hook_gets_the_kernel_too() -> None:
+    registered(Norm=Gives(KernelNorm))
+    norm = Norm()
+    Hooked.add(norm)
+    kernelize(norm, mode=INFERENCE)
+    copied = with_weight(copy.copy(norm), 7.0)
+    Hooked.remove(copied)
+    assert float(copied(X)) == 107
+    assert float(unkernelize(norm)(X)) == 2.5
+
+
+def test_a_pickle_of_a_hooked_module_comes_back_with_its_own_forward_beneath_the_hook() -> None:
+    registered(Norm=Gives(KernelNorm))
+    norm: Any = Norm()
+    Hooked.add(norm)
+    norm._hf_hook = "picklable"
+    kernelize(norm, mode=INFERENCE)
+    restored = pickle.loads(pickle.dumps(norm))
+    assert (norm_of(norm), norm_of(restored)) == (100.5, 0.5)
+    assert norm_of(kernelize(restored, mode=INFERENCE)) == 100.5
+
+
+def test_a_copy_after_other_code_replaced_the_forward_has_that_forward() -> None:
+    registered(Norm=Gives(KernelNorm))
+    norm = kernelize(Norm(), mode=INFERENCE)
+    norm.forward = lambda x: x - 1
+    copied = copy.copy(norm)
+    assert norm_of(copied) == -1
+    assert "other code has replaced" in str(kernelize_report(copied))
+
+
+class Handmade(Norm):
+    """Copies itself, and takes all it has along."""
+
+    def __copy__(self) -> Handmade:
+        copied = type(self).__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        return copied
+
+
+def test_a_copy_that_a_class_makes_itself_is_reported_until_it_is_kernelized_again() -> None:
+    registered(Norm=Gives(KernelNorm))
+    norm = kernelize(Handmade(), mode=INFERENCE)
+    copied = with_weight(copy.copy(norm), 7.0)
+    assert "copied since" in str(kernelize_report(copied))
+    assert "copied since" not in str(kernelize_report(norm))
+    assert float(kernelize(copied, mode=INFERENCE)(X)) == 107
+    assert float(copy.deepcopy(copied)(X)) == 107
+    unkernelize(copied)
+    assert (float(copied(X)), float(norm(X))) == (7, 102)
+
+
+class Stateful(Norm):
+    """Decides itself what a copy takes along."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = [1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "cache": []}
+
+
+class Wrapped(Norm):
+    """Its state is no dictionary of attributes."""
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return (self.__dict__,)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        super().__setstate__(state[0])
+
+
+@pytest.mark.parametrize("cls", [Norm, Stateful, Wrapped])
+def test_a_class_with_a_state_of_its_own_is_copied_and_pickled(cls: Any) -> None:
+    registered(Norm=Gives(KernelNorm))
+    norm = kernelize(cls(), mode=INFERENCE)
+    assert float(with_weight(copy.deepcopy(norm), 7.0)(X)) == 107
+    assert getattr(copy.copy(norm), "cache", []) == []
+    restored = pickle.loads(pickle.dumps(norm))
+    assert norm_of(restored) == 0
+    assert "kernelize it again" in str(kernelize_report(restored))
+    assert norm_of(kernelize(restored, mode=INFERENCE)) == 100
 
 
 def test_a_kernelized_model_survives_what_models_go_through() -> None:
