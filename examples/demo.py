@@ -11,6 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,6 @@ def main() -> None:
     build()
     with tempfile.TemporaryDirectory(prefix="kernels-demo-") as folder:
         os.environ["KERNELS_CACHE"] = str(Path(folder) / "cache")
-        os.environ["USE_HUB_KERNELS"] = "YES"
         # The demo runs on the processor, also with a Torch that was built for a GPU.
         os.environ["KERNELS_BACKEND"] = "cpu"
         from build import PUBLISHER
@@ -102,6 +102,8 @@ def whole_model() -> None:
 
     from kernels import LayerRepository, kernelize, replace_kernel_forward_from_hub, unkernelize, use_kernel_mapping
 
+    # The activation of an MLP is part of the kernel that replaces the whole MLP.
+    warnings.filterwarnings("ignore", message="No kernel is mapped to layer 'SiLU'")
     torch.manual_seed(0)
     replace_kernel_forward_from_hub(LlamaMLP, "LlamaMLP")
     options = dict(MODEL)
@@ -132,6 +134,9 @@ def whole_model() -> None:
 
     before, after = tokens_per_second(model, tokens, lambda: unkernelize(model), lambda: again(model, mapping))
     print(f"  {before:,.0f} tokens/s before, {after:,.0f} with kernels: {after / before:.2f} times")
+    print(
+        f"  (medians of {ROUNDS} turns on a processor; on a busy machine they vary. docs/gpu-tests.md has a GPU's figures)"
+    )
 
     unkernelize(model)
     check(torch.equal(logits(model, tokens), own), "unkernelize did not restore the model")

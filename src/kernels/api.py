@@ -187,7 +187,7 @@ def install_kernel(
     trust_remote_code: bool | Sequence[str] = False,
     check_arch: bool = True,
     device: int | str | None = None,
-    target: Target | None = None,
+    target: Target | str | None = None,
 ) -> Path:
     """Download a kernel, and those it depends on, without loading them.
 
@@ -201,8 +201,8 @@ def install_kernel(
         trust_remote_code: As for `get_kernel`.
         check_arch: Whether the build must cover the device's architecture.
         device: The device to choose the build for.
-        target: The machine to choose the build for, such as `Target.parse("torch2.9-cu128-x86_64-linux+sm_90")`; the
-            default is this one.
+        target: The machine to choose the build for: a `Target`, or a string such as
+            `torch2.9-cu128-x86_64-linux+sm_90`. The default is this one.
 
     Returns:
         The folder of the chosen build. `LOCAL_KERNELS` does not count here.
@@ -213,7 +213,7 @@ def install_kernel(
     request = KernelRequest(repo_id, version, revision, backend, user_agent, trust_remote_code, check_arch, device)
     planner = _planner(
         request,
-        target=target,
+        target=_target(target),
         local_files_only=local_files_only,
         overrides=False,
         # Python packages are looked for where the kernel will run, which may be elsewhere.
@@ -266,6 +266,7 @@ def get_kernel_variants(
     revision: str | None = None,
     version: int | None = None,
     backend: str | None = None,
+    target: Target | str | None = None,
     check_arch: bool = True,
     device: int | str | None = None,
 ) -> list[VariantAccepted | VariantRejected]:
@@ -276,13 +277,23 @@ def get_kernel_variants(
         revision: A branch, a tag or a commit; not together with `version`.
         version: A major version.
         backend: The backend to judge builds for.
+        target: The machine to judge for: a `Target`, or a string such as `torch2.9-cu128-x86_64-linux+sm_90`. The
+            default is this one.
         check_arch: Whether a build must cover the device's architecture.
         device: The device to judge builds for.
 
     Returns:
         One decision for each build folder.
     """
-    choice = explain(repo_id, revision=revision, version=version, backend=backend, check_arch=check_arch, device=device)
+    choice = explain(
+        repo_id,
+        revision=revision,
+        version=version,
+        backend=backend,
+        target=target,
+        check_arch=check_arch,
+        device=device,
+    )
     return list(choice.resolution.decisions)
 
 
@@ -292,7 +303,7 @@ def explain(
     revision: str | None = None,
     version: int | None = None,
     backend: str | None = None,
-    target: Target | None = None,
+    target: Target | str | None = None,
     check_arch: bool = True,
     device: int | str | None = None,
 ) -> Choice:
@@ -303,19 +314,33 @@ def explain(
         revision: A branch, a tag or a commit; not together with `version`.
         version: A major version.
         backend: The backend to judge builds for.
-        target: The machine to judge for; the default is this one.
+        target: The machine to judge for: a `Target`, or a string such as `torch2.9-cu128-x86_64-linux+sm_90`. The
+            default is this one.
         check_arch: Whether a build must cover the device's architecture.
         device: The device to judge builds for.
 
     Returns:
         The release, with a decision for each build and the metadata of those that fit by name.
     """
-    planner = Planner(open_sources(), target or Target.current(), TrustPolicy(), backend, check_arch, device)
+    planner = Planner(open_sources(), _target(target), TrustPolicy(), backend, check_arch, device)
     return planner.choose(Requirement(repo_id, version=version, revision=revision), every=True)
 
 
 def _requirement(request: KernelRequest) -> Requirement:
     return Requirement(request.repo_id, version=request.version, revision=request.revision)
+
+
+def _target(target: Target | str | None) -> Target:
+    if target is None:
+        return Target.current()
+    if isinstance(target, str):
+        return Target.parse(target)
+    if not isinstance(target, Target):
+        raise TypeError(
+            f"`target` is {target!r}, a {type(target).__name__}; allowed is a Target, or a string such as "
+            "'torch2.9-cu128-x86_64-linux+sm_90'."
+        )
+    return target
 
 
 def _check_flag(name: str, value: object) -> None:

@@ -535,12 +535,18 @@ def _all_or_nothing(package: _Package) -> Iterator[None]:
         _current.reset(token)
 
 
+#: What kernels import without declaring it, as every kernel of their kind does: the package has the module's name.
+_NEEDED = frozenset({"torch", "triton"})
+
+
 def _reason(error: BaseException) -> str:
     """What a kernel's error says; how it says it is the kernel's code too, and may fail."""
     try:
         if isinstance(error, SystemExit):
             return f"its code called `sys.exit({'' if error.code is None else repr(error.code)})`"
-        return f"{type(error).__name__}: {error}"
+        missing = error.name if isinstance(error, ModuleNotFoundError) and error.name in _NEEDED else None
+        hint = f" (it needs {missing}: pip install {missing})" if missing else ""
+        return f"{type(error).__name__}: {error}{hint}"
     except KeyboardInterrupt:
         raise
     except BaseException as failure:  # noqa: BLE001 -- `sys.exit` in a `__str__`, say

@@ -56,7 +56,9 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
         return None, requirement.revision, commit
     if newest is not None:
         commit = heads.branches[heads.versions[newest]]
-        warn_once(f"{requirement}: version {newest} is used, the newest. Pin it with version={newest}.")
+        warn_once(
+            f"{requirement}: version {newest} is used, the newest. Pin it with version={newest} (--version {newest})."
+        )
         return newest, None, commit
     if "main" in heads.branches:
         commit = heads.branches["main"]

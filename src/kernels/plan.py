@@ -44,6 +44,8 @@ AT_ONCE = 8
 #: Kernels in one tree.
 MAX_KERNELS = 256
 
+_LOCAL_HINT = "The folder of a local build must keep its variant's name, such as torch-cpu."
+
 _GONE = "not in the cache, and nothing may be downloaded"
 
 #: Versions that are looked at to name one that has a suitable build.
@@ -180,9 +182,9 @@ class Planner:
         choice = self._choose(requirement, source, release, fetchable=fetchable)
         variant = choice.best
         if variant is None:
-            raise self._nothing_suits(choice) if not choice.gone else _not_here(release, source, fetchable)
+            raise self._nothing_suits(choice) if not choice.gone else self._not_here(choice, fetchable)
         if not fetchable:
-            trust.admit_unverified(release.repo_id, source.name)
+            trust.admit_unverified(release.repo_id, getattr(source, "authority", "a Hub"))
         metadata = choice.metadata[variant]
         if self.prerequisites:
             check_prerequisites(release.repo_id, variant, metadata)
@@ -314,8 +316,20 @@ class Planner:
 
     def _nothing_suits(self, choice: Choice) -> Exception:
         error = no_suitable_build(_called(choice), choice.resolution)
-        alternative = self._alternative(choice)
+        alternative = self._alternative(choice) if not choice.source.verified else _LOCAL_HINT
         return type(error)(f"{error}\n{alternative}") if alternative else error
+
+    def _not_here(self, choice: Choice, fetchable: bool) -> KernelsError:
+        release, source = choice.release, choice.source
+        if not fetchable and not getattr(source, "offline", False):
+            return trust.unverified(release.repo_id, source.name)
+        here = [name for name in release.builds if source.is_local(release, name)]
+        return NotInCache(
+            f"No suitable build of {release.repo_id}{_at(release)} is complete in {source.name}, and nothing may be "
+            f"downloaded (HF_HUB_OFFLINE, or local_files_only). It has {', '.join(here) or 'none'}; this machine is "
+            f"{self.target}. Download it while online: install_kernel({release.repo_id!r}, …, "
+            f"target={str(self.target)!r})."
+        )
 
     def _alternative(self, choice: Choice) -> str | None:
         """A sentence that names a version with a suitable build, if one of the newest has one."""
@@ -368,15 +382,6 @@ def _unread(resolution: Resolution, known: Mapping[str, Metadata | KernelsError]
         return resolution.needs_metadata
     wanted = resolution.accepted if every else resolution.accepted[:1]
     return next((variant.name for variant in wanted if variant.name not in known), None)
-
-
-def _not_here(release: Release, source: Source, fetchable: bool) -> KernelsError:
-    if not fetchable and not getattr(source, "offline", False):
-        return trust.unverified(release.repo_id, source.name)
-    return NotInCache(
-        f"No suitable build of {release.repo_id}{_at(release)} is complete in {source.name}, and nothing may be "
-        "downloaded (HF_HUB_OFFLINE, or local_files_only). Download it while online."
-    )
 
 
 def _check_path(path: tuple[tuple[str, str], ...]) -> None:

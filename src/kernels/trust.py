@@ -158,7 +158,7 @@ def unverified(repo_id: str, where: str) -> UntrustedPublisher:
 def admit_unverified(repo_id: str, where: str) -> None:
     """Warn, once, that something on disk is used whose publisher no Hub was ever asked about here."""
     warn_once(
-        f"{repo_id} is loaded from {where} without a Hub's word on its publisher: none was ever asked from here. What "
-        f"is on disk counts as checked. To say that you trust it, add {repo_id.partition('/')[0]!r} to "
-        "KERNELS_TRUSTED_PUBLISHERS."
+        f"{repo_id} is loaded from what is on disk without a Hub's word on its publisher: {where} was never asked "
+        f"about it, or cannot be asked. What is on disk counts as checked. To say that you trust it, add "
+        f"{repo_id.partition('/')[0]!r} to KERNELS_TRUSTED_PUBLISHERS."
     )

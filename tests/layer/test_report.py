@@ -57,12 +57,15 @@ def test_it_prints_as_a_table_in_which_equal_layers_share_a_line() -> None:
         "module              layer    kernel    commit   variant    mode",
         "layers.*.norm (12)  RMSNorm  org/norm  0123456  torch-cpu  INFERENCE",
         "layers.*.mlp (12)   MLP      its own forward: no kernel is mapped to layer 'MLP'",
-        "norm                RMSNorm  org/norm  0123456  torch-cpu  INFERENCE (registered: FALLBACK)",
+        "norm                RMSNorm  org/norm  0123456  torch-cpu  INFERENCE (any mode)",
         "head.2b             Head     its own forward: cannot load: gone (org/head)",
     ]
 
 
 def test_a_model_that_is_one_layer_and_one_without_any_print_too() -> None:
     assert str(kernelize_report(Norm())).splitlines()[2].startswith("(the model)  Norm")
-    assert str(kernelize_report(nn.Linear(1, 1))) == "0 of 0 layers run through a kernel"
+    assert str(kernelize_report(nn.Linear(1, 1))) == (
+        "0 of 0 layers run through a kernel\n"
+        "No layer of this model is marked for kernels: see `replace_kernel_forward_from_hub`."
+    )
     assert len(kernelize_report(nn.Linear(1, 1))) == 0

@@ -84,7 +84,11 @@ class KernelizeReport:
     def __str__(self) -> str:
         layers = "layer runs" if len(self.rows) == 1 else "layers run"
         lines = [f"{len(self.kernelized)} of {len(self.rows)} {layers} through a kernel"]
-        if self.rows:
+        if not self.rows:
+            lines.append(
+                "No layer of this model is marked for kernels; `replace_kernel_forward_from_hub` marks a class."
+            )
+        else:
             lines += _table([_HEADINGS, *(_cells(path, row) for path, row in _folded(self.rows))])
         return "\n".join(lines)
 
@@ -154,7 +158,7 @@ def _cells(path: str, row: KernelizeRow) -> tuple[str, ...]:
         return (path, row.layer, f"its own forward: {row.reason}{kernel}")
     mode = row.mode or "-"
     if row.registered not in (None, row.mode):
-        mode += f" (registered: {row.registered})"
+        mode += " (any mode)" if row.registered == "FALLBACK" else f" (registered: {row.registered})"
     commit = row.commit[:_SHORT_COMMIT] if row.commit else "-"
     return (path, row.layer, row.kernel or "-", commit, row.variant or "-", mode)
 

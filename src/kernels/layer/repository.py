@@ -169,7 +169,8 @@ class _NamedLayer(_KernelRepository):
         layer: type[nn.Module] | None = kernel_attribute(kernel, self.layer_name, of=layers)
         if layer is None:
             raise MappingError(
-                f"{self} was asked for layer {self.layer_name!r}; its layers are {', '.join(_layer_names(layers))}."
+                f"{super().__str__()} has no layer {self.layer_name!r}; "
+                f"its layers are {', '.join(_layer_names(layers))}."
             )
         return layer
 

@@ -17,7 +17,8 @@ try:
     import uvicorn as _uvicorn  # noqa: F401
 except ImportError as error:
     raise MissingPythonDependency(
-        f'Serving a Hub needs the Python package {error.name}, which is not installed: pip install "kernels[serve]"'
+        f"Serving a Hub needs the Python package {error.name}, which is not installed; it comes with the extra "
+        "`serve`, or: pip install starlette uvicorn"
     ) from None
 
 from kernels.serve.app import create_app

@@ -22,13 +22,10 @@ from kernels.side_by_side import check_wanted, pause
 if TYPE_CHECKING:
     from kernels.release import RepoFile
 
-__all__ = ["BRIEF", "HubClient", "HubMoved", "HubRefused", "Patience", "connection_errors"]
+__all__ = ["BRIEF", "VERDICT", "HubClient", "HubMoved", "HubRefused", "Patience", "connection_errors"]
 
 #: Answers that mean "not now": a limit, or trouble on the other side.
 _NOT_NOW = frozenset({408, 429, *range(500, 600)})
-
-#: Tries for a Hub that does not answer at all, where one that answers "not now" is asked more often.
-CONNECTION_TRIES = 4
 
 #: Redirects within one repository, such as to its spelling in small letters.
 MAX_HTTP_REDIRECTS = 3
@@ -48,15 +45,20 @@ class Patience:
         budget: Seconds of waiting in all. The Hub's limits count in windows of five minutes, so a wait that it asks
             for fits once (the `RateLimit` header, https://huggingface.co/docs/hub/rate-limits).
         wait: Seconds before the first repetition where the answer names none; it doubles up to 8.
+        connection_tries: Requests in all to a Hub that does not answer at all: a few tell a hiccup from an absence.
     """
 
     tries: int = 6
     budget: float = 320.0
     wait: float = 0.5
+    connection_tries: int = 4
 
 
-#: For a question whose answer the cache can stand in for: a short rest, then the cache.
-BRIEF = Patience(tries=5, budget=10.0)
+#: For a question whose answer the cache can stand in for, or of a Hub that was just away.
+BRIEF = Patience(tries=5, budget=10.0, connection_tries=1)
+
+#: For a publisher's verdict: where the Hub is away, the repository itself is asked for as well, and more often.
+VERDICT = Patience(connection_tries=2)
 
 
 class HubRefused(Exception):
@@ -194,9 +196,7 @@ class HubClient:
                 problem = f"answered {error}"
             except connection_errors() as error:
                 problem = f"did not answer ({type(error).__name__}: {error})"
-                # Where the cache stands in, the caller is not kept waiting for a Hub that is away; elsewhere a few
-                # tries tell a hiccup from an absence.
-                if patience is BRIEF or attempt == CONNECTION_TRIES:
+                if attempt == patience.connection_tries:
                     break
             # A random part keeps many clients that were refused together from coming back together.
             seconds = told if told is not None else wait * (1 + random.random() / 4)

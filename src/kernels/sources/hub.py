@@ -25,7 +25,7 @@ from kernels.sources.answers import is_folder, listed_file, refs
 from kernels.sources.base import Moved
 from kernels.sources.download import download, resolve_path
 from kernels.sources.foreign import heads_of_snapshots
-from kernels.sources.http import BRIEF, HubClient, HubMoved, HubRefused, Patience
+from kernels.sources.http import BRIEF, VERDICT, HubClient, HubMoved, HubRefused, Patience
 from kernels.sources.memory import memory_of
 from kernels.store import RepoStore, changed_files, exclusively
 from kernels.trust import Standing, Verdicts
@@ -106,7 +106,9 @@ class HubSource:
         if stored is not None and self._memory.resting():
             return self._aged(repo_id, stored[1], "did not answer a moment ago")
         try:
-            repo_type, heads = self._ask_heads(repo_id, BRIEF if stored is not None else Patience())
+            # A Hub that was away a moment ago is not waited for again by each of several kernels.
+            brief = stored is not None or self._memory.resting()
+            repo_type, heads = self._ask_heads(repo_id, BRIEF if brief else Patience())
         except HubMoved as moved:
             raise Moved(repo_id, moved.repo_id) from None
         except HubUnavailable as error:
@@ -340,7 +342,7 @@ class HubSource:
         if self.offline or self._memory.resting():
             raise HubUnavailable(f"{self.endpoint} is not asked now")
         try:
-            patience = Patience() if urgent else BRIEF
+            patience = VERDICT if urgent else BRIEF
             answer = self._client.json(f"/api/organizations/{quote(publisher)}/overview", patience)
         except HubRefused as error:
             if error.status == 404:
