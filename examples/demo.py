@@ -134,9 +134,7 @@ def whole_model() -> None:
 
     before, after = tokens_per_second(model, tokens, lambda: unkernelize(model), lambda: again(model, mapping))
     print(f"  {before:,.0f} tokens/s before, {after:,.0f} with kernels: {after / before:.2f} times")
-    print(
-        f"  (medians of {ROUNDS} turns on a processor; on a busy machine they vary. docs/gpu-tests.md has a GPU's figures)"
-    )
+    print(f"  (medians of {ROUNDS} turns on a processor; a busy one makes them vary. On a GPU: docs/gpu-tests.md)")
 
     unkernelize(model)
     check(torch.equal(logits(model, tokens), own), "unkernelize did not restore the model")

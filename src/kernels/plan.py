@@ -18,7 +18,7 @@ from kernels.errors import (
     KernelsError,
     NotInCache,
 )
-from kernels.metadata import MAX_METADATA_BYTES, Metadata
+from kernels.metadata import MAX_KERNEL_DEPENDS, MAX_METADATA_BYTES, Metadata
 from kernels.notices import warn_once
 from kernels.pin import pin
 from kernels.prerequisites import check_prerequisites
@@ -40,9 +40,6 @@ MAX_DEPTH = 32
 
 #: Dependencies of one kernel that are planned at the same time.
 AT_ONCE = 8
-
-#: Kernels in one tree.
-MAX_KERNELS = 256
 
 _LOCAL_HINT = "The folder of a local build must keep its variant's name, such as torch-cpu."
 
@@ -191,8 +188,8 @@ class Planner:
         self._mention_uncovered(choice, variant)
 
         wanted = metadata.kernel_depends
-        if len(self._done) + len(wanted) > MAX_KERNELS:
-            raise DependencyCycle(f"{(path or (step,))[0][0]} depends on more than {MAX_KERNELS} kernels.")
+        if len(self._done) + len(wanted) > MAX_KERNEL_DEPENDS:
+            raise DependencyCycle(f"{(path or (step,))[0][0]} depends on more than {MAX_KERNEL_DEPENDS} kernels.")
         planned = side_by_side(
             lambda depend: self._plan(depend, self.sources.of(depend.repo_id), (*path, step)),
             wanted,

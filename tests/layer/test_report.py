@@ -66,6 +66,6 @@ def test_a_model_that_is_one_layer_and_one_without_any_print_too() -> None:
     assert str(kernelize_report(Norm())).splitlines()[2].startswith("(the model)  Norm")
     assert str(kernelize_report(nn.Linear(1, 1))) == (
         "0 of 0 layers run through a kernel\n"
-        "No layer of this model is marked for kernels: see `replace_kernel_forward_from_hub`."
+        "No layer of this model is marked for kernels; `replace_kernel_forward_from_hub` marks a class."
     )
     assert len(kernelize_report(nn.Linear(1, 1))) == 0
