@@ -418,7 +418,11 @@ def test_an_answer_that_drips_for_ever_ends(
 def test_ctrl_c_ends_a_download_that_hangs(hub: TestHub) -> None:
     hub.make_repo("acme/relu")
     hub.fail("layers.py", status=429, headers={"Retry-After": "60"})
-    code = "from kernels import install_kernel; install_kernel('acme/relu', version=1)"
+    code = (
+        # A shell starts what runs in its background with Ctrl-C ignored, and a suite may run there.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from kernels import install_kernel; install_kernel('acme/relu', version=1)"
+    )
     process = subprocess.Popen([sys.executable, "-c", code], env=os.environ.copy(), stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while hub.count("layers.py") == 0 and time.monotonic() < deadline:
