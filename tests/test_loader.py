@@ -619,11 +619,11 @@ def test_a_child_forked_while_another_thread_holds_the_lock_can_load(tmp_path: P
     # A process of its own, whose only other thread is known to hold the lock.
     script = f"""
         import os, signal, threading
-        from kernels import loader
+        from kernels import importing
         from kernels.metadata import BackendInfo, KernelName, Metadata
         held, done = threading.Event(), threading.Event()
         def hold():
-            with loader._mutex:
+            with importing.mutex:
                 held.set()
                 done.wait(60)
         thread = threading.Thread(target=hold)

@@ -1,0 +1,345 @@
+"""How Python imports a kernel: under a name of its own, from its own files, all or nothing.
+
+A finder of ours stands first on `sys.meta_path` and answers for kernels alone, so that nothing but a variant's own
+files is found under its name. Python's lock for each module makes two threads that load one kernel get one module.
+Bytecode is neither read nor written.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import keyword
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from importlib.machinery import (
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    ModuleSpec,
+    SourceFileLoader,
+)
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from kernels.errors import KernelImportError
+from kernels.metadata import Metadata
+from kernels.requirement import RepoInfo
+
+__all__ = [
+    "LoadedKernel",
+    "Package",
+    "all_or_nothing",
+    "current",
+    "enter",
+    "leave",
+    "loaded_kernels",
+    "mutex",
+    "names",
+]
+
+
+@dataclass(frozen=True)
+class LoadedKernel:
+    """A kernel that was loaded into this process.
+
+    Attributes:
+        metadata: What its `metadata.json` said.
+        module: The module.
+        repo_info: Where it came from; None for a local path.
+        path: The variant's directory.
+    """
+
+    metadata: Metadata
+    module: ModuleType
+    repo_info: RepoInfo | None
+    path: Path | None = None
+
+
+@dataclass(eq=False)
+class Package:
+    """A variant that has a module name: it is loaded, or being loaded."""
+
+    name: str
+    path: Path  # the variant's directory
+    init: Path  # its `__init__.py`
+    metadata: Metadata
+    deps: Mapping[str, ModuleType]
+    repo_info: RepoInfo | None
+    backend: object | None
+    users: int = 1  # calls of `load_variant` in progress
+    importing: int = field(default=0)  # imports of its code in progress
+
+    @property
+    def key(self) -> str:
+        return os.path.realpath(self.path)
+
+    def __str__(self) -> str:
+        if self.repo_info is None:
+            return f"kernel {self.metadata.name!r} in {self.path}"
+        origin = f"{self.repo_info.repo_id} at {self.repo_info.revision}"
+        return f"kernel {self.metadata.name!r}, variant {self.path.name}, of {origin}"
+
+
+# Guards the four tables below. Never held while code of a kernel, or another finder, runs.
+mutex = threading.Lock()
+_packages: dict[str, Package] = {}  # by the variant's real path
+names: dict[str, Package] = {}  # by module name
+loaded_kernels: dict[str, LoadedKernel] = {}  # by the variant's real path
+_namespaces: dict[str, str] = {}  # Torch namespace -> real path of the library that registers it
+
+current: ContextVar[Package | None] = ContextVar("kernel_being_loaded", default=None)
+
+
+def _renew_mutex() -> None:
+    global mutex
+    mutex = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    # A thread that held it while another one forked does not exist in the child, and would never release it there.
+    os.register_at_fork(after_in_child=_renew_mutex)
+
+
+# Names
+
+
+def enter(package: Package) -> Package:
+    """Give a package a module name, or return the one that has its path already."""
+    identifier = package.metadata.id
+    if not identifier.isidentifier() or keyword.iskeyword(identifier):
+        raise _refused(package, "which is not a Python identifier")
+    number = 1
+    while True:
+        name = identifier if number == 1 else f"{identifier}_{number}"
+        with mutex:
+            entered = _packages.get(package.key)
+            if entered is not None:
+                entered.users += 1
+                return entered
+            ours = name in names
+        occupant = None if ours else _occupant(name, package.path)
+        if occupant is not None and number == 1:
+            raise _refused(package, f"which is the name of {occupant}")
+        if ours or occupant is not None:
+            number += 1
+            continue
+        with mutex:
+            # Another thread may have taken the path or the name meanwhile: then go round again.
+            if package.key not in _packages and name not in names:
+                package.name = name
+                _packages[package.key] = names[name] = package
+                if _KernelFinder not in sys.meta_path:
+                    sys.meta_path.insert(0, _KernelFinder)
+                return package
+
+
+def leave(package: Package) -> None:
+    with mutex:
+        package.users -= 1
+        if not package.users and package.key not in loaded_kernels:
+            del _packages[package.key], names[package.name]
+
+
+def _refused(package: Package, why: str) -> KernelImportError:
+    return KernelImportError(
+        f"The {package} has the id {package.metadata.id!r}, {why}. It is not loaded; ask its publisher for a build "
+        "with an id of its own."
+    )
+
+
+def _occupant(name: str, folder: Path) -> str | None:
+    """What else a top-level module name stands for in this process, if anything."""
+    if name in sys.builtin_module_names or name in sys.stdlib_module_names:
+        return "a module of Python's standard library"
+    # Another thread may give the name to a kernel just now; `enter` finds that out.
+    absent = object()
+    module = sys.modules.get(name, absent)
+    if module is not absent:
+        return None if _is_kernel(getattr(module, "__spec__", None)) else "a module that is loaded already"
+    try:
+        spec = importlib.util.find_spec(name)
+    except KeyError:  # another thread's kernel of that name failed between two look-ups
+        return None
+    except (ImportError, AttributeError, TypeError, ValueError):  # a broken package on the path, but a package
+        return "an installed module"
+    if spec is None or _is_kernel(spec):
+        return None
+    places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or [])
+    inside = os.path.join(os.path.realpath(folder), "")
+    # With the variant itself on the path (a shell standing in it), its own extension is found.
+    if places and all(os.path.realpath(place).startswith(inside) for place in places):
+        return None
+    return f"an installed module ({', '.join(places)})"
+
+
+def _is_kernel(spec: ModuleSpec | None) -> bool:
+    return isinstance(getattr(spec, "loader", None), _PackageLoader)
+
+
+# Import
+
+
+class _KernelFinder:
+    """Finds the modules of kernels, and only in their own files."""
+
+    @staticmethod
+    def find_spec(fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        package = names.get(fullname.partition(".")[0])
+        if package is None:
+            return None
+        if fullname == package.name:
+            return importlib.util.spec_from_file_location(
+                fullname,
+                package.init,
+                loader=_PackageLoader(fullname, str(package.init)),
+                submodule_search_locations=[str(package.init.parent)],
+            )
+        for folder in path or ():
+            finder = FileFinder(folder, (_NativeLoader, EXTENSION_SUFFIXES), (_SourceLoader, SOURCE_SUFFIXES))
+            spec = finder.find_spec(fullname)
+            if spec is not None:
+                return spec
+        # Not None: the finders after this one would take a planted `.pyc`.
+        raise ModuleNotFoundError(f"No module named {fullname!r} in the {package}", name=fullname)
+
+
+class _SourceLoader(SourceFileLoader):
+    """Compiles source each time. A `__pycache__` beside it is not covered by any digest, so it is not read, and a file
+    in huggingface_hub's cache that huggingface_hub did not put there would be in its way, so none is written."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        source: Any = self.get_data(path)
+        package = names.get(fullname.partition(".")[0])
+        if package is not None and package.name != package.metadata.id:
+            source = _SelfImports(package).visit(ast.parse(source, path))
+        return compile(source, path, "exec", dont_inherit=True)
+
+
+class _PackageLoader(_SourceLoader):
+    """Imports a kernel's top-level module; runs under Python's lock for that module."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        package = names[module.__name__]
+        with all_or_nothing(package):
+            _call(package.backend, "before_import", package.path, package.metadata)
+            super().exec_module(module)
+            if sys.modules.get(package.name) is not module:
+                raise ImportError(f"it removed or replaced itself in `sys.modules[{package.name!r}]`")
+            _call(package.backend, "after_import", module, package.path, package.metadata)
+        with mutex:
+            loaded_kernels.setdefault(
+                package.key, LoadedKernel(package.metadata, module, package.repo_info, path=package.path)
+            )
+
+
+class _NativeLoader(ExtensionFileLoader):
+    """Loads a kernel's native extension, unless its Torch namespace is taken.
+
+    Torch answers a second registration of a namespace by throwing through the dynamic linker, which ends the process;
+    so it is found out before.
+    """
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        package = names[spec.name.partition(".")[0]]
+        namespace = package.metadata.id
+        if spec.name.rpartition(".")[2] == namespace:  # the library that registers `torch.ops.<id>`
+            # Two revisions may share one file of the cache; the dynamic linker loads that once.
+            library = os.path.realpath(self.path)
+            with mutex:
+                owner = _namespaces.setdefault(namespace, library)
+            if owner != library:
+                raise _NamespaceTaken(
+                    f"The {package} registers the Torch namespace {namespace!r}, which {owner} has registered in this "
+                    "process, and Torch allows that once. Use that kernel, or load this one in another process."
+                )
+        return super().create_module(spec)
+
+
+class _NamespaceTaken(KernelImportError):
+    """Passes through the kernel's own import unchanged."""
+
+
+class _SelfImports(ast.NodeTransformer):
+    """Turns a kernel's absolute imports of its own `id` into imports of the suffixed name it was loaded under."""
+
+    def __init__(self, package: Package) -> None:
+        self.id = package.metadata.id
+        self.name = package.name
+
+    def _renamed(self, name: str) -> str:
+        first, dot, rest = name.partition(".")
+        return f"{self.name}{dot}{rest}" if first == self.id else name
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST:
+        if node.level == 0 and node.module is not None:
+            node.module = self._renamed(node.module)
+        return node
+
+    def visit_Import(self, node: ast.Import) -> list[ast.AST]:
+        nodes: list[ast.AST] = []
+        for alias in node.names:
+            name = self._renamed(alias.name)
+            nodes.append(ast.copy_location(ast.Import([ast.alias(name, alias.asname)]), node))
+            if name != alias.name and alias.asname is None:
+                # `import id.layers` binds `id`.
+                nodes.append(ast.copy_location(ast.Import([ast.alias(self.name, self.id)]), node))
+        return [ast.fix_missing_locations(each) for each in nodes]
+
+
+@contextmanager
+def all_or_nothing(package: Package) -> Iterator[None]:
+    """Run a kernel's code: it may ask for its dependencies, and when it fails its modules are forgotten."""
+    before = _modules_of(package)
+    token = current.set(package)
+    with mutex:
+        package.importing += 1
+    try:
+        yield
+    except BaseException as error:
+        for name in _modules_of(package) - before:
+            sys.modules.pop(name, None)
+        if isinstance(error, (_NamespaceTaken, KeyboardInterrupt, GeneratorExit)):
+            raise
+        raise KernelImportError(f"Cannot import the {package}. {_reason(error)}", name=package.name) from error
+    finally:
+        with mutex:
+            package.importing -= 1
+        current.reset(token)
+
+
+#: What kernels import without declaring it, as every kernel of their kind does: the package has the module's name.
+_NEEDED = frozenset({"torch", "triton"})
+
+
+def _reason(error: BaseException) -> str:
+    """What a kernel's error says; how it says it is the kernel's code too, and may fail."""
+    try:
+        if isinstance(error, SystemExit):
+            return f"its code called `sys.exit({'' if error.code is None else repr(error.code)})`"
+        missing = error.name if isinstance(error, ModuleNotFoundError) and error.name in _NEEDED else None
+        hint = f" (it needs {missing}: pip install {missing})" if missing else ""
+        return f"{type(error).__name__}: {error}{hint}"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:  # noqa: BLE001 -- `sys.exit` in a `__str__`, say
+        return f"{type(error).__name__}, whose message cannot be had ({type(failure).__name__})"
+
+
+def _modules_of(package: Package) -> set[str]:
+    inside = package.name + "."
+    return {name for name in list(sys.modules) if name == package.name or name.startswith(inside)}
+
+
+def _call(backend: object | None, hook: str, *args: object) -> None:
+    method = getattr(backend, hook, None)
+    if method is not None:
+        method(*args)
