@@ -79,6 +79,7 @@ class Package:
 
     @property
     def key(self) -> str:
+        """The variant's real path."""
         return os.path.realpath(self.path)
 
     def __str__(self) -> str:
@@ -142,6 +143,7 @@ def enter(package: Package) -> Package:
 
 
 def leave(package: Package) -> None:
+    """Give the name back, unless the package was loaded or another call still wants it."""
     with mutex:
         package.users -= 1
         if not package.users and package.key not in loaded_kernels:

@@ -21,8 +21,6 @@ from kernels.backends.neuron import Neuron
 from kernels.backends.registry import (
     all_backends,
     find,
-    for_device_type,
-    for_torch,
     generation,
     get,
     known,
@@ -31,6 +29,7 @@ from kernels.backends.registry import (
     unregister,
 )
 from kernels.backends.rocm import ROCm
+from kernels.backends.torch_build import for_device_type, for_torch
 from kernels.backends.tpu import TPU
 from kernels.backends.xpu import XPU
 

@@ -12,8 +12,6 @@ from kernels.errors import RequestError
 __all__ = [
     "all_backends",
     "find",
-    "for_device_type",
-    "for_torch",
     "generation",
     "get",
     "known",
@@ -139,31 +137,6 @@ def find(name: str, among: Iterable[str] | None = None) -> Backend:
         if name in backend.device_names():
             return backend
     raise _unknown(name, candidates)
-
-
-def for_device_type(device_type: str) -> Backend:
-    """The backend that a Torch device type means under the installed Torch (`cuda` is rocm where Torch is built so).
-
-    Raises:
-        RequestError: No backend has that device type.
-    """
-    from kernels.backends.torch_build import torch_builds
-
-    matching = {name: each for name, each in _backends.items() if each.device_type == device_type}
-    for name in torch_builds():
-        if name in matching:
-            return matching[name]
-    if not matching:
-        allowed = ", ".join(sorted({each.device_type for each in _backends.values()}))
-        raise RequestError(f"`device_type` is {device_type!r}; allowed is one of {allowed}.")
-    return matching.get(device_type) or next(iter(matching.values()))
-
-
-def for_torch() -> str | None:
-    """The name of the backend that the installed Torch is built for, or extended with; None without Torch."""
-    from kernels.backends.torch_build import torch_builds
-
-    return next(iter(torch_builds()), None)
 
 
 def parse_accelerator(text: str) -> tuple[Backend, Any] | None:

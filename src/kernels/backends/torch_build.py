@@ -15,9 +15,10 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from kernels.backends import registry
-from kernels.backends.base import MajorMinor
+from kernels.backends.base import Backend, MajorMinor
+from kernels.errors import RequestError
 
-__all__ = ["cxx11_abi", "installed_torch", "torch_builds"]
+__all__ = ["cxx11_abi", "for_device_type", "for_torch", "installed_torch", "torch_builds"]
 
 _lock = threading.Lock()
 _described: dict[str, SimpleNamespace] = {}
@@ -64,6 +65,27 @@ def torch_builds() -> dict[str, MajorMinor | None]:
         if found is not None:
             builds[backend.name] = None if found.version is None else MajorMinor(*found.version)
     return builds
+
+
+def for_device_type(device_type: str) -> Backend:
+    """The backend that a Torch device type means under the installed Torch (`cuda` is rocm where Torch is built so).
+
+    Raises:
+        RequestError: No backend has that device type.
+    """
+    matching = {each.name: each for each in registry.all_backends() if each.device_type == device_type}
+    for name in torch_builds():
+        if name in matching:
+            return matching[name]
+    if not matching:
+        allowed = ", ".join(sorted({each.device_type for each in registry.all_backends()}))
+        raise RequestError(f"`device_type` is {device_type!r}; allowed is one of {allowed}.")
+    return matching.get(device_type) or next(iter(matching.values()))
+
+
+def for_torch() -> str | None:
+    """The name of the backend that the installed Torch is built for, or extended with; None without Torch."""
+    return next(iter(torch_builds()), None)
 
 
 def cxx11_abi() -> bool | None:
