@@ -619,7 +619,7 @@ def test_a_child_forked_while_another_thread_holds_the_lock_can_load(tmp_path: P
     # A process of its own, whose only other thread is known to hold the lock.
     script = f"""
         import os, signal, threading
-        from kernels import importing
+        from kernels import importing, loader
         from kernels.metadata import BackendInfo, KernelName, Metadata
         held, done = threading.Event(), threading.Event()
         def hold():
