@@ -49,6 +49,7 @@ def test_probing_neither_imports_torch_nor_keeps_a_later_fork_from_working() -> 
 
 
 def test_a_machine_is_probed_once_by_whichever_thread_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KERNELS_BACKEND")  # with another backend than Torch's, each caller gets an equal copy
     probes: list[int] = []
     real = target._probe
     monkeypatch.setattr(target, "_probe", lambda builds: (probes.append(1), real(builds))[1])
