@@ -306,7 +306,7 @@ def all_or_nothing(package: Package) -> Iterator[None]:
         package.importing += 1
     try:
         yield
-    except BaseException as error:
+    except BaseException as error:  # whatever a kernel's code raises, `sys.exit` too, must leave no trace
         for name in _modules_of(package) - before:
             sys.modules.pop(name, None)
         if isinstance(error, (_NamespaceTaken, KeyboardInterrupt, GeneratorExit)):

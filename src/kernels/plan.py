@@ -81,7 +81,6 @@ class Planned:
         variant: The build chosen.
         metadata: The build's metadata.
         depends: The kernels it depends on, by repository as its metadata names them.
-        fetchable: Whether it may be downloaded; if not, it may be used where it is on disk.
     """
 
     requirement: Requirement
@@ -90,7 +89,6 @@ class Planned:
     variant: str
     metadata: Metadata
     depends: Mapping[str, Planned] = field(default_factory=dict)
-    fetchable: bool = True
 
     def walk(self) -> Iterator[Planned]:
         """This kernel and all it depends on, each once, dependencies first."""
@@ -198,7 +196,7 @@ class Planner:
         )
         depends = {depend.repo_id: each for depend, each in zip(wanted, planned, strict=True)}
         # Two that depend on the same may both have planned it: the first counts, so that it is shared.
-        return self._done.setdefault(key, Planned(requirement, source, release, variant, metadata, depends, fetchable))
+        return self._done.setdefault(key, Planned(requirement, source, release, variant, metadata, depends))
 
     def _find(self, requirement: Requirement, source: Source) -> tuple[Requirement, Source, Release, bool]:
         """The release that a requirement leads to, and whether it may be fetched.

@@ -67,7 +67,7 @@ def side_by_side(
             job.result()
             done()
         return [job.result() for job in jobs]
-    except BaseException:
+    except BaseException:  # Ctrl-C too: the others end, and what was raised goes on
         ended.set()
         raise
     finally:

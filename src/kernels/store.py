@@ -6,7 +6,7 @@ The layout is huggingface_hub's, so that its tools see it:
         blobs/<hash>                   contents
         snapshots/<commit>/<path>      links to contents
         index/<commit>-<Hub>.json      the commit's file list, which never changes
-        index/<commit>-<variant>.digest  the build's files are the ones its digest names
+        index/<commit>-<Hub>-<variant>.digest  the build's files are the ones its digest names
         index/heads-<Hub>.json         branches and tags, and when they were learned
     <cache>/.locks/kernels--<org>--<name>/<name>.lock
     <cache>/.locks/kernels-verdicts/<Hub>/<publisher>.json
@@ -97,13 +97,16 @@ class RepoStore:
         # A commit's id is only as good as the Hub that says it: one Hub's word is no evidence for another's.
         return self.folder / "index" / f"{commit}-{endpoint_key(endpoint)}.json"
 
-    def digest_done(self, commit: str, variant: str) -> bool:
-        """Whether the files of a build were found to be the ones its digest names."""
-        return (self.folder / "index" / f"{commit}-{variant}.digest").exists()
+    def digest_done(self, endpoint: str, commit: str, variant: str) -> bool:
+        """Whether the files of a build, as a Hub listed them, were found to be the ones its digest names."""
+        return self._digest(endpoint, commit, variant).exists()
 
-    def keep_digest_done(self, commit: str, variant: str) -> None:
-        """Store that the files of a build are the ones its digest names."""
-        write_record(self.folder / "index" / f"{commit}-{variant}.digest", True)
+    def keep_digest_done(self, endpoint: str, commit: str, variant: str) -> None:
+        """Store that the files of a build, as a Hub listed them, are the ones its digest names."""
+        write_record(self._digest(endpoint, commit, variant), True)
+
+    def _digest(self, endpoint: str, commit: str, variant: str) -> Path:
+        return self.folder / "index" / f"{commit}-{endpoint_key(endpoint)}-{variant}.digest"
 
     # Facts with an age
 

@@ -119,9 +119,8 @@ class Verdicts:
                     return Standing.TRUSTED
                 return self._keep(publisher, self._ask(publisher, stored is None))
         except StoreError:
-            return self._keep(
-                publisher, self._ask(publisher, stored is None)
-            )  # an unwritable cache does not keep anyone from asking
+            # A cache that cannot be written keeps nobody from asking.
+            return self._keep(publisher, self._ask(publisher, stored is None))
 
     def _keep(self, publisher: str, trusted: bool) -> Standing:
         verdict = _Verdict(publisher, trusted, time.time())

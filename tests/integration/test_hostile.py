@@ -549,6 +549,23 @@ def test_what_one_hub_lists_under_a_commit_is_no_evidence_for_another(
     assert get_kernel("acme/relu", version=1).repo_id == "acme/relu"
 
 
+def test_a_digest_that_was_compared_for_one_hub_is_compared_anew_for_another(
+    hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import kernels.api
+
+    compared: list[Path] = []
+    monkeypatch.setattr(kernels.api, "verify_digest", lambda path, digest: compared.append(path))
+    hub.make_repo("acme/relu", digest=True)
+    install_kernel("acme/relu", version=1)
+    with TestHub(tmp_path / "mirror") as mirror:
+        mirror.make_repo("acme/relu", digest=True)
+        assert mirror.commit("acme/relu") == hub.commit("acme/relu")
+        monkeypatch.setenv("KERNELS_HUB", mirror.url)
+        path = install_kernel("acme/relu", version=1)
+    assert compared == [path, path]
+
+
 def test_more_dependencies_than_a_tree_may_have_are_refused_at_once(hub: TestHub) -> None:
     hub.make_repo("acme/relu", depends=[(f"acme/k{number}", 1) for number in range(300)])
     with pytest.raises(ValueError, match="256"):

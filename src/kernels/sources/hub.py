@@ -299,13 +299,17 @@ class HubSource:
         return self.cache
 
     def digest_due(self, release: Release, variant: str) -> bool:
-        """Once after a download, and whenever asked for (`KERNELS_VERIFY`)."""
+        """Once after a download, always for what this Hub never listed, and when asked for (`KERNELS_VERIFY`)."""
+        if settings.verify_on_load() or not release.listed:
+            return True
         store = self._store(release.repo_type, release.repo_id)
-        return settings.verify_on_load() or not store.digest_done(release.commit, variant)
+        return not store.digest_done(self.endpoint, release.commit, variant)
 
     def digest_done(self, release: Release, variant: str) -> None:
         """Remember, for every process, that a build's files are the ones its digest names."""
-        self._store(release.repo_type, release.repo_id).keep_digest_done(release.commit, variant)
+        if release.listed:
+            store = self._store(release.repo_type, release.repo_id)
+            store.keep_digest_done(self.endpoint, release.commit, variant)
 
     def _fetch(self, store: RepoStore, release: Release, variant: str) -> None:
         files = release.builds[variant]
@@ -356,10 +360,14 @@ class HubSource:
         return answer.get("trustedKernelPublisher") is True
 
     def _no_answer(self, what: str, refusal: HubRefused) -> HubUnavailable:
-        token = " The token was not accepted: log in again (`hf auth login`), or check HF_TOKEN."
+        advice = {
+            401: " The token was not accepted: log in again (`hf auth login`), or check HF_TOKEN.",
+            403: " It, or something on the way to it, refuses access from here.",
+        }
+        reason = refusal.code or refusal.message
         return HubUnavailable(
-            f"{self.endpoint} answered {refusal.status} {refusal.code or refusal.message} about {what}."
-            + (token if refusal.status in (401, 403) else "")
+            f"{self.endpoint} answered {refusal.status}{' ' * bool(reason)}{reason} about {what}."
+            + advice.get(refusal.status, "")
         )
 
     def _not_found(self, repo_id: str, refusal: HubRefused, commit: str | None = None) -> Exception:
