@@ -83,9 +83,9 @@ class Vendor(Backend):
 @pytest.fixture
 def vendor() -> Iterator[Vendor]:
     backend = Vendor()
-    backends.register(backend)
+    backends.register_backend(backend)
     yield backend
-    backends.unregister(backend.name)
+    backends.unregister_backend(backend.name)
 
 
 def test_the_current_device_is_looked_up_each_time(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,11 +109,11 @@ def test_without_torch_the_backend_is_the_first_that_is_there(monkeypatch: pytes
 
     monkeypatch.setattr(torch_build, "installed_torch", lambda: None)
     monkeypatch.setattr(target, "installed_torch", lambda: None)
-    backends.register(There())
+    backends.register_backend(There())
     try:
         found = Target.probe()
     finally:
-        backends.unregister("there")
+        backends.unregister_backend("there")
     assert (found.torch, found.cxx11_abi, found.torch_backends) == (None, None, ())
     assert found.default_backend == "there"
 

@@ -19,7 +19,10 @@ from kernels.requirement import check_repo_id
 __all__ = [
     "VARIABLES",
     "Variable",
+    "backend_files",
+    "backend_sources",
     "cache_dir",
+    "disabled_backends",
     "endpoint",
     "hub_folder",
     "hub_token",
@@ -32,7 +35,9 @@ __all__ = [
     "refresh_seconds",
     "telemetry_disabled",
     "trusted_publishers",
+    "tune_files",
     "variables_in_force",
+    "vendor_folders",
     "verify_on_load",
 ]
 
@@ -53,6 +58,10 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("KERNELS_HUB", "another Hub for kernels only: a URL, or a folder of repositories", "HF_ENDPOINT"),
     Variable("KERNELS_HUB_TOKEN", "token sent to the Hub that KERNELS_HUB names", "none", secret=True),
     Variable("KERNELS_BACKEND", "backend that is used where none is named", "the one Torch was built for"),
+    Variable("KERNELS_BACKENDS_JSON", "files that declare backends: /path/a.json:/path/b.json", "none"),
+    Variable("KERNELS_VENDOR_PATH", "folders of chip vendors: /path/a:/path/b", "none"),
+    Variable("KERNELS_DISABLE_BACKENDS", "backends that are left out, separated by commas", "none"),
+    Variable("KERNELS_TUNE_PATH", "files of tune configurations that go before a vendor's", "none"),
     Variable("KERNELS_REFRESH", "seconds for which a branch's head is not asked for again", "0"),
     Variable("KERNELS_TRUSTED_PUBLISHERS", "publishers trusted beside the Hub's own, separated by commas", "none"),
     Variable("KERNELS_VERIFY", "1: check every file's content before a kernel is loaded", "0"),
@@ -88,7 +97,8 @@ def variables_in_force() -> dict[str, str]:
 def invalid_settings() -> list[str]:
     """What is wrong with the variables that are set, a sentence each."""
     readers: tuple[Callable[[], object], ...] = (
-        hub_folder, endpoint, cache_dir, offline, refresh_seconds, trusted_publishers, local_kernels,
+        hub_folder, endpoint, cache_dir, offline, refresh_seconds, trusted_publishers, local_kernels, backend_files,
+        vendor_folders, tune_files, disabled_backends,
     )  # fmt: skip
     problems = []
     for read in readers:
@@ -207,6 +217,45 @@ def preferred_backend() -> str | None:
     return os.environ.get("KERNELS_BACKEND") or None
 
 
+def backend_files() -> tuple[Path, ...]:
+    """Files that declare backends (`KERNELS_BACKENDS_JSON`), in the order in which they count.
+
+    Raises:
+        RequestError: A path starts with `~` and a name that no user has.
+    """
+    return _paths("KERNELS_BACKENDS_JSON")
+
+
+def vendor_folders() -> tuple[Path, ...]:
+    """Folders of chip vendors (`KERNELS_VENDOR_PATH`), in order.
+
+    Raises:
+        RequestError: A path starts with `~` and a name that no user has.
+    """
+    return _paths("KERNELS_VENDOR_PATH")
+
+
+def tune_files() -> tuple[Path, ...]:
+    """Files of tune configurations that go before a vendor's (`KERNELS_TUNE_PATH`), the first one first.
+
+    Raises:
+        RequestError: A path starts with `~` and a name that no user has.
+    """
+    return _paths("KERNELS_TUNE_PATH")
+
+
+def disabled_backends() -> frozenset[str]:
+    """Backends that are left out (`KERNELS_DISABLE_BACKENDS`), by their own names or those of their entry points."""
+    value = os.environ.get("KERNELS_DISABLE_BACKENDS", "")
+    return frozenset(part.strip() for part in value.split(",") if part.strip())
+
+
+def backend_sources() -> tuple[str | None, ...]:
+    """What the environment says of backends, as it stands there: another answer means to look again."""
+    get = os.environ.get
+    return get("KERNELS_BACKENDS_JSON"), get("KERNELS_VENDOR_PATH"), get("KERNELS_DISABLE_BACKENDS")
+
+
 def offline() -> bool:
     """Whether nothing may be asked of a network (`HF_HUB_OFFLINE`)."""
     if _flag("HF_HUB_OFFLINE"):
@@ -293,11 +342,15 @@ def local_kernels() -> dict[str, Path]:
     return overrides
 
 
+def _paths(name: str) -> tuple[Path, ...]:
+    return tuple(_folder(name, entry.strip()) for entry in _split_paths(os.environ.get(name, "")) if entry.strip())
+
+
 def _split_paths(value: str) -> list[str]:
     # A Windows path has a colon of its own (`org/name=C:\kernels`): a colon separates only where an entry follows.
     entries: list[str] = []
     for part in value.split(":"):
-        if entries and part[:1] in "\\/" and entries[-1][-2:-1] == "=" and entries[-1][-1:].isalpha():
+        if entries and part[:1] in "\\/" and entries[-1][-2:-1] in ("=", "") and entries[-1][-1:].isalpha():
             entries[-1] += ":" + part
         elif part:
             entries.append(part)

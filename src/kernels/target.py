@@ -299,7 +299,7 @@ def _parse(text: str) -> Target:
         )
     backend, version = _parse_accelerator(text, match["accelerator"])
     found: dict[str, str | None] = {backend.name: None if version is None else str(version)}
-    host = backends.all_backends()[-1]  # what is used when nothing else is there
+    host = backends.host()
     found.setdefault(host.name, None)
     torch = match["torch"]
     abi = None

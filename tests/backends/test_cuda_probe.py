@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from kernels import backends
-from kernels.backends import cuda_driver
-from kernels.backends.cuda_driver import GPU, visible
+from kernels.backends.builtin import cuda_driver
+from kernels.backends.builtin.cuda_driver import GPU, visible
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the stand-ins are ELF libraries")
 

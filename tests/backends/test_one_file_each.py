@@ -64,4 +64,4 @@ def test_the_check_finds_what_it_looks_for(source: str) -> None:
 
 def test_each_backend_has_a_file_of_its_own() -> None:
     files = {type(each).__module__ for each in backends.all_backends()}
-    assert files == {f"kernels.backends.{each.name}" for each in backends.all_backends()}
+    assert files == {f"kernels.backends.builtin.{each.name}" for each in backends.all_backends()}

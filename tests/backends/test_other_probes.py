@@ -17,12 +17,12 @@ import pytest
 
 from kernels import backends
 from kernels.backends import BackendProbe, Found, MajorMinor
-from kernels.backends.cann import CANN
-from kernels.backends.metal import Metal
-from kernels.backends.neuron import Neuron
-from kernels.backends.rocm import ROCm
-from kernels.backends.tpu import TPU
-from kernels.backends.xpu import XPU
+from kernels.backends.builtin.cann import CANN
+from kernels.backends.builtin.metal import Metal
+from kernels.backends.builtin.neuron import Neuron
+from kernels.backends.builtin.rocm import ROCm
+from kernels.backends.builtin.tpu import TPU
+from kernels.backends.builtin.xpu import XPU
 
 
 def write(path: Path, text: str) -> None:

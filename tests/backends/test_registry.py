@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
 import msgspec
 import pytest
 
 from kernels import backends
-from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor, PythonDependency
+from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor, PythonDependency, builtin
 from kernels.errors import RequestError
 from kernels.resolve import resolve
 from kernels.target import Target
@@ -34,9 +36,9 @@ class Tenstorrent(Backend):
 @pytest.fixture
 def stranger() -> Iterator[Backend]:
     backend = Tenstorrent()
-    backends.register(backend)
+    backends.register_backend(backend)
     yield backend
-    backends.unregister(backend.name)
+    backends.unregister_backend(backend.name)
 
 
 def test_the_built_in_backends_are_in_the_order_in_which_torch_builds_are_recognised() -> None:
@@ -128,19 +130,19 @@ def test_a_strangers_backend_is_parsed_probed_and_chosen_like_a_built_in_one(
 
 
 def test_a_target_forgets_a_backend_that_was_removed() -> None:
-    backends.register(Tenstorrent())
+    backends.register_backend(Tenstorrent())
     assert "ttnn" in Target.current().backends
-    backends.unregister("ttnn")
+    backends.unregister_backend("ttnn")
     assert "ttnn" not in Target.current().backends
     with pytest.raises(RequestError, match="'ttnn'"):
-        backends.unregister("ttnn")
+        backends.unregister_backend("ttnn")
 
 
 def test_a_plain_object_with_the_members_serves(stranger: Backend) -> None:
-    backends.unregister(stranger.name)
+    backends.unregister_backend(stranger.name)
     members = {name: getattr(stranger, name) for name in dir(stranger) if not name.startswith("_")}
     plain = SimpleNamespace(**members)
-    backends.register(plain)  # type: ignore[arg-type]
+    backends.register_backend(plain)  # type: ignore[arg-type]
     assert parse_variant("torch-stable-abi29-tt14-x86_64-linux").backend == "ttnn"
 
 
@@ -149,38 +151,157 @@ def test_a_plain_object_with_the_members_serves(stranger: Backend) -> None:
     [
         ({"token": None}, "`backend.token` of Vendor is None"),
         ({"probe": "later"}, "`backend.probe` of Vendor is 'later'; allowed is a method"),
-        ({"name": ""}, "`backend.name` of Vendor is ''"),
+        ({"experimental": "yes"}, "`backend.experimental` of Vendor is 'yes'; allowed is True or False"),
+        ({"order": None, "vendor": 3}, "`backend.vendor` of Vendor is 3; .*\n`backend.order` .* is None"),
+        (
+            {"version_reason": lambda self: None},
+            r"`backend.version_reason` .* called as version_reason\(build, target\)",
+        ),
+        ({"python_depends": {"x": "x"}}, "`backend.python_depends` .* PythonDependency"),
     ],
 )
 def test_an_object_with_a_wrong_member_is_refused(change: dict[str, object], message: str) -> None:
     vendor = type("Vendor", (Tenstorrent,), change)()
     with pytest.raises(TypeError, match=message):
-        backends.register(vendor)
+        backends.register_backend(vendor)
 
 
 def test_an_object_without_the_members_is_refused_with_their_names() -> None:
-    with pytest.raises(TypeError, match=r"SimpleNamespace without .*token.*probe"):
-        backends.register(SimpleNamespace(name="x"))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"SimpleNamespace without device_type, probe"):
+        backends.register_backend(SimpleNamespace(name="x"))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("member", ["name", "noarch_name", "token"])
+@pytest.mark.parametrize("member", ["name", "noarch_name", "token", "mapping_device"])
 def test_two_backends_cannot_share_a_name(member: str) -> None:
+    before = backends.list_backends()
     vendor = type("Vendor", (Tenstorrent,), {member: getattr(backends.get("cuda"), member)})()
-    with pytest.raises(ValueError, match=f"`{member}` is '.*', which backend 'cuda' already has"):
-        backends.register(vendor)
+    with pytest.raises(ValueError, match=f"`{member}` .* is '.*', which backend 'cuda' \\(built in\\) already has"):
+        backends.register_backend(vendor)
+    assert backends.list_backends() == before
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"name": "Acme"}, "`backend.name` .* is 'Acme'; allowed is a name of lower-case"),
+        ({"name": ""}, "`backend.name` .* is ''"),
+        ({"noarch_name": "universal"}, "stands for every backend"),
+        ({"token": "tt-x"}, "`backend.token` .* is 'tt-x'; allowed .* without a dash"),
+        ({"token": "tt2"}, "`backend.token` .* is 'tt2'; allowed .* without a digit at the end"),
+        ({"device_type": "tt:0"}, "`backend.device_type` .* is 'tt:0'"),
+        ({"dispatch_key": "Private Use"}, "`backend.dispatch_key`"),
+    ],
+)
+def test_a_name_that_no_build_folder_could_have_is_refused(members: dict[str, str], message: str) -> None:
+    vendor = type("Vendor", (Tenstorrent,), members)()
+    with pytest.raises(ValueError, match=message):
+        backends.register_backend(vendor)
+
+
+def greedy(self: Backend, text: str) -> Found | None:
+    return Found() if text.startswith("c") else None
+
+
+@pytest.mark.parametrize(
+    ("members", "swallowed"),
+    [({"token": "c"}, "cuda"), ({"token": "ro"}, "rocm"), ({"parse_accelerator": greedy}, "cu")],
+    ids=["short", "shorter", "greedy"],
+)
+def test_a_token_that_swallows_anothers_names_is_refused(members: dict[str, object], swallowed: str) -> None:
+    vendor = type("Vendor", (Tenstorrent,), members)()
+    with pytest.raises(ValueError, match=f"swallows '{swallowed}.*built in"):
+        backends.register_backend(vendor)
+
+
+def test_a_token_is_refused_that_a_backend_registered_before_would_swallow() -> None:
+    backends.register_backend(
+        type(
+            "Vendor",
+            (Tenstorrent,),
+            {"parse_accelerator": lambda self, text: Found() if text.startswith("tt") else None},
+        )()
+    )
+    names = dict.fromkeys(("name", "noarch_name", "mapping_device", "device_type"), "late")
+    try:
+        with pytest.raises(ValueError, match="'tt', which swallows 'ttx' of backend 'late'"):
+            backends.register_backend(type("Vendor", (Tenstorrent,), {**names, "token": "ttx"})())
+    finally:
+        backends.unregister_backend("ttnn")
+
+
+def test_a_built_in_backend_is_overridden_only_when_asked_for_and_comes_back() -> None:
+    built_in = backends.get("xpu")
+
+    class Ours(type(built_in)):  # type: ignore[misc]
+        vendor = "Ours"
+
+    with pytest.raises(ValueError, match="which backend 'xpu' \\(built in\\) already has"):
+        backends.register_backend(Ours())
+    backends.register_backend(Ours(), override=True)
+    assert backends.get("xpu").vendor == "Ours"
+    assert backends.entry_of("xpu").origin.kind == "run-time"
+    assert [entry.name for entry in backends.list_backends()].count("xpu") == 1
+    backends.unregister_backend("xpu")
+    assert backends.get("xpu") is built_in
+
+
+def test_a_built_in_backend_cannot_be_unregistered() -> None:
+    with pytest.raises(RequestError, match="'cpu', a built-in backend"):
+        backends.unregister_backend("cpu")
+
+
+def test_an_entry_says_where_a_backend_was_registered(stranger: Backend) -> None:
+    origin = backends.entry_of("ttnn").origin
+    assert (origin.kind, Path(origin.place.split(",")[0]).name) == ("run-time", "test_registry.py")
+
+
+def test_questions_are_answered_across_all_backends(stranger: Backend) -> None:
+    assert {"cu", "cann", "tt"} <= set(backends.variant_tokens())
+    assert {"cuda", "mps", "npu", "ttnn"} <= set(backends.device_types())
+    assert {"CUDA", "CPU", "PrivateUse1"} <= set(backends.dispatch_keys())
+    assert {"metal", "mps", "tt", "ttnn"} <= set(backends.reserved_names())
+    assert backends.host().name == "cpu"
+
+
+def test_the_names_that_editors_complete_are_those_of_the_built_in_backends() -> None:
+    completed = {name for literal in get_args(builtin.BuiltInName) for name in get_args(literal) or (literal,)}
+    named = {name for each in builtin.BUILT_IN for name in (each.name, each.noarch_name, each.device_type)}
+    assert completed == named
+
+
+def test_one_backend_registered_by_two_threads_at_once_is_there_once() -> None:
+    start, refused = threading.Barrier(2), []
+
+    def register() -> None:
+        start.wait()
+        try:
+            backends.register_backend(Tenstorrent())
+        except ValueError as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=register) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    try:
+        assert [entry.name for entry in backends.list_backends()].count("ttnn") == 1
+        assert len(refused) == 1
+        assert refused[0].count("registered by") == 2
+    finally:
+        backends.unregister_backend("ttnn")
 
 
 def test_registering_the_same_object_again_changes_nothing() -> None:
     before = backends.generation()
-    backends.register(backends.get("cpu"))
+    backends.register_backend(backends.get("cpu"))
     assert backends.generation() == before
 
 
 def test_backends_registered_by_many_threads_are_all_there() -> None:
-    vendors = [
-        type("V", (Tenstorrent,), {"name": f"v{n}", "noarch_name": f"v{n}", "token": f"v{n}x"})() for n in range(16)
-    ]
-    threads = [threading.Thread(target=backends.register, args=(vendor,)) for vendor in vendors]
+    names = [dict.fromkeys(("name", "noarch_name", "mapping_device", "device_type"), f"v{n}") for n in range(16)]
+    vendors = [type("V", (Tenstorrent,), {**each, "token": f"{each['name']}x"})() for each in names]
+    threads = [threading.Thread(target=backends.register_backend, args=(vendor,)) for vendor in vendors]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -189,7 +310,7 @@ def test_backends_registered_by_many_threads_are_all_there() -> None:
         assert {vendor.name for vendor in vendors} <= {each.name for each in backends.all_backends()}
     finally:
         for vendor in vendors:
-            backends.unregister(vendor.name)
+            backends.unregister_backend(vendor.name)
 
 
 @pytest.mark.parametrize(

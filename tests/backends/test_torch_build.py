@@ -123,11 +123,11 @@ class Curious(Backend):
 
 def test_a_backend_that_needs_all_of_torch_gets_it() -> None:
     pytest.importorskip("torch")
-    backends.register(Curious())
+    backends.register_backend(Curious())
     try:
         assert "curious" in torch_build.torch_builds()
     finally:
-        backends.unregister("curious")
+        backends.unregister_backend("curious")
 
 
 class Broken(Curious):
@@ -138,8 +138,8 @@ class Broken(Curious):
 
 
 def test_a_backend_that_fails_does_not_take_the_others_down() -> None:
-    backends.register(Broken())
+    backends.register_backend(Broken())
     try:
         assert "broken" not in torch_build.torch_builds()
     finally:
-        backends.unregister("broken")
+        backends.unregister_backend("broken")

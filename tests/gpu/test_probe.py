@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kernels import backends
-from kernels.backends import cuda_driver
+from kernels.backends.builtin import cuda_driver
 from kernels.target import Target
 
 pytestmark = pytest.mark.gpu

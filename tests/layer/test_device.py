@@ -124,11 +124,11 @@ def test_a_stranger_s_backend_is_a_device_type_at_once() -> None:
         name = noarch_name = token = mapping_device = "acme"
         device_type, dispatch_key = "acme", "PrivateUse1"
 
-    backends.register(Acme())
+    backends.register_backend(Acme())
     try:
         assert requested_device("acme") == ModuleDevice("acme")
         assert str(ModuleDevice("acme", 3)) == ModuleDevice("acme", 3).torch_device == "acme:3"
     finally:
-        backends.unregister("acme")
+        backends.unregister_backend("acme")
     with pytest.raises(ValueError, match="allowed is one of"):
         requested_device("acme")

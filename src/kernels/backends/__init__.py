@@ -1,4 +1,4 @@
-"""Which accelerators exist. One file a family; this list is the only one."""
+"""Which accelerators exist: what a backend is, those there are, and the ways in which a vendor's joins."""
 
 from __future__ import annotations
 
@@ -10,51 +10,73 @@ from kernels.backends.base import (
     Found,
     MajorMinor,
     PythonDependency,
+    Stage,
     allowed_python_depends,
     listed,
 )
-from kernels.backends.cann import CANN
-from kernels.backends.cpu import CPU
-from kernels.backends.cuda import CUDA
-from kernels.backends.metal import Metal
-from kernels.backends.neuron import Neuron
+from kernels.backends.builtin import BUILT_IN, BuiltInName
+from kernels.backends.entry import Entry, Origin, Problem
 from kernels.backends.registry import (
     all_backends,
+    device_types,
+    dispatch_keys,
+    enter,
+    entries,
+    entry_of,
     find,
     generation,
     get,
+    get_backend,
+    host,
     known,
+    list_backends,
     parse_accelerator,
-    register,
-    unregister,
+    problems,
+    register_backend,
+    reserved_names,
+    unregister_backend,
+    variant_tokens,
 )
-from kernels.backends.rocm import ROCm
 from kernels.backends.torch_build import for_device_type, for_torch
-from kernels.backends.tpu import TPU
-from kernels.backends.xpu import XPU
 
 __all__ = [
     "GENERAL_PYTHON_DEPENDS",
     "Backend",
+    "BackendName",
     "BackendProbe",
     "Device",
+    "Entry",
     "Found",
     "MajorMinor",
+    "Origin",
+    "Problem",
     "PythonDependency",
+    "Stage",
     "all_backends",
     "allowed_python_depends",
+    "device_types",
+    "dispatch_keys",
+    "entries",
+    "entry_of",
     "find",
     "for_device_type",
     "for_torch",
     "generation",
     "get",
+    "get_backend",
+    "host",
     "known",
+    "list_backends",
     "listed",
     "parse_accelerator",
-    "register",
-    "unregister",
+    "problems",
+    "register_backend",
+    "reserved_names",
+    "unregister_backend",
+    "variant_tokens",
 ]
 
-for _backend in (TPU(), Neuron(), CUDA(), ROCm(), Metal(), XPU(), CANN(), CPU()):
-    register(_backend)
-del _backend
+#: A backend's name in a type hint: editors complete the built-in ones, and any other is as good.
+BackendName = BuiltInName | str
+
+enter((family(), Origin("built-in")) for family in BUILT_IN)

@@ -1,16 +1,20 @@
 """What a backend must be able to answer.
 
-`Backend` gives every answer a sensible default; a vendor overrides the ones that differ. Nothing here or elsewhere asks
-whether an object *is* a `Backend`: any object with these members serves.
+`Backend` gives every answer a sensible default; a vendor overrides the ones that differ. A name, a Torch device type
+and a probe are a vendor's own; everything else may stay as it is. An object that is no subclass serves as well.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from kernels.metadata import Metadata
 
 __all__ = [
     "GENERAL_PYTHON_DEPENDS",
@@ -20,6 +24,7 @@ __all__ = [
     "Found",
     "MajorMinor",
     "PythonDependency",
+    "Stage",
     "allowed_python_depends",
     "listed",
 ]
@@ -101,32 +106,70 @@ class BackendProbe:
     notes: tuple[str, ...] = field(default=())
 
 
+class _Same:
+    """A member that has another one's value where a backend does not say otherwise."""
+
+    def __init__(self, other: str) -> None:
+        self.other = other
+
+    def __get__(self, backend: Any, owner: type) -> Any:
+        return getattr(owner if backend is None else backend, self.other)
+
+
+#: A stage's function; see `Backend.prepare`, `Backend.before_import` and `Backend.after_import`.
+Stage = Callable[..., None]
+
+
 class Backend:
-    """An accelerator family: its names, versions, architectures, and how to find it on a machine.
+    """An accelerator family: its names, versions, architectures, how to find it on a machine, how to load its builds.
+
+    A vendor must give `name`, `device_type` and `probe`, and where Torch was extended for it `torch_build`; the rest
+    where it differs.
 
     Attributes:
         name: Own name, also `backend.type` in metadata.
-        noarch_name: Name in noarch variants: `torch-<noarch_name>`.
-        token: Name in compiled variants, without the version.
+        noarch_name: Name in noarch variants: `torch-<noarch_name>`. Default: the own name.
+        token: Name in compiled variants, without the version; no dash, no digit at its end. Default: the own name.
         device_type: Torch's device type.
-        mapping_device: Name in kernel mappings.
-        dispatch_key: Torch's dispatch key.
+        mapping_device: Name in kernel mappings. Default: the own name.
+        dispatch_key: Torch's dispatch key. Default: that of a renamed device of another vendor.
         versioned: Whether its token carries a version; the last digit is the minor.
         checks_archs: Whether `backend.archs` in metadata says which devices a build covers.
         order: Where several fit one Torch, the lowest is used when none is named.
         python_depends: Python dependencies that only its kernels may ask for.
+        experimental: Whether using it warns, once.
+        vendor: Who makes the hardware.
+        guidance_block: Notes for who writes kernels: what the hardware is.
+        kernel_guidance: Notes for who writes kernels: how to write them.
+        cuda_hacks_to_strip: Source lines that must not stand in a kernel for it.
+        prepare_key: What the result of `prepare` depends on beside the build and the device: a compiler's version, say.
+
+    Example:
+        >>> class Acme(Backend):
+        ...     name = device_type = "acme"
+        ...
+        ...     def probe(self) -> BackendProbe:
+        ...         return BackendProbe(found=True, devices=(Device("acme", 0, "Acme One"),))
+        >>> Acme().noarch_name, Acme().dispatch_key
+        ('acme', 'PrivateUse1')
     """
 
     name: str
-    noarch_name: str
-    token: str
+    noarch_name: str = _Same("name")  # type: ignore[assignment]
+    token: str = _Same("name")  # type: ignore[assignment]
     device_type: str
-    mapping_device: str
-    dispatch_key: str
+    mapping_device: str = _Same("name")  # type: ignore[assignment]
+    dispatch_key: str = "PrivateUse1"
     versioned: bool = False
     checks_archs: bool = False
     order: int = 1000
     python_depends: Mapping[str, PythonDependency] = MappingProxyType({})
+    experimental: bool = False
+    vendor: str = ""
+    guidance_block: str = ""
+    kernel_guidance: str = ""
+    cuda_hacks_to_strip: Sequence[str] = ()
+    prepare_key: str = ""
 
     def device_names(self) -> tuple[str, ...]:
         """The names a caller may use, the own name first."""
@@ -187,6 +230,31 @@ class Backend:
     def current_device(self) -> int:
         """The index of the current device, without initialising the runtime."""
         return 0
+
+    def stages(self, device: Device | None) -> Mapping[str, Stage]:
+        """What happens between a build's download and its use: `prepare`, `before_import`, `after_import`, by name.
+
+        A vendor leaves one out, or puts another function in its place, where a device needs that.
+
+        Args:
+            device: The device that the build was chosen for, or None where none is visible.
+        """
+        return {"prepare": self.prepare, "before_import": self.before_import, "after_import": self.after_import}
+
+    def prepare(self, variant_dir: Path) -> None:
+        """Compile or convert a build, once after its download.
+
+        What it makes belongs in `kernels.stages.prepared_dir(self, variant_dir)`, never in the build's own folder.
+
+        Args:
+            variant_dir: The build's folder, to be read only.
+        """
+
+    def before_import(self, variant_dir: Path, metadata: Metadata) -> None:
+        """Called before a build's module is imported."""
+
+    def after_import(self, module: ModuleType, variant_dir: Path, metadata: Metadata) -> None:
+        """Called when a build's module was imported; an error takes the import back."""
 
 
 def listed(archs: Sequence[str]) -> str:

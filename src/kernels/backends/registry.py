@@ -2,82 +2,325 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from kernels.backends.base import Backend
+from kernels.backends.clashes import check_clashes
+from kernels.backends.entry import Entry, Origin, Problem
+from kernels.backends.members import checked
 from kernels.errors import RequestError
 
 __all__ = [
     "all_backends",
+    "device_types",
+    "dispatch_keys",
+    "enter",
+    "entries",
+    "entry_of",
     "find",
     "generation",
     "get",
+    "get_backend",
+    "host",
     "known",
+    "list_backends",
+    "on_first_need",
     "parse_accelerator",
-    "register",
-    "unregister",
+    "problems",
+    "register_backend",
+    "renew",
+    "report",
+    "reserved_names",
+    "unregister_backend",
+    "variant_tokens",
 ]
 
-_lock = threading.Lock()
-# Replaced as a whole, never changed: readers take no lock.
-_backends: dict[str, Backend] = {}
-_generation = 0
-
-_TEXTS = ("name", "noarch_name", "token", "device_type", "mapping_device", "dispatch_key")
-_OTHERS = ("versioned", "checks_archs", "order", "python_depends")
-_METHODS = tuple(name for name, member in vars(Backend).items() if callable(member) and not name.startswith("_"))
+_PACKAGE = str(Path(__file__).parents[1])
 
 
-def register(backend: Backend) -> None:
-    """Add a backend, so that every part of the package knows it; a target probed earlier is probed again.
+@dataclass(frozen=True)
+class _State:
+    """All that is known, replaced as a whole and never changed: readers take no lock."""
+
+    entries: Mapping[str, Entry]
+    problems: tuple[Problem, ...] = ()
+    generation: int = 0
+
+    def with_entries(self, entries: Iterable[Entry]) -> _State:
+        ordered = sorted(entries, key=lambda each: each.backend.order)
+        return replace(self, entries={each.name: each for each in ordered}, generation=self.generation + 1)
+
+
+# Held while the state is replaced, and while what the environment names is looked for: others then wait for the answer.
+_lock = threading.RLock()
+_state = _State({})
+
+#: What tells whether to look again, what looks, and what the last look was for.
+_key: Callable[[], Hashable] = lambda: None  # noqa: E731
+_look: Callable[[], None] = lambda: None  # noqa: E731
+_seen: Hashable = None
+_looking = False
+
+
+def _renew() -> None:
+    # A lock that another thread of the parent held is held for ever in the child.
+    global _lock, _looking
+    _lock, _looking = threading.RLock(), False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+# Coming and going
+
+
+def register_backend(backend: Any, *, override: bool = False) -> None:
+    """Add a backend, so that every part of the package knows it at once.
 
     Args:
-        backend: A `Backend`, or any object with its members.
+        backend: A `kernels.backends.Backend`, or an object with at least its members `name`, `device_type` and `probe`.
+        override: Stand in for the backend of the same name; `unregister_backend` brings that one back.
 
     Raises:
-        TypeError: A member is missing or of the wrong kind.
-        ValueError: Another backend already has its name, noarch name or token.
+        TypeError: A member is missing or of the wrong type; the message names each.
+        ValueError: A name is not spelled as names are, or means another backend already; the message names where both
+            come from. The registry is as it was.
+
+    Example:
+        >>> from kernels import list_backends, register_backend, unregister_backend
+        >>> from kernels.backends import Backend, BackendProbe
+        >>> class Acme(Backend):
+        ...     name = device_type = "acme"
+        ...
+        ...     def probe(self) -> BackendProbe:
+        ...         return BackendProbe(found=False)
+        >>> register_backend(Acme())
+        >>> [entry.name for entry in list_backends() if entry.origin.kind == "run-time"]
+        ['acme']
+        >>> unregister_backend("acme")
     """
-    _check_members(backend)
-    global _backends, _generation
+    if not isinstance(override, bool):
+        raise TypeError(f"`override` is {override!r}, a {type(override).__name__}; allowed is True or False.")
+    enter([(backend, Origin("run-time", _caller()))], override=override)
+
+
+def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> None:
+    """Add backends from one place: all of them, or none.
+
+    Args:
+        arrivals: Each object, and how it came here.
+        override: Whether one may stand in for another of its name.
+
+    Raises:
+        TypeError: As for `register_backend`.
+        ValueError: As for `register_backend`.
+    """
+    new = [Entry(checked(given), origin, given) for given, origin in arrivals]
+    global _state
+    _discover()
     with _lock:
-        if _backends.get(backend.name) is backend:
+        entries = dict(_state.entries)
+        for entry in new:
+            present = entries.get(entry.name)
+            if present is not None and present.given is entry.given:
+                continue
+            if present is not None and override:
+                entry = replace(entry, overrides=present)
+            others = [other for name, other in entries.items() if not (override and name == entry.name)]
+            check_clashes(entry, others)
+            entries[entry.name] = entry
+        if entries != _state.entries:
+            _state = _state.with_entries(entries.values())
+
+
+def unregister_backend(name: str) -> None:
+    """Remove a backend; one that it stood in for is back.
+
+    Args:
+        name: The backend's own name.
+
+    Raises:
+        TypeError: `name` is not a string.
+        RequestError: None is registered under that name, or it is a built-in one.
+    """
+    global _state
+    _check_name(name)
+    _discover()
+    with _lock:
+        entry = _state.entries.get(name)
+        if entry is None:
+            raise _unknown(name, _state.entries)
+        if entry.origin.kind == "built-in":
+            raise RequestError(
+                f"`name` is {name!r}, a built-in backend; KERNELS_DISABLE_BACKENDS={name} leaves it out, and "
+                "register_backend(…, override=True) puts another in its place."
+            )
+        rest = [other for other in _state.entries.values() if other is not entry]
+        _state = _state.with_entries([*rest, *([entry.overrides] if entry.overrides else [])])
+
+
+def on_first_need(key: Callable[[], Hashable], look: Callable[[], None]) -> None:
+    """Have someone look for backends before the first question is answered, and again when the key has changed.
+
+    Args:
+        key: What the look depends on, such as settings; asked at every question, so it must be quick.
+        look: Calls `renew`.
+    """
+    global _key, _look, _seen
+    _key, _look, _seen = key, look, None
+
+
+def renew(keep: Callable[[Entry], bool]) -> None:
+    """Forget the problems and every entry that is not to be kept, with what it stood in for in its place."""
+    global _state
+    with _lock:
+        kept: list[Entry] = []
+        for entry in _state.entries.values():
+            remaining = _remaining(entry, keep)
+            if remaining is not None:
+                kept.append(remaining)
+        _state = replace(_state.with_entries(kept), problems=())
+
+
+def _remaining(entry: Entry | None, keep: Callable[[Entry], bool]) -> Entry | None:
+    if entry is None:
+        return None
+    beneath = _remaining(entry.overrides, keep)
+    return replace(entry, overrides=beneath) if keep(entry) else beneath
+
+
+def report(problem: Problem) -> None:
+    """Keep what stood in a backend's way, for the call that needs it and for `kernels doctor`."""
+    global _state
+    with _lock:
+        _state = replace(_state, problems=(*_state.problems, problem))
+
+
+def _discover() -> None:
+    global _seen, _looking
+    if _key() == _seen:
+        return
+    with _lock:
+        key = _key()
+        if key == _seen or _looking:  # looking asks questions of its own
             return
-        for other in _backends.values():
-            for member in ("name", "noarch_name", "token"):
-                if getattr(other, member) == getattr(backend, member):
-                    raise ValueError(
-                        f"`{member}` is {getattr(backend, member)!r}, which backend {other.name!r} already has."
-                    )
-        added = [*_backends.values(), backend]
-        _backends = {each.name: each for each in sorted(added, key=lambda each: each.order)}
-        _generation += 1
+        _looking = True
+        try:
+            _look()
+            _seen = key
+        finally:
+            _looking = False
 
 
-def unregister(name: str) -> None:
-    """Remove a backend.
+def _current() -> _State:
+    _discover()
+    return _state
 
-    Raises:
-        RequestError: None is registered under that name.
-    """
-    global _backends, _generation
-    with _lock:
-        if name not in _backends:
-            raise _unknown(name, _backends)
-        _backends = {key: each for key, each in _backends.items() if key != name}
-        _generation += 1
+
+def _caller() -> str:
+    """The file and line of the code that called this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}, line {frame.f_lineno}"
+
+
+# Questions
 
 
 def generation() -> int:
     """A number that changes whenever a backend is added or removed."""
-    return _generation
+    return _current().generation
 
 
 def all_backends() -> tuple[Backend, ...]:
     """Every registered backend, in the order in which one is chosen when none is named."""
-    return tuple(_backends.values())
+    return tuple(entry.backend for entry in _current().entries.values())
+
+
+def entries() -> tuple[Entry, ...]:
+    """Every registered backend with its origin, in the same order."""
+    return tuple(_current().entries.values())
+
+
+def list_backends() -> list[Entry]:
+    """Every backend with its origin, in the order in which one is chosen when none is named.
+
+    Returns:
+        Built-in, installed, declared and run-time ones: `entry.name`, `entry.backend`, and `entry.origin` with its
+        `kind` and `place`.
+
+    Example:
+        >>> from kernels import list_backends
+        >>> {entry.name: str(entry.origin) for entry in list_backends()}["cuda"]
+        'built in'
+    """
+    return list(entries())
+
+
+def problems() -> tuple[Problem, ...]:
+    """What kept backends of installed packages, declared ones and vendors' folders from coming in."""
+    return _current().problems
+
+
+def variant_tokens() -> tuple[str, ...]:
+    """The accelerator tokens of build names, of all backends."""
+    return _all("token")
+
+
+def device_types() -> tuple[str, ...]:
+    """Torch's device types, of all backends."""
+    return _all("device_type")
+
+
+def dispatch_keys() -> tuple[str, ...]:
+    """Torch's dispatch keys, of all backends."""
+    return _all("dispatch_key")
+
+
+def reserved_names() -> tuple[str, ...]:
+    """Every name that means a backend: no other may take one of them for its own.
+
+    Example:
+        >>> {"cann", "npu"} <= set(reserved_names())
+        True
+    """
+    return tuple(dict.fromkeys(name for each in all_backends() for name in (*each.device_names(), each.mapping_device)))
+
+
+def _all(member: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(getattr(backend, member) for backend in all_backends()))
+
+
+def host() -> Backend:
+    """The backend that is there when nothing else is: the last built-in one."""
+    return [entry.backend for entry in entries() if _root(entry).origin.kind == "built-in"][-1]
+
+
+def _root(entry: Entry) -> Entry:
+    while entry.overrides is not None:
+        entry = entry.overrides
+    return entry
+
+
+def entry_of(name: str) -> Entry:
+    """The entry of the backend with that own name.
+
+    Raises:
+        RequestError: There is none.
+    """
+    known = _current().entries
+    if name not in known:
+        raise _unknown(name, known)
+    return known[name]
 
 
 def get(name: str) -> Backend:
@@ -90,10 +333,7 @@ def get(name: str) -> Backend:
         >>> get("cann").device_type
         'npu'
     """
-    backend = _backends.get(name)
-    if backend is None:
-        raise _unknown(name, _backends)
-    return backend
+    return entry_of(name).backend
 
 
 def known(name: str) -> Backend | None:
@@ -103,7 +343,26 @@ def known(name: str) -> Backend | None:
         >>> known("abacus") is None
         True
     """
-    return _backends.get(name)
+    entry = _current().entries.get(name)
+    return None if entry is None else entry.backend
+
+
+def get_backend(name: str) -> Backend:
+    """The backend with that name, by any of its names.
+
+    Args:
+        name: Its own name, noarch name, accelerator token or Torch device type.
+
+    Raises:
+        TypeError: `name` is not a string.
+        RequestError: No backend has that name; the message lists those there are.
+
+    Example:
+        >>> from kernels import get_backend
+        >>> get_backend("npu").name
+        'cann'
+    """
+    return find(name)
 
 
 def find(name: str, among: Iterable[str] | None = None) -> Backend:
@@ -123,19 +382,18 @@ def find(name: str, among: Iterable[str] | None = None) -> Backend:
         >>> find("npu").name, find("cu").name, find("cuda", among=["rocm", "cpu"]).name
         ('cann', 'cuda', 'rocm')
     """
-    if not isinstance(name, str):
-        raise TypeError(f"`backend` is {name!r}, a {type(name).__name__}; allowed is a backend's name.")
-    known = _backends
+    _check_name(name)
+    known = _current().entries
     candidates = known if among is None else {each: known[each] for each in among if each in known}
     if name in candidates:
-        return candidates[name]
+        return candidates[name].backend
     # A backend's further names, those unique to it before the Torch device that two may share.
-    for backend in candidates.values():
-        if name in (backend.noarch_name, backend.token):
-            return backend
-    for backend in candidates.values():
-        if name in backend.device_names():
-            return backend
+    for entry in candidates.values():
+        if name in (entry.backend.noarch_name, entry.backend.token):
+            return entry.backend
+    for entry in candidates.values():
+        if name in entry.backend.device_names():
+            return entry.backend
     raise _unknown(name, candidates)
 
 
@@ -147,27 +405,27 @@ def parse_accelerator(text: str) -> tuple[Backend, Any] | None:
         >>> backend.name, str(version)
         ('cuda', '12.8')
     """
-    for backend in _backends.values():
-        found = backend.parse_accelerator(text)
-        if found is not None:
-            return backend, found.version
+    for backend in all_backends():
+        with suppress(Exception):  # a stranger's parser that fails must not take other backends' names down
+            found = backend.parse_accelerator(text)
+            if found is not None:
+                return backend, found.version
     return None
 
 
-def _unknown(name: str, known: Iterable[str]) -> RequestError:
-    names = [each for key in known for each in _backends[key].device_names() if key in _backends]
-    return RequestError(f"`backend` is {name!r}; allowed is one of {', '.join(dict.fromkeys(names))}.")
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"`backend` is {name!r}, a {type(name).__name__}; allowed is a backend's name.")
 
 
-def _check_members(backend: Any) -> None:
-    kind = type(backend).__name__
-    missing = [name for name in (*_TEXTS, *_OTHERS, *_METHODS) if not hasattr(backend, name)]
-    if missing:
-        raise TypeError(f"`backend` is a {kind} without {', '.join(missing)}; see kernels.backends.Backend.")
-    for name in _TEXTS:
-        value = getattr(backend, name)
-        if not isinstance(value, str) or not value:
-            raise TypeError(f"`backend.{name}` of {kind} is {value!r}; allowed is a name.")
-    for name in _METHODS:
-        if not callable(getattr(backend, name)):
-            raise TypeError(f"`backend.{name}` of {kind} is {getattr(backend, name)!r}; allowed is a method.")
+def _unknown(name: str, among: Mapping[str, Entry]) -> RequestError:
+    names = dict.fromkeys(each for entry in among.values() for each in entry.backend.device_names())
+    message = f"`backend` is {name!r}; allowed is one of {', '.join(names)}."
+    return RequestError("\n".join([message, *_why_missing(name)]))
+
+
+def _why_missing(name: str) -> Iterator[str]:
+    """The problems that may be why a backend is not here: those that name it, else those that cannot tell."""
+    problems = _state.problems
+    naming = [problem.message for problem in problems if name in problem.names]
+    return iter(naming or [problem.message for problem in problems if not problem.names])

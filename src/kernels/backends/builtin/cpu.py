@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from kernels.backends.base import Backend, BackendProbe, Found
 
-__all__ = ["CPU"]
+__all__ = ["CPU", "Name"]
+
+#: What a caller may call it.
+Name = Literal["cpu"]
 
 
 class CPU(Backend):

@@ -6,11 +6,14 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kernels.backends.base import Backend, BackendProbe, Device, Found, MajorMinor
 
-__all__ = ["CANN"]
+__all__ = ["CANN", "Name"]
+
+#: What a caller may call it.
+Name = Literal["cann", "npu"]
 
 #: The toolkit's folder and the file in it that states its version.
 _TOOLKIT = Path("/usr/local/Ascend/ascend-toolkit/latest")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from kernels.backends.base import Backend, BackendProbe, Device, Found, PythonDependency
 
-__all__ = ["Neuron"]
+__all__ = ["Name", "Neuron"]
+
+#: What a caller may call it.
+Name = Literal["neuron"]
 
 
 class Neuron(Backend):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from typing import Any
+from typing import Any, Literal
 
 from kernels.backends.base import Backend, BackendProbe, Device, Found
 
-__all__ = ["Metal"]
+__all__ = ["Metal", "Name"]
+
+#: What a caller may call it.
+Name = Literal["metal", "mps"]
 
 #: Published builds are compiled as Metal 4, which macOS 26 is the first to load.
 _MIN_MACOS = 26

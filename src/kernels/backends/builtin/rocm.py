@@ -8,11 +8,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from kernels.backends.base import Backend, BackendProbe, Device, Found, MajorMinor, listed
 
-__all__ = ["ROCm"]
+__all__ = ["Name", "ROCm"]
+
+#: What a caller may call it.
+Name = Literal["rocm"]
 
 _ARCH = re.compile(r"gfx([1-9][0-9]?)([0-9a-f])([0-9a-f])")
 #: Kinds of memory bank that are the GPU's own (HSA_HEAPTYPE_FRAME_BUFFER_PUBLIC and _PRIVATE in hsakmttypes.h).

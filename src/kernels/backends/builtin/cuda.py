@@ -7,11 +7,14 @@ import re
 import sys
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from kernels.backends.base import Backend, BackendProbe, Device, Found, MajorMinor, PythonDependency, listed
 
-__all__ = ["CUDA"]
+__all__ = ["CUDA", "Name"]
+
+#: What a caller may call it.
+Name = Literal["cuda"]
 
 _ARCH = re.compile(r"([1-9][0-9]{0,2})\.([0-9])([af]?)(\+PTX)?")
 _SM = re.compile(r"(?:sm|compute)_([1-9][0-9]{0,2})([0-9])([af]?)")
@@ -66,7 +69,7 @@ class CUDA(Backend):
         return None if cuda is None else Found(MajorMinor.parse(str(cuda)))
 
     def probe(self) -> BackendProbe:
-        from kernels.backends import cuda_driver
+        from kernels.backends.builtin import cuda_driver
 
         facts = cuda_driver.look()
         version, notes = facts.driver_version, list(facts.notes)

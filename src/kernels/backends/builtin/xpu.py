@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from kernels.backends.base import Backend, BackendProbe, Device, Found, MajorMinor, PythonDependency
 
-__all__ = ["XPU"]
+__all__ = ["XPU", "Name"]
+
+#: What a caller may call it.
+Name = Literal["xpu"]
 
 _INTEL = "0x8086"
 _DRIVERS = frozenset({"i915", "xe"})

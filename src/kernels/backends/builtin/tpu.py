@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from kernels.backends.base import Backend, BackendProbe, Device, Found
 
-__all__ = ["TPU"]
+__all__ = ["TPU", "Name"]
+
+#: What a caller may call it.
+Name = Literal["tpu"]
 
 _GOOGLE = "0x1ae0"
 #: PCI device id -> generation, from jax/_src/hardware_utils.py.
