@@ -142,6 +142,7 @@ class Backend:
         guidance_block: Notes for who writes kernels: what the hardware is.
         kernel_guidance: Notes for who writes kernels: how to write them.
         cuda_hacks_to_strip: Source lines that must not stand in a kernel for it.
+        folder: Folder with operators (`ops/`), `tune_configs.yaml` and `heuristics_config_utils.py`, or None.
         prepare_key: What the result of `prepare` depends on beside the build and the device: a compiler's version, say.
 
     Example:
@@ -169,6 +170,7 @@ class Backend:
     guidance_block: str = ""
     kernel_guidance: str = ""
     cuda_hacks_to_strip: Sequence[str] = ()
+    folder: Path | None = None
     prepare_key: str = ""
 
     def device_names(self) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from kernels.backends.base import Backend, PythonDependency
@@ -37,7 +38,7 @@ _NOTES = ("vendor", "guidance_block", "kernel_guidance", "prepare_key")
 #: What an object that is no subclass must bring along; `Backend` has an answer for everything else.
 _REQUIRED = ("name", "device_type", "probe")
 _METHODS = tuple(name for name, member in vars(Backend).items() if inspect.isfunction(member) and name[0] != "_")
-_OTHERS = ("order", "python_depends", "cuda_hacks_to_strip")
+_OTHERS = ("order", "python_depends", "cuda_hacks_to_strip", "folder")
 
 #: Names that stand for something else where a backend's name may stand.
 _RESERVED = frozenset({"universal"})
@@ -107,6 +108,7 @@ def _wrong_types(backend: Backend) -> list[tuple[str, str]]:
         (("order",), lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
         (("python_depends",), _is_python_depends, "a mapping from names to PythonDependency(package, module)"),
         (("cuda_hacks_to_strip",), _is_texts, "a sequence of source lines"),
+        (("folder",), lambda value: value is None or isinstance(value, Path), "a pathlib.Path, or None"),
     )
     for names, fits, allowed in expected:
         for name in names:
