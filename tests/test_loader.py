@@ -445,11 +445,11 @@ def test_a_failure_beside_a_loaded_kernel_of_that_id_leaves_the_loaded_one(tmp_p
 
 def test_a_backends_hooks_run_around_the_import(tmp_path: Path, kernel_id: str) -> None:
     calls: list[tuple[object, ...]] = []
-    backend = SimpleNamespace(
-        before_import=lambda path, metadata: calls.append((path, metadata.id, kernel_id in sys.modules)),
-        after_import=lambda module, path, metadata: calls.append((module.value, path, metadata.id)),
-    )
-    load_variant(write(tmp_path, init="value = 1"), metadata(kernel_id), backend=backend)
+    stages = {
+        "before_import": lambda path, metadata: calls.append((path, metadata.id, kernel_id in sys.modules)),
+        "after_import": lambda module, path, metadata: calls.append((module.value, path, metadata.id)),
+    }
+    load_variant(write(tmp_path, init="value = 1"), metadata(kernel_id), stages=stages)
     assert calls == [(tmp_path, kernel_id, True), (1, tmp_path, kernel_id)]
 
 
@@ -459,7 +459,7 @@ def test_a_hook_that_fails_fails_the_load(tmp_path: Path, kernel_id: str, hook: 
         raise OSError("no driver")
 
     with pytest.raises(KernelImportError, match="OSError: no driver"):
-        load_variant(write(tmp_path, init=""), metadata(kernel_id), backend=SimpleNamespace(**{hook: fail}))
+        load_variant(write(tmp_path, init=""), metadata(kernel_id), stages={hook: fail})
     assert kernel_id not in sys.modules
 
 

@@ -100,7 +100,7 @@ def test_a_backend_whose_probe_fails_is_a_note(vendor: Vendor, monkeypatch: pyte
         raise OSError("no such ioctl")
 
     monkeypatch.setattr(vendor, "probe", broken)
-    assert "vendor: could not be probed: no such ioctl" in Target.probe().notes
+    assert "vendor: could not be probed: OSError: no such ioctl" in Target.probe().notes
 
 
 def test_without_torch_the_backend_is_the_first_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from kernels.plan import Choice, Planned, Planner
 from kernels.requirement import RepoInfo, Requirement
 from kernels.side_by_side import side_by_side
 from kernels.sources import PathSource, open_sources
+from kernels.stages import prepare_build, stages_of
 from kernels.target import Target
 from kernels.trust import TrustPolicy
 from kernels.verify import verify_digest
@@ -106,8 +107,7 @@ def get_kernel(
     """
     request = KernelRequest(repo_id, version, revision, backend, user_agent, trust_remote_code, check_arch, device)
     planned = _plan(request)
-    _fetch(planned)
-    return _load(planned)
+    return _load(planned, _fetch(planned))
 
 
 def get_kernels(requests: Sequence[KernelRequest]) -> list[ModuleType | Exception]:
@@ -120,19 +120,17 @@ def get_kernels(requests: Sequence[KernelRequest]) -> list[ModuleType | Exceptio
         For each request its module, or the error that `get_kernel` would have raised.
     """
 
-    def prepare(request: KernelRequest) -> Planned | Exception:
+    def get(request: KernelRequest) -> tuple[Planned, dict[int, Path]] | Exception:
         try:
             planned = _plan(request)
-            _fetch(planned)
+            return planned, _fetch(planned)
         except (KernelsError, OSError, ValueError, TypeError) as error:
             return error
-        return planned
 
-    prepared = side_by_side(prepare, requests, at_once=_AT_ONCE, name="get")
     results: list[ModuleType | Exception] = []
-    for planned in prepared:
+    for got in side_by_side(get, requests, at_once=_AT_ONCE, name="get"):
         try:
-            results.append(planned if isinstance(planned, Exception) else _load(planned))
+            results.append(got if isinstance(got, Exception) else _load(*got))
         except KernelsError as error:
             results.append(error)
     return results
@@ -172,8 +170,7 @@ def get_local_kernel(
     requirement = source.requirement
     request = KernelRequest(requirement.repo_id, None, None, backend, user_agent, trust_remote_code, check_arch, device)
     planned = _planner(request).plan_at(source, requirement)
-    _fetch(planned)
-    return _load(planned)
+    return _load(planned, _fetch(planned))
 
 
 def install_kernel(
@@ -219,7 +216,11 @@ def install_kernel(
         # Python packages are looked for where the kernel will run, which may be elsewhere.
         prerequisites=target is None,
     )
-    return _fetch(planner.plan(_requirement(request)))
+    planned = planner.plan(_requirement(request))
+    folders = _fetch(planned)
+    if target is None:
+        _prepare(planned, folders)
+    return folders[id(planned)]
 
 
 def has_kernel(
@@ -383,11 +384,11 @@ def _plan(request: KernelRequest) -> Planned:
     return _planner(request).plan(_requirement(request))
 
 
-def _fetch(planned: Planned) -> Path:
-    """Everything of a plan on disk; the folder of the kernel itself."""
+def _fetch(planned: Planned) -> dict[int, Path]:
+    """Everything of a plan on disk: the folder of each kernel, by the identity of its plan."""
     [*depends, last] = list(planned.walk())
-    side_by_side(_folder, depends, at_once=_AT_ONCE, name="fetch")
-    return _folder(last)
+    folders = side_by_side(_folder, depends, at_once=_AT_ONCE, name="fetch")
+    return {id(each): folder for each, folder in zip([*depends, last], [*folders, _folder(last)], strict=True)}
 
 
 def _folder(planned: Planned) -> Path:
@@ -401,16 +402,23 @@ def _folder(planned: Planned) -> Path:
     return path
 
 
-def _load(planned: Planned) -> ModuleType:
+def _prepare(planned: Planned, folders: Mapping[int, Path]) -> None:
+    """What the backends that builds were chosen for do with them once, before the first is loaded."""
+    for each in planned.walk():
+        prepare_build(backends.known(each.backend), folders[id(each)], each.device)
+
+
+def _load(planned: Planned, folders: Mapping[int, Path]) -> ModuleType:
+    _prepare(planned, folders)
     modules: dict[int, ModuleType] = {}
     for each in planned.walk():
         info = None if each.source.verified else RepoInfo(each.release.repo_id, each.release.commit)
         modules[id(each)] = load_variant(
-            _folder(each),
+            folders[id(each)],
             each.metadata,
             deps={repo_id: modules[id(depend)] for repo_id, depend in each.depends.items()},
             repo_info=info,
-            backend=backends.known(each.metadata.backend.type),
+            stages=stages_of(backends.known(each.backend), each.device),
             root=each.source.boundary(each.release),
         )
     return modules[id(planned)]

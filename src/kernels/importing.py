@@ -13,7 +13,7 @@ import keyword
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -73,7 +73,7 @@ class Package:
     metadata: Metadata
     deps: Mapping[str, ModuleType]
     repo_info: RepoInfo | None
-    backend: object | None
+    stages: Mapping[str, Callable[..., object]]
     users: int = 1  # calls of `load_variant` in progress
     importing: int = field(default=0)  # imports of its code in progress
 
@@ -232,11 +232,11 @@ class _PackageLoader(_SourceLoader):
     def exec_module(self, module: ModuleType) -> None:
         package = names[module.__name__]
         with all_or_nothing(package):
-            _call(package.backend, "before_import", package.path, package.metadata)
+            _call(package, "before_import", package.path, package.metadata)
             super().exec_module(module)
             if sys.modules.get(package.name) is not module:
                 raise ImportError(f"it removed or replaced itself in `sys.modules[{package.name!r}]`")
-            _call(package.backend, "after_import", module, package.path, package.metadata)
+            _call(package, "after_import", module, package.path, package.metadata)
         with mutex:
             loaded_kernels.setdefault(
                 package.key, LoadedKernel(package.metadata, module, package.repo_info, path=package.path)
@@ -341,7 +341,6 @@ def _modules_of(package: Package) -> set[str]:
     return {name for name in list(sys.modules) if name == package.name or name.startswith(inside)}
 
 
-def _call(backend: object | None, hook: str, *args: object) -> None:
-    method = getattr(backend, hook, None)
-    if method is not None:
-        method(*args)
+def _call(package: Package, stage: str, *args: object) -> None:
+    if stage in package.stages:
+        package.stages[stage](*args)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -36,7 +36,7 @@ def load_variant(
     *,
     deps: Mapping[str, ModuleType] = MappingProxyType({}),
     repo_info: RepoInfo | None = None,
-    backend: object | None = None,
+    stages: Mapping[str, Callable[..., object]] = MappingProxyType({}),
     root: os.PathLike[str] | str | None = None,
 ) -> ModuleType:
     """Import a variant as a module, once.
@@ -47,8 +47,8 @@ def load_variant(
             that `id`, the name gets a suffix: `<id>_2`, `<id>_3`, and so on.
         deps: The modules that the kernel may ask for with `get_kernel_dep`, by repository.
         repo_info: Where the variant came from; None for a local path.
-        backend: The variant's backend. Its methods `before_import(path, metadata)` and
-            `after_import(module, path, metadata)`, where it has them, are called around the import.
+        stages: What a backend does around the import: `before_import(path, metadata)` and
+            `after_import(module, path, metadata)`, each where it is given.
         root: The folder that no symbolic link in the variant may leave: the repository's folder in the cache. None for
             a local path, which is the user's own.
 
@@ -75,7 +75,7 @@ def load_variant(
     init = _init_file(folder, metadata)
     if root is not None:
         check_contained(folder, root)
-    package = enter(Package(metadata.id, folder, init, metadata, deps, repo_info, backend))
+    package = enter(Package(metadata.id, folder, init, metadata, deps, repo_info, stages))
     try:
         while True:
             # Not `import_module`: the built-in hands out the unfinished module where two threads wait for each other.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
-from kernels import redirect, trust
+from kernels import backends, redirect, trust
 from kernels.errors import (
     DependencyCycle,
     InvalidMetadata,
@@ -29,6 +29,7 @@ from kernels.side_by_side import side_by_side
 from kernels.sources.base import Moved, Source
 
 if TYPE_CHECKING:
+    from kernels.backends import Device
     from kernels.sources import Sources
     from kernels.target import Target
     from kernels.trust import Standing, TrustPolicy
@@ -80,6 +81,8 @@ class Planned:
         release: The repository at the commit chosen.
         variant: The build chosen.
         metadata: The build's metadata.
+        backend: The name of the backend it was chosen for.
+        device: The device it was chosen for, or None where none is visible.
         depends: The kernels it depends on, by repository as its metadata names them.
     """
 
@@ -88,6 +91,8 @@ class Planned:
     release: Release
     variant: str
     metadata: Metadata
+    backend: str
+    device: Device | None
     depends: Mapping[str, Planned] = field(default_factory=dict)
 
     def walk(self) -> Iterator[Planned]:
@@ -184,6 +189,7 @@ class Planner:
         if self.prerequisites:
             check_prerequisites(release.repo_id, variant, metadata)
         self._mention_uncovered(choice, variant)
+        backends.mention_experimental(backends.get(choice.resolution.backend))
 
         wanted = metadata.kernel_depends
         if len(self._done) + len(wanted) > MAX_KERNEL_DEPENDS:
@@ -196,7 +202,10 @@ class Planner:
         )
         depends = {depend.repo_id: each for depend, each in zip(wanted, planned, strict=True)}
         # Two that depend on the same may both have planned it: the first counts, so that it is shared.
-        return self._done.setdefault(key, Planned(requirement, source, release, variant, metadata, depends))
+        chosen = choice.resolution
+        return self._done.setdefault(
+            key, Planned(requirement, source, release, variant, metadata, chosen.backend, chosen.device, depends)
+        )
 
     def _find(self, requirement: Requirement, source: Source) -> tuple[Requirement, Source, Release, bool]:
         """The release that a requirement leads to, and whether it may be fetched.

@@ -163,7 +163,7 @@ def resolve(
             continue
         reason = str(facts) if isinstance(facts, KernelsError) else _contradiction(variant, facts)
         if reason is None and check_arch and isinstance(facts, Metadata) and facts.backend.type == chosen.name:
-            reason = chosen.arch_reason(facts.backend.archs, on)
+            reason = backends.guarded_reason(chosen, chosen.arch_reason, facts.backend.archs, on)
             if reason is not None:
                 wrong_arch.append(variant.name)
         if reason is None:
@@ -281,7 +281,7 @@ def _platform_reason(variant: Variant, target: Target, backend: Backend) -> str 
         return f"for {variant.os}, this machine runs {target.os}"
     if variant.cpu != target.cpu:
         return f"for {variant.cpu} processors, this machine has {target.cpu}"
-    return backend.platform_reason(target)
+    return backends.guarded_reason(backend, backend.platform_reason, target)
 
 
 def _python_reason(variant: Variant, target: Target, backend: Backend) -> str | None:
@@ -323,7 +323,8 @@ def _abi_reason(variant: Variant, target: Target, backend: Backend) -> str | Non
 def _accelerator_reason(variant: Variant, target: Target, backend: Backend) -> str | None:
     if variant.noarch:
         return None
-    return backend.version_reason(variant.accelerator_version, target.backend_version(backend.name))
+    there = target.backend_version(backend.name)
+    return backends.guarded_reason(backend, backend.version_reason, variant.accelerator_version, there)
 
 
 # In the order a person would ask; a variant that fails late is a nearer miss than one that fails early.
@@ -354,7 +355,8 @@ def _uncovered(
     if not isinstance(facts, Metadata) or facts.backend.type != backend.name:
         return ()
     archs = facts.backend.archs
-    return tuple(device for device in visible if backend.arch_reason(archs, device) is not None)
+    judge = backend.arch_reason
+    return tuple(each for each in visible if backends.guarded_reason(backend, judge, archs, each) is not None)
 
 
 def no_suitable_build(asked: str, resolution: Resolution) -> NoSuitableBuild:

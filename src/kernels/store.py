@@ -38,7 +38,7 @@ from kernels.requirement import is_commit
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-__all__ = ["RepoStore", "endpoint_key", "exclusively", "read_record", "write_record"]
+__all__ = ["RepoStore", "endpoint_key", "exclusively", "lock_at", "read_record", "replace_file", "write_record"]
 
 _T = TypeVar("_T")
 
@@ -237,7 +237,7 @@ class RepoStore:
 
     def lock(self, name: str) -> BaseFileLock:
         """The lock of one piece of work on this repository; it is shared by every process on the machine."""
-        return _lock(self.cache / ".locks" / self.folder.name / f"{name}.lock")
+        return lock_at(self.cache / ".locks" / self.folder.name / f"{name}.lock")
 
     def sweep(self) -> None:
         """Remove temporary files of processes that were killed long ago."""
@@ -268,6 +268,13 @@ def write_record(path: Path, record: Any) -> None:
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, msgspec.json.encode(record))
+
+
+def lock_at(path: Path) -> BaseFileLock:
+    """A lock that every process on the machine shares, in a file of its own."""
+    from filelock import FileLock
+
+    return FileLock(path, timeout=_LOCK_SECONDS)
 
 
 @contextmanager
@@ -308,12 +315,6 @@ def replace_file(path: Path, content: bytes, suffix: str = ".tmp") -> None:
 
 
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
-
-
-def _lock(path: Path) -> BaseFileLock:
-    from filelock import FileLock
-
-    return FileLock(path, timeout=_LOCK_SECONDS)
 
 
 def _link(link: Path, blob: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from kernels import backends, settings
-from kernels.backends import BackendProbe, Device, MajorMinor
+from kernels.backends import Device, MajorMinor
 from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_builds
 from kernels.errors import RequestError
 
@@ -90,7 +90,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         """
         target = _cached()
         default = _preferred(target) or target.default_backend
-        index = backends.get(default).current_device()
+        index = backends.guarded_index(backends.get(default))
         if (default, index) == (target.default_backend, target.current_device):
             return target
         return msgspec.structs.replace(target, default_backend=default, current_device=index)
@@ -166,13 +166,12 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
             parts.append(f"py{_minor(self.python or '3.0')}t")
         backend = backends.get(self.default_backend)
         version = self.backend_version(backend.name)
-        try:
-            parts.append(backend.format_accelerator(version))
-        except ValueError:
-            # A version that names cannot carry (rocm 7.10), or one that is not known.
-            parts.append(f"{backend.token}{version or ''}")
+        # Else a version that names cannot carry (rocm 7.10), or one that is not known.
+        plain = f"{backend.token}{version or ''}"
+        parts.append(backends.guarded_text(backend.format_accelerator, plain, version))
         system = self.os + (self.os_version or "" if self.os == "darwin" else "")
-        runs = groupby(backend.format_arch(device.arch) for device in self.backend_devices(backend.name) if device.arch)
+        named = [device.arch for device in self.backend_devices(backend.name) if device.arch]
+        runs = groupby(backends.guarded_text(backend.format_arch, arch, arch) for arch in named)
         counted = [(arch, len(list(run))) for arch, run in runs]
         archs = [f"+{count}x{arch}" if count > 1 else f"+{arch}" for arch, count in counted]
         return "-".join([*parts, self.cpu, system]) + "".join(archs)
@@ -213,10 +212,7 @@ def _probe(builds: dict[str, MajorMinor | None]) -> Target:
     notes: list[str] = []
     torch = installed_torch()
     for backend in backends.all_backends():
-        try:
-            probe = backend.probe()
-        except Exception as error:  # noqa: BLE001 - a broken driver is a fact, and so is a broken vendor's file
-            probe = BackendProbe(notes=(f"could not be probed: {error}",))
+        probe = backends.guarded_probe(backend)
         notes += [f"{backend.name}: {note}" for note in probe.notes]
         devices += probe.devices
         built = backend.name in builds
@@ -339,10 +335,10 @@ def _parse_devices(text: str, backend: backends.Backend, archs: Sequence[str]) -
     devices: list[Device] = []
     for part in archs:
         match = _DEVICES.fullmatch(part)
-        arch = None if match is None else backend.parse_arch(match["arch"])
-        if match is None or arch is None:
+        arch = None if match is None else backends.guarded_text(backend.parse_arch, "", match["arch"])
+        if match is None or not arch:
             raise RequestError(f"`target` is {text[:200]!r}: {part!r} is no architecture of {backend.name}.")
         for _ in range(int(match["count"] or 1)):
             device = Device(backend.name, len(devices), arch=arch)
-            devices.append(replace(device, capability=backend.device_capability(device)))
+            devices.append(replace(device, capability=backends.guarded_capability(backend, device)))
     return tuple(devices)

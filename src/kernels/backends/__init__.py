@@ -16,6 +16,8 @@ from kernels.backends.base import (
 )
 from kernels.backends.builtin import BUILT_IN, BuiltInName
 from kernels.backends.entry import Entry, Origin, Problem
+from kernels.backends.experimental import mention_experimental
+from kernels.backends.guard import guarded_capability, guarded_index, guarded_probe, guarded_reason, guarded_text
 from kernels.backends.registry import (
     all_backends,
     device_types,
@@ -64,10 +66,16 @@ __all__ = [
     "generation",
     "get",
     "get_backend",
+    "guarded_capability",
+    "guarded_index",
+    "guarded_probe",
+    "guarded_reason",
+    "guarded_text",
     "host",
     "known",
     "list_backends",
     "listed",
+    "mention_experimental",
     "parse_accelerator",
     "problems",
     "register_backend",

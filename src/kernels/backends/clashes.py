@@ -59,7 +59,8 @@ def _begun(new: Backend, old: Backend) -> str | None:
 
 def _swallowed(reader: Backend, owner: Backend) -> str | None:
     """A name of `owner` that `reader` takes for its own, if there is one."""
-    for accelerator in (*(getattr(owner, member) for member in _OWN), *_accelerators(owner)):
+    names = [str(getattr(owner, member)) for member in _OWN]
+    for accelerator in (*names, *_accelerators(owner)):
         try:
             if reader.parse_accelerator(accelerator) is not None:
                 return accelerator

@@ -49,23 +49,26 @@ _PACKAGE = str(Path(__file__).parents[1])
 class _State:
     """All that is known, replaced as a whole and never changed: readers take no lock."""
 
-    entries: Mapping[str, Entry]
+    registered: Mapping[str, Entry]
+    entries: Mapping[str, Entry]  # without those that are left out
+    disabled: frozenset[str] = frozenset()
     problems: tuple[Problem, ...] = ()
     generation: int = 0
 
-    def with_entries(self, entries: Iterable[Entry]) -> _State:
-        ordered = sorted(entries, key=lambda each: each.backend.order)
-        return replace(self, entries={each.name: each for each in ordered}, generation=self.generation + 1)
+    def holding(self, entries: Iterable[Entry]) -> _State:
+        registered = {each.name: each for each in sorted(entries, key=lambda each: each.backend.order)}
+        active = {name: each for name, each in registered.items() if name not in self.disabled}
+        return replace(self, registered=registered, entries=active, generation=self.generation + 1)
 
 
 # Held while the state is replaced, and while what the environment names is looked for: others then wait for the answer.
 _lock = threading.RLock()
-_state = _State({})
+_state = _State({}, {})
 
 #: What tells whether to look again, what looks, and what the last look was for.
 _key: Callable[[], Hashable] = lambda: None  # noqa: E731
 _look: Callable[[], None] = lambda: None  # noqa: E731
-_seen: Hashable = None
+_seen: Hashable = object()
 _looking = False
 
 
@@ -127,7 +130,7 @@ def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> 
     global _state
     _discover()
     with _lock:
-        entries = dict(_state.entries)
+        entries = dict(_state.registered)
         for entry in new:
             present = entries.get(entry.name)
             if present is not None and present.given is entry.given:
@@ -137,8 +140,8 @@ def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> 
             others = [other for name, other in entries.items() if not (override and name == entry.name)]
             check_clashes(entry, others)
             entries[entry.name] = entry
-        if entries != _state.entries:
-            _state = _state.with_entries(entries.values())
+        if entries != _state.registered:
+            _state = _state.holding(entries.values())
 
 
 def unregister_backend(name: str) -> None:
@@ -155,16 +158,16 @@ def unregister_backend(name: str) -> None:
     _check_name(name)
     _discover()
     with _lock:
-        entry = _state.entries.get(name)
+        entry = _state.registered.get(name)
         if entry is None:
-            raise _unknown(name, _state.entries)
+            raise _unknown(name, _state.registered)
         if entry.origin.kind == "built-in":
             raise RequestError(
                 f"`name` is {name!r}, a built-in backend; KERNELS_DISABLE_BACKENDS={name} leaves it out, and "
                 "register_backend(…, override=True) puts another in its place."
             )
-        rest = [other for other in _state.entries.values() if other is not entry]
-        _state = _state.with_entries([*rest, *([entry.overrides] if entry.overrides else [])])
+        rest = [other for other in _state.registered.values() if other is not entry]
+        _state = _state.holding([*rest, *([entry.overrides] if entry.overrides else [])])
 
 
 def on_first_need(key: Callable[[], Hashable], look: Callable[[], None]) -> None:
@@ -175,19 +178,22 @@ def on_first_need(key: Callable[[], Hashable], look: Callable[[], None]) -> None
         look: Calls `renew`.
     """
     global _key, _look, _seen
-    _key, _look, _seen = key, look, None
+    _key, _look, _seen = key, look, object()
 
 
-def renew(keep: Callable[[Entry], bool]) -> None:
-    """Forget the problems and every entry that is not to be kept, with what it stood in for in its place."""
+def renew(keep: Callable[[Entry], bool], disabled: frozenset[str] = frozenset()) -> None:
+    """Forget the problems and every entry that is not to be kept, with what it stood in for in its place.
+
+    Args:
+        keep: Whether an entry stays.
+        disabled: Names of backends that are left out of every answer; the one that is always there stays.
+    """
     global _state
     with _lock:
-        kept: list[Entry] = []
-        for entry in _state.entries.values():
-            remaining = _remaining(entry, keep)
-            if remaining is not None:
-                kept.append(remaining)
-        _state = replace(_state.with_entries(kept), problems=())
+        remaining = [_remaining(entry, keep) for entry in _state.registered.values()]
+        kept = [entry for entry in remaining if entry is not None]
+        always = {_host(kept).name} if kept else set()
+        _state = replace(_state, problems=(), disabled=disabled - always).holding(kept)
 
 
 def _remaining(entry: Entry | None, keep: Callable[[Entry], bool]) -> Entry | None:
@@ -302,7 +308,11 @@ def _all(member: str) -> tuple[str, ...]:
 
 def host() -> Backend:
     """The backend that is there when nothing else is: the last built-in one."""
-    return [entry.backend for entry in entries() if _root(entry).origin.kind == "built-in"][-1]
+    return _host(entries())
+
+
+def _host(among: Iterable[Entry]) -> Backend:
+    return [entry.backend for entry in among if _root(entry).origin.kind == "built-in"][-1]
 
 
 def _root(entry: Entry) -> Entry:
@@ -425,7 +435,9 @@ def _unknown(name: str, among: Mapping[str, Entry]) -> RequestError:
 
 
 def _why_missing(name: str) -> Iterator[str]:
-    """The problems that may be why a backend is not here: those that name it, else those that cannot tell."""
+    """What may be why a backend is not here: it is left out, or a problem names it, or could not tell whom it hits."""
     problems = _state.problems
+    if name in _state.disabled:
+        return iter([f"{name!r} is left out by KERNELS_DISABLE_BACKENDS."])
     naming = [problem.message for problem in problems if name in problem.names]
     return iter(naming or [problem.message for problem in problems if not problem.names])

@@ -16,6 +16,7 @@ from typing import Any
 
 from kernels.backends import registry
 from kernels.backends.base import Backend, MajorMinor
+from kernels.backends.guard import guarded_torch_build
 from kernels.errors import RequestError
 
 __all__ = ["cxx11_abi", "for_device_type", "for_torch", "installed_torch", "torch_builds"]
@@ -57,13 +58,13 @@ def torch_builds() -> dict[str, MajorMinor | None]:
     builds: dict[str, MajorMinor | None] = {}
     for backend in registry.all_backends():
         try:
-            found = backend.torch_build(torch)
+            found = guarded_torch_build(backend, torch)
         except Exception:  # noqa: BLE001 - a stranger's backend must not take the others down
             if not isinstance(torch, ModuleType) and _import_torch() is not None:
                 return torch_builds()  # it looks at more of Torch than the stand-in has
             found = None
         if found is not None:
-            builds[backend.name] = None if found.version is None else MajorMinor(*found.version)
+            builds[backend.name] = found.version
     return builds
 
 

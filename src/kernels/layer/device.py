@@ -163,8 +163,10 @@ class ModuleDevice:
 
     def capability(self) -> int | None:
         """The device's capability as one number (7.5 is 75), or None where there is no such number."""
+        from kernels.backends import guarded_capability
+
         probed = self._probed()
-        return None if probed is None else self.backend.device_capability(probed)
+        return None if probed is None else guarded_capability(self.backend, probed)
 
     def arch(self) -> str | None:
         """The device's architecture, by which builds are chosen, or None where nothing tells."""
@@ -172,10 +174,11 @@ class ModuleDevice:
         return None if probed is None else probed.arch or None
 
     def _probed(self) -> ProbedDevice | None:
+        from kernels.backends import guarded_index
         from kernels.target import Target
 
         backend = self.backend
-        index = backend.current_device() if self.index is None else self.index
+        index = guarded_index(backend) if self.index is None else self.index
         for device in Target.current().devices:
             if device.backend == backend.name and device.index == index:
                 return device
