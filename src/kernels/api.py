@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from kernels import backends
+from kernels.backends import BackendName
 from kernels.errors import BackendUnavailable, KernelsError
 from kernels.loader import load_variant
 from kernels.plan import Choice, Planned, Planner
@@ -49,7 +50,7 @@ class KernelRequest:
     repo_id: str
     version: int | None = None
     revision: str | None = None
-    backend: str | None = None
+    backend: BackendName | None = None
     user_agent: str | Mapping[str, str] | None = None
     trust_remote_code: bool | Sequence[str] = False
     check_arch: bool = True
@@ -61,7 +62,7 @@ def get_kernel(
     *,
     revision: str | None = None,
     version: int | None = None,
-    backend: str | None = None,
+    backend: BackendName | None = None,
     user_agent: str | Mapping[str, str] | None = None,
     trust_remote_code: bool | Sequence[str] = False,
     check_arch: bool = True,
@@ -139,7 +140,7 @@ def get_kernels(requests: Sequence[KernelRequest]) -> list[ModuleType | Exceptio
 def get_local_kernel(
     repo_path: str | os.PathLike[str],
     *,
-    backend: str | None = None,
+    backend: BackendName | None = None,
     trust_remote_code: bool | Sequence[str] = False,
     user_agent: str | Mapping[str, str] | None = None,
     check_arch: bool = True,
@@ -178,7 +179,7 @@ def install_kernel(
     *,
     revision: str | None = None,
     version: int | None = None,
-    backend: str | None = None,
+    backend: BackendName | None = None,
     local_files_only: bool = False,
     user_agent: str | Mapping[str, str] | None = None,
     trust_remote_code: bool | Sequence[str] = False,
@@ -228,7 +229,7 @@ def has_kernel(
     *,
     revision: str | None = None,
     version: int | None = None,
-    backend: str | None = None,
+    backend: BackendName | None = None,
     trust_remote_code: bool | Sequence[str] = False,
     check_arch: bool = True,
     device: int | str | None = None,
@@ -266,7 +267,7 @@ def get_kernel_variants(
     *,
     revision: str | None = None,
     version: int | None = None,
-    backend: str | None = None,
+    backend: BackendName | None = None,
     target: Target | str | None = None,
     check_arch: bool = True,
     device: int | str | None = None,
@@ -303,7 +304,7 @@ def explain(
     *,
     revision: str | None = None,
     version: int | None = None,
-    backend: str | None = None,
+    backend: BackendName | None = None,
     target: Target | str | None = None,
     check_arch: bool = True,
     device: int | str | None = None,

@@ -19,8 +19,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from kernels import backends
+from kernels.errors import InvalidVariant
 from kernels.serve import Catalog, Commit, File, HubServer
 from kernels.serve.snapshot import blob_oid, take_snapshot
+from kernels.variant import UNIVERSAL, parse_variant
 
 __all__ = ["Asked", "TestHub", "VirtualCatalog", "kernel_files", "make_repo", "variant_backend"]
 
@@ -65,18 +68,18 @@ class SiluAndMul(nn.Module):
         return torch.nn.functional.silu(input[..., :d]) * input[..., d:]
 '''
 
-# What a variant name's accelerator token says about `backend.type`.
-_BACKENDS = (("cu", "cuda"), ("rocm", "rocm"), ("xpu", "xpu"), ("metal", "metal"), ("cann", "cann"), ("npu", "cann"),
-             ("neuron", "neuron"), ("tpu", "tpu"), ("cpu", "cpu"), ("universal", "cpu"))  # fmt: skip
-
 
 def variant_backend(variant: str) -> str:
-    """The `backend.type` that goes with a variant's name."""
-    for part in variant.split("-")[1:]:
-        for prefix, backend in _BACKENDS:
-            if re.fullmatch(prefix + "[0-9]*", part) or part == backend:
-                return backend
-    raise ValueError(f"no backend in {variant!r}")
+    """The `backend.type` that goes with a variant's name; a build for every backend names the one that is always there.
+
+    A name that is no variant's gets that of the variant that it begins like.
+    """
+    try:
+        name = parse_variant(variant).backend
+    except InvalidVariant:
+        known = [each for part in variant.split("-")[1:] if (each := backends.parse_accelerator(part)) is not None]
+        name = known[0][0].name if known else UNIVERSAL
+    return backends.host().name if name == UNIVERSAL else name
 
 
 def kernel_files(
