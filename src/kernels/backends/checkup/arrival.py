@@ -1,0 +1,102 @@
+"""A registration for as long as a check takes: a registered name, a file that declares one, a vendor's folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from kernels.backends import registry
+from kernels.backends.entry import Entry
+from kernels.errors import RequestError
+
+__all__ = ["as_before", "way_in"]
+
+#: Ways in that have a path, by whether it is a folder.
+_KINDS = {False: "declared", True: "vendor"}
+
+
+def way_in(what: str) -> Callable[[], Sequence[Entry]]:
+    """What registers that which is to be checked, and returns its entries.
+
+    Args:
+        what: A registered backend's name, by any of its names; a file that declares backends; a vendor's folder. A
+            name goes before a file of the same name: `./acme` is always a path.
+
+    Raises:
+        RequestError: It is none of them.
+
+    Example:
+        >>> [entry.name for entry in way_in("npu")()]
+        ['cann']
+    """
+    try:
+        entry = registry.entry_of(registry.find(what).name)
+    except RequestError as error:
+        # Other than a `Path`, these find nothing where the text can be no path.
+        if os.path.isdir(what):
+            return lambda: _present(what) or [_vendor(Path(what))]
+        if os.path.isfile(what):
+            return lambda: _present(what) or _declared(Path(what))
+        if os.sep in what or what.endswith(".json"):
+            raise RequestError(
+                f"`what` is {what[:200]!r}: there is no such file or folder. Allowed is a backend's name, the "
+                "path of a JSON file that declares backends, or that of a vendor's folder."
+            ) from None
+        raise RequestError(
+            f"{str(error).replace('`backend`', '`what`', 1)}\nOr the path of a file or folder; none is called so."
+        ) from None
+    return lambda: [entry]
+
+
+def _vendor(folder: Path) -> Entry:
+    from kernels.backends.join.vendor_folder import register_vendor
+
+    return register_vendor(folder)
+
+
+def _declared(file: Path) -> Sequence[Entry]:
+    from kernels.backends.join.declared import load_backends
+
+    return list(load_backends(file))
+
+
+def _present(what: str) -> list[Entry]:
+    """The entries that came from a path already, as the environment names it."""
+    kind = _KINDS[os.path.isdir(what)]
+    return [
+        entry
+        for entry in registry.entries()
+        if entry.origin.kind == kind and Path(entry.origin.place).resolve() == Path(what).resolve()
+    ]
+
+
+@contextmanager
+def as_before() -> Iterator[None]:
+    """Take back, on leaving, every registration that was made meanwhile.
+
+    Example:
+        >>> from kernels import list_backends, register_backend
+        >>> from kernels.backends import Backend
+        >>> acme = Backend()
+        >>> acme.name = acme.device_type = "acme"
+        >>> with as_before():
+        ...     register_backend(acme)
+        >>> "acme" in [entry.name for entry in list_backends()]
+        False
+    """
+    before = [entry.given for entry in registry.entries()]
+    try:
+        yield
+    finally:
+        for name in [entry.name for entry in registry.entries()]:
+            _take_back(name, before)
+
+
+def _take_back(name: str, before: list[object]) -> None:
+    """Unregister under a name until what is there, or nothing, was there before."""
+    for entry in registry.entries():
+        if entry.name == name and not any(entry.given is given for given in before):
+            registry.unregister_backend(name)
+            _take_back(name, before)
