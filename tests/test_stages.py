@@ -50,8 +50,9 @@ class Acme(Backend):
 
 
 @pytest.fixture
-def acme(monkeypatch: pytest.MonkeyPatch) -> Iterator[Acme]:
+def acme(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Acme]:
     monkeypatch.setenv("KERNELS_BACKEND", "acme")
+    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path_factory.mktemp("stages") / "cache"))
     backend = Acme()
     backends.register_backend(backend)
     yield backend
