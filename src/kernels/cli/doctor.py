@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from kernels import __version__, settings
+from kernels import __version__, backends, settings
 from kernels.errors import RequestError
 from kernels.target import Device, Target
 
@@ -52,6 +52,7 @@ class DoctorReport(msgspec.Struct, frozen=True):
         cache: The cache.
         hub: The Hub.
         variables: Environment variables in force.
+        joined: Backends that are not built in, each with how it came here.
         packages: Versions of packages that kernels work with.
         problems: What stands in the way, in sentences.
     """
@@ -63,6 +64,7 @@ class DoctorReport(msgspec.Struct, frozen=True):
     cache: CacheReport
     hub: HubReport
     variables: dict[str, str]
+    joined: dict[str, str]
     packages: dict[str, str]
     problems: tuple[str, ...]
 
@@ -97,8 +99,17 @@ def doctor_report() -> DoctorReport:
         cache=_cache(),
         hub=_hub(),
         variables=settings.variables_in_force(),
+        joined={
+            entry.name: str(entry.origin) for entry in backends.entries() if entry.origin != backends.Origin("built-in")
+        },
         packages=dict(installed),
-        problems=(*settings.invalid_settings(), *unusable, *_other_distributions(), *_unmet_requirements()),
+        problems=(
+            *settings.invalid_settings(),
+            *unusable,
+            *(problem.message for problem in backends.problems()),
+            *_other_distributions(),
+            *_unmet_requirements(),
+        ),
     )
 
 
@@ -223,13 +234,14 @@ def _print(report: DoctorReport) -> None:
             "c++ abi": {True: "cxx11", False: "cxx98", None: ""}[target.cxx11_abi],
             "tvm-ffi": target.tvm_ffi or "not installed",
             "backends": f"{', '.join(found)}; used when none is named: {target.default_backend}",
+            "joined": [f"{name}: {origin}" for name, origin in report.joined.items()],
             "target": str(target),
             "notes": list(target.notes),
             "cache": [cache.path, f"{kernels}, {format_size(cache.bytes)}" if cache.path else "", cache.note or ""],
             "hub": " - ".join(filter(None, (hub.endpoint, answers, hub.note))),
             "packages": [f"{name} {version}" for name, version in report.packages.items()],
             "variables": [f"{name}={value}" for name, value in report.variables.items()] or "none are set",
-            "problems": list(report.problems) or "none",
+            "problems": [line for problem in report.problems for line in problem.splitlines()] or "none",
         }
     )
     if target.devices:
