@@ -8,11 +8,12 @@ import msgspec
 
 from kernels.backends.checkup.arrival import as_before, way_in
 from kernels.backends.checkup.choosing import choosing, mappings
-from kernels.backends.checkup.finding import STEP_SECONDS, Finding, Said, Step, Subject, Verdict, ok, run_step
+from kernels.backends.checkup.finding import STEP_SECONDS, Finding, Said, Step, Subject, Verdict, failed, ok, run_step
 from kernels.backends.checkup.machine import architectures, capability, probe, python_depends, torch
 from kernels.backends.checkup.naming import build_names, members, names
 from kernels.backends.checkup.offers import notes, own_stages, stages
 from kernels.backends.entry import Entry
+from kernels.errors import KernelsError
 
 __all__ = ["STEPS", "Checkup", "Finding", "Verdict", "check_entry", "checkup", "own_stages"]
 
@@ -73,7 +74,11 @@ def checkup(what: str, seconds: float = STEP_SECONDS) -> Checkup:
         entries: list[Entry] = []
 
         def registration() -> Said:
-            entries.extend(register())
+            try:
+                entries.extend(register())
+            except KernelsError as error:  # one line for each thing that is wrong
+                yield from map(failed, str(error).splitlines())
+                return
             yield ok(", ".join(f"{entry.name}, {entry.origin}" for entry in entries))
 
         findings = run_step("registration", registration, None, seconds)
@@ -94,5 +99,5 @@ def check_entry(entry: Entry, seconds: float = STEP_SECONDS) -> list[Finding]:
         >>> {finding.verdict for finding in check_entry(entry_of("cpu")) if finding.step == "names"}
         {'ok'}
     """
-    subject = Subject(entry)
+    subject = Subject(entry, seconds)
     return [finding for name, step in STEPS for finding in run_step(name, partial(step, subject), entry.name, seconds)]

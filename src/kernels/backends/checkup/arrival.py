@@ -25,12 +25,15 @@ def way_in(what: str) -> Callable[[], Sequence[Entry]]:
             name goes before a file of the same name: `./acme` is always a path.
 
     Raises:
+        TypeError: It is not a string.
         RequestError: It is none of them.
 
     Example:
         >>> [entry.name for entry in way_in("npu")()]
         ['cann']
     """
+    if not isinstance(what, str):
+        raise TypeError(f"`what` is {what!r}, a {type(what).__name__}; allowed is a backend's name, or a path.")
     try:
         entry = registry.entry_of(registry.find(what).name)
     except RequestError as error:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 
 from kernels.backends import registry
@@ -124,8 +122,8 @@ def _other_arch(subject: Subject, compiled: Variant, target: Target) -> Said:
 
 def mappings(subject: Subject) -> Said:
     """A mapping's device finds this backend."""
-    from kernels.layer.device import CapabilityRange, backend_of_mapping, requested_device
     from kernels.layer.device import Device as MappingDevice
+    from kernels.layer.device import backend_of_mapping, requested_device
 
     backend = subject.backend
     name = MappingDevice(backend.mapping_device).type
@@ -133,9 +131,6 @@ def mappings(subject: Subject) -> Said:
     if found is not backend:
         yield failed(f"Device({name!r}) is {found.name}; choose another mapping_device")
         return
-    number = None if subject.device is None else backend.device_capability(subject.device)
-    if number is not None:
-        replace(MappingDevice(name), properties=CapabilityRange(number, number))
     yield ok(f"Device({name!r}) is {found.name}")
     asked = requested_device(backend.device_type)
     if asked is not None and asked.type != name:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from kernels.backends.base import Backend, BackendProbe, Device
 from kernels.backends.entry import Entry
+from kernels.errors import KernelsError
 
 __all__ = [
     "STEP_SECONDS",
@@ -37,6 +40,8 @@ STEP_SECONDS = 60.0
 #: What is kept of one message: a stranger's error may be of any length.
 _MAX_TEXT = 1000
 
+_PACKAGE = str(Path(__file__).parents[2])
+
 
 class Finding(msgspec.Struct, frozen=True):
     """One thing that a check found.
@@ -60,10 +65,12 @@ class Subject:
 
     Attributes:
         entry: The registration.
+        seconds: How long a step may take.
         probe: What its probe answered; nothing found while it has not.
     """
 
     entry: Entry
+    seconds: float = STEP_SECONDS
     probe: BackendProbe = field(default_factory=BackendProbe)
 
     @property
@@ -108,7 +115,7 @@ def run_step(
             for each in step():
                 heard.append(each)
         except BaseException as error:  # noqa: BLE001 - a stranger's code, which may even call `sys.exit`
-            heard.append(failed(said(error)))
+            heard.append(failed(f"{said(error)}{_where(error)}"))
 
     # A daemon: a step that never comes back must not keep the process from ending.
     thread = threading.Thread(target=listen, name=f"kernels-check-{name}", daemon=True)
@@ -140,7 +147,7 @@ def skipped(what: str) -> Statement:
 
 
 def said(error: BaseException) -> str:
-    """An error in a line: its type, and its message if that can be had.
+    """An error in a line: its type, unless it is one of this package's, and its message if that can be had.
 
     Example:
         >>> said(KeyError("arch"))
@@ -150,7 +157,17 @@ def said(error: BaseException) -> str:
         text = " ".join(str(error).split())
     except Exception:  # noqa: BLE001 - its message is a stranger's code too
         text = ""
+    if text and isinstance(error, KernelsError):
+        return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _where(error: BaseException) -> str:
+    """The place in the vendor's code that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames or frames[-1].filename.startswith(_PACKAGE):
+        return ""
+    return f" (in {frames[-1].name}, {frames[-1].filename}, line {frames[-1].lineno})"
 
 
 def _short(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from kernels.backends.base import Backend, Device, PythonDependency, allowed_python_depends
 from kernels.backends.checkup.finding import Said, Statement, Subject, failed, missing, ok, said, skipped
 from kernels.backends.checkup.naming import mine
-from kernels.backends.guard import guarded_probe
+from kernels.backends.guard import PROBE_SECONDS, guarded_probe
 from kernels.backends.torch_build import installed_torch
 
 __all__ = ["architectures", "capability", "other_arch", "probe", "python_depends", "torch"]
@@ -25,7 +25,7 @@ _PACKAGE = re.compile(r"[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]{0,126}[A-Za-z0-9]"
 def probe(subject: Subject) -> Said:
     """The probe comes back in time with an answer that makes sense."""
     backend = subject.backend
-    answer = guarded_probe(backend)
+    answer = guarded_probe(backend, min(PROBE_SECONDS, subject.seconds / 2))
     refused = [note for note in answer.notes if note.startswith("could not be probed: ")]
     if refused and not answer.found:
         yield failed(f"{refused[0].removeprefix('could not be probed: ')}; probe() must return a BackendProbe")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from kernels.backends.base import Backend
@@ -15,8 +16,11 @@ __all__ = ["notes", "own_stages", "stages"]
 def stages(subject: Subject) -> Said:
     """The stages between a build's download and its use are functions of the right form, under names that are known."""
     backend = subject.backend
-    found = backend.stages(subject.device)
+    found: Any = backend.stages(subject.device)
     known = list(Backend().stages(None))
+    if not isinstance(found, Mapping):
+        yield failed(f"stages is {found!r}; allowed is a mapping from {', '.join(known)} to functions")
+        return
     unknown = [str(name) for name in found if name not in known]
     if unknown:
         yield failed(f"stages has {', '.join(unknown)}; allowed is {', '.join(known)}")
