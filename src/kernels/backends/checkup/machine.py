@@ -98,7 +98,7 @@ def other_arch(backend: Backend, device: Device) -> tuple[str, str] | None:
     Example:
         >>> from kernels import get_backend
         >>> other_arch(get_backend("rocm"), Device("rocm", 0, arch="gfx942"))[0]
-        'gfx042'
+        'gfx952'
     """
     for arch in _neighbours(device.arch):
         reason = backend.arch_reason([arch], device)
