@@ -1,0 +1,286 @@
+"""What a chip must be able to do that this source does not know, in a process of its own.
+
+    python scenario.py FORM
+
+Each step is a sentence; its name is printed when it held. How the chip joins is the only difference between the forms.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import kernels
+from kernels import CapabilityRange, Device, LayerRepository, Mode, Target, backends, get_kernel
+from kernels.api import explain
+from kernels.errors import KernelsError, UnsupportedArch
+from kernels.variant import parse_variant
+
+HERE = Path(__file__).parent
+
+#: A build's name that means something only where the chip is known.
+BUILD = "torch213-cxx11-acme12-x86_64-linux"
+
+
+# How it joins
+
+
+def by_subclass() -> None:
+    from acme_kernels import Acme
+
+    kernels.register_backend(Acme())
+
+
+def by_plain_object() -> None:
+    from acme_kernels import Acme
+
+    acme = Acme()
+    members = {name: getattr(acme, name) for name in dir(acme) if not name.startswith("_")}
+    kernels.register_backend(types.SimpleNamespace(**members))
+
+
+def by_package() -> None:
+    # It was installed all the time, and left out: discovery looks again when the environment has changed.
+    del os.environ["KERNELS_DISABLE_BACKENDS"]
+
+
+def by_json() -> None:
+    os.environ["KERNELS_BACKENDS_JSON"] = str(HERE / "acme.json")
+
+
+def by_vendor_folder() -> None:
+    os.environ["KERNELS_VENDOR_PATH"] = str(HERE / "acme_vendor")
+
+
+class Form(NamedTuple):
+    join: Callable[[], None]
+    kind: str
+    place: str
+    has_operators: bool = False
+
+
+FORMS = {
+    "subclass": Form(by_subclass, "run-time", "scenario.py"),
+    "plain-object": Form(by_plain_object, "run-time", "scenario.py"),
+    "package": Form(by_package, "installed", "acme-kernels 1.0"),
+    "json": Form(by_json, "declared", "acme.json"),
+    "vendor-folder": Form(by_vendor_folder, "vendor", "acme_vendor", has_operators=True),
+}
+
+
+# What it must be able to do
+
+
+class World:
+    """What one step hands to the next."""
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self.before: Any = None
+
+
+def traces() -> dict[str, object]:
+    """Everything in which a registered backend shows."""
+
+    def refusal(ask: Callable[[], object]) -> str | None:
+        try:
+            ask()
+        except (KernelsError, ValueError) as error:
+            return str(error).splitlines()[0]
+        return None
+
+    return {
+        "backends": [(entry.name, entry.origin) for entry in kernels.list_backends()],
+        "names": (backends.variant_tokens(), backends.device_types(), backends.reserved_names()),
+        "target": Target.current().to_json(),
+        "find": refusal(lambda: kernels.get_backend("acme")),
+        "variant": refusal(lambda: parse_variant(BUILD)),
+        "parsed target": refusal(lambda: Target.parse("torch2.13-acme12-x86_64-linux+a100x")),
+        "get_kernel": refusal(lambda: get_kernel("acme/activation", version=1, backend="acme")),
+        "mapping": refusal(lambda: kernels.use_kernel_mapping({"SiluAndMul": {"acme": Repository()}})),
+        "kernelize": refusal(lambda: kernels.kernelize(Model(), mode=Mode.INFERENCE, device="acme")),
+        "operators": refusal(lambda: use_vendor_ops("acme").__enter__()),
+    }
+
+
+def it_is_not_known_before(world: World) -> None:
+    world.before = traces()
+    assert None not in (world.before[key] for key in ("find", "variant", "parsed target", "mapping", "kernelize"))
+
+
+def it_joins_and_says_how(world: World) -> None:
+    world.form.join()
+    origin = backends.entry_of("acme").origin
+    assert (origin.kind, world.form.place in origin.place) == (world.form.kind, True), origin
+    assert kernels.get_backend("acme").device_type == "acme"
+
+
+def every_part_knows_it_at_once(world: World) -> None:
+    assert (parse_variant(BUILD).backend, parse_variant(BUILD).accelerator_version) == ("acme", (1, 2))
+    assert parse_variant("torch-acme").backend == "acme"
+    assert "acme" in backends.variant_tokens()
+    assert "acme" in backends.device_types()
+    text = "torch2.13-acme12-x86_64-linux+a100x"
+    assert str(Target.parse(text)) == text
+
+
+def this_machine_has_it(world: World) -> None:
+    target = Target.current()
+    assert target.default_backend == "acme", target
+    assert target.backends["acme"] == "1.2"
+    assert target.torch_backends[0] == "acme"
+    assert [(device.index, device.arch) for device in target.backend_devices("acme")] == [(0, "a100x")]
+
+
+def the_compiled_build_for_its_runtime_is_chosen(world: World) -> None:
+    kernel = get_kernel("acme/activation", version=1)
+    assert "-acme12-" in kernel.variant
+    rejected = explain("acme/activation", version=1).resolution.rejected
+    (newer,) = [each.reason for each in rejected if "-acme20-" in each.variant.variant_str]
+    assert "2.0" in newer, newer
+    assert "1.2" in newer, newer
+
+
+def a_build_that_is_not_compiled_is_chosen_where_there_is_no_other(world: World) -> None:
+    assert get_kernel("acme/portable", version=1).variant == "torch-acme"
+    assert get_kernel("acme/portable", version=1, backend="cpu").variant == "torch-cpu"
+
+
+def a_build_for_another_architecture_is_refused_with_the_reason(world: World) -> None:
+    try:
+        get_kernel("acme/other", version=1)
+    except UnsupportedArch as error:
+        assert "a100x" in str(error), error
+        assert "b200y" in str(error), error
+    else:
+        raise AssertionError("it was loaded")
+    assert get_kernel("acme/other", version=1, check_arch=False).variant
+
+
+def a_model_runs_on_it_through_the_kernel(world: World) -> None:
+    model, x = Model(), torch.randn(3, 8)
+    expected = model(x)
+    model = model.to("acme")
+    torch.testing.assert_close(model(x.to("acme")).cpu(), expected)
+    assert launched() == []
+    with kernels.use_kernel_mapping(mapping(0, 1_000_000)):
+        report = kernels.kernelize(model, mode=Mode.INFERENCE, report=True)
+    (row,) = report.kernelized
+    assert (row.layer, row.kernel) == ("SiluAndMul", "acme/activation"), report
+    assert "-acme12-" in row.variant
+    y = model(x.to("acme"))
+    assert y.device.type == "acme"
+    torch.testing.assert_close(y.cpu(), expected)
+    assert launched() == ["kernel's silu_and_mul"]
+
+
+def a_model_on_the_processor_keeps_its_own_layers(world: World) -> None:
+    with kernels.use_kernel_mapping(mapping(0, 1_000_000), inherit_mapping=False):
+        report = kernels.kernelize(Model(), mode=Mode.INFERENCE, report=True)
+    assert not report.kernelized
+    assert "no kernel for device type 'cpu'" in str(report)
+
+
+def a_range_of_capabilities_without_it_leaves_the_layer_alone(world: World) -> None:
+    capability = Target.current().backend_devices("acme")[0].capability
+    assert capability is not None
+    with kernels.use_kernel_mapping(mapping(capability + 1, capability + 2)):
+        report = kernels.kernelize(Model().to("acme"), mode=Mode.INFERENCE, report=True)
+    assert not report.kernelized
+    assert f"({capability})" in str(report), report
+    with kernels.use_kernel_mapping(mapping(capability, capability)):
+        assert kernels.kernelize(Model().to("acme"), mode=Mode.INFERENCE, report=True).kernelized
+
+
+def a_kernels_function_stands_in_for_an_operator_on_it_alone(world: World) -> None:
+    x = torch.randn(5)
+    spec = FuncSpec("acme/activation", "silu", version=1)
+    with use_kernel_ops({"aten::silu": spec}):
+        check_silu(x, "kernel's silu")
+    check_silu(x)
+
+
+def a_vendors_functions_stand_in_for_operators_on_it_alone(world: World) -> None:
+    x = torch.randn(5)
+    if world.form.has_operators:
+        with use_vendor_ops("acme") as enabled:
+            assert enabled.operators == ("aten::silu",)
+            check_silu(x, "vendor's silu")
+    else:
+        with suppress(KernelsError), use_vendor_ops("acme"):
+            raise AssertionError("there is no vendor's folder")
+    check_silu(x)
+
+
+def check_silu(x: torch.Tensor, *launches: str) -> None:
+    """What runs when the operator is called on the chip and on the processor, with and without a derivative."""
+    expected = x.sigmoid() * x
+    torch.testing.assert_close(torch.nn.functional.silu(x), expected)
+    assert launched() == []
+    torch.testing.assert_close(torch.nn.functional.silu(x.to("acme")).cpu(), expected)
+    leaf, other = x.to("acme").requires_grad_(), x.clone().requires_grad_()
+    torch.nn.functional.silu(leaf).sum().backward()
+    assert launched() == [*launches, *launches]
+    torch.nn.functional.silu(other).sum().backward()
+    torch.testing.assert_close(leaf.grad.cpu(), other.grad)
+    assert launched() == []
+
+
+def nothing_is_left_of_it_afterwards(world: World) -> None:
+    kernels.unregister_backend("acme")
+    after = traces()
+    for key, before in world.before.items():
+        assert after[key] == before, f"{key}: {before!r} before, {after[key]!r} after"
+    assert active_ops() == []
+
+
+STEPS = (
+    it_is_not_known_before,
+    it_joins_and_says_how,
+    every_part_knows_it_at_once,
+    this_machine_has_it,
+    the_compiled_build_for_its_runtime_is_chosen,
+    a_build_that_is_not_compiled_is_chosen_where_there_is_no_other,
+    a_build_for_another_architecture_is_refused_with_the_reason,
+    a_model_runs_on_it_through_the_kernel,
+    a_model_on_the_processor_keeps_its_own_layers,
+    a_range_of_capabilities_without_it_leaves_the_layer_alone,
+    a_kernels_function_stands_in_for_an_operator_on_it_alone,
+    a_vendors_functions_stand_in_for_operators_on_it_alone,
+    nothing_is_left_of_it_afterwards,
+)
+
+
+if __name__ == "__main__":
+    import acme_device
+    import torch
+    from acme_model import Model
+
+    from kernels.ops import FuncSpec, active_ops, use_kernel_ops, use_vendor_ops
+
+    class Repository:
+        def load(self) -> None: ...
+
+    def launched() -> list[str]:
+        """What was launched since it was last asked."""
+        launches = list(torch.acme.launches)
+        torch.acme.launches.clear()
+        return launches
+
+    def mapping(low: int, high: int) -> Any:
+        layer = LayerRepository("acme/activation", layer_name="SiluAndMul", version=1)
+        return {"SiluAndMul": {Device("acme", CapabilityRange(low, high)): layer}}
+
+    torch.manual_seed(0)
+    acme_device.install()
+    warnings.simplefilter("error")
+    world = World(FORMS[sys.argv[1]])
+    for step in STEPS:
+        step(world)
+        print(step.__name__, flush=True)
