@@ -15,9 +15,27 @@ __all__ = ["CANN", "Name"]
 #: What a caller may call it.
 Name = Literal["cann", "npu"]
 
-#: The toolkit's folder and the file in it that states its version.
-_TOOLKIT = Path("/usr/local/Ascend/ascend-toolkit/latest")
+#: Where the toolkit is installed by default, by root or by a user; `cann` since CANN 8.5, the longer names before
+#: (CANN 8.5.0 and 8.0.0, Software Installation Guide, "File Paths", and "Querying the Software Package Version").
+_TOOLKITS = tuple(
+    base / folder
+    for base in (Path("/usr/local/Ascend"), Path("~/Ascend"))
+    for folder in ("cann", "ascend-toolkit/latest")
+)
+#: The file in it that states its version.
 _VERSION_FILE = "ascend_toolkit_install.info"
+
+# hiascend.com, CANN 8.5.0, Ascend C Operator Development, "Basic Architecture".
+_GUIDANCE = """\
+Ascend NPUs compute in AI Cores: a Cube unit for matrices, a Vector unit and a Scalar unit, each with its own buffers.
+On Atlas A2 and A3 products Cube and Vector are separate cores (AIC, AIV) that exchange data through global memory.
+The Vector unit reads and writes the Unified Buffer alone; addresses and lengths are usually aligned to 32 bytes.
+The Cube unit multiplies 16x16 tiles of float16, from the buffers L0A and L0B into L0C."""
+# The same, and Ascend/ModelZoo-PyTorch, "pytorch_migrate_api.md".
+_KERNEL_GUIDANCE = """\
+Write compiled kernels in Ascend C; what is PyTorch or JIT alone belongs in `torch-npu`.
+Move tiles explicitly: global memory to the Unified Buffer, compute there, and back.
+In Python, with `torch_npu` imported, the device is `npu`: `torch.npu.synchronize()`, `tensor.npu()`, `.to("npu")`."""
 
 
 class CANN(Backend):
@@ -28,6 +46,10 @@ class CANN(Backend):
     dispatch_key = "PrivateUse1"
     versioned = True
     order = 70
+    vendor = "Huawei"
+    guidance_block = _GUIDANCE
+    kernel_guidance = _KERNEL_GUIDANCE
+    cuda_hacks_to_strip = ("torch.cuda.", ".cuda()", "triton.language.extra.cuda", "__shfl_sync(")
 
     #: One character device a chip, `davinci<N>` (Ascend driver installation guide).
     dev = Path("/dev")
@@ -43,16 +65,13 @@ class CANN(Backend):
             chips = [entry.name for entry in self.dev.iterdir() if re.fullmatch(r"davinci[0-9]+", entry.name)]
         except OSError:
             chips = []
-        visible = os.environ.get("ASCEND_RT_VISIBLE_DEVICES")
-        if visible is not None:
-            wanted = [f"davinci{part.strip()}" for part in visible.split(",") if part.strip()]
-            chips = [chip for chip in wanted if chip in chips]
+        count = _visible(len(chips))
         version = _toolkit_version()
         notes = ("an Ascend device is there, but no CANN toolkit",) if chips and version is None else ()
         return BackendProbe(
             found=bool(chips) or version is not None,
             version=version,
-            devices=tuple(Device(self.name, index) for index in range(len(chips))),
+            devices=tuple(Device(self.name, index) for index in range(count)),
             notes=notes,
         )
 
@@ -61,9 +80,27 @@ class CANN(Backend):
         return int(npu.current_device()) if npu is not None and npu.is_initialized() else 0
 
 
+def _visible(count: int) -> int:
+    """How many of the chips this process sees (CANN 9.0.0, "ASCEND_RT_VISIBLE_DEVICES").
+
+    The list names logical ids, 0 up to the number of chips, not the numbers in /dev, which a container keeps from its
+    host. It ends before the first character that is neither digit nor comma, and before an id that is none.
+    """
+    value = os.environ.get("ASCEND_RT_VISIBLE_DEVICES")
+    if value is None:
+        return count
+    chosen: list[int] = []
+    for part in value.split(","):
+        if re.fullmatch(r"[0-9]{1,4}", part) is None or int(part) >= count or int(part) in chosen:
+            break
+        chosen.append(int(part))
+    return len(chosen)
+
+
 def _toolkit_version() -> MajorMinor | None:
-    roots = [Path(value) for value in (os.environ.get("ASCEND_HOME_PATH"),) if value]
-    for root in (*roots, _TOOLKIT):
+    # What the toolkit's set_env.sh sets, before where it usually is.
+    given = os.environ.get("ASCEND_HOME_PATH")
+    for root in (*([Path(given)] if given else ()), *(path.expanduser() for path in _TOOLKITS)):
         # The file lies beside the platform's folder: <toolkit>/<cpu>-linux/ascend_toolkit_install.info.
         for path in (root / _VERSION_FILE, *sorted(root.glob(f"*-linux/{_VERSION_FILE}"))):
             try:

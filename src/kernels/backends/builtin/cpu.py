@@ -18,6 +18,7 @@ class CPU(Backend):
     name = noarch_name = token = device_type = mapping_device = "cpu"
     dispatch_key = "CPU"
     order = 10_000  # when nothing else is there
+    vendor = "any"
 
     def torch_build(self, torch: Any) -> Found | None:
         return Found()

@@ -29,6 +29,7 @@ class CUDA(Backend):
     versioned = True
     checks_archs = True
     order = 30
+    vendor = "NVIDIA"
     python_depends = MappingProxyType({"nvidia-cutlass-dsl": PythonDependency("nvidia-cutlass-dsl", "cutlass")})
 
     def version_reason(self, build: MajorMinor | None, target: MajorMinor | None) -> str | None:

@@ -17,6 +17,18 @@ Name = Literal["metal", "mps"]
 #: Published builds are compiled as Metal 4, which macOS 26 is the first to load.
 _MIN_MACOS = 26
 
+# developer.apple.com: Metal Feature Set Tables (May 2026); MTLGPUFamily.metal4; MTLDevice.maxThreadgroupMemoryLength.
+_GUIDANCE = """\
+Apple GPUs share their memory with the processor; every M-series chip supports Metal 3 and, from macOS 26, Metal 4.
+Threads run in SIMD-groups, several of which make a threadgroup with memory of its own.
+Limits differ by GPU family: ask the device (`maxThreadgroupMemoryLength`) instead of assuming a number."""
+# developer.apple.com: MTLComputePipelineState.threadExecutionWidth, .maxTotalThreadsPerThreadgroup; torch.mps.
+_KERNEL_GUIDANCE = """\
+Write kernels in the Metal Shading Language; `torch.mps.compile_shader` compiles source text in a noarch kernel.
+Make a threadgroup's size a multiple of the pipeline's `threadExecutionWidth`, at most its
+`maxTotalThreadsPerThreadgroup`, which may differ from pipeline to pipeline.
+In Python the device is `mps`: `torch.mps.synchronize()`. It has no float64."""
+
 
 class Metal(Backend):
     """Apple GPUs: one device, no versions, macOS 26 or later for compiled builds."""
@@ -25,6 +37,10 @@ class Metal(Backend):
     device_type = mapping_device = "mps"
     dispatch_key = "MPS"
     order = 50
+    vendor = "Apple"
+    guidance_block = _GUIDANCE
+    kernel_guidance = _KERNEL_GUIDANCE
+    cuda_hacks_to_strip = ("torch.cuda.", ".cuda()", "import triton", "torch.float64", "__shfl_sync(")
 
     def platform_reason(self, target: Any) -> str | None:
         version = str(target.os_version or "")

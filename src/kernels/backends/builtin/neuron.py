@@ -14,6 +14,21 @@ __all__ = ["Name", "Neuron"]
 #: What a caller may call it.
 Name = Literal["neuron"]
 
+#: GiB of a device's memory (AWS Neuron documentation: "Trainium Architecture", "Trainium/Inferentia2 Architecture
+#: Guide for NKI", "Best practices for training on AWS Neuron").
+_MEMORY = {"Trainium1": 32, "Inferentia2": 32, "Trainium2": 96}
+
+# awsdocs-neuron: "The Trainium Memory Hierarchy", "Trainium/Inferentia2 Architecture Guide", "NeuronCore-v3".
+_GUIDANCE = """\
+A Neuron device has several NeuronCores: two of version 2 on Trainium1 and Inferentia2, eight of version 3 on Trainium2.
+A NeuronCore has four engines (Tensor, Vector, Scalar, GpSimd) and two on-chip memories, SBUF and PSUM.
+All memories are managed by software: there is no cache, and every move between HBM and SBUF is explicit."""
+# awsdocs-neuron: "NKI Programming Model", "nki.language.tile_size".
+_KERNEL_GUIDANCE = """\
+Write kernels in NKI: load tiles from HBM to SBUF, compute, store them back.
+A tile's first dimension is the partition dimension, at most `nki.language.tile_size.pmax`.
+There are no threads, warps or shared memory to address: CUDA's and Triton's index arithmetic has no counterpart."""
+
 
 class Neuron(Backend):
     """AWS Neuron devices. Its Torch extension loads into other Torch builds, so it comes before them."""
@@ -21,6 +36,10 @@ class Neuron(Backend):
     name = noarch_name = token = device_type = mapping_device = "neuron"
     dispatch_key = "PrivateUse1"
     order = 20
+    vendor = "AWS"
+    guidance_block = _GUIDANCE
+    kernel_guidance = _KERNEL_GUIDANCE
+    cuda_hacks_to_strip = ("torch.cuda.", ".cuda()", "import triton", "__shfl_sync(")
     python_depends = MappingProxyType({"nki": PythonDependency("nki", "nki")})
 
     #: Neuron's driver describes each device here (AWS Neuron documentation, "Neuron Sysfs User Guide").
@@ -37,16 +56,21 @@ class Neuron(Backend):
             )
         except OSError:
             return BackendProbe()
-        devices = [
-            Device(
-                self.name,
-                index,
-                name=_read(folder / "info/architecture/device_name"),
-                arch=_read(folder / "info/architecture/arch_type"),
-            )
-            for index, folder in enumerate(folders)
-        ]
+        devices = []
+        for index, folder in enumerate(folders):
+            name = _read(folder / "info/architecture/device_name")
+            memory = _MEMORY.get(name)
+            devices.append(Device(self.name, index, name, _arch(folder), memory=memory and memory << 30))
         return BackendProbe(found=bool(devices), devices=tuple(devices))
+
+
+def _arch(folder: Path) -> str:
+    """The version of a device's NeuronCores ("NCv2"), which code is compiled for.
+
+    The device's own arch_type tells less: "NDv3" is Inferentia2 as well as Trainium2 (aws-neuron-driver,
+    neuron_sysfs_metrics.c, and arch_nd_type_suffix in v2/neuron_dhal_v2.c and v3/neuron_dhal_v3.c).
+    """
+    return _read(folder / "neuron_core0/info/architecture/arch_type") or _read(folder / "info/architecture/arch_type")
 
 
 def _read(path: Path) -> str:

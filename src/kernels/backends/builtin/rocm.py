@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -18,6 +18,21 @@ __all__ = ["Name", "ROCm"]
 Name = Literal["rocm"]
 
 _ARCH = re.compile(r"gfx([1-9][0-9]?)([0-9a-f])([0-9a-f])")
+#: What ROCm takes a GPU for instead of what it is, for all GPUs or, with its node's number behind, for one.
+_OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+
+# rocm.docs.amd.com, "AMD GPU specifications"; Triton's AMD compiler takes wavefronts of 32 from gfx10 on.
+_GUIDANCE = """\
+Instinct GPUs (CDNA: gfx908, gfx90a, gfx942, gfx950) run wavefronts of 64 threads; Radeon GPUs (RDNA: gfx10, gfx11,
+gfx12) of 32 or 64, and Triton and HIP use 32 there.
+LDS, AMD's shared memory, is 64 KiB a compute unit up to CDNA3 (MI300X) and 160 KiB on CDNA4 (MI350X, MI355X).
+An MI250X is two devices, one a die."""
+# hip/amd_detail/amd_warp_sync_functions.h, "The mask must be a 64-bit integer"; PyTorch, "HIP (ROCm) semantics".
+_KERNEL_GUIDANCE = """\
+Write kernels in HIP or Triton; Torch's device is `cuda` and its `torch.cuda` functions work as they are.
+Take the wavefront's size from the device (`warpSize`), never write 32: reductions and lane arithmetic depend on it.
+The masks of `__shfl_sync`, `__ballot_sync` and their kind are 64-bit integers here; a 32-bit one does not compile.
+PTX, in `asm` or in `tl.inline_asm_elementwise`, does not compile; neither does `nvcuda::wmma`."""
 #: Kinds of memory bank that are the GPU's own (HSA_HEAPTYPE_FRAME_BUFFER_PUBLIC and _PRIVATE in hsakmttypes.h).
 _DEVICE_HEAPS = frozenset({"1", "2"})
 
@@ -31,6 +46,19 @@ class ROCm(Backend):
     versioned = True
     checks_archs = True
     order = 40
+    vendor = "AMD"
+    guidance_block = _GUIDANCE
+    kernel_guidance = _KERNEL_GUIDANCE
+    cuda_hacks_to_strip = (
+        "__shfl_sync(0xffffffff",
+        "__shfl_down_sync(0xffffffff",
+        "__shfl_xor_sync(0xffffffff",
+        "__ballot_sync(0xffffffff",
+        "nvcuda::wmma",
+        "triton.language.extra.cuda",
+        "tanh.approx.f32",
+        "ex2.approx",
+    )
 
     #: The kernel driver's list of nodes (libhsakmt/src/topology.c in ROCR-Runtime reads the same files).
     sysfs = Path("/sys/class/kfd/kfd/topology/nodes")
@@ -96,11 +124,21 @@ def _node(node: Path) -> _GPU | None:
     if number == 0:
         return None
     # major * 10000 + minor * 100 + stepping; a gfx name spells the last two in hexadecimal (kfd_topology.c).
-    arch = f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}"
+    major, minor, stepping = _overridden(node.name) or (number // 10000, number // 100 % 100, number % 100)
+    arch = f"gfx{major}{minor:x}{stepping:x}"
     banks = [_properties(bank / "properties") for bank in sorted((node / "mem_banks").glob("*"))]
     memory = sum(int(bank.get("size_in_bytes", "0")) for bank in banks if bank.get("heap_type") in _DEVICE_HEAPS)
-    # ROCm spells a GPU's UUID as its unique id in hexadecimal (rsmi_dev_unique_id_get in rocm_smi.h).
-    return _GPU(arch, memory, f"GPU-{int(properties.get('unique_id', '0')):016x}")
+    # ROCm spells a GPU's UUID as its unique id in hexadecimal, and none where it has no such id (ROCR-Runtime,
+    # amd_filter_device.cpp, BuildDeviceUuidList).
+    unique = int(properties.get("unique_id", "0"))
+    return _GPU(arch, memory, f"GPU-{unique:016x}" if unique else "")
+
+
+def _overridden(node: str) -> tuple[int, int, int] | None:
+    """The architecture that the user bids ROCm take a GPU for (libhsakmt, topology.c); malformed ones are passed by."""
+    value = os.environ.get(f"{_OVERRIDE}_{node}") or os.environ.get(_OVERRIDE) or ""
+    match = re.fullmatch(r"([0-9]{1,2})\.([0-9]{1,3})\.([0-9]{1,3})", value)
+    return None if match is None else (int(match[1]), int(match[2]), int(match[3]))
 
 
 def _properties(path: Path) -> dict[str, str]:
@@ -113,17 +151,45 @@ def _properties(path: Path) -> dict[str, str]:
 
 def _visible(gpus: list[_GPU]) -> list[_GPU]:
     """The visible GPUs: ROCR's list picks first, HIP's (or CUDA's) from what it left (ROCm, "GPU isolation")."""
+    rocr = os.environ.get("ROCR_VISIBLE_DEVICES")
+    if rocr is not None:
+        gpus = _picked(gpus, rocr, _rocr_entry)
     hip = "HIP_VISIBLE_DEVICES" if "HIP_VISIBLE_DEVICES" in os.environ else "CUDA_VISIBLE_DEVICES"
-    for variable in ("ROCR_VISIBLE_DEVICES", hip):
-        value = os.environ.get(variable)
-        if value is None:
-            continue
-        chosen = []
-        for part in value.split(","):
-            part = part.strip()
-            matches = [gpu for number, gpu in enumerate(gpus) if part in (str(number), gpu.uuid)]
-            if not matches:
-                break  # an entry that is no device ends the list
-            chosen.append(matches[0])
-        gpus = chosen
-    return gpus
+    value = os.environ.get(hip)
+    if value is None:
+        return gpus
+    # Torch counts no device for a list that names one twice, HIP leaves the repeated one out (torch/cuda/__init__.py,
+    # `_parse_visible_devices`; clr, rocdevice.cpp, `Device::init`): where they differ, what both leave is usable.
+    chosen = _picked(gpus, value, _hip_entry)
+    entries = value.split(",")
+    return [] if len(set(entries)) < len(entries) else chosen
+
+
+def _picked(gpus: list[_GPU], value: str, find: Callable[[str, list[_GPU]], int | None]) -> list[_GPU]:
+    """The GPUs that a list names, in its order; an entry that is no device, or one named before, ends it."""
+    chosen: list[int] = []
+    for entry in value.split(","):
+        index = find(entry, gpus)
+        if index is None or index in chosen:
+            break
+        chosen.append(index)
+    return [gpus[index] for index in chosen]
+
+
+def _rocr_entry(entry: str, gpus: list[_GPU]) -> int | None:
+    """A number as C reads one, or the beginning of one GPU's UUID, in any case (ROCR, amd_filter_device.cpp)."""
+    entry = entry.strip().lower()
+    if entry.startswith("g"):
+        matches = [index for index, gpu in enumerate(gpus) if len(entry) >= 5 and gpu.uuid.lower().startswith(entry)]
+        return matches[0] if len(matches) == 1 else None
+    for pattern, base in ((r"0x[0-9a-f]{1,8}", 16), (r"0[0-7]{0,8}", 8), (r"[0-9]{1,8}", 10)):
+        if re.fullmatch(pattern, entry):
+            return int(entry, base) if int(entry, base) < len(gpus) else None
+    return None
+
+
+def _hip_entry(entry: str, gpus: list[_GPU]) -> int | None:
+    """A number written as it is counted, without a space, or a part of a GPU's UUID (clr, rocdevice.cpp)."""
+    if entry.startswith("GPU-"):
+        return next((index for index, gpu in enumerate(gpus) if entry in gpu.uuid), None)
+    return next((index for index in range(len(gpus)) if entry == str(index)), None)
