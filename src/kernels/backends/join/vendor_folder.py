@@ -1,0 +1,391 @@
+"""Way in: a vendor's folder, a package with `vendor_info`, operators, tune configurations and heuristics."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import itertools
+import os
+import re
+import shlex
+import sys
+import threading
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from kernels.backends import registry
+from kernels.backends.base import Backend
+from kernels.backends.entry import Entry, Origin
+from kernels.backends.join.declaration import Declaration
+from kernels.backends.join.schema import short, wrong_values
+from kernels.errors import RequestError
+
+__all__ = ["VendorInfo", "read_vendor", "register_vendor", "vendor_module"]
+
+
+@dataclass(frozen=True)
+class VendorInfo:
+    """What a vendor's folder says of the vendor, as `vendor_info` in its `__init__.py`.
+
+    The first five are those of FlagGems (`VendorInfoBase` in flag_gems/runtime/backend/backend_utils.py); the others
+    are the fields of the same names in a file that declares backends (see `kernels.backends.join.declared`).
+
+    Attributes:
+        vendor_name: The vendor.
+        device_name: Torch's device type.
+        device_query_cmd: A command that succeeds where the vendor's device is there, run without a shell; None or ""
+            where it is always there.
+        dispatch_key: Torch's dispatch key. Default: that of the backends with this device type, else `PrivateUse1`.
+        triton_extra_name: Name of the vendor's Triton library; kept for folders that have it.
+        backend: The backend's name; a backend that is there already gets the folder. Default: the vendor's name.
+        variant_token: Name in compiled variants.
+        version: The version of the vendor's runtime: text, or where to ask for it.
+        archs: The architectures of the devices: names, or where to ask for them.
+        arch_rule: How architectures of builds and devices are compared.
+        python_depends: Python dependencies that only this backend's kernels may ask for.
+        experimental: Whether using it warns, once.
+        guidance_block: Notes for who writes kernels: what the hardware is.
+        kernel_guidance: Notes for who writes kernels: how to write them.
+        cuda_hacks_to_strip: Source lines that must not stand in a kernel for it.
+        detect: How to tell whether it is there, in place of `device_query_cmd`.
+
+    Example:
+        >>> VendorInfo(vendor_name="acme", device_name="acme", device_query_cmd="acme-smi").dispatch_key is None
+        True
+    """
+
+    vendor_name: str
+    device_name: str
+    device_query_cmd: str | Sequence[str] | None = None
+    dispatch_key: str | None = None
+    triton_extra_name: str | None = None
+    backend: str | None = None
+    variant_token: str | None = None
+    version: Any = None
+    archs: Any = None
+    arch_rule: str | None = None
+    python_depends: Any = None
+    experimental: bool | None = None
+    guidance_block: str | None = None
+    kernel_guidance: str | None = None
+    cuda_hacks_to_strip: Sequence[str] | None = None
+    detect: Mapping[str, Any] | None = None
+
+
+#: Members that mean something else in a declaration, or nothing.
+_OWN = ("vendor_name", "device_name", "device_query_cmd", "triton_extra_name", "backend")
+
+#: Members by the names that they have in a declaration.
+_MEMBERS = {"device_string": "device_name", "vendor": "vendor_name"}
+
+#: Guards the two below, and imports of vendors' code: two threads get one module.
+_lock = threading.RLock()
+#: Module names of folders that were imported here, by real path.
+_names: dict[str, str] = {}
+_numbers = itertools.count(1)
+
+
+def _renew() -> None:
+    # A lock that another thread of the parent held is held for ever in the child.
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+def register_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> Entry:
+    """Add a vendor's backend from its folder, or the folder to a backend that is there already.
+
+    Args:
+        path_or_module: The folder, which is imported under a name of its own, or a package that is imported already.
+
+    Returns:
+        The backend as it is registered, its `folder` with operators (`ops/`), `tune_configs.yaml` and
+        `heuristics_config_utils.py`. A folder that is registered already is left as it is. `unregister_backend` takes
+        it back; a backend that it was added to is then as before.
+
+    Raises:
+        TypeError: The argument is of another type, or a member of `vendor_info` is.
+        RequestError: There is no such folder, its code fails, or its `vendor_info` is not what it must be; the message
+            names folder and member. Nothing was registered, and no module of it stays.
+        ValueError: The backend cannot stand beside the others; see `register_backend`.
+
+    Example:
+        >>> import tempfile
+        >>> from kernels import unregister_backend
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "__init__.py").write_text(
+        ...         "from kernels.backends.join.vendor_folder import VendorInfo\\n"
+        ...         "vendor_info = VendorInfo(vendor_name='Acme', device_name='acme')\\n"
+        ...     )
+        ...     entry = register_vendor(folder)
+        ...     unregister_backend(entry.name)
+        >>> entry.name, entry.backend.vendor, entry.origin.kind
+        ('acme', 'Acme', 'vendor')
+    """
+    folder = _folder(path_or_module)
+    present = _registered_from(folder)
+    if present is not None:
+        return present
+    with _lock:
+        if isinstance(path_or_module, ModuleType):
+            module, name = path_or_module, None
+        else:
+            module = _import_package(folder)
+            name = module.__name__
+        try:
+            backend = _backend(_info(module, folder), folder)
+            if name is not None:
+                # Once nobody knows the backend any more, nobody knows its modules.
+                weakref.finalize(backend, _forget, name)
+            over = registry.known(backend.name) is not None
+            registry.enter([(backend, Origin("vendor", str(folder)))], override=over)
+        except BaseException:
+            if name is not None:
+                _forget(name)
+            raise
+    return registry.entry_of(backend.name)
+
+
+def read_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> VendorInfo:
+    """What a vendor's folder says of the vendor; nothing is registered, and no module of it stays.
+
+    Args:
+        path_or_module: The folder, or a package that is imported already.
+
+    Raises:
+        TypeError: As for `register_vendor`.
+        RequestError: As for `register_vendor`.
+    """
+    folder = _folder(path_or_module)
+    if isinstance(path_or_module, ModuleType):
+        return _info(path_or_module, folder)
+    with _lock:
+        module = _import_package(folder)
+        try:
+            return _info(module, folder)
+        finally:
+            _forget(module.__name__)
+
+
+def vendor_module(backend: Backend, part: str) -> ModuleType | None:
+    """A module of a backend's folder, imported when it is first asked for.
+
+    Args:
+        backend: The backend. Where its folder is a package that is imported already, the module is that package's.
+        part: The module's name in the folder: `ops`, `heuristics_config_utils`.
+
+    Returns:
+        The module, or None where the backend has no folder, or the folder no such module.
+
+    Raises:
+        RequestError: Its code fails; the message names the folder. No module that it had begun to import stays.
+    """
+    folder = backend.folder
+    if folder is None:
+        return None
+    with _lock:
+        package = _imported(folder)
+        if package is None:
+            package = _import_package(folder).__name__
+            weakref.finalize(backend, _forget, package)
+        name = f"{package}.{part}"
+        if name in sys.modules:
+            return sys.modules[name]
+        importlib.invalidate_caches()
+        with _all_or_nothing(package, folder, part):
+            if importlib.util.find_spec(name) is None:
+                return None
+            return importlib.import_module(name)
+
+
+# Modules
+
+
+def _import_package(folder: Path) -> ModuleType:
+    """Import a folder as a package, under a name that no other module has."""
+    words = re.sub(r"[^a-z0-9]+", "_", folder.name.lower()).strip("_")
+    name = f"kernels_vendor_{words or 'folder'}_{next(_numbers)}"
+    init = folder / "__init__.py"
+    importlib.invalidate_caches()
+    with _all_or_nothing(name, folder, "__init__.py"):
+        if init.is_file():
+            spec = importlib.util.spec_from_file_location(name, init, submodule_search_locations=[str(folder)])
+        else:  # a backend that was registered otherwise may have a plain folder
+            spec = ModuleSpec(name, None, is_package=True)
+            spec.submodule_search_locations = [str(folder)]
+        assert spec is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        if spec.loader is not None:
+            spec.loader.exec_module(module)
+    _names[os.path.realpath(folder)] = name
+    return module
+
+
+def _imported(folder: Path) -> str | None:
+    """The name under which a folder is imported: ours, or that of an ordinary package."""
+    path = os.path.realpath(folder)
+    name = _names.get(path)
+    if name is not None and name in sys.modules:
+        return name
+    for name, module in list(sys.modules.items()):
+        spec = getattr(module, "__spec__", None)
+        places = getattr(spec, "submodule_search_locations", None)
+        if isinstance(places, list) and any(os.path.realpath(each) == path for each in places):
+            return name
+    return None
+
+
+def _forget(name: str) -> None:
+    """Remove a package that was imported here, and its modules."""
+    for each in _modules_of(name):
+        sys.modules.pop(each, None)
+    for path in [path for path, known in list(_names.items()) if known == name]:
+        _names.pop(path, None)
+
+
+def _modules_of(name: str) -> set[str]:
+    return {each for each in list(sys.modules) if each == name or each.startswith(f"{name}.")}
+
+
+@contextmanager
+def _all_or_nothing(package: str, folder: Path, part: str) -> Iterator[None]:
+    """Run a vendor's code: when it fails, the modules that it had begun to import are forgotten."""
+    before = _modules_of(package)
+    try:
+        yield
+    except BaseException as error:  # whatever a stranger's code raises, `sys.exit` too
+        for name in _modules_of(package) - before:
+            sys.modules.pop(name, None)
+        if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
+            raise
+        raise RequestError(f"The vendor folder {folder}: its `{part}` cannot be imported: {_said(error)}") from error
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"[:500]
+    except Exception:  # noqa: BLE001 - its message is a stranger's code too
+        return type(error).__name__
+
+
+# What a folder says
+
+
+def _folder(path_or_module: object) -> Path:
+    if isinstance(path_or_module, ModuleType):
+        places = list(getattr(path_or_module, "__path__", ()))
+        if not places:
+            raise RequestError(f"`path_or_module` is {path_or_module.__name__}, a module; allowed is a package.")
+        return Path(places[0]).absolute()
+    if not isinstance(path_or_module, (str, os.PathLike)):
+        raise TypeError(
+            f"`path_or_module` is {path_or_module!r}, a {type(path_or_module).__name__}; allowed is the path of a "
+            "vendor's folder, or a package."
+        )
+    try:
+        folder = Path(os.path.expanduser(path_or_module)).absolute()
+        found = (folder / "__init__.py").is_file()
+    except ValueError as error:  # a zero byte
+        raise RequestError(f"`path_or_module` is {path_or_module!r}: {error}.") from None
+    if not found:
+        what = "no file `__init__.py`" if folder.is_dir() else "no such folder"
+        raise RequestError(f"The vendor folder {folder}: {what}; allowed is a folder with `__init__.py`.")
+    return folder
+
+
+def _registered_from(folder: Path) -> Entry | None:
+    path = os.path.realpath(folder)
+    for entry in registry.entries():
+        if entry.origin.kind == "vendor" and os.path.realpath(entry.origin.place) == path:
+            return entry
+    return None
+
+
+def _info(module: ModuleType, folder: Path) -> VendorInfo:
+    given = vars(module).get("vendor_info")
+    if given is None:
+        raise RequestError(
+            f"The vendor folder {folder}: its `__init__.py` has no `vendor_info`; allowed is "
+            "vendor_info = VendorInfo(vendor_name=…, device_name=…, device_query_cmd=…)."
+        )
+    if isinstance(given, VendorInfo):
+        return given
+    # FlagGems' own class serves as well.
+    found: dict[str, Any] = {}
+    for field in fields(VendorInfo):
+        with suppress(AttributeError):
+            found[field.name] = getattr(given, field.name)
+    missing = [name for name in ("vendor_name", "device_name") if name not in found]
+    if missing:
+        raise RequestError(
+            f"The vendor folder {folder}: `vendor_info` is a {type(given).__name__} without {' and '.join(missing)}; "
+            "allowed is a VendorInfo."
+        )
+    return VendorInfo(**found)
+
+
+def _backend(info: VendorInfo, folder: Path) -> Backend:
+    name, declared = _declared(info, folder)
+    existing = registry.known(name)
+    if existing is not None:
+        device = declared.pop("device_string")
+        if device != existing.device_type:
+            raise RequestError(
+                f"The vendor folder {folder}: `device_name` of `vendor_info` is {device!r}, but backend {name!r} has "
+                f"the device type {existing.device_type!r}."
+            )
+        if info.detect is None:
+            declared.pop("detect", None)  # the backend knows how to find itself
+    from kernels.backends.join.declared import declare
+
+    backend = declare(name, msgspec.convert(declared, Declaration), existing)
+    backend.folder = folder
+    return backend
+
+
+def _declared(info: VendorInfo, folder: Path) -> tuple[str, dict[str, Any]]:
+    """The backend's name, and what is declared of it as a file would."""
+
+    def wrong(member: str, why: str) -> RequestError:
+        return RequestError(f"The vendor folder {folder}: `{member}` of `vendor_info` {why}")
+
+    for member in ("vendor_name", "device_name", "backend"):
+        value = getattr(info, member)
+        if not isinstance(value, str) and not (member == "backend" and value is None):
+            raise wrong(member, f"is {short(value)}; allowed is a name.")
+    declared = {field.name: getattr(info, field.name) for field in fields(VendorInfo) if field.name not in _OWN}
+    declared = {name: _plain(value) for name, value in declared.items() if value is not None}
+    declared |= {"device_string": info.device_name, "vendor": info.vendor_name}
+    command = info.device_query_cmd
+    if command and "detect" not in declared:
+        try:
+            declared["detect"] = {"command": shlex.split(command) if isinstance(command, str) else _plain(command)}
+        except ValueError as error:
+            raise wrong("device_query_cmd", f"is {short(command)}, no command: {error}.") from None
+    name = info.backend or info.vendor_name.lower()
+    found = next(iter(wrong_values({name: declared})), None)
+    if found is not None:
+        member = found.path.removeprefix(f"{name}.")
+        if not found.path:  # the name itself
+            member = "backend" if info.backend else "vendor_name"
+        raise wrong(_MEMBERS.get(member, member), found.why)
+    return name, declared
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON would have it: lists for tuples."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value

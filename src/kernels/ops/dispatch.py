@@ -1,0 +1,244 @@
+"""What stands in for operators now, and how Torch's dispatcher gets there.
+
+Torch holds one registration of ours for each operator and dispatch key; which function it calls is our own list, the
+last one first. So they may leave in any order, and each can call the one that it stands in for: an operator that is
+called from within its own function, on the same thread, is the previous one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.errors import RequestError
+from kernels.ops.aten import Operator
+from kernels.ops.schema import is_decomposed, is_with_backward, positional_arguments
+
+__all__ = ["Override", "decomposed", "in_force", "insert", "remove"]
+
+
+@dataclass(frozen=True, eq=False)
+class Override:
+    """A function that stands in for an operator under a dispatch key.
+
+    Attributes:
+        operator: The operator.
+        dispatch_key: The key.
+        function: The function, or a subclass of `torch.autograd.Function`.
+        function_name: What the function is called where it comes from.
+        origin: Where it comes from, for a person.
+    """
+
+    operator: Operator
+    dispatch_key: str
+    function: Any
+    function_name: str
+    origin: str
+
+
+# Guards the two below; held while Torch's dispatcher is changed, never while a stranger's code runs.
+_lock = threading.RLock()
+_slots: dict[tuple[Operator, str], _Slot] = {}
+_in_force: tuple[Override, ...] = ()
+
+
+def _renew() -> None:
+    # A lock that another thread of the parent held is held for ever in the child.
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+def in_force() -> tuple[Override, ...]:
+    """Every override, in the order in which they came; the last one of an operator and key is the one that runs."""
+    return _in_force
+
+
+def decomposed(operator: Operator, dispatch_key: str) -> bool:
+    """Whether Torch computes an operator by others where no override stands in for it."""
+    slot = _slots.get((operator, dispatch_key))
+    return is_decomposed(operator, dispatch_key) if slot is None else slot.decomposed
+
+
+def insert(overrides: Sequence[Override]) -> None:
+    """Let overrides stand in for their operators: all of them, or none.
+
+    Raises:
+        RequestError: Torch refuses one.
+    """
+    global _in_force
+    with _lock:
+        for count, override in enumerate(overrides):
+            slot = _slot(override.operator, override.dispatch_key)
+            try:
+                slot.change((*slot.overrides, override))
+            except Exception as error:
+                _take(overrides[:count])
+                raise RequestError(
+                    f"Torch does not let {override.function_name} of {override.origin} stand in for "
+                    f"{override.operator} under {override.dispatch_key}: {error}"
+                ) from error
+            finally:
+                _drop(slot)
+        _in_force = (*_in_force, *overrides)
+
+
+def remove(overrides: Iterable[Override]) -> None:
+    """Take overrides back; those that are gone already are no error."""
+    global _in_force
+    leaving = list(overrides)
+    with _lock:
+        _take(leaving)
+        _in_force = tuple(each for each in _in_force if each not in leaving)
+
+
+def _take(overrides: Iterable[Override]) -> None:
+    for override in overrides:
+        slot = _slots.get((override.operator, override.dispatch_key))
+        if slot is not None:
+            slot.change(tuple(each for each in slot.overrides if each is not override))
+            _drop(slot)
+
+
+def _slot(operator: Operator, dispatch_key: str) -> _Slot:
+    key = (operator, dispatch_key)
+    if key not in _slots:
+        _slots[key] = _Slot(operator, dispatch_key)
+    return _slots[key]
+
+
+def _drop(slot: _Slot) -> None:
+    if not slot.overrides:
+        _slots.pop((slot.operator, slot.dispatch_key), None)
+
+
+class _Slot:
+    """The place of one operator under one dispatch key: who stands in for it, and what was there before."""
+
+    def __init__(self, operator: Operator, dispatch_key: str) -> None:
+        self.operator = operator
+        self.dispatch_key = dispatch_key
+        self.overrides: tuple[Override, ...] = ()
+        self.decomposed = is_decomposed(operator, dispatch_key)
+        self._calls: tuple[Callable[..., Any], ...] = ()
+        self._previous = _previous(operator, dispatch_key, self.decomposed)
+        self._complete = positional_arguments(operator)
+        # On each thread, the calls beneath the one that runs there.
+        self._running = threading.local()
+        self._kernel: Any = None
+        self._autograd: Any = None
+
+    def change(self, overrides: tuple[Override, ...]) -> None:
+        """Put others in place, and Torch's registrations in step with them; on an error everything is as it was."""
+        with_backward = bool(overrides) and is_with_backward(overrides[-1].function)
+        kernel, autograd = self._kernel, self._autograd
+        made: list[Any] = []
+        try:
+            if overrides and kernel is None:
+                kernel = _register(self.operator, self.dispatch_key, self._call)
+                made.append(kernel)
+            if with_backward and autograd is None:
+                autograd = _register(self.operator, f"Autograd{self.dispatch_key}", self._call_with_backward)
+                made.append(autograd)
+        except BaseException:
+            for each in made:
+                each._destroy()
+            raise
+        self.overrides, self._kernel, self._autograd = overrides, kernel, autograd
+        self._calls = tuple(self._caller(each) for each in overrides)
+        if not with_backward and autograd is not None:
+            autograd._destroy()
+            self._autograd = None
+        if not overrides and kernel is not None:
+            kernel._destroy()
+            self._kernel = None
+
+    def _caller(self, override: Override) -> Callable[..., Any]:
+        if not is_with_backward(override.function):
+            function: Callable[..., Any] = override.function
+            return function
+        apply = override.function.apply
+        return lambda *args, **kwargs: apply(*self._complete(args, kwargs))
+
+    def _call_with_backward(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        if _is_transformed(args):
+            return self._previous(keys, *args, **kwargs)
+        return self._call(keys, *args, **kwargs)
+
+    def _call(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        running = self._running
+        beneath: tuple[Callable[..., Any], ...] | None = getattr(running, "beneath", None)
+        calls = self._calls if beneath is None else beneath
+        if not calls:  # called from within the first one's function, or taken back a moment ago
+            return self._previous(keys, *args, **kwargs)
+        running.beneath = calls[:-1]
+        try:
+            return calls[-1](*args, **kwargs)
+        finally:
+            running.beneath = beneath
+
+
+def _register(operator: Operator, dispatch_key: str, function: Callable[..., Any]) -> Any:
+    """A `torch.library.Library` that holds one kernel; `_destroy` brings the previous one back."""
+    import torch
+
+    kind: Any = torch.library.Library
+    library = kind("aten", "IMPL")
+    try:
+        with warnings.catch_warnings():
+            # That a kernel is overridden is what was asked for.
+            warnings.filterwarnings("ignore", message="(?s).*verriding a previously registered kernel")
+            library.impl(operator.qualified, function, dispatch_key, with_keyset=True)
+    except BaseException:
+        library._destroy()
+        raise
+    return library
+
+
+def _previous(operator: Operator, dispatch_key: str, decomposed: bool) -> Callable[..., Any]:
+    """What the dispatcher calls before anything stands in for an operator."""
+    import torch
+
+    if decomposed:
+        op, composite = operator.op(), torch._C.DispatchKey.CompositeImplicitAutograd
+        return lambda keys, *args, **kwargs: op._op_dk(composite, *args, **kwargs)
+    name = str(operator)
+    if not torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, dispatch_key):
+
+        def missing(keys: Any, *args: Any, **kwargs: Any) -> Any:
+            raise NotImplementedError(f"{name} has no kernel under {dispatch_key} beside the one that calls it.")
+
+        return missing
+    get_kernel = getattr(torch.library, "get_kernel", None)
+    if get_kernel is None:
+
+        def unknown(keys: Any, *args: Any, **kwargs: Any) -> Any:
+            raise RecursionError(
+                f"{name} is called by the function that stands in for it under {dispatch_key}. Torch "
+                f"{torch.__version__} cannot call the kernel that was there before; a Torch with "
+                "`torch.library.get_kernel` can, or let the function use other operators."
+            )
+
+        return unknown
+    kernel: Callable[..., Any] = get_kernel(name, dispatch_key).call_boxed
+    return kernel
+
+
+def _is_transformed(args: Sequence[Any]) -> bool:
+    """Whether a call is for tracing or for a transform of `torch.func`, which must see what an operator consists of.
+
+    Arguments then are tensors with a dispatch of their own (fake ones under `torch.compile`, distributed ones).
+    """
+    import torch
+
+    if torch._C._functorch.peek_interpreter_stack() is not None or torch.autograd.forward_ad._current_level >= 0:
+        return True
+    plain = torch._C._disabled_torch_dispatch_impl
+    return any(isinstance(each, torch.Tensor) and type(each).__torch_dispatch__ is not plain for each in args)
