@@ -1,0 +1,123 @@
+"""What a `heuristics_config_utils.py` says: the functions that compute an operator's parameters."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kernels.backends import Backend
+from kernels.errors import RequestError
+from kernels.importing import Package, all_or_nothing
+from kernels.tuning.sources import HEURISTICS, Place, file_identity
+from kernels.tuning.yaml_file import quoted
+
+__all__ = ["heuristics_of"]
+
+_TABLE = "HEURISTICS_CONFIGS"
+_MODULE = HEURISTICS.removesuffix(".py")
+
+
+def heuristics_of(
+    place: Place, op: str, backend: Backend, package: Package | None
+) -> Mapping[str, Callable[[Mapping[str, Any]], Any]] | None:
+    """An operator's functions in a file, by parameter; None where the file does not have the operator.
+
+    Args:
+        place: The file, which is there.
+        op: The operator.
+        backend: Whose folder a vendor's file is in.
+        package: The kernel whose folder a kernel's file is in.
+
+    Raises:
+        RequestError: The file fails, or does not hold what it must.
+        KernelImportError: A kernel's file fails.
+    """
+    if place.kind == "vendor":
+        from kernels.backends.join.vendor_folder import vendor_module
+
+        module = vendor_module(backend, _MODULE)
+    elif place.kind == "kernel":
+        module = _of_kernel(package, place.path)
+    else:
+        module = _of_user(place.path)
+    return None if module is None else _functions(place.path, module, op)
+
+
+def _functions(path: Path, module: ModuleType, op: str) -> Mapping[str, Callable[[Mapping[str, Any]], Any]] | None:
+    table = getattr(module, _TABLE, None)
+    if not isinstance(table, Mapping):
+        raise RequestError(f"{path}: `{_TABLE}` is {quoted(table)}; allowed is a dictionary of operators.")
+    if op not in table:
+        return None
+    functions = table[op]
+    if not isinstance(functions, Mapping):
+        raise RequestError(f"{path}: `{_TABLE}[{op!r}]` is {quoted(functions)}; allowed is a dictionary of functions.")
+    for name, function in functions.items():
+        if not isinstance(name, str) or not callable(function):
+            raise RequestError(
+                f"{path}: `{_TABLE}[{op!r}][{name!r}]` is {quoted(function)}; allowed is a function of the arguments "
+                "by a parameter's name."
+            )
+    return functions
+
+
+def _of_kernel(package: Package | None, path: Path) -> ModuleType | None:
+    """The kernel's own module of that name."""
+    if package is None or path.parent != package.init.parent:  # outside of its package nothing is imported
+        return None
+    name = f"{package.name}.{_MODULE}"
+    if name not in sys.modules:
+        with all_or_nothing(package):
+            importlib.import_module(name)
+    return sys.modules[name]
+
+
+# Files that the user names are modules of nobody's package.
+
+_lock = threading.RLock()
+_modules: dict[Path, tuple[tuple[int, ...], ModuleType]] = {}
+
+
+def _renew() -> None:
+    # A lock that another thread of the parent held is held for ever in the child.
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+def _of_user(path: Path) -> ModuleType:
+    with _lock:
+        identity = file_identity(path)
+        kept = _modules.get(path)
+        if kept is None or kept[0] != identity:
+            kept = _modules[path] = (identity, _imported(path))
+        return kept[1]
+
+
+def _imported(path: Path) -> ModuleType:
+    # A name that no import statement can write, so that it hides nothing.
+    name = f"kernels tuning {path}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(name)
+    sys.modules[name] = module  # dataclasses and pickle look a class's module up there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        sys.modules.pop(name)
+        if before is not None:
+            sys.modules[name] = before
+        raise RequestError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    return module

@@ -1,0 +1,221 @@
+"""Configurations and heuristics of an operator, for the hardware at hand."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kernels.backends import Backend, Device
+from kernels.errors import MissingPythonDependency, RequestError
+from kernels.importing import Package
+from kernels.tuning.entries import TuneEntry
+from kernels.tuning.heuristics import heuristics_of
+from kernels.tuning.sources import (
+    CONFIGS,
+    HEURISTICS,
+    Place,
+    TuneOrigin,
+    hardware,
+    in_force,
+    kernel_of,
+    places,
+    section_of,
+)
+from kernels.tuning.yaml_file import quoted
+
+__all__ = ["Configs", "Heuristics", "get_configs", "get_heuristics"]
+
+
+class Configs(list[Any]):
+    """A list of `triton.Config` that knows where it came from, for `@triton.autotune(configs=…)`.
+
+    Attributes:
+        origin: Where it came from.
+    """
+
+    def __init__(self, configs: Iterable[Any], origin: TuneOrigin) -> None:
+        super().__init__(configs)
+        self.origin = origin
+
+
+class Heuristics(dict[str, Callable[[Mapping[str, Any]], Any]]):
+    """A dictionary of functions that knows where it came from, for `@triton.heuristics(…)`.
+
+    Attributes:
+        origin: Where it came from.
+    """
+
+    def __init__(self, functions: Mapping[str, Callable[[Mapping[str, Any]], Any]], origin: TuneOrigin) -> None:
+        super().__init__(functions)
+        self.origin = origin
+
+
+def get_configs(
+    op: str,
+    *,
+    backend: str | None = None,
+    device: int | str | None = None,
+    arch: str | None = None,
+    default: Sequence[Any] | None = None,
+) -> Configs:
+    """The Triton configurations of an operator, for the hardware at hand.
+
+    The first of these that has the operator gives all of them: the files that `KERNELS_TUNE_PATH` names, the vendor's,
+    the calling kernel's own, `default`.
+
+    Args:
+        op: The operator, as the files call it.
+        backend: The backend to tune for, by any of its names; default the one of this machine.
+        device: The device to tune for: an index, or Torch's name such as `cuda:1`; default the current device.
+        arch: An architecture in place of the device's own, such as `9.0`; the backend need not be on this machine then.
+        default: What to take where no file has the operator: `triton.Config` objects, or `TuneEntry` ones.
+
+    Returns:
+        A new list of new `triton.Config` objects, with its `origin`. It is empty where a file has an empty list for the
+        operator: `triton.autotune` then takes Triton's own configuration.
+
+    Raises:
+        TypeError: An argument is of the wrong type.
+        RequestError: No file has the operator and there is no default; a file breaks its form; the installed Triton
+            does not know an argument of a configuration; or this machine has no such backend or device.
+        MissingPythonDependency: Triton is not installed.
+
+    Example:
+        >>> configs = get_configs("mm", default=[])
+        >>> len(configs), str(configs.origin)
+        (0, "the caller's default")
+    """
+    package = kernel_of(sys._getframe(1).f_globals.get("__name__"))
+    _check(op, default, Sequence, "a list of configurations")
+    family, on = hardware(backend, device, arch)
+    searched = list(places(CONFIGS, family, package))
+    elsewhere: list[str] = []
+    for place in searched:
+        if not place.there:
+            continue
+        file = in_force(place.path)
+        found = section_of(file, op, family, on)
+        if found is not None:
+            section, operators = found
+            return _configs(operators[op], TuneOrigin(place.kind, place.path, section))
+        elsewhere += [f"{place.path} has it for {name}" for name, section in file.archs.items() if op in section]
+    if default is None:
+        raise _nowhere("get_configs", op, searched, family, on, package, elsewhere)
+    return _configs(default, TuneOrigin("default"))
+
+
+def get_heuristics(
+    op: str,
+    *,
+    backend: str | None = None,
+    device: int | str | None = None,
+    default: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = None,
+) -> Heuristics:
+    """The functions that compute an operator's parameters from its arguments, for the hardware at hand.
+
+    They come from `heuristics_config_utils.py`, whose `HEURISTICS_CONFIGS` is a dictionary from operators to
+    dictionaries from parameters to functions of the arguments, in the order that `get_configs` describes. Files in
+    `KERNELS_TUNE_PATH` that are no folders have none.
+
+    Args:
+        op: The operator, as the files call it.
+        backend: As for `get_configs`.
+        device: As for `get_configs`.
+        default: What to take where no file has the operator.
+
+    Returns:
+        A new dictionary, with its `origin`.
+
+    Raises:
+        TypeError: An argument is of the wrong type.
+        RequestError: No file has the operator and there is no default, a file fails or does not hold what it must, or
+            this machine has no such backend or device.
+        KernelImportError: The kernel's own file fails.
+
+    Example:
+        >>> heuristics = get_heuristics("mm", default={"EVEN_K": lambda args: args["K"] % args["BLOCK_K"] == 0})
+        >>> heuristics["EVEN_K"]({"K": 96, "BLOCK_K": 64}), heuristics.origin.kind
+        (False, 'default')
+    """
+    package = kernel_of(sys._getframe(1).f_globals.get("__name__"))
+    _check(op, default, Mapping, "a dictionary of functions")
+    family, on = hardware(backend, device, None)
+    searched = list(places(HEURISTICS, family, package))
+    for place in searched:
+        functions = heuristics_of(place, op, family, package) if place.there else None
+        if functions is not None:
+            return Heuristics(functions, TuneOrigin(place.kind, place.path))
+    if default is None:
+        raise _nowhere("get_heuristics", op, searched, family, on, package, [])
+    return Heuristics(default, TuneOrigin("default"))
+
+
+def _check(op: object, default: object, kind: type, allowed: str) -> None:
+    if not isinstance(op, str):
+        raise TypeError(f"`op` is {op!r}, a {type(op).__name__}; allowed is an operator's name.")
+    if default is not None and (not isinstance(default, kind) or isinstance(default, str)):
+        raise TypeError(f"`default` is {quoted(default)}, a {type(default).__name__}; allowed is {allowed}, or None.")
+
+
+def _nowhere(
+    function: str,
+    op: str,
+    searched: Sequence[Place],
+    backend: Backend,
+    device: Device | None,
+    package: Package | None,
+    elsewhere: Sequence[str],
+) -> RequestError:
+    arch = f", architecture {device.arch}" if device is not None and device.arch else ""
+    lines = [f"`{function}({op[:80]!r})`: no file has that operator for {backend.name}{arch}. Looked into:"]
+    lines += [f"- {place}" for place in searched] or ["- nothing"]
+    lines += [f"- {each} only" for each in elsewhere]
+    if backend.folder is None:
+        lines.append(f"Backend {backend.name} has no folder of a vendor.")
+    if package is None:
+        lines.append("The caller is no kernel, so there is no kernel's own file.")
+    return RequestError("\n".join([*lines, "Name a file in KERNELS_TUNE_PATH, or give `default=`."]))
+
+
+# Triton's objects
+
+#: Arguments that a data file may not give: the parameters themselves, a function, and a file of code to run instead.
+_NOT_FROM_FILES = frozenset({"self", "kwargs", "pre_hook", "ir_override"})
+
+
+def _configs(entries: Sequence[Any], origin: TuneOrigin) -> Configs:
+    if not any(isinstance(each, TuneEntry) for each in entries):
+        return Configs(entries, origin)
+    config = _triton().Config
+    known = [name for name in inspect.signature(config).parameters if name not in _NOT_FROM_FILES]
+    return Configs(
+        (_config(config, each, known, origin.path) if isinstance(each, TuneEntry) else each for each in entries), origin
+    )
+
+
+def _config(config: Callable[..., Any], entry: TuneEntry, known: Sequence[str], path: Path | None) -> Any:
+    for name, value in entry.others.items():
+        if name not in known:
+            where = "`default`" if path is None else f"{path}, line {entry.line}"
+            raise RequestError(
+                f"{where}: `{name}` is {quoted(value)}, but the installed Triton's Config has no such argument for a "
+                f"file to give; allowed are {', '.join(known)}."
+            )
+    numbers = {"num_warps": entry.num_warps, "num_stages": entry.num_stages, "num_ctas": entry.num_ctas}
+    # A vendor's Triton may lack one that stands for "one block", say.
+    numbers = {name: number for name, number in numbers.items() if name in known}
+    return config(dict(entry.meta), **numbers, **entry.others)
+
+
+def _triton() -> Any:
+    try:
+        import triton
+    except ImportError as error:
+        raise MissingPythonDependency(
+            f"`get_configs` makes Triton's configurations, but Triton cannot be imported: {error}. Install it with: "
+            "pip install triton. Without it, `kernels.tuning.read_configs` reads a file as plain data."
+        ) from error
+    return triton
