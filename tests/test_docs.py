@@ -32,8 +32,8 @@ def page_id(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-# Before a block: `<!-- not run: why -->`, or `<!-- needs: module -->`.
-_MARK = re.compile(r"<!-- (not run|needs): (.+) -->")
+# Before a block: `<!-- not run: why -->`, `<!-- needs: module -->`, or `<!-- file: its name -->`.
+_MARK = re.compile(r"<!-- (not run|needs|file): (.+) -->")
 
 #: Runs the blocks that it is given as JSON in one namespace, and prints what each printed, as JSON.
 _RUN = """
@@ -82,6 +82,15 @@ def blocks(page: Path) -> list[Block]:
             mark = _MARK.fullmatch(line)
     assert fence is None, f"{page.name} has a block without an end"
     return found
+
+
+def write_files(page: Path, folder: Path) -> None:
+    """Write the files that a page shows, as its reader does."""
+    for block in blocks(page):
+        if block.mark == "file":
+            path = folder / block.reason
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text, encoding="utf-8")
 
 
 def python_blocks(page: Path) -> list[tuple[Block, Block | None]]:
@@ -202,6 +211,7 @@ def reader(served: str, isolated_env: Path, monkeypatch: pytest.MonkeyPatch, tmp
 @pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=page_id)
 def test_the_examples_of_a_page_run_and_print_what_the_page_shows(page: Path, reader: Path) -> None:
     pairs = [(block, output) for block, output in python_blocks(page) if block.runs]
+    write_files(page, reader)
     done = subprocess.run(
         [sys.executable, "-c", _RUN],
         input=json.dumps([(str(page), block.line, block.text) for block, _ in pairs]),
@@ -239,14 +249,15 @@ def test_a_command_that_is_shown_is_one_that_kernels_has(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "output"),
+    ("page", "command", "output"),
     [
-        pytest.param(command, output, id=f"{page_id(page)}: {command}")
+        pytest.param(page, command, output, id=f"{page_id(page)}: {command}")
         for page, block, command, output in SHOWN
         if output.strip() and block.runs
     ],
 )
-def test_a_command_prints_what_the_page_shows(command: str, output: str, reader: Path) -> None:
+def test_a_command_prints_what_the_page_shows(page: Path, command: str, output: str, reader: Path) -> None:
+    write_files(page, reader)
     result = CliRunner().invoke(app, shlex.split(command)[1:], prog_name="kernels")
     assert same_everywhere(result.output) == same_everywhere(output)
 

@@ -32,6 +32,7 @@ from kernels.backends.registry import (
     host,
     known,
     list_backends,
+    on_first_need,
     parse_accelerator,
     problems,
     register_backend,
@@ -40,6 +41,7 @@ from kernels.backends.registry import (
     variant_tokens,
 )
 from kernels.backends.torch_build import for_device_type, for_torch
+from kernels.settings import backend_sources
 
 __all__ = [
     "GENERAL_PYTHON_DEPENDS",
@@ -88,3 +90,12 @@ __all__ = [
 BackendName = BuiltInName | str
 
 enter((family(), Origin("built-in")) for family in BUILT_IN)
+
+
+def _discover() -> None:
+    from kernels.backends.join.discovery import discover
+
+    discover()
+
+
+on_first_need(backend_sources, _discover)

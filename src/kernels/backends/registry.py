@@ -115,12 +115,15 @@ def register_backend(backend: Any, *, override: bool = False) -> None:
     enter([(backend, Origin("run-time", _caller()))], override=override)
 
 
-def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> None:
+def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> list[Entry]:
     """Add backends from one place: all of them, or none.
 
     Args:
         arrivals: Each object, and how it came here.
         override: Whether one may stand in for another of its name.
+
+    Returns:
+        Their entries, in order; for an object that was here already the one it has.
 
     Raises:
         TypeError: As for `register_backend`.
@@ -142,6 +145,7 @@ def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> 
             entries[entry.name] = entry
         if entries != _state.registered:
             _state = _state.holding(entries.values())
+        return [_state.registered[entry.name] for entry in new]
 
 
 def unregister_backend(name: str) -> None:
@@ -393,10 +397,13 @@ def find(name: str, among: Iterable[str] | None = None) -> Backend:
         ('cann', 'cuda', 'rocm')
     """
     _check_name(name)
-    known = _current().entries
+    state = _current()
+    known = state.entries
     candidates = known if among is None else {each: known[each] for each in among if each in known}
     if name in candidates:
         return candidates[name].backend
+    if among is None and name in state.disabled:
+        raise _unknown(name, known)  # not another one that has it for a further name
     # A backend's further names, those unique to it before the Torch device that two may share.
     for entry in candidates.values():
         if name in (entry.backend.noarch_name, entry.backend.token):

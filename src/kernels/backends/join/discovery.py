@@ -1,0 +1,61 @@
+"""What joins without being called: installed packages, declared files, vendors' folders, as the environment says.
+
+Looked for at the first question about backends, and again when the environment's answer has changed. What cannot come
+in is a `Problem`: it breaks the call that needs it, and no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from kernels import settings
+from kernels.backends import registry
+from kernels.backends.entry import Entry, Origin, Problem
+from kernels.backends.join.declared import DeclarationError, load_backends
+from kernels.backends.join.entry_points import installed_backends
+from kernels.backends.join.vendor_folder import register_vendor
+from kernels.errors import RequestError
+from kernels.notices import warn_once
+
+__all__ = ["discover"]
+
+#: What the last look brought in.
+_found: list[Any] = []
+
+
+def discover() -> None:
+    """Bring in what packages and the environment offer, in place of what an earlier look brought in."""
+    disabled = settings.disabled_backends()
+    registry.renew(lambda entry: not any(entry.given is each for each in _found), disabled)
+    _found.clear()
+    for arrival in installed_backends(disabled):
+        if isinstance(arrival, Problem):
+            registry.report(arrival)
+            continue
+        given, origin = arrival
+        try:
+            registry.enter([arrival])
+        except (TypeError, ValueError) as error:
+            name = getattr(given, "name", None)
+            names = (name,) if isinstance(name, str) else ()
+            registry.report(Problem(origin, f"Backend {name!r}, {origin}: {error}", names))
+        else:
+            _found.append(given)
+    _each(settings.backend_files, "declared", load_backends)
+    _each(settings.vendor_folders, "vendor", lambda folder: [register_vendor(folder)])
+
+
+def _each(paths: Callable[[], Iterable[Path]], kind: Any, bring: Callable[[Path], Iterable[Entry]]) -> None:
+    try:
+        named = list(paths())
+    except RequestError:
+        return  # `kernels doctor` tells of settings that cannot be read
+    for path in named:
+        try:
+            _found.extend(entry.given for entry in bring(path))
+        except (RequestError, TypeError, ValueError) as error:
+            names = error.names if isinstance(error, DeclarationError) else ()
+            registry.report(Problem(Origin(kind, str(path)), str(error), tuple(names)))
+            warn_once(f"{error}\nWhat it says of backends does not count until it is mended.")

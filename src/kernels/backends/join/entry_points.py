@@ -1,0 +1,58 @@
+"""Way in: an installed package, by an entry point of the group `kernels.backends`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from kernels.backends.base import Backend
+from kernels.backends.entry import Origin, Problem
+
+__all__ = ["GROUP", "installed_backends"]
+
+#: The entry point group. Each entry point names a backend, its class, or a function that returns one.
+GROUP = "kernels.backends"
+
+
+def installed_backends(disabled: frozenset[str]) -> Iterator[tuple[Any, Origin] | Problem]:
+    """Each backend that an installed package offers, or why it cannot be had.
+
+    Args:
+        disabled: Names of entry points that are left alone: their packages are not imported.
+    """
+    for point in importlib.metadata.entry_points(group=GROUP):
+        if point.name in disabled:
+            continue
+        dist = point.dist
+        origin = Origin("installed", f"{dist.name} {dist.version} ({point.value})" if dist else point.value)
+        before = set(sys.modules)
+        try:
+            offered = point.load()
+            yield _backend(offered), origin
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a stranger's package, which may even call `sys.exit`
+            for name in set(sys.modules) - before:
+                if name.partition(".")[0] == point.module.partition(".")[0]:
+                    sys.modules.pop(name, None)
+            yield Problem(origin, f"Backend {point.name!r}, {origin}: {_said(error)}.", (point.name,))
+
+
+def _backend(offered: Any) -> Any:
+    # An object with a name is a backend itself, also where it can be called.
+    if isinstance(offered, type) or (callable(offered) and not isinstance(offered, Backend) and not _named(offered)):
+        return offered()
+    return offered
+
+
+def _named(offered: Any) -> bool:
+    return isinstance(getattr(offered, "name", None), str)
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}".rstrip(".")[:500]
+    except Exception:  # noqa: BLE001 - its message is a stranger's code too
+        return type(error).__name__
