@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from acme_packages import add_package
 from hub import TestHub
 
 HERE = Path(__file__).parent
@@ -31,9 +32,10 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def acme(runtime: Path, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Run Python where an Acme accelerator is there; returns what it printed.
+    """Run Python where an Acme accelerator is there; returns what it printed to its standard output.
 
-    The library and the program are found, nothing is registered, and Torch alone does not know the device.
+    The runtime library and the program are found; nothing is registered, and Torch alone does not know the device.
+    `site` is a folder of installed packages, further names are environment variables.
     """
     monkeypatch.delenv("KERNELS_BACKEND", raising=False)
     for name, folders in {
@@ -43,28 +45,28 @@ def acme(runtime: Path, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> Callab
     }.items():
         monkeypatch.setenv(name, os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get(name)])]))
 
-    def run(*arguments: str | Path, check: bool = True, **environment: str) -> str:
+    def run(*arguments: str | Path, site: Path | None = None, **environment: str) -> str:
+        path = os.environ["PYTHONPATH"]
         done = subprocess.run(
             [sys.executable, *arguments],
-            env={**os.environ, **environment},
+            env={**os.environ, "PYTHONPATH": path if site is None else f"{site}{os.pathsep}{path}", **environment},
             capture_output=True,
             text=True,
             timeout=120,
             check=False,
         )
-        assert not check or done.returncode == 0, done.stdout + done.stderr
-        return done.stdout if check else done.stdout + done.stderr
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     return run
 
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A folder of installed packages with Acme's: what an installer leaves there."""
+    """A folder of installed packages, as an installer leaves it: Acme's, and their extension of Torch."""
     site = tmp_path / "site"
     shutil.copytree(HERE / "acme_package" / "src", site, ignore=shutil.ignore_patterns("__pycache__"))
-    metadata = site / "acme_kernels-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-kernels\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[kernels.backends]\nacme = acme_kernels:Acme\n")
+    add_package(site, "acme-kernels", "[kernels.backends]\nacme = acme_kernels:Acme\n")
+    # `import torch` calls it (PyTorch's "autoloading" of out-of-tree extensions).
+    add_package(site, "torch-acme", "[torch.backends]\nacme = acme_device:install\n")
     return site

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from acme_kernels_hub import publish_kernels
@@ -19,15 +19,12 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("form", ["subclass", "plain-object"])
+@pytest.mark.parametrize("form", ["subclass", "plain-object", "package", "json", "vendor-folder"])
 def test_a_chip_of_another_vendor_joins_works_and_leaves(
     form: str, acme: Callable[..., str], hub: TestHub, installed: Path
 ) -> None:
     publish_kernels(hub)
-    environment = {}
-    if form == "package":
-        path = os.pathsep.join([str(installed), os.environ["PYTHONPATH"]])
-        environment = {"PYTHONPATH": path, "KERNELS_DISABLE_BACKENDS": "acme"}
-    held = acme(SCENARIO, form, **environment).split()
+    packages: dict[str, Any] = {"site": installed, "KERNELS_DISABLE_BACKENDS": "acme"} if form == "package" else {}
+    held = acme(SCENARIO, form, **packages).split()
     assert held[0] == "it_is_not_known_before"
     assert held[-1] == "nothing_is_left_of_it_afterwards"
