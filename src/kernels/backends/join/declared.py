@@ -84,10 +84,9 @@ def load_backends(path: os.PathLike[str] | str) -> list[Entry]:
     names = tuple(backend.name for backend in backends)
     origin = Origin("declared", str(path))
     try:
-        registry.enter([(backend, origin) for backend in backends], override=True)
+        return registry.enter([(backend, origin) for backend in backends], override=True)
     except ValueError as error:
         raise DeclarationError(f"{path}: {error}", names) from None
-    return [registry.entry_of(name) for name in names]
 
 
 def declared_backends(path: os.PathLike[str] | str) -> list[Backend]:

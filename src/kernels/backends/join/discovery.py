@@ -13,9 +13,7 @@ from typing import Any
 from kernels import settings
 from kernels.backends import registry
 from kernels.backends.entry import Entry, Origin, Problem
-from kernels.backends.join.declared import DeclarationError, load_backends
 from kernels.backends.join.entry_points import installed_backends
-from kernels.backends.join.vendor_folder import register_vendor
 from kernels.errors import RequestError
 from kernels.notices import warn_once
 
@@ -43,8 +41,23 @@ def discover() -> None:
             registry.report(Problem(origin, f"Backend {name!r}, {origin}: {error}", names))
         else:
             _found.append(given)
-    _each(settings.backend_files, "declared", load_backends)
-    _each(settings.vendor_folders, "vendor", lambda folder: [register_vendor(folder)])
+    _each(settings.backend_files, "declared", _declared)
+    _each(settings.vendor_folders, "vendor", _vendor)
+
+
+# What most processes never need is imported by those that do.
+
+
+def _declared(path: Path) -> list[Entry]:
+    from kernels.backends.join.declared import load_backends
+
+    return load_backends(path)
+
+
+def _vendor(path: Path) -> list[Entry]:
+    from kernels.backends.join.vendor_folder import register_vendor
+
+    return [register_vendor(path)]
 
 
 def _each(paths: Callable[[], Iterable[Path]], kind: Any, bring: Callable[[Path], Iterable[Entry]]) -> None:
@@ -56,6 +69,6 @@ def _each(paths: Callable[[], Iterable[Path]], kind: Any, bring: Callable[[Path]
         try:
             _found.extend(entry.given for entry in bring(path))
         except (RequestError, TypeError, ValueError) as error:
-            names = error.names if isinstance(error, DeclarationError) else ()
+            names = getattr(error, "names", ())
             registry.report(Problem(Origin(kind, str(path)), str(error), tuple(names)))
             warn_once(f"{error}\nWhat it says of backends does not count until it is mended.")
