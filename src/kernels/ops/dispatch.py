@@ -132,33 +132,32 @@ class _Slot:
         self._complete = positional_arguments(operator)
         # On each thread, the calls beneath the one that runs there.
         self._running = threading.local()
-        self._kernel: Any = None
-        self._autograd: Any = None
+        self._registered: list[Any] = []
 
     def change(self, overrides: tuple[Override, ...]) -> None:
         """Put others in place, and Torch's registrations in step with them; on an error everything is as it was."""
-        with_backward = bool(overrides) and is_with_backward(overrides[-1].function)
-        kernel, autograd = self._kernel, self._autograd
-        made: list[Any] = []
+        if overrides and not self._registered:
+            self._register()
+        self.overrides, self._calls = overrides, tuple(self._caller(each) for each in overrides)
+        if not overrides:
+            self._unregister()
+        # What `torch.compile` found out of the operator while it traced.
+        self.operator.op()._dispatch_cache.clear()
+
+    def _register(self) -> None:
         try:
-            if overrides and kernel is None:
-                kernel = _register(self.operator, self.dispatch_key, self._call)
-                made.append(kernel)
-            if with_backward and autograd is None:
-                autograd = _register(self.operator, f"Autograd{self.dispatch_key}", self._call_with_backward)
-                made.append(autograd)
+            self._registered.append(_library(self.operator, self.dispatch_key, self._call))
+            if self.decomposed:
+                # Under its own key a derivative is no longer that of the operators that compute it.
+                key = f"Autograd{self.dispatch_key}"
+                self._registered.append(_library(self.operator, key, self._call_with_backward))
         except BaseException:
-            for each in made:
-                each._destroy()
+            self._unregister()
             raise
-        self.overrides, self._kernel, self._autograd = overrides, kernel, autograd
-        self._calls = tuple(self._caller(each) for each in overrides)
-        if not with_backward and autograd is not None:
-            autograd._destroy()
-            self._autograd = None
-        if not overrides and kernel is not None:
-            kernel._destroy()
-            self._kernel = None
+
+    def _unregister(self) -> None:
+        while self._registered:
+            self._registered.pop()._destroy()
 
     def _caller(self, override: Override) -> Callable[..., Any]:
         if not is_with_backward(override.function):
@@ -185,7 +184,7 @@ class _Slot:
             running.beneath = beneath
 
 
-def _register(operator: Operator, dispatch_key: str, function: Callable[..., Any]) -> Any:
+def _library(operator: Operator, dispatch_key: str, function: Callable[..., Any]) -> Any:
     """A `torch.library.Library` that holds one kernel; `_destroy` brings the previous one back."""
     import torch
 

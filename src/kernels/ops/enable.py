@@ -137,8 +137,8 @@ def enable_vendor_ops(
     stands in for it is the one that was there before.
 
     Torch derives as before. Where it computes an operator by others (`linear`), the derivative is theirs, so that a
-    function would lose it: give a `torch.autograd.Function` with a `backward` instead, or, where ATen has one, a
-    function for the operator's own backward beside it (`linear` and `linear_backward`).
+    function would lose it and is refused: give a subclass of `torch.autograd.Function` with a `backward` instead, under
+    the operator's name.
 
     `torch.compile` follows operators, not these functions: they run where the compiled graph calls the operator
     (`backend="aot_eager"`), not where a compiler writes code of its own for it, nor, for operators that Torch computes
@@ -268,31 +268,27 @@ def _enable(overrides: Sequence[Override], backend: Backend) -> EnabledOps:
     check_dispatch_key(backend.dispatch_key, f"backend {backend.name!r}")
     for override in overrides:
         check_function(override.operator, override.function, f"`{override.function_name}` of {override.origin}")
-    for override in overrides:
-        _check_derivative(override, overrides)
+        _check_derivative(override)
     insert(overrides)
     return EnabledOps(overrides)
 
 
-def _check_derivative(override: Override, overrides: Sequence[Override]) -> None:
+def _check_derivative(override: Override) -> None:
     """Raise where an operator would have no derivative any more, or two."""
     operator, where = override.operator, f"`{override.function_name}` of {override.origin}"
-    if not decomposed(operator, override.dispatch_key):
-        if is_with_backward(override.function):
+    with_backward = is_with_backward(override.function)
+    if decomposed(operator, override.dispatch_key):
+        if not with_backward:
             raise RequestError(
-                f"{where} is a torch.autograd.Function, but Torch knows how {operator} is derived. Give a function; "
-                "for another derivative, give one for the operator that computes it as well."
+                f"{where} cannot stand in for {operator}: Torch computes it by other operators "
+                "(CompositeImplicitAutograd) and derives it by them, so its gradient would be lost. Give a "
+                "torch.autograd.Function of that name, with a `backward`, or functions for the operators that it is "
+                "computed by."
             )
-        return
-    backward = Operator(f"{operator.base}_backward", operator.overload)
-    # Torch uses a derivative of its own once there is a kernel, where it has one (tools/autograd/derivatives.yaml).
-    has_own = operator.has_kernel("Autograd") and any(each.operator == backward for each in overrides)
-    if not is_with_backward(override.function) and not has_own:
+    elif with_backward:
         raise RequestError(
-            f"{where} cannot stand in for {operator}: Torch computes it by other operators "
-            "(CompositeImplicitAutograd) and derives it by them, so its gradient would be lost. Give a "
-            "torch.autograd.Function of that name, with a `backward`, or functions for the operators that it is "
-            "computed by."
+            f"{where} is a torch.autograd.Function, but Torch knows how {operator} is derived. Give a function; for "
+            "another derivative, give one for the operator that computes it as well."
         )
 
 
