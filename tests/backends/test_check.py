@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -74,6 +76,27 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 def answering(answer: object) -> Callable[..., Any]:
     return lambda *_: answer
+
+
+def declaration(folder: Path, **fields: object) -> Path:
+    """A file that declares `acme` with those fields beside the ones it needs."""
+    file = folder / "acme.json"
+    known = {"device_string": "acme", "version": "1.2", "archs": ["a100x"], "detect": {"import": "json"}}
+    file.write_text(json.dumps({"acme": {**known, **fields}}))
+    return file
+
+
+def vendor(folder: Path, **files: str) -> Path:
+    """A vendor's folder; the files by name, with `__` for a `/`."""
+    place = folder / "acme"
+    (place / "ops").mkdir(parents=True)
+    (place / "__init__.py").write_text(
+        "from kernels.backends.join.vendor_folder import VendorInfo\n"
+        "vendor_info = VendorInfo(vendor_name='Acme', device_name='acme', dispatch_key='PrivateUse1')\n"
+    )
+    for name, text in {"ops/__init__.py": "__all__ = []", **files}.items():
+        (place / name).write_text(text)
+    return place
 
 
 # What is right
@@ -258,6 +281,27 @@ def test_what_is_wrong_fails_its_step_and_says_what_to_write(
     assert [line for line in failed if message in line], lines(found, step)
 
 
+def test_a_version_that_no_folder_can_be_named_for_fails(found_in: Callable[..., Checkup]) -> None:
+    found = found_in(
+        format_accelerator=lambda self, version: f"acme {version.major}.{version.minor}",
+        parse_accelerator=lambda self, text: (
+            Found(MajorMinor.parse(text.removeprefix("acme "))) if text.startswith("acme ") else None
+        ),
+    )
+    assert lines(found, "build names")[0].startswith("failed: a folder cannot be called so: 'torch29-acme 1.2-")
+
+
+def test_an_entry_that_another_stands_in_for_is_not_what_a_mapping_means() -> None:
+    class Ours(type(backends.get("cuda"))):  # type: ignore[misc]
+        pass
+
+    beneath = backends.entry_of("cuda")
+    with as_before():
+        backends.register_backend(Ours(), override=True)
+        said = [each.what for each in check_entry(beneath) if each.step == "mappings"]
+    assert said[0].startswith(f"Device('cuda') is another backend, cuda (registered by {__file__}, line ")
+
+
 def test_a_member_that_became_wrong_after_registration_fails(found_in: Callable[..., Checkup]) -> None:
     assert not found_in().failed
     backend: Any = backends.get("acme")
@@ -393,3 +437,170 @@ def test_every_registration_that_is_made_meanwhile_is_taken_back() -> None:
         backends.register_backend(Ours(), override=True)
         raise RuntimeError("in the middle")
     assert backends.list_backends() == before
+
+
+# A file that declares backends
+
+
+def test_a_file_is_registered_for_the_check_alone(tmp_path: Path) -> None:
+    before = backends.list_backends()
+    file = declaration(tmp_path)
+    found = checkup(str(file))
+    assert not found.failed, [each for each in found.findings if each.verdict == "failed"]
+    assert found.origins == {"acme": f"declared in {file}"}
+    assert lines(found, "members") == ["ok: declared: device_string, version, archs, detect"]
+    assert backends.list_backends() == before
+
+
+def test_each_backend_of_a_file_is_checked(tmp_path: Path) -> None:
+    file = tmp_path / "two.json"
+    file.write_text('{"acme": {"device_string": "acme"}, "cuda": {"vendor": "Nobody"}}')
+    found = checkup(str(file))
+    assert set(found.origins) == {"acme", "cuda"}
+    assert "ok: stands in for cuda, built in" in lines(found, "names")
+    assert {each.step for each in found.findings if each.backend == "cuda"} == {name for name, _ in STEPS}
+    assert backends.get("cuda").vendor != "Nobody"
+
+
+def test_a_file_that_the_environment_names_is_checked_as_it_is_registered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = declaration(tmp_path)
+    monkeypatch.setenv("KERNELS_BACKENDS_JSON", str(file))
+    before = backends.list_backends()
+    assert "acme" in [entry.name for entry in before]
+    found = checkup(str(file))
+    assert [line for line in lines(found, "names") if "stands in" in line] == []
+    assert backends.list_backends() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        ("{", ["not JSON"]),
+        ("[]", ["the file is"]),
+        (
+            '{"acme": {"device_string": 3, "colour": "red"}}',
+            ["`acme.device_string` is 3", "`acme.colour` is 'red', an unknown"],
+        ),
+        ('{"acme": {"version": "1.2"}}', ["has no `device_string`"]),
+        ('{"acme": {"device_string": "acme", "variant_token": "cud"}, "cu": {"device_string": "cu"}}', ["'cu'"]),
+    ],
+    ids=["not JSON", "a list", "two wrong values", "something missing", "a clash"],
+)
+def test_a_file_that_cannot_be_registered_is_a_failed_step_with_every_fault(
+    tmp_path: Path, text: str, faults: list[str]
+) -> None:
+    before = backends.list_backends()
+    file = tmp_path / "acme.json"
+    file.write_text(text)
+    found = checkup(str(file))
+    assert (found.failed, found.origins) == (True, {})
+    assert {each.step for each in found.findings} == {"registration"}
+    said = lines(found, "registration")
+    assert all(any(fault in line for line in said) for fault in faults), said
+    assert all(str(file) in line for line in said)
+    assert backends.list_backends() == before
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"version": {"command": [sys.executable, "-c", "print('no number')"], "pattern": "v([0-9.]+)"}}, "version: "),
+        ({"archs": {"command": [sys.executable, "-c", "raise SystemExit(3)"], "pattern": "(.*)"}}, "architectures: "),
+        ({"archs": {"torch": "acme.get_device_properties(0).name"}}, "architectures: "),
+    ],
+    ids=["a pattern that finds nothing", "a command that fails", "a Torch without the module"],
+)
+def test_a_question_of_a_file_that_gets_no_answer_fails(tmp_path: Path, fields: dict[str, Any], fault: str) -> None:
+    found = checkup(str(declaration(tmp_path, **fields)))
+    assert [line for line in lines(found, "probe") if line.startswith(f"failed: {fault}")], lines(found, "probe")
+
+
+def test_a_declared_backend_that_is_not_here_is_not_wrong(tmp_path: Path) -> None:
+    found = checkup(str(declaration(tmp_path, detect={"import": "acme_that_is_not_here"})))
+    assert lines(found, "probe")[-1] == "missing: not found on this machine; where it is, run this check again"
+    assert not found.failed
+
+
+# A vendor's folder
+
+
+def test_a_folder_is_registered_for_the_check_alone(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    before = backends.list_backends()
+    place = vendor(
+        tmp_path,
+        **{
+            "ops/__init__.py": "__all__ = ['silu', 'add_Tensor']\ndef silu(x): return x\n"
+            "def add_Tensor(a, b, *, alpha=1): return a\n",
+            "tune_configs.yaml": "mm:\n  - META: {BLOCK_M: 64}\narchs:\n  a100x: {mm: [META: {BLOCK_M: 32}]}\n",
+            "heuristics_config_utils.py": "HEURISTICS_CONFIGS = {'mm': {'EVEN': lambda args: True}}\n",
+        },
+    )
+    found = checkup(str(place))
+    assert not found.failed, [each for each in found.findings if each.verdict == "failed"]
+    assert found.origins == {"acme": f"from the vendor folder {place}"}
+    assert lines(found, "operators") == ["ok: 2: aten::silu, aten::add.Tensor"]
+    assert lines(found, "tuning") == ["ok: tune_configs.yaml: mm 2", "ok: heuristics_config_utils.py: mm"]
+    assert backends.list_backends() == before
+
+
+def test_what_a_folder_may_have_is_optional(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    place = vendor(tmp_path)
+    found = checkup(str(place))
+    assert lines(found, "operators")[0].startswith(f"missing: optional: ops, a package in {place}")
+    assert lines(found, "tuning") == [
+        f"missing: optional: tune_configs.yaml in {place}", f"missing: optional: heuristics_config_utils.py in {place}",
+    ]  # fmt: skip
+    assert not found.failed
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "step", "faults"),
+    [
+        ("__init__.py", "vendor = 1", "registration", ["vendor_info"]),
+        ("__init__.py", "raise RuntimeError('no licence')", "registration", ["no licence"]),
+        ("__init__.py", "import sys; sys.exit(3)", "registration", ["3"]),
+        ("ops/__init__.py", "__all__ = 3", "operators", ["`__all__` of `ops`"]),
+        ("ops/__init__.py", "import acme_that_is_not_here", "operators", ["acme_that_is_not_here"]),
+        (
+            "ops/__init__.py",
+            "__all__ = ['silu', 'nosuch', 'relu']\ndef silu(): ...\ndef nosuch(x): ...\ndef relu(x): ...",
+            "operators",
+            ["cannot take the arguments of aten::silu", "'nosuch', which Torch's ATen does not have"],
+        ),
+        ("tune_configs.yaml", "mm: 3", "tuning", ["tune_configs.yaml"]),
+        ("heuristics_config_utils.py", "HEURISTICS_CONFIGS = 3", "tuning", ["`HEURISTICS_CONFIGS` is"]),
+        ("heuristics_config_utils.py", "HEURISTICS_CONFIGS = {'mm': {'EVEN': 3}}", "tuning", ["['mm']['EVEN']"]),
+    ],
+)
+def test_what_is_wrong_with_a_folder_fails_its_step(
+    tmp_path: Path, file: str, text: str, step: str, faults: list[str]
+) -> None:
+    pytest.importorskip("torch")
+    before = backends.list_backends()
+    found = checkup(str(vendor(tmp_path, **{file: text})))
+    failed = [line for line in lines(found, step) if line.startswith("failed: ")]
+    assert len(failed) == len(faults), lines(found, step)
+    assert all(any(fault in line for line in failed) for fault in faults), failed
+    assert backends.list_backends() == before
+
+
+def test_a_function_that_is_offered_twice_fails_though_it_alone_would_do(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from kernels.ops import active_ops
+
+    text = "__all__ = ['add_Tensor', 'add__Tensor', 'silu']\ndef silu(x): ...\n"
+    text += "def add_Tensor(a, b, *, alpha=1): ...\ndef add__Tensor(a, b, *, alpha=1): ...\n"
+    place = vendor(tmp_path, **{"ops/__init__.py": text})
+    assert lines(checkup(str(place)), "operators") == ["ok: 3: aten::add.Tensor, aten::add_.Tensor, aten::silu"]
+    (place / "ops" / "__init__.py").write_text("__all__ = ['silu', 'silu']\ndef silu(x): ...\n")
+    assert "names 'silu' twice" in lines(checkup(str(place)), "operators")[0]
+    assert active_ops() == []
+
+
+def test_without_torch_operators_are_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernels.backends.checkup.folder.installed_torch", lambda: None)
+    assert lines(checkup(str(vendor(tmp_path))), "operators") == ["skipped: Torch is not installed"]

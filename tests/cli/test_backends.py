@@ -180,7 +180,7 @@ def test_one_backend_is_shown_with_everything_that_is_known_of_it(kernels: Calla
 def test_a_backend_is_shown_by_any_of_its_names(kernels: Callable[..., Any]) -> None:
     shown = {kernels("backends", "show", name).stdout for name in ("cann", "npu")}
     assert len(shown) == 1
-    assert shown.pop().startswith("Name             cann\nOrigin           built in\n")
+    assert shown.pop().startswith("Name             cann\n")
 
 
 def test_what_a_backend_stands_in_for_is_shown(kernels: Callable[..., Any]) -> None:
@@ -209,10 +209,53 @@ def test_for_programs_show_has_the_facts_of_the_list_and_more(kernels: Callable[
         },
         "stages": ["prepare"],
         "folder": None,
+        "operators": [],
+        "tune_configs": {},
         "guidance_block": acme.guidance_block,
         "kernel_guidance": acme.kernel_guidance,
         "cuda_hacks_to_strip": ["import pycuda"],
     }
+
+
+def test_what_a_vendors_folder_offers_is_shown(kernels: Callable[..., Any], tmp_path: Path) -> None:
+    from kernels.backends.join.vendor_folder import register_vendor
+
+    place = vendor(tmp_path, "__all__ = ['silu', 'gelu']\ndef silu(x): ...\ndef gelu(x): ...\n")
+    with as_before():
+        register_vendor(place)
+        text = kernels("backends", "show", "acme").stdout
+        said = json.loads(kernels("backends", "show", "acme", "--json").stdout)
+    assert f"Folder           {place}\n" in text
+    assert "Operators        2: silu, gelu\n" in text
+    assert "Tuned            mm (1 configurations)\n" in text
+    assert (said["folder"], said["operators"], said["tune_configs"]) == (str(place), ["silu", "gelu"], {"mm": 1})
+
+
+def test_a_vendors_folder_that_cannot_be_read_is_still_shown(kernels: Callable[..., Any], tmp_path: Path) -> None:
+    from kernels.backends.join.vendor_folder import register_vendor
+
+    place = vendor(tmp_path, "__all__ = 3", tuned="mm: 3")
+    with as_before():
+        register_vendor(place)
+        result = kernels("backends", "show", "acme")
+        said = json.loads(kernels("backends", "show", "acme", "--json").stdout)
+    assert result.exit_code == 0
+    assert "`__all__` of `ops`" in rows(result.stdout)["Operators"]
+    assert "tune_configs.yaml" in rows(result.stdout)["Tuned"]
+    assert (said["operators"], said["tune_configs"]) == (None, None)
+
+
+def vendor(folder: Path, operators: str, tuned: str = "mm:\n  - META: {BLOCK: 64}\n") -> Path:
+    """A vendor's folder."""
+    place = folder / "acme"
+    (place / "ops").mkdir(parents=True)
+    (place / "__init__.py").write_text(
+        "from kernels.backends.join.vendor_folder import VendorInfo\n"
+        "vendor_info = VendorInfo(vendor_name='Acme', device_name='acme', dispatch_key='PrivateUse1')\n"
+    )
+    (place / "ops" / "__init__.py").write_text(operators)
+    (place / "tune_configs.yaml").write_text(tuned)
+    return place
 
 
 # check
@@ -248,7 +291,7 @@ def test_for_programs_a_check_is_a_list_of_findings(kernels: Callable[..., Any],
     assert (said["checked"], said["failed"]) == ("acme", True)
     assert said["origins"]["acme"].startswith(f"registered by {__file__}")
     assert {"step", "verdict", "what", "backend"} == set().union(*said["findings"])
-    assert {each["verdict"] for each in said["findings"]} == {"ok", "missing", "failed"}
+    assert {each["verdict"] for each in said["findings"]} == {"ok", "missing", "failed", "skipped"}
     assert {each["backend"] for each in said["findings"]} == {None, "acme"}
 
 
@@ -272,6 +315,20 @@ def test_what_a_vendors_code_says_does_not_steer_the_terminal(
     assert result.exit_code == 1
     assert "\x1b" not in result.stdout
     assert "[bold]no" in result.stdout
+
+
+def test_a_file_is_checked_without_any_line_of_python(kernels: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "acme.json"
+    file.write_text('{"acme": {"device_string": "acme"}, "brand": {"device_string": "brand"}}')
+    result = kernels("backends", "check", file)
+    assert result.exit_code == 0, result.stdout
+    assert result.stdout.splitlines()[0].split() == ["Backend", "Step", "Verdict", "What"]
+    assert result.stdout.splitlines()[-1] == "acme, brand: nothing failed."
+    file.write_text('{"acme": {"device_string": 3}}')
+    result = kernels("backends", "check", file)
+    assert result.exit_code == 1
+    assert "`acme.device_string` is 3" in result.stdout
+    assert result.stdout.splitlines()[-1] == "acme.json: 1 failed."
 
 
 # Wrong arguments

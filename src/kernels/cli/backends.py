@@ -6,7 +6,7 @@ import contextlib
 import enum
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -175,6 +175,7 @@ def _show(name: str, as_json: bool) -> None:
 def _more(entry: Entry) -> dict[str, Any]:
     """What `show` adds for programs."""
     from kernels.backends import allowed_python_depends
+    from kernels.backends.checkup import offered_configs, offered_operators
 
     backend = entry.backend
     return {
@@ -186,10 +187,22 @@ def _more(entry: Entry) -> dict[str, Any]:
         },
         "stages": _stages(backend),
         "folder": backend.folder,
+        "operators": _or_none(offered_operators, backend),
+        "tune_configs": _or_none(offered_configs, backend),
         "guidance_block": backend.guidance_block,
         "kernel_guidance": backend.kernel_guidance,
         "cuda_hacks_to_strip": list(backend.cuda_hacks_to_strip),
     }
+
+
+def _or_none(offered: Callable[[Backend], Any], backend: Backend) -> Any:
+    """What a vendor's folder offers, None where it cannot be read: `check` says why."""
+    from kernels.errors import KernelsError
+
+    try:
+        return offered(backend)
+    except KernelsError:
+        return None
 
 
 def _fields(entry: Entry, machine: Target) -> dict[str, str | list[str]]:
@@ -213,10 +226,31 @@ def _fields(entry: Entry, machine: Target) -> dict[str, str | list[str]]:
         "Python packages": ", ".join(sorted(allowed_python_depends(backend))),
         "Stages": ", ".join(_stages(backend)) or "none of its own",
         "Folder": "" if backend.folder is None else str(backend.folder),
+        **_folder(backend),
         "Found here": here,
         "Devices": [_device(device) for device in machine.backend_devices(entry.name)],
         "Notes": [note for note in machine.notes if note.startswith(f"{entry.name}: ")],
     }
+
+
+def _folder(backend: Backend) -> dict[str, str]:
+    """What a vendor's folder offers; what cannot be read is told in its place."""
+    from kernels.backends.checkup import offered_configs, offered_operators
+    from kernels.cli._failure import describe
+    from kernels.errors import KernelsError
+
+    fields = {}
+    try:
+        names = offered_operators(backend)
+        fields["Operators"] = f"{len(names)}: {', '.join(names)}" if names else ""
+    except KernelsError as error:
+        fields["Operators"] = describe(error)
+    try:
+        counts = offered_configs(backend)
+        fields["Tuned"] = ", ".join(f"{name} ({count} configurations)" for name, count in counts.items())
+    except KernelsError as error:
+        fields["Tuned"] = describe(error)
+    return fields
 
 
 def _device(device: Any) -> str:

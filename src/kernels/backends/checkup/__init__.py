@@ -9,13 +9,24 @@ import msgspec
 from kernels.backends.checkup.arrival import as_before, way_in
 from kernels.backends.checkup.choosing import choosing, mappings
 from kernels.backends.checkup.finding import STEP_SECONDS, Finding, Said, Step, Subject, Verdict, failed, ok, run_step
+from kernels.backends.checkup.folder import offered_configs, offered_operators, operators, tuning
 from kernels.backends.checkup.machine import architectures, capability, probe, python_depends, torch
 from kernels.backends.checkup.naming import build_names, members, names
 from kernels.backends.checkup.offers import notes, own_stages, stages
 from kernels.backends.entry import Entry
 from kernels.errors import KernelsError
 
-__all__ = ["STEPS", "Checkup", "Finding", "Verdict", "check_entry", "checkup", "own_stages"]
+__all__ = [
+    "STEPS",
+    "Checkup",
+    "Finding",
+    "Verdict",
+    "check_entry",
+    "checkup",
+    "offered_configs",
+    "offered_operators",
+    "own_stages",
+]
 
 #: The steps, in the order in which a kernel meets them. The probe comes first of those that look at what it found.
 STEPS: tuple[tuple[str, Step], ...] = (
@@ -30,6 +41,8 @@ STEPS: tuple[tuple[str, Step], ...] = (
     ("mappings", mappings),
     ("Python packages", python_depends),
     ("stages", stages),
+    ("operators", operators),
+    ("tuning", tuning),
     ("notes", notes),
 )
 

@@ -13,9 +13,6 @@ from kernels.errors import RequestError
 
 __all__ = ["as_before", "way_in"]
 
-#: Ways in that have a path, by whether it is a folder.
-_KINDS = {False: "declared", True: "vendor"}
-
 
 def way_in(what: str) -> Callable[[], Sequence[Entry]]:
     """What registers that which is to be checked, and returns its entries.
@@ -39,9 +36,9 @@ def way_in(what: str) -> Callable[[], Sequence[Entry]]:
     except RequestError as error:
         # Other than a `Path`, these find nothing where the text can be no path.
         if os.path.isdir(what):
-            return lambda: _present(what) or [_vendor(Path(what))]
+            return lambda: [_vendor(Path(what))]
         if os.path.isfile(what):
-            return lambda: _present(what) or _declared(Path(what))
+            return lambda: _declared(Path(what))
         if os.sep in what or what.endswith(".json"):
             raise RequestError(
                 f"`what` is {what[:200]!r}: there is no such file or folder. Allowed is a backend's name, the "
@@ -62,17 +59,12 @@ def _vendor(folder: Path) -> Entry:
 def _declared(file: Path) -> Sequence[Entry]:
     from kernels.backends.join.declared import load_backends
 
-    return list(load_backends(file))
+    # One that the environment names is here already.
+    return [entry for entry in registry.entries() if _is_from(entry, file)] or load_backends(file)
 
 
-def _present(what: str) -> list[Entry]:
-    """The entries that came from a path already, as the environment names it."""
-    kind = _KINDS[os.path.isdir(what)]
-    return [
-        entry
-        for entry in registry.entries()
-        if entry.origin.kind == kind and Path(entry.origin.place).resolve() == Path(what).resolve()
-    ]
+def _is_from(entry: Entry, file: Path) -> bool:
+    return entry.origin.kind == "declared" and Path(entry.origin.place).resolve() == file.resolve()
 
 
 @contextmanager

@@ -129,7 +129,8 @@ def mappings(subject: Subject) -> Said:
     name = MappingDevice(backend.mapping_device).type
     found = backend_of_mapping(name)
     if found is not backend:
-        yield failed(f"Device({name!r}) is {found.name}; choose another mapping_device")
+        where = registry.entry_of(found.name).origin
+        yield failed(f"Device({name!r}) is another backend, {found.name} ({where})")
         return
     yield ok(f"Device({name!r}) is {found.name}")
     asked = requested_device(backend.device_type)

@@ -11,6 +11,7 @@ from kernels.backends.base import Backend, Device, PythonDependency, allowed_pyt
 from kernels.backends.checkup.finding import Said, Statement, Subject, failed, missing, ok, said, skipped
 from kernels.backends.checkup.naming import mine
 from kernels.backends.guard import PROBE_SECONDS, guarded_probe
+from kernels.backends.join.declared import DeclaredBackend
 from kernels.backends.torch_build import installed_torch
 
 __all__ = ["architectures", "capability", "other_arch", "probe", "python_depends", "torch"]
@@ -31,8 +32,10 @@ def probe(subject: Subject) -> Said:
         yield failed(f"{refused[0].removeprefix('could not be probed: ')}; probe() must return a BackendProbe")
         return
     subject.probe = answer
+    # Of a declared backend that is there, a note is a question of the declaration that got no answer.
+    unanswered = answer.found and isinstance(backend, DeclaredBackend)
     for note in answer.notes:
-        yield missing(note)
+        yield failed(note) if unanswered else missing(note)
     if not answer.found:
         yield missing("not found on this machine; where it is, run this check again")
         return

@@ -10,6 +10,7 @@ from kernels.backends import registry
 from kernels.backends.base import Backend, MajorMinor
 from kernels.backends.checkup.finding import Said, Subject, failed, missing, ok
 from kernels.backends.clashes import check_clashes
+from kernels.backends.join.declared import DeclaredBackend
 from kernels.backends.members import checked
 from kernels.errors import InvalidVariant
 
@@ -24,6 +25,9 @@ _NAMES = ("name", "noarch_name", "token", "device_type", "mapping_device", "disp
 def members(subject: Subject) -> Said:
     """Every member has the right type; which are the vendor's, and which have the default."""
     checked(subject.entry.given if subject.entry.given is not None else subject.backend)
+    if isinstance(subject.backend, DeclaredBackend):
+        yield ok(f"declared: {', '.join(subject.backend.declaration.given())}")
+        return
     own = mine(subject.backend)
     yield ok(f"given: {', '.join(own)}")
     rest = [name for name in _all_members() if name not in own]
