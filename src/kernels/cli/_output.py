@@ -130,7 +130,11 @@ def format_size(count: int) -> str:
     return f"{size / 1000:.1f} TB"
 
 
-_VERDICTS = {"chosen": "bold green", "accepted": "green", "yes": "green", "rejected": "red", "no": "red"}
+_VERDICTS = {
+    **dict.fromkeys(("chosen", "accepted", "yes", "ok"), "green"),
+    **dict.fromkeys(("rejected", "no", "failed"), "red"),
+    "missing": "yellow",
+}
 
 
 def _style(cell: str) -> str:
