@@ -124,11 +124,11 @@ def places(file: str, backend: Backend, package: Package | None) -> Iterator[Pla
         RequestError: `KERNELS_TUNE_PATH` names what is not there, or a folder with neither file.
     """
     for path in settings.tune_files():
-        if path.is_dir():
-            if not any((path / each).exists() for each in (CONFIGS, HEURISTICS)):
+        if os.path.isdir(path):  # unlike `Path.is_dir`, never an error
+            if not any(os.path.exists(path / each) for each in (CONFIGS, HEURISTICS)):
                 raise RequestError(f"`KERNELS_TUNE_PATH` has {path}, a folder with neither {CONFIGS} nor {HEURISTICS}.")
             yield _place("user", path / file)
-        elif not path.exists():
+        elif not os.path.exists(path):
             raise RequestError(f"`KERNELS_TUNE_PATH` has {path}, which is not there; allowed are files and folders.")
         elif file == CONFIGS:
             yield Place("user", path, there=True)
@@ -141,7 +141,7 @@ def places(file: str, backend: Backend, package: Package | None) -> Iterator[Pla
 
 
 def _place(kind: Kind, path: Path) -> Place:
-    return Place(kind, path, path.exists())
+    return Place(kind, path, os.path.exists(path))
 
 
 def section_of(file: TuneFile, op: str, backend: Backend, device: Device | None) -> tuple[str | None, Operators] | None:
@@ -167,7 +167,7 @@ def section_of(file: TuneFile, op: str, backend: Backend, device: Device | None)
 def _spelled(arch: str, backend: Backend, device: Device) -> str | None:
     """A section's architecture as the backend spells it, when it is the device's or a build for it runs there."""
     spelled = arch if arch == device.arch else backends.guarded_text(backend.parse_arch, "", arch)
-    if not spelled or (spelled != device.arch and not _runs(arch, device, backend)):
+    if not spelled or (spelled != device.arch and not _runs(spelled, device, backend)):
         return None
     return spelled
 
@@ -179,7 +179,11 @@ def _runs(arch: str, device: Device, backend: Backend) -> bool:
 def _nearness(fitting: dict[str, str], arch: str, backend: Backend, device: Device) -> tuple[bool, bool, int]:
     """By name, by another spelling, else the one that builds for most of the other sections would run on, too."""
     there = Device(backend.name, device.index, arch=fitting[arch])
-    return arch == device.arch, fitting[arch] == device.arch, sum(_runs(each, there, backend) for each in fitting)
+    return (
+        arch == device.arch,
+        fitting[arch] == device.arch,
+        sum(_runs(each, there, backend) for each in fitting.values()),
+    )
 
 
 # Files are read again when they are others than before.

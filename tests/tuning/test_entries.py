@@ -1,0 +1,268 @@
+"""What a `tune_configs.yaml` says, and how one that says something else is refused."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels.errors import RequestError
+from kernels.tuning import TuneEntry, TuneFile, read_configs
+
+#: Every shape that FlagGems' files have.
+FILE = """
+mm:
+  - META:
+      BLOCK_M: 64
+      BLOCK_N: 128
+    num_stages: 5
+    num_warps: 4
+  - META: {BLOCK_M: 16, BLOCK_N: 64}
+    num_ctas: 2
+    maxnreg: 128
+softmax_inner:
+- META:
+    TILE_N: 32
+- META:
+    TILE_N: 64
+attention:
+  - gen: true
+    param_map:
+      META:
+        BLOCK_M: block_m
+        BLOCK_N: 32
+        PRE_LOAD_V: pre_load_v
+      num_warps: warps
+      num_stages: 3
+    block_m:
+      - 32
+      - 64
+    pre_load_v:
+      - true
+      - false
+    warps: [4, 8, 16]
+attention_bwd:
+  - gen: true
+    param_map:
+      META: metas
+      num_warps: warps
+      num_stages: [2, 3]
+    metas:
+      - {BLOCK_M1: 32, BLOCK_N1: 128}
+      - {BLOCK_M1: 64, BLOCK_N1: 64}
+    warps: [4, 8]
+layer_norm:
+  - gen : true
+    param_map:
+      META: {}
+      num_warps: warps
+    warps: [4, 8, 16]
+randperm:
+  - gen: true
+    param_map: {META: {}}
+mixed:
+  - META: {TILE: 1}
+  - gen: true
+    param_map: {META: {TILE: tile}}
+    tile: [2, 3]
+  - gen: true
+    param_map: {META: {TILE: [4, 5], KIND: [fp16]}}
+none: []
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "tune_configs.yaml"
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> TuneFile:
+    return read_configs(written(tmp_path, FILE))
+
+
+def test_a_literal_entry_is_taken_as_it_stands(file: TuneFile) -> None:
+    first, second = file.operators["mm"]
+    assert first == TuneEntry({"BLOCK_M": 64, "BLOCK_N": 128}, num_warps=4, num_stages=5)
+    assert second == TuneEntry({"BLOCK_M": 16, "BLOCK_N": 64}, num_ctas=2, others={"maxnreg": 128})
+
+
+def test_what_is_left_out_is_as_in_flaggems_and_not_as_in_the_entry_before(file: TuneFile) -> None:
+    numbers = [(each.num_warps, each.num_stages, each.num_ctas) for each in file.operators["softmax_inner"]]
+    assert numbers == [(4, 2, 1)] * 2
+    assert (file.operators["mm"][1].num_warps, file.operators["mm"][1].num_stages) == (4, 2)
+
+
+def test_a_generated_entry_is_the_product_of_its_lists(file: TuneFile) -> None:
+    expected = [
+        TuneEntry({"BLOCK_M": block_m, "BLOCK_N": 32, "PRE_LOAD_V": pre_load}, num_warps=warps, num_stages=3)
+        for block_m, pre_load, warps in itertools.product([32, 64], [True, False], [4, 8, 16])
+    ]
+    assert list(file.operators["attention"]) == expected
+
+
+def test_whole_parameter_sets_can_be_chosen_from(file: TuneFile) -> None:
+    metas = [{"BLOCK_M1": 32, "BLOCK_N1": 128}, {"BLOCK_M1": 64, "BLOCK_N1": 64}]
+    assert list(file.operators["attention_bwd"]) == [
+        TuneEntry(meta, num_warps=warps, num_stages=stages)
+        for meta, warps, stages in itertools.product(metas, [4, 8], [2, 3])
+    ]
+
+
+def test_entries_without_parameters_vary_the_numbers_alone(file: TuneFile) -> None:
+    assert [(dict(each.meta), each.num_warps) for each in file.operators["layer_norm"]] == [({}, 4), ({}, 8), ({}, 16)]
+    assert list(file.operators["randperm"]) == [TuneEntry({})]
+
+
+def test_literal_and_generated_entries_stand_in_one_list(file: TuneFile) -> None:
+    assert [each.meta["TILE"] for each in file.operators["mixed"]] == [1, 2, 3, 4, 5]
+    assert file.operators["mixed"][-1].meta["KIND"] == "fp16"
+    assert file.operators["none"] == ()
+
+
+def test_an_entry_knows_its_line_and_cannot_be_changed(file: TuneFile) -> None:
+    entry = file.operators["mm"][1]
+    assert entry.line == FILE[: FILE.index("BLOCK_M: 16")].count("\n") + 1
+    with pytest.raises(AttributeError):
+        entry.num_warps = 8  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        entry.meta["BLOCK_M"] = 1  # type: ignore[index]
+
+
+def test_an_architecture_has_a_section_of_its_own(tmp_path: Path) -> None:
+    file = read_configs(
+        written(
+            tmp_path,
+            """
+            archs:
+              9.0: {mm: [{META: {BLOCK: 128}}]}
+              gfx942:
+                mm: []
+            mm: [{META: {BLOCK: 64}}]
+            """,
+        )
+    )
+    assert file.operators == {"mm": (TuneEntry({"BLOCK": 64}),)}
+    assert file.archs == {"9.0": {"mm": (TuneEntry({"BLOCK": 128}),)}, "gfx942": {"mm": ()}}
+
+
+def test_an_empty_file_has_no_operators(tmp_path: Path) -> None:
+    path = written(tmp_path, "# nothing yet\n")
+    assert read_configs(str(path)) == TuneFile(path, {}, {})
+
+
+def test_anchors_serve_to_write_a_configuration_once(tmp_path: Path) -> None:
+    file = read_configs(
+        written(
+            tmp_path,
+            """
+            mm: &mm
+              - META: &small {BLOCK_M: 16, BLOCK_N: 16}
+              - META: {<<: *small, BLOCK_N: 32}
+            addmm: *mm
+            """,
+        )
+    )
+    assert file.operators["addmm"] == file.operators["mm"]
+    assert file.operators["mm"][1].meta == {"BLOCK_M": 16, "BLOCK_N": 32}
+
+
+GEN = "mm:\n  - gen: true\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "why"),
+    [
+        ("mm: 4\n", 1, "operator 'mm' is 4; allowed is a list of configurations"),
+        ("mm: {META: {}}\n", 1, "operator 'mm' is a mapping"),
+        ("mm:\n  - 64\n", 2, "a configuration of 'mm' is 64; allowed is a mapping"),
+        ("- mm\n", 1, "the file is a list; allowed is a mapping"),
+        ("archs: [9.0]\n", 1, "`archs` is a list"),
+        ("archs:\n  '9.0': 1\n", 2, "architecture '9.0' is 1"),
+        ("archs:\n  '9.0':\n    mm: 1\n", 3, "operator 'mm' is 1"),
+        ("mm:\n  - num_warps: 4\n", 2, "no `META` here, but 'num_warps'"),
+        ("mm:\n  - {}\n", 2, "no `META` here, but nothing"),
+        ("mm:\n  - META: BLOCK\n", 2, "META is 'BLOCK'; allowed is a mapping"),
+        ("mm:\n  - META: {BLOCK: [1]}\n", 2, "`BLOCK` is a list; allowed is one number"),
+        ("mm:\n  - META: {BLOCK: {a: 1}}\n", 2, "`BLOCK` is a mapping"),
+        ("mm:\n  - META: {2B: 1}\n", 2, "META has '2B'; allowed is the name"),
+        ("mm:\n  - META: {num_warps: 4}\n", 2, "`num_warps` stands in META"),
+        ("mm:\n  - META: {}\n    num_warps: four\n", 3, "`num_warps` is 'four'; allowed is a power of two from 1"),
+        ("mm:\n  - META: {}\n    num_warps: '4'\n", 3, "`num_warps` is '4'"),
+        ("mm:\n  - META: {}\n    num_warps: 6\n", 3, "`num_warps` is 6"),
+        ("mm:\n  - META: {}\n    num_warps: 0\n", 3, "`num_warps` is 0"),
+        ("mm:\n  - META: {}\n    num_warps: -4\n", 3, "`num_warps` is -4"),
+        ("mm:\n  - META: {}\n    num_warps: 4.0\n", 3, "`num_warps` is 4.0"),
+        ("mm:\n  - META: {}\n    num_warps: true\n", 3, "`num_warps` is True"),
+        ("mm:\n  - META: {}\n    num_warps: null\n", 3, "`num_warps` is None"),
+        ("mm:\n  - META: {}\n    num_warps: [4]\n", 3, "`num_warps` is a list"),
+        ("mm:\n  - META: {}\n    num_stages: -1\n", 3, "`num_stages` is -1; allowed is a whole number from 0"),
+        ("mm:\n  - META: {}\n    num_ctas: 0\n", 3, "`num_ctas` is 0; allowed is a whole number from 1"),
+        (f"mm:\n  - META: {{{', '.join(f'B{n}: 1' for n in range(65))}}}\n", 2, "META has more than 64"),
+        ("mm:\n  - gen: false\n", 2, "`gen` is False; allowed is true"),
+        (GEN, 2, "no `param_map` here, but 'gen'"),
+        (GEN + "    param_map: 4\n", 3, "`param_map` is 4"),
+        (GEN + "    param_map: {num_warps: 4}\n", 3, "no `META` here, but 'num_warps'"),
+        (GEN + "    param_map: {META: {}}\n    num_warps: 4\n", 4, "`num_warps` beside `param_map` is 4"),
+        (GEN + "    param_map: {META: {B: b}}\n", 3, "`B` is to be one of the list 'b', .* there is none"),
+        (GEN + "    param_map: {META: {B: b}}\n    a: [1]\n    c: [1]\n", 3, "the list 'b', .* there is a, c"),
+        (GEN + "    param_map: {META: metas}\n", 3, "`META` is to be one of the list 'metas'"),
+        (GEN + "    param_map: {META: {B: []}}\n", 3, "the list for `B` is empty"),
+        (GEN + "    param_map: {META: {B: b}}\n    b: []\n", 4, "the list for `B` is empty"),
+        (GEN + "    param_map: {META: {B: {c: 1}}}\n", 3, "`B` is a mapping"),
+        (GEN + "    param_map: {META: {B: b}}\n    b: [1, [2]]\n", 4, "`B` is a list"),
+        (GEN + "    param_map: {META: metas}\n    metas: [{B: 1}, 4]\n", 4, "META is 4"),
+        (GEN + "    param_map: {META: metas}\n    metas: [{num_ctas: 1}]\n", 4, "`num_ctas` stands in META"),
+        (GEN + "    param_map: {META: {num_ctas: 1}}\n", 3, "`num_ctas` stands in META"),
+        (GEN + "    param_map: {META: {}, num_warps: w}\n    w: [4, 5]\n", 4, "`num_warps` is 5"),
+        (
+            GEN + f"    param_map: {{META: {{B: 1}}, {', '.join(f'option{n}: 1' for n in range(64))}}}\n",
+            2,
+            "`param_map` has more than 64 parameters",
+        ),
+    ],
+)
+def test_what_breaks_the_form_is_refused_with_its_line_and_value(
+    tmp_path: Path, text: str, line: int, why: str
+) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(RequestError, match=why) as refused:
+        read_configs(path)
+    assert str(refused.value).startswith(f"{path}, line {line}: ")
+
+
+@pytest.mark.parametrize("parameters", [5, 60])
+def test_a_product_that_explodes_is_refused_before_it_is_made(tmp_path: Path, parameters: int) -> None:
+    named = ", ".join(f"B{number}: b" for number in range(parameters))
+    text = f"mm:\n  - gen: true\n    param_map: {{META: {{{named}}}}}\n    b: {list(range(2000))}\n"
+    with pytest.raises(RequestError, match=r"line 2: operator 'mm' has [0-9]{16,}.* or more; allowed are 10000"):
+        read_configs(written(tmp_path, text))
+
+
+def generated(configs: int) -> str:
+    return f"  - {{gen: true, param_map: {{META: {{B: b}}}}, b: {list(range(configs))}}}\n"
+
+
+def test_ten_thousand_configurations_are_the_most_of_an_operator(tmp_path: Path) -> None:
+    assert len(read_configs(written(tmp_path, "mm:\n" + generated(10_000))).operators["mm"]) == 10_000
+    with pytest.raises(RequestError, match="line 3: operator 'mm' has 10001 configurations"):
+        read_configs(written(tmp_path, "mm:\n" + generated(10_000) + "  - META: {B: 1}\n"))
+    with pytest.raises(RequestError, match="line 3: operator 'mm' has 10002 configurations"):
+        read_configs(written(tmp_path, "mm:\n" + generated(10_000) + generated(2)))
+
+
+def test_twenty_thousand_configurations_are_the_most_of_a_file(tmp_path: Path) -> None:
+    text = "".join(f"op{number}:\n" + generated(10_000) for number in range(2))
+    assert len(read_configs(written(tmp_path, text)).operators) == 2
+    with pytest.raises(RequestError, match="line 6: the file has more than 20000"):
+        read_configs(written(tmp_path, text + "mm:\n  - META: {B: 1}\n"))
+
+
+@pytest.mark.parametrize("path", [4, None, b"x"])
+def test_a_path_that_is_none_is_named(path: Any) -> None:
+    with pytest.raises(TypeError, match="`path` is"):
+        read_configs(path)
