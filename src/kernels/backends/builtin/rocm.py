@@ -89,7 +89,7 @@ class ROCm(Backend):
         gpus = [gpu for gpu in (_node(node) for node in nodes) if gpu is not None]
         devices = []
         for index, gpu in enumerate(_visible(gpus)):
-            device = Device(self.name, index, f"AMD {gpu.arch}", gpu.arch, memory=gpu.memory)
+            device = Device(self.name, index, f"AMD {gpu.arch}", gpu.arch, memory=gpu.memory or None)
             devices.append(replace(device, capability=self.device_capability(device)))
         notes = ("an AMD GPU is there, but no ROCm",) if gpus and version is None else ()
         return BackendProbe(bool(gpus) or version is not None, version, tuple(devices), notes)
