@@ -31,6 +31,7 @@ __all__ = [
     "Detect",
     "Query",
     "read_declarations",
+    "wrong_meanings",
 ]
 
 #: The largest file that is read. The longest notes for kernel authors that are published have some 10 kB.
@@ -132,7 +133,7 @@ def read_declarations(path: os.PathLike[str] | str) -> dict[str, Declaration]:
     file = Path(path)
     content = _parse(file, _read(file))
     names = tuple(filter(str.isidentifier, content)) if isinstance(content, dict) else ()
-    meanings = chain.from_iterable(_wrong_meanings(name, content[name]) for name in names)
+    meanings = chain.from_iterable(wrong_meanings(name, content[name]) for name in names)
     for found in (_twice(content), wrong_values(content), meanings):
         lines = [f"{file}: {f'`{path}`' if path else 'the file'} {why}" for path, why in islice(found, _SHOWN)]
         if lines:
@@ -212,8 +213,13 @@ def _twice(content: Any) -> Iterator[Wrong]:
                 yield Wrong(repr(path)[1:-1], f"is {value!r}; half a surrogate pair is no text.")
 
 
-def _wrong_meanings(name: str, fields: dict[str, Any]) -> Iterator[Wrong]:
-    """What a schema cannot say: names that must agree, patterns and paths that must be readable."""
+def wrong_meanings(name: str, fields: dict[str, Any]) -> Iterator[Wrong]:
+    """What a schema cannot say of one backend: names that must agree, patterns and paths that must be readable.
+
+    Args:
+        name: The backend's name.
+        fields: What is declared of it, as the schema allows.
+    """
     inner = fields.get("name", name)
     if inner != name:
         yield Wrong(f"{name}.name", f"is {short(inner)}; allowed is {name!r}, the key, or nothing.")
