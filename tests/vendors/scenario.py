@@ -7,6 +7,7 @@ Each step is a sentence; its name is printed when it held. How the chip joins is
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import types
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 import kernels
 from kernels import CapabilityRange, Device, LayerRepository, Mode, Target, backends, get_kernel
 from kernels.api import explain
+from kernels.backends.join.vendor_folder import register_vendor
 from kernels.errors import KernelsError, UnsupportedArch
 from kernels.variant import parse_variant
 
@@ -61,15 +63,15 @@ class Form(NamedTuple):
     join: Callable[[], None]
     kind: str
     place: str
-    has_operators: bool = False
+    has_folder: bool = True
 
 
 FORMS = {
     "subclass": Form(by_subclass, "run-time", "scenario.py"),
     "plain-object": Form(by_plain_object, "run-time", "scenario.py"),
     "package": Form(by_package, "installed", "acme-kernels 1.0"),
-    "json": Form(by_json, "declared", "acme.json"),
-    "vendor-folder": Form(by_vendor_folder, "vendor", "acme_vendor", has_operators=True),
+    "json": Form(by_json, "declared", "acme.json", has_folder=False),
+    "vendor-folder": Form(by_vendor_folder, "vendor", "acme_vendor"),
 }
 
 
@@ -210,15 +212,34 @@ def a_kernels_function_stands_in_for_an_operator_on_it_alone(world: World) -> No
 
 def a_vendors_functions_stand_in_for_operators_on_it_alone(world: World) -> None:
     x = torch.randn(5)
-    if world.form.has_operators:
-        with use_vendor_ops("acme") as enabled:
-            assert enabled.operators == ("aten::silu",)
-            check_silu(x, "vendor's silu")
-    else:
+    if not world.form.has_folder:
         reason = refusal(lambda: use_vendor_ops("acme").__enter__())
         assert reason is not None
         assert "no vendor folder" in reason, reason
+        register_vendor(HERE / "acme_vendor")
+    with use_vendor_ops("acme") as enabled:
+        assert enabled.operators == ("aten::silu",)
+        check_silu(x, "vendor's silu")
+        with use_kernel_ops({"aten::silu": FuncSpec("acme/activation", "silu", version=1)}):
+            check_silu(x, "kernel's silu")
+        check_silu(x, "vendor's silu")
     check_silu(x)
+
+
+def the_vendors_tune_configurations_are_those_for_its_architecture(world: World) -> None:
+    if importlib.util.find_spec("triton") is None or world.form.kind in ("run-time", "installed"):
+        return  # the package has none
+    configs, heuristics = get_configs("mm"), get_heuristics("mm")
+    assert (configs.origin.kind, configs.origin.arch, heuristics.origin.kind) == ("vendor", "a100x", "vendor")
+    assert [config.kwargs["BLOCK_M"] for config in configs] == [128]
+    assert sorted({config.kwargs["BLOCK_M"] for config in get_configs("mm", arch="b200y")}) == [64, 128]
+    assert heuristics["EVEN_K"]({"K": 96, "BLOCK_K": 64}) is False
+
+
+def a_folder_that_was_added_to_it_can_be_taken_away(world: World) -> None:
+    if not world.form.has_folder:
+        kernels.unregister_backend("acme")
+    assert backends.entry_of("acme").origin.kind == world.form.kind
 
 
 def check_silu(x: torch.Tensor, *launches: str) -> None:
@@ -256,6 +277,8 @@ STEPS = (
     a_range_of_capabilities_without_it_leaves_the_layer_alone,
     a_kernels_function_stands_in_for_an_operator_on_it_alone,
     a_vendors_functions_stand_in_for_operators_on_it_alone,
+    the_vendors_tune_configurations_are_those_for_its_architecture,
+    a_folder_that_was_added_to_it_can_be_taken_away,
     nothing_is_left_of_it_afterwards,
 )
 
@@ -265,6 +288,7 @@ if __name__ == "__main__":
     from acme_model import Model
 
     from kernels.ops import FuncSpec, active_ops, use_kernel_ops, use_vendor_ops
+    from kernels.tuning import get_configs, get_heuristics
 
     class Repository:
         def load(self) -> None: ...

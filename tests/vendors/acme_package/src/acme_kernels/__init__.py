@@ -26,6 +26,7 @@ class Acme(Backend):
     versioned = True
     checks_archs = True
     order = 30
+    folder = Path(__file__).parent
     kernel_guidance = "Tiles of 64 by 64; no warps."
 
     def probe(self) -> BackendProbe:
