@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kernels.errors import RequestError
+from kernels.notices import KernelsWarning
 from kernels.tuning import TuneEntry, TuneFile, read_configs
 
 #: Every shape that FlagGems' files have.
@@ -207,7 +208,7 @@ GEN = "mm:\n  - gen: true\n"
         (GEN, 2, "no `param_map` here, but 'gen'"),
         (GEN + "    param_map: 4\n", 3, "`param_map` is 4"),
         (GEN + "    param_map: {num_warps: 4}\n", 3, "no `META` here, but 'num_warps'"),
-        (GEN + "    param_map: {META: {}}\n    num_warps: 4\n", 4, "`num_warps` beside `param_map` is 4"),
+        (GEN + "    param_map: {META: {B: b}}\n    b: 4\n", 4, "`B` is 4; allowed is a list of values"),
         (GEN + "    param_map: {META: {B: b}}\n", 3, "`B` is to be one of the list 'b', .* there is none"),
         (GEN + "    param_map: {META: {B: b}}\n    a: [1]\n    c: [1]\n", 3, "the list 'b', .* there is a, c"),
         (GEN + "    param_map: {META: metas}\n", 3, "`META` is to be one of the list 'metas'"),
@@ -233,6 +234,13 @@ def test_what_breaks_the_form_is_refused_with_its_line_and_value(
     with pytest.raises(RequestError, match=why) as refused:
         read_configs(path)
     assert str(refused.value).startswith(f"{path}, line {line}: ")
+
+
+def test_a_value_beside_the_map_says_nothing_as_in_flaggems_and_that_is_said(tmp_path: Path) -> None:
+    path = written(tmp_path, GEN + "    param_map: {META: {B: b}}\n    b: [1]\n    num_stages: 1\n")
+    with pytest.warns(KernelsWarning, match="line 5: `num_stages: 1` beside `param_map` says nothing"):
+        file = read_configs(path)
+    assert file.operators["mm"] == (TuneEntry({"B": 1}, num_stages=2),)
 
 
 @pytest.mark.parametrize("parameters", [5, 60])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from kernels.notices import warn_once
 from kernels.tuning.yaml_file import Node, Scalar, quoted, read_yaml, wrong
 
 __all__ = ["TuneEntry", "TuneFile", "read_configs"]
@@ -107,6 +108,7 @@ class _Form:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.mentioned = False
         self.configs = 0  # of the operators before the one that is read
 
     def file(self, root: Node | None) -> TuneFile:
@@ -162,10 +164,6 @@ class _Form:
         if entry["gen"].value is not True:
             raise wrong(self.path, entry["gen"].line, f"`gen` is {entry['gen']}; allowed is true, or no `gen`.")
         lists = {name: node for name, node in entry.items() if name not in ("gen", "param_map")}
-        for name, node in lists.items():
-            self.items(
-                node, f"`{name}` beside `param_map`", "a list of values; what holds for all stands in `param_map`"
-            )
         param_map = self.mapping(self.of(entry, "param_map", line), "`param_map`", "META, num_warps, …")
         source = self.of(param_map, "META", entry["param_map"].line)
         options = {name: node for name, node in param_map.items() if name != "META"}
@@ -177,6 +175,7 @@ class _Form:
         parts = [self.choices(name, node, lists) for name, node in named.items()]
         settings = [self.choices(name, node, lists) for name, node in options.items()]
         self.limit(op, line, known + math.prod(map(len, [*parts, *settings])))
+        self.mention_idle(lists)
         metas = [
             [self.meta(each) if whole else {self.parameter(name, each): self.plain(name, each)} for each in part]
             for name, part in zip(named, parts, strict=True)
@@ -190,6 +189,16 @@ class _Form:
             for numbers in itertools.product(*values):
                 entries.append(_entry(meta, dict(zip(options, numbers, strict=True)), line))
         return entries
+
+    def mention_idle(self, lists: Mapping[str, Node]) -> None:
+        """Say, once a file, that a value beside `param_map` does nothing: FlagGems passes over it, and so do we."""
+        name = next((name for name, node in lists.items() if not isinstance(node.value, list)), None)
+        if name is not None and not self.mentioned:
+            self.mentioned = True
+            warn_once(
+                f"{self.path}, line {lists[name].line}: `{name}: {lists[name]}` beside `param_map` says nothing; what "
+                "is to hold for every configuration stands in `param_map`."
+            )
 
     def choices(self, name: str, node: Node, lists: Mapping[str, Node]) -> list[Node]:
         """What a parameter may be: the list of that name, a list in its place, or one value."""
