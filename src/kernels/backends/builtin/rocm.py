@@ -50,10 +50,10 @@ class ROCm(Backend):
     guidance_block = _GUIDANCE
     kernel_guidance = _KERNEL_GUIDANCE
     cuda_hacks_to_strip = (
-        "__shfl_sync(0xffffffff",
-        "__shfl_down_sync(0xffffffff",
-        "__shfl_xor_sync(0xffffffff",
-        "__ballot_sync(0xffffffff",
+        "__shfl_sync(0xffffffff,",
+        "__shfl_down_sync(0xffffffff,",
+        "__shfl_xor_sync(0xffffffff,",
+        "__ballot_sync(0xffffffff,",
         "nvcuda::wmma",
         "triton.language.extra.cuda",
         "tanh.approx.f32",
