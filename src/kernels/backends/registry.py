@@ -24,6 +24,7 @@ __all__ = [
     "enter",
     "entries",
     "entry_of",
+    "exclusively",
     "find",
     "generation",
     "get",
@@ -32,6 +33,7 @@ __all__ = [
     "known",
     "list_backends",
     "on_first_need",
+    "on_leaving",
     "parse_accelerator",
     "problems",
     "register_backend",
@@ -70,6 +72,10 @@ _key: Callable[[], Hashable] = lambda: None  # noqa: E731
 _look: Callable[[], None] = lambda: None  # noqa: E731
 _seen: Hashable = object()
 _looking = False
+
+
+#: Called with each backend that is not known any more.
+_leaving: list[Callable[[Backend], None]] = []
 
 
 def _renew() -> None:
@@ -172,6 +178,23 @@ def unregister_backend(name: str) -> None:
             )
         rest = [other for other in _state.registered.values() if other is not entry]
         _state = _state.holding([*rest, *([entry.overrides] if entry.overrides else [])])
+        _say_goodbye([entry])
+
+
+def exclusively() -> threading.RLock:
+    """The lock under which backends come and go, for a way in that must not be taken by two threads at once."""
+    return _lock
+
+
+def on_leaving(call: Callable[[Backend], None]) -> None:
+    """Have someone told of each backend that is not known any more; it is called once for each, and must not fail."""
+    _leaving.append(call)
+
+
+def _say_goodbye(entries: Iterable[Entry]) -> None:
+    for entry in entries:
+        for call in _leaving:
+            call(entry.backend)
 
 
 def on_first_need(key: Callable[[], Hashable], look: Callable[[], None]) -> None:
@@ -197,7 +220,16 @@ def renew(keep: Callable[[Entry], bool], disabled: frozenset[str] = frozenset())
         remaining = [_remaining(entry, keep) for entry in _state.registered.values()]
         kept = [entry for entry in remaining if entry is not None]
         always = {_host(kept).name} if kept else set()
+        before = [each for entry in _state.registered.values() for each in _layers(entry)]
         _state = replace(_state, problems=(), disabled=disabled - always).holding(kept)
+        _say_goodbye(each for each in before if not keep(each))
+
+
+def _layers(entry: Entry | None) -> Iterator[Entry]:
+    """An entry, and what it stands in for."""
+    while entry is not None:
+        yield entry
+        entry = entry.overrides
 
 
 def _remaining(entry: Entry | None, keep: Callable[[Entry], bool]) -> Entry | None:

@@ -9,8 +9,6 @@ import os
 import re
 import shlex
 import sys
-import threading
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
@@ -21,10 +19,12 @@ from typing import Any
 
 import msgspec
 
+from kernels import settings
 from kernels.backends import registry
 from kernels.backends.base import Backend
 from kernels.backends.entry import Entry, Origin
-from kernels.backends.join.declaration import Declaration
+from kernels.backends.join.declaration import Declaration, wrong_meanings
+from kernels.backends.join.declared import declare
 from kernels.backends.join.schema import short, wrong_values
 from kernels.errors import RequestError
 
@@ -86,21 +86,21 @@ _OWN = ("vendor_name", "device_name", "device_query_cmd", "triton_extra_name", "
 #: Members by the names that they have in a declaration.
 _MEMBERS = {"device_string": "device_name", "vendor": "vendor_name"}
 
-#: Guards the two below, and imports of vendors' code: two threads get one module.
-_lock = threading.RLock()
-#: Module names of folders that were imported here, by real path.
-_names: dict[str, str] = {}
+#: Packages that were imported here, with the backends whose folders they are. The registry's lock guards it, and
+#: imports of vendors' code: two threads get one module. With a lock of our own, one thread could hold that and wait
+#: for the registry's, and another, which looks for backends, the other way round.
+_imported: list[tuple[Backend, Path, str]] = []
 _numbers = itertools.count(1)
 
 
-def _renew() -> None:
-    # A lock that another thread of the parent held is held for ever in the child.
-    global _lock
-    _lock = threading.RLock()
+def _forget_folder(backend: Backend) -> None:
+    """Remove the modules of a backend's folder when the backend leaves."""
+    for owner, _, name in list(_imported):
+        if owner is backend:
+            _forget(name)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
+registry.on_leaving(_forget_folder)
 
 
 def register_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> Entry:
@@ -134,27 +134,25 @@ def register_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> Entr
         ('acme', 'Acme', 'vendor')
     """
     folder = _folder(path_or_module)
-    present = _registered_from(folder)
-    if present is not None:
-        return present
-    with _lock:
+    with registry.exclusively():
+        present = _registered_from(folder)
+        if present is not None:
+            return present
         if isinstance(path_or_module, ModuleType):
             module, name = path_or_module, None
         else:
             module = _import_package(folder)
             name = module.__name__
         try:
-            backend = _backend(_info(module, folder), folder)
-            if name is not None:
-                # Once nobody knows the backend any more, nobody knows its modules.
-                weakref.finalize(backend, _forget, name)
-            over = registry.known(backend.name) is not None
-            registry.enter([(backend, Origin("vendor", str(folder)))], override=over)
+            backend, known = _backend(_info(module, folder), folder)
+            [entry] = registry.enter([(backend, Origin("vendor", str(folder)))], override=known)
         except BaseException:
             if name is not None:
                 _forget(name)
             raise
-    return registry.entry_of(backend.name)
+        if name is not None:
+            _imported.append((entry.backend, folder, name))
+    return entry
 
 
 def read_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> VendorInfo:
@@ -170,7 +168,7 @@ def read_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> VendorIn
     folder = _folder(path_or_module)
     if isinstance(path_or_module, ModuleType):
         return _info(path_or_module, folder)
-    with _lock:
+    with registry.exclusively():
         module = _import_package(folder)
         try:
             return _info(module, folder)
@@ -194,11 +192,11 @@ def vendor_module(backend: Backend, part: str) -> ModuleType | None:
     folder = backend.folder
     if folder is None:
         return None
-    with _lock:
-        package = _imported(folder)
+    with registry.exclusively():
+        package = _package(folder)
         if package is None:
             package = _import_package(folder).__name__
-            weakref.finalize(backend, _forget, package)
+            _imported.append((backend, folder, package))
         name = f"{package}.{part}"
         if name in sys.modules:
             return sys.modules[name]
@@ -229,16 +227,15 @@ def _import_package(folder: Path) -> ModuleType:
         sys.modules[name] = module
         if spec.loader is not None:
             spec.loader.exec_module(module)
-    _names[os.path.realpath(folder)] = name
     return module
 
 
-def _imported(folder: Path) -> str | None:
+def _package(folder: Path) -> str | None:
     """The name under which a folder is imported: ours, or that of an ordinary package."""
     path = os.path.realpath(folder)
-    name = _names.get(path)
-    if name is not None and name in sys.modules:
-        return name
+    for _, known, name in _imported:
+        if os.path.realpath(known) == path:
+            return name
     for name, module in list(sys.modules.items()):
         spec = getattr(module, "__spec__", None)
         places = getattr(spec, "submodule_search_locations", None)
@@ -251,8 +248,7 @@ def _forget(name: str) -> None:
     """Remove a package that was imported here, and its modules."""
     for each in _modules_of(name):
         sys.modules.pop(each, None)
-    for path in [path for path, known in list(_names.items()) if known == name]:
-        _names.pop(path, None)
+    _imported[:] = [each for each in _imported if each[2] != name]
 
 
 def _modules_of(name: str) -> set[str]:
@@ -308,8 +304,11 @@ def _folder(path_or_module: object) -> Path:
 def _registered_from(folder: Path) -> Entry | None:
     path = os.path.realpath(folder)
     for entry in registry.entries():
-        if entry.origin.kind == "vendor" and os.path.realpath(entry.origin.place) == path:
-            return entry
+        each: Entry | None = entry
+        while each is not None:
+            if each.origin.kind == "vendor" and os.path.realpath(each.origin.place) == path:
+                return each
+            each = each.overrides
     return None
 
 
@@ -336,7 +335,8 @@ def _info(module: ModuleType, folder: Path) -> VendorInfo:
     return VendorInfo(**found)
 
 
-def _backend(info: VendorInfo, folder: Path) -> Backend:
+def _backend(info: VendorInfo, folder: Path) -> tuple[Backend, bool]:
+    """The backend that a folder makes, and whether it stands in for one that there is."""
     name, declared = _declared(info, folder)
     existing = registry.known(name)
     if existing is not None:
@@ -348,11 +348,12 @@ def _backend(info: VendorInfo, folder: Path) -> Backend:
             )
         if info.detect is None:
             declared.pop("detect", None)  # the backend knows how to find itself
-    from kernels.backends.join.declared import declare
-
-    backend = declare(name, msgspec.convert(declared, Declaration), existing)
+    try:
+        backend = declare(name, msgspec.convert(declared, Declaration), existing)
+    except RequestError as error:
+        raise RequestError(f"The vendor folder {folder}: {error}") from None
     backend.folder = folder
-    return backend
+    return backend, existing is not None or name in settings.disabled_backends()
 
 
 def _declared(info: VendorInfo, folder: Path) -> tuple[str, dict[str, Any]]:
@@ -375,7 +376,7 @@ def _declared(info: VendorInfo, folder: Path) -> tuple[str, dict[str, Any]]:
         except ValueError as error:
             raise wrong("device_query_cmd", f"is {short(command)}, no command: {error}.") from None
     name = info.backend or info.vendor_name.lower()
-    found = next(iter(wrong_values({name: declared})), None)
+    found = next(wrong_values({name: declared}), None) or next(wrong_meanings(name, declared), None)
     if found is not None:
         member = found.path.removeprefix(f"{name}.")
         if not found.path:  # the name itself
