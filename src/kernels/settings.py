@@ -61,7 +61,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("KERNELS_BACKENDS_JSON", "files that declare backends: /path/a.json:/path/b.json", "none"),
     Variable("KERNELS_VENDOR_PATH", "folders of chip vendors: /path/a:/path/b", "none"),
     Variable("KERNELS_DISABLE_BACKENDS", "backends that are left out, separated by commas", "none"),
-    Variable("KERNELS_TUNE_PATH", "files of tune configurations that go before a vendor's", "none"),
+    Variable("KERNELS_TUNE_PATH", "files or folders of tune configurations that go before a vendor's", "none"),
     Variable("KERNELS_REFRESH", "seconds for which a branch's head is not asked for again", "0"),
     Variable("KERNELS_TRUSTED_PUBLISHERS", "publishers trusted beside the Hub's own, separated by commas", "none"),
     Variable("KERNELS_VERIFY", "1: check every file's content before a kernel is loaded", "0"),
