@@ -238,7 +238,8 @@ BAD_MEANINGS: dict[str, tuple[Any, str, str]] = {
 
 @pytest.fixture(scope="module")
 def validator() -> Any:
-    jsonschema = pytest.importorskip("jsonschema")
+    import jsonschema
+
     jsonschema.Draft202012Validator.check_schema(schema())
     return jsonschema.Draft202012Validator(schema())
 
@@ -293,7 +294,13 @@ def deep(levels: int) -> str:
         ('{"acme": {"experimental": NaN}}', "not JSON: NaN is no number"),
         ('{"acme": {"experimental": ' + "9" * 5000 + "}}", "`acme.experimental` is Infinity; allowed is true or false"),
         ('{"acme": {"vendor": "\\ud800"}}', r"`acme.vendor` is '\\ud800'; half a surrogate pair is no text"),
-        ('{"acme\\ud800": {}}', "half a surrogate pair is no text"),
+        ('{"acme\\ud800": {}}', r"the file has the key 'acme\\ud800'; half a surrogate pair is no text"),
+        ('{"acme": {"\\u001b[31m": 1}}', r"`acme.'\\x1b\[31m'` is 1, an unknown key"),
+        ('{"acme": {"vendor": ["\\u009b"]}}', r'`acme.vendor` is \["\\x9b"\]; allowed is text'),
+        (
+            '{"' + "k" * 500_000 + '": {' + ",".join(f'"{n}": 1' for n in range(30_000)) + "}}",
+            "has the key 'kkkk.*kkk…;",
+        ),
         (deep(20), "`acme.acme` is .* an unknown key"),
         (deep(100_000), "its JSON nests too deep; a declared backend has 4 levels"),
         ('{"acme": "' + "a" * 2**20 + '"}', "it has more than 1048576 bytes"),

@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from kernels.backends.join.schema import Wrong, short, wrong_values
+from kernels.backends.join.schema import Wrong, below, short, wrong_values
 from kernels.backends.join.torch_path import parse_torch_path
 from kernels.errors import RequestError
 
@@ -205,12 +205,21 @@ def _twice(content: Any) -> Iterator[Wrong]:
         if isinstance(value, _Object):
             for key in value.twice:
                 yield Wrong(path, f"has the key {short(key)} twice; allowed is once.")
-            waiting += [(f"{path}.{key}" if path else key, each) for key, each in value.items()]
+            for key in filter(_is_no_text, value):
+                yield Wrong(path, f"has the key {short(key)}; half a surrogate pair is no text.")
+            waiting += [(below(path, key), each) for key, each in value.items()]
         elif isinstance(value, list):
             waiting += [(f"{path}[{index}]", each) for index, each in enumerate(value)]
-        for text in (path, value) if isinstance(value, str) else (path,):
-            if any("\ud800" <= letter <= "\udfff" for letter in text):
-                yield Wrong(repr(path)[1:-1], f"is {value!r}; half a surrogate pair is no text.")
+        elif isinstance(value, str) and _is_no_text(value):
+            yield Wrong(path, f"is {short(value)}; half a surrogate pair is no text.")
+
+
+def _is_no_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def wrong_meanings(name: str, fields: dict[str, Any]) -> Iterator[Wrong]:

@@ -135,8 +135,8 @@ def declare(
             backend whose build names carry none.
 
     Example:
-        >>> declare("acme", Declaration(device_string="acme", version="1.2"), None).format_accelerator(MajorMinor(1, 2))
-        'acme12'
+        >>> declare("acme", Declaration(device_string="acme", vendor="Acme"), None).vendor
+        'Acme'
     """
     if existing is None:
         others = [*(each for each in registry.all_backends() if each.name != name), *beside]

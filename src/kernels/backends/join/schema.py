@@ -12,10 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["SCHEMA_PATH", "Wrong", "schema", "short", "wrong_values"]
+__all__ = ["SCHEMA_PATH", "Wrong", "below", "schema", "short", "wrong_values"]
 
 #: The schema's file, for editors.
 SCHEMA_PATH = Path(__file__).with_name("backends.schema.json")
+
+#: Characters of a value, and of its path, that a message shows.
+_SHOWN, _PATH = 80, 200
 
 _TYPES: dict[str, type] = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None)}
 
@@ -119,26 +122,38 @@ def _object(value: dict[str, Any], rule: dict[str, Any], path: str) -> Iterator[
         if key not in value:
             yield Wrong(path, f"is {short(value)}, without `{key}`; allowed is {rule['title']}.")
     for key, each in value.items():
-        place = f"{path}.{key}" if path else key
+        place = below(path, key)
         if key in properties:
             yield from _check(each, properties[key], place)
         elif others is False:
-            yield Wrong(place[:200], f"is {short(each)}, an unknown key; allowed are {', '.join(properties)}.")
+            yield Wrong(place, f"is {short(each)}, an unknown key; allowed are {', '.join(properties)}.")
         elif list(_check(key, rule["propertyNames"], path)):
             yield Wrong(path, f"has the key {short(key)}; allowed is {rule['propertyNames']['title']}.")
         else:
             yield from _check(each, others, place)
 
 
+def below(path: str, key: str) -> str:
+    """The path of a key's value, as a message shows it: a key is a stranger's text of any length.
+
+    Example:
+        >>> below("acme", "vendor"), below("", "k" * 100)[-3:]
+        ('acme.vendor', 'kk…')
+    """
+    shown = key if len(key) <= _SHOWN and key.isprintable() else short(key)
+    return f"{path}.{shown}"[-_PATH:] if path else shown
+
+
 def short(value: object) -> str:
     """A value as a message shows it.
 
     Example:
-        >>> short("a" * 100)[-5:]
-        'aaaa…'
+        >>> short("a" * 100)[-5:], short({"a": None})
+        ('aaaa…', '{"a": null}')
     """
     try:
         text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     except RecursionError:
         text = f"{type(value).__name__} in {type(value).__name__} in …"
-    return text if len(text) <= 80 else text[:79] + "…"
+    text = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+    return text if text.isprintable() else repr(text)[1:-1]
