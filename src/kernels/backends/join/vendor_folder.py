@@ -25,7 +25,7 @@ from kernels.backends.base import Backend
 from kernels.backends.entry import Entry, Origin
 from kernels.backends.join.declaration import Declaration, wrong_meanings
 from kernels.backends.join.declared import declare
-from kernels.backends.join.schema import short, wrong_values
+from kernels.backends.join.schema import wrong_values
 from kernels.errors import RequestError
 
 __all__ = ["VendorInfo", "read_vendor", "register_vendor", "vendor_module"]
@@ -365,22 +365,25 @@ def _declared(info: VendorInfo, folder: Path) -> tuple[str, dict[str, Any]]:
     for member in ("vendor_name", "device_name", "backend"):
         value = getattr(info, member)
         if not isinstance(value, str) and not (member == "backend" and value is None):
-            raise wrong(member, f"is {short(value)}; allowed is a name.")
+            raise wrong(member, f"is {value!r:.80}; allowed is a name.")
     declared = {field.name: getattr(info, field.name) for field in fields(VendorInfo) if field.name not in _OWN}
     declared = {name: _plain(value) for name, value in declared.items() if value is not None}
     declared |= {"device_string": info.device_name, "vendor": info.vendor_name}
     command = info.device_query_cmd
-    if command and "detect" not in declared:
+    queried = bool(command) and "detect" not in declared
+    if command and queried:
         try:
             declared["detect"] = {"command": shlex.split(command) if isinstance(command, str) else _plain(command)}
         except ValueError as error:
-            raise wrong("device_query_cmd", f"is {short(command)}, no command: {error}.") from None
+            raise wrong("device_query_cmd", f"is {command!r:.80}, no command: {error}.") from None
     name = info.backend or info.vendor_name.lower()
     found = next(wrong_values({name: declared}), None) or next(wrong_meanings(name, declared), None)
     if found is not None:
         member = found.path.removeprefix(f"{name}.")
         if not found.path:  # the name itself
             member = "backend" if info.backend else "vendor_name"
+        elif queried and member.startswith("detect.command"):
+            member = member.replace("detect.command", "device_query_cmd", 1)
         raise wrong(_MEMBERS.get(member, member), found.why)
     return name, declared
 
