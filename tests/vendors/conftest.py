@@ -37,6 +37,9 @@ def acme(runtime: Path, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> Callab
     The runtime library and the program are found; nothing is registered, and Torch alone does not know the device.
     `site` is a folder of installed packages, further names are environment variables.
     """
+    registration = pytest.importorskip("torch.utils.backend_registration")
+    if not hasattr(registration, "_setup_privateuseone_for_python_backend"):
+        pytest.skip("this Torch has no devices that are written in Python")
     monkeypatch.delenv("KERNELS_BACKEND", raising=False)
     for name, folders in {
         "PATH": [runtime],
@@ -62,11 +65,18 @@ def acme(runtime: Path, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> Callab
 
 
 @pytest.fixture
-def installed(tmp_path: Path) -> Path:
-    """A folder of installed packages, as an installer leaves it: Acme's, and their extension of Torch."""
+def extended_torch(tmp_path: Path) -> Path:
+    """A folder of installed packages with Acme's extension of Torch, so that every process has the device."""
     site = tmp_path / "site"
-    shutil.copytree(HERE / "acme_package" / "src", site, ignore=shutil.ignore_patterns("__pycache__"))
-    add_package(site, "acme-kernels", "[kernels.backends]\nacme = acme_kernels:Acme\n")
     # `import torch` calls it (PyTorch's "autoloading" of out-of-tree extensions).
     add_package(site, "torch-acme", "[torch.backends]\nacme = acme_device:install\n")
     return site
+
+
+@pytest.fixture
+def installed(extended_torch: Path) -> Path:
+    """The same folder with Acme's package for kernels beside it."""
+    source = HERE / "acme_package" / "src"
+    shutil.copytree(source, extended_torch, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    add_package(extended_torch, "acme-kernels", "[kernels.backends]\nacme = acme_kernels:Acme\n")
+    return extended_torch

@@ -25,7 +25,7 @@ class Acme(Backend):
     vendor = "Acme"
     versioned = True
     checks_archs = True
-    order = 30
+    order = 25  # its extension loads into Torch builds for other accelerators, so it comes before them
     folder = Path(__file__).parent
     kernel_guidance = "Tiles of 64 by 64; no warps."
 
