@@ -318,6 +318,7 @@ def test_torch_is_not_imported_to_be_asked(monkeypatch: pytest.MonkeyPatch, torc
         ("acme.f(*[1])", "is no literal argument"),
         ("acme.f(**{})", "is no literal argument"),
         ("acme.f(**1)", "is no literal argument"),
+        ("-" * 499 + "1", "neither a name nor a call"),
         ("(lambda: 1)()", "neither a name nor a call"),
         ("a := 1", "it is no path"),
         ("import os", "it is no path"),

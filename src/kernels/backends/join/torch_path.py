@@ -44,13 +44,13 @@ def parse_torch_path(text: str) -> list[Step]:
             steps.append(node.attr)
             node = node.value
         elif isinstance(node, ast.Call):
-            named = {each.arg or "**": _literal(each.value) for each in node.keywords}
+            named = {each.arg or "**": _literal(each.value, text) for each in node.keywords}
             if "**" in named:
                 raise ValueError("`**` is no literal argument")
-            steps.append(Call(tuple(_literal(each) for each in node.args), named))
+            steps.append(Call(tuple(_literal(each, text) for each in node.args), named))
             node = node.func
         else:
-            raise ValueError(f"{ast.unparse(node)!r} is neither a name nor a call")
+            raise ValueError(f"{_said(node, text)} is neither a name nor a call")
     steps.append(node.id)
     for step in steps:
         if isinstance(step, str) and step.startswith("_"):
@@ -58,10 +58,16 @@ def parse_torch_path(text: str) -> list[Step]:
     return steps[::-1]
 
 
-def _literal(node: ast.expr) -> Any:
+def _literal(node: ast.expr, text: str) -> Any:
     if not isinstance(node, ast.Constant):
-        raise ValueError(f"{ast.unparse(node)!r} is no literal argument")
+        raise ValueError(f"{_said(node, text)} is no literal argument")
     return node.value
+
+
+def _said(node: ast.AST, text: str) -> str:
+    # Not `ast.unparse`: that goes down as deep as the text does.
+    part = ast.get_source_segment(text, node) if isinstance(node, ast.expr) else None
+    return repr(text if part is None else part)[:80]
 
 
 def follow_torch_path(steps: list[Step], torch: Any) -> Any:
