@@ -102,6 +102,19 @@ def test_a_folder_is_added_to_a_backend_that_is_there_and_taken_away_again(tmp_p
     assert backends.get("xpu") is before
 
 
+def test_a_file_that_declares_more_of_a_vendors_backend_leaves_it_its_folder(tmp_path: Path) -> None:
+    from kernels.backends.join.declared import load_backends
+
+    folder = write_folder(tmp_path / "acme", init=ACME)
+    register_vendor(folder)
+    (tmp_path / "more.json").write_text('{"acme": {"vendor": "Acme and Sons"}}')
+    load_backends(tmp_path / "more.json")
+    assert (backends.get("acme").vendor, backends.get("acme").folder) == ("Acme and Sons", folder)
+    assert register_vendor(folder).origin.kind == "vendor"
+    backends.unregister_backend("acme")
+    assert backends.get("acme").vendor == "acme"
+
+
 def test_a_folder_is_found_relative_to_the_working_folder_and_the_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,7 +273,7 @@ def test_flaggems_own_class_serves(tmp_path: Path) -> None:
         (INFO.format("vendor_name='x', device_name='b', device_query_cmd=7"), "`device_query_cmd` of .* is 7"),
         (INFO.format("vendor_name='acme', device_name='b', version='new'"), "`version` of `vendor_info` is 'new'"),
         (INFO.format("vendor_name='acme', device_name='b', archs=[1]"), r"`archs\[0\]` of `vendor_info` is 1"),
-        (INFO.format("vendor_name='acme', device_name='b', archs=object()"), "`archs` of `vendor_info` is <object"),
+        (INFO.format("vendor_name='acme', device_name='b', archs=object()"), "`archs` of `vendor_info` is .<object"),
         (INFO.format("vendor_name='acme', device_name='b', experimental='no'"), "`experimental` .* is 'no'"),
         (INFO.format("vendor_name='acme', device_name='b', detect={'x': 1}"), "`detect"),
         (

@@ -13,6 +13,7 @@ from vendor_folders import FolderBackend, write_folder
 
 from kernels.backends import register_backend, unregister_backend
 from kernels.errors import RequestError
+from kernels.notices import KernelsWarning
 from kernels.ops import ActiveOp, EnabledOps, active_ops, enable_vendor_ops, use_vendor_ops
 
 torch = pytest.importorskip("torch")
@@ -462,6 +463,24 @@ def test_what_torch_refuses_leaves_the_operators_before_it_as_they_were(
     with pytest.raises(RequestError, match=r"does not let mm of vendor acme .* stand in for aten::mm .*: not this one"):
         enable_vendor_ops("acme")
     assert is_as_before()
+
+
+def test_an_experimental_backends_operators_say_so(vendor: Vendor) -> None:
+    name = vendor(SILU.format(value=1.0), "acme_for_tests", experimental=True)
+    with pytest.warns(KernelsWarning, match="Backend 'acme_for_tests' .* is experimental"), use_vendor_ops(name):
+        pass
+
+
+def test_where_a_backend_has_a_kernel_a_function_may_stand_in_for_a_decomposed_operator_too(vendor: Vendor) -> None:
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("softmax.int", lambda x, dim, dtype=None: torch._softmax(x, dim, False), "CPU")
+    try:
+        ops = "__all__ = ['softmax_int']\ndef softmax_int(x, dim, dtype=None): return x * 0"
+        with use_vendor_ops(vendor(ops)):
+            assert torch.softmax(X, 0).tolist() == [0, 0, 0]
+        assert torch.softmax(X, 0).sum() == pytest.approx(1)
+    finally:
+        library._destroy()
 
 
 def test_several_leave_together(vendor: Vendor) -> None:

@@ -269,6 +269,7 @@ def _enable(overrides: Sequence[Override], backend: Backend) -> EnabledOps:
     for override in overrides:
         check_function(override.operator, override.function, f"`{override.function_name}` of {override.origin}")
         _check_derivative(override)
+    backends.mention_experimental(backend)
     insert(overrides)
     return EnabledOps(overrides)
 

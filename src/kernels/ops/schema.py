@@ -25,11 +25,9 @@ def is_with_backward(function: Any) -> bool:
 def is_decomposed(operator: Operator, dispatch_key: str) -> bool:
     """Whether Torch computes an operator by others, so that its derivative is theirs.
 
-    Where a backend has a kernel and a derivative of its own, it is not decomposed there.
+    Where a backend has a kernel of its own for it, putting another in its place changes nothing about the derivative.
     """
-    return operator.has_kernel("CompositeImplicitAutograd") and not (
-        operator.has_kernel(dispatch_key) and operator.has_kernel(f"Autograd{dispatch_key}")
-    )
+    return operator.has_kernel("CompositeImplicitAutograd") and not operator.has_kernel(dispatch_key)
 
 
 def check_function(operator: Operator, function: Any, where: str) -> None:
@@ -127,6 +125,12 @@ def _check_with_backward(operator: Operator, function: Any, where: str) -> None:
 
 
 def _signature(operator: Operator, function: Any, where: str) -> inspect.Signature:
+    import torch
+
+    if isinstance(function, torch._ops.OpOverloadPacket):
+        function = getattr(function, "default", function)
+    if isinstance(function, torch._ops.OpOverload):
+        return _signature_of(function._schema)
     try:
         return inspect.signature(function)
     except Exception as error:  # noqa: BLE001 - a stranger's object may have a `__signature__` of its own
@@ -134,6 +138,18 @@ def _signature(operator: Operator, function: Any, where: str) -> inspect.Signatu
             f"{where} has no signature that could be compared with {operator} ({type(error).__name__}: {error}); "
             f"wrap it in a function with that operator's arguments.\n  operator: {operator.op()._schema}"
         ) from None
+
+
+def _signature_of(schema: Any) -> inspect.Signature:
+    """What `inspect.signature` would say of an operator of a compiled kernel."""
+    parameters = []
+    for each in schema.arguments:
+        default = each.default_value if each.has_default_value() else inspect.Parameter.empty
+        # Arguments passed by position may be called `from`, which no parameter is.
+        kind = inspect.Parameter.KEYWORD_ONLY if each.kwarg_only else inspect.Parameter.POSITIONAL_ONLY
+        name = each.name if each.kwarg_only else f"{each.name}_"
+        parameters.append(inspect.Parameter(name, kind, default=default))
+    return inspect.Signature(parameters)
 
 
 def _check_default(

@@ -144,7 +144,9 @@ def declare(
     if isinstance(existing, DeclaredBackend):
         # A later file adds to what an earlier one says of the same backend.
         merged = Declaration(**{**existing.declaration.given(), **declaration.given()})
-        return declare(name, merged, None, beside=beside, reserved=reserved)
+        made = declare(name, merged, None, beside=beside, reserved=reserved)
+        made.folder = existing.folder
+        return made
     return _standing_in(existing, declaration)
 
 

@@ -152,7 +152,7 @@ def short(value: object) -> str:
         ('aaaa…', '{"a": null}')
     """
     try:
-        text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
     except RecursionError:
         text = f"{type(value).__name__} in {type(value).__name__} in …"
     text = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -290,12 +290,8 @@ def _folder(path_or_module: object) -> Path:
             f"`path_or_module` is {path_or_module!r}, a {type(path_or_module).__name__}; allowed is the path of a "
             "vendor's folder, or a package."
         )
-    try:
-        folder = Path(os.path.expanduser(path_or_module)).absolute()
-        found = (folder / "__init__.py").is_file()
-    except ValueError as error:  # a zero byte
-        raise RequestError(f"`path_or_module` is {path_or_module!r}: {error}.") from None
-    if not found:
+    folder = Path(os.path.expanduser(path_or_module)).absolute()
+    if not (folder / "__init__.py").is_file():
         what = "no file `__init__.py`" if folder.is_dir() else "no such folder"
         raise RequestError(f"The vendor folder {folder}: {what}; allowed is a folder with `__init__.py`.")
     return folder
