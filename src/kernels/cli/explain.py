@@ -25,6 +25,7 @@ def explain(
     target: Annotated[
         str | None,
         typer.Option(
+            "--target",  # typer 0.27 takes the name from a metavar that is the same word
             metavar="TARGET",
             help="Another machine: a string such as torch2.9-cu128-x86_64-linux+sm_90, or a file with a target's JSON.",
         ),
