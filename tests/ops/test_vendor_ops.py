@@ -273,6 +273,45 @@ def test_an_operator_called_within_its_own_function_is_the_one_before(vendor: Ve
     assert is_as_before()
 
 
+AGAIN = """
+    import torch
+    __all__ = ["mul_Tensor", "add_Tensor", "div_Tensor", "pow_Tensor_Tensor", "eq_Tensor", "mul__Tensor"]
+    def mul_Tensor(self, other): return torch.mul(self, other)
+    def mul__Tensor(self, other): return self.mul_(other)
+    def add_Tensor(self, other, *, alpha=1): return torch.add(self, other, alpha=alpha)
+    def div_Tensor(self, other): return torch.div(self, other)
+    def pow_Tensor_Tensor(self, exponent): return torch.pow(self, exponent)
+    def eq_Tensor(self, other): return torch.eq(self, other)
+"""
+
+
+@pytest.mark.parametrize("number", [3, 0.1, True, 0.1 + 2j])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int32, torch.bool])
+@pytest.mark.parametrize("shape", [(), (5,)])
+def test_a_number_in_place_of_a_tensor_means_the_same_within_a_function(
+    vendor: Vendor, number: complex, dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    x = torch.full(shape, 1.7).to(dtype)
+    functions = [lambda: x * number, lambda: number * x, lambda: x + number, lambda: x / number, lambda: x == number]
+    if not (dtype == torch.bool and number is True):
+        functions.append(lambda: torch.add(x, number, alpha=2))
+    wanted = [function() for function in functions]
+    with use_vendor_ops(vendor(AGAIN)):
+        found = [function() for function in functions]
+    # The nearest value of a narrow type, not one beside it.
+    exact = {"rtol": 0, "atol": 0} if shape or dtype != torch.bfloat16 else {"rtol": 0.01, "atol": 0}
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, check_dtype=True, **exact)
+
+
+def test_a_number_changes_a_tensor_in_place_and_is_derived(vendor: Vendor) -> None:
+    with use_vendor_ops(vendor(AGAIN)):
+        x = torch.ones(3, requires_grad=True)
+        (x * 2.5).mul_(2).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [5, 5, 5]
+
+
 def test_without_torchs_get_kernel_an_operator_within_its_own_function_is_a_clear_error(
     vendor: Vendor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ called from within its own function, on the same thread, is the previous one.
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import warnings
@@ -227,7 +228,34 @@ def _previous(operator: Operator, dispatch_key: str, decomposed: bool) -> Callab
 
         return unknown
     kernel: Callable[..., Any] = get_kernel(name, dispatch_key).call_boxed
-    return kernel
+    of_tensors = [index for index, each in enumerate(operator.op()._schema.arguments) if str(each.type) == "Tensor"]
+
+    def previous(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        if any(index < len(args) and not isinstance(args[index], torch.Tensor) for index in of_tensors):
+            tensors = [each for each in args if isinstance(each, torch.Tensor)]
+            args = tuple(_tensor(each, tensors) if index in of_tensors else each for index, each in enumerate(args))
+        return kernel(keys, *args, **kwargs)
+
+    return previous
+
+
+def _tensor(given: Any, tensors: Sequence[Any]) -> Any:
+    """The tensor that a number stands for: Torch gives Python numbers to functions, and kernels take tensors.
+
+    A number does not change a result's type within its kind, and is as exact as Python has it where it can be. See
+    "wrapped number" in c10/core/TensorImpl.h, which Python cannot make.
+    """
+    import torch
+
+    if isinstance(given, torch.Tensor):
+        return given
+    kinds = {bool: torch.bool, int: torch.int64, float: torch.float64, complex: torch.complex128}
+    number = torch.tensor(given, dtype=kinds.get(type(given)))
+    if not tensors:
+        return torch.tensor(given)
+    wanted = functools.reduce(torch.promote_types, (torch.result_type(each, given) for each in tensors))
+    found = functools.reduce(torch.promote_types, (torch.result_type(each, number) for each in tensors))
+    return number if found == wanted else number.to(wanted)
 
 
 def _is_transformed(args: Sequence[Any]) -> bool:

@@ -134,7 +134,8 @@ def enable_vendor_ops(
     The functions are those that `__all__` of the vendor folder's `ops` names. A function is called as the operator is:
     `silu`, `silu_`, and with an overload `add_Tensor` for `aten::add.Tensor`. It holds for the whole process, every
     thread included, and for tensors of the backend's dispatch key alone. An operator that a function calls while it
-    stands in for it is the one that was there before.
+    stands in for it is the one that was there before. Where a caller gave a number for a tensor (`x * 2`), Torch gives
+    the function that number.
 
     Torch derives as before. Where it computes an operator by others (`linear`), the derivative is theirs, so that a
     function would lose it and is refused: give a subclass of `torch.autograd.Function` with a `backward` instead, under
