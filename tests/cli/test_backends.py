@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from kernels import backends
 from kernels.backends import Backend, BackendProbe, Device, MajorMinor
-from kernels.backends.checkup.arrival import as_before
 from kernels.backends.entry import Origin, Problem
+from kernels.checkup.arrival import as_before
 from kernels.cli import app
 from kernels.target import Target
 

@@ -15,7 +15,7 @@ from kernels.cli._arguments import AsJson
 
 if TYPE_CHECKING:
     from kernels.backends import Backend, Entry
-    from kernels.backends.checkup import Checkup, Finding
+    from kernels.checkup import Checkup, Finding
     from kernels.target import Target
 
 __all__ = ["backends"]
@@ -175,7 +175,7 @@ def _show(name: str, as_json: bool) -> None:
 def _more(entry: Entry) -> dict[str, Any]:
     """What `show` adds for programs."""
     from kernels.backends import allowed_python_depends
-    from kernels.backends.checkup import offered_configs, offered_operators
+    from kernels.checkup import offered_configs, offered_operators
 
     backend = entry.backend
     return {
@@ -235,7 +235,7 @@ def _fields(entry: Entry, machine: Target) -> dict[str, str | list[str]]:
 
 def _folder(backend: Backend) -> dict[str, str]:
     """What a vendor's folder offers; what cannot be read is told in its place."""
-    from kernels.backends.checkup import offered_configs, offered_operators
+    from kernels.checkup import offered_configs, offered_operators
     from kernels.cli._failure import describe
     from kernels.errors import KernelsError
 
@@ -267,7 +267,7 @@ def _device(device: Any) -> str:
 
 def _stages(backend: Backend) -> list[str]:
     """The stages that a backend has of its own."""
-    from kernels.backends.checkup import own_stages
+    from kernels.checkup import own_stages
 
     return own_stages(backend)
 
@@ -292,7 +292,7 @@ def _print_text(title: str, lines: Sequence[str]) -> None:
 
 
 def _check(what: str, as_json: bool) -> None:
-    from kernels.backends.checkup import checkup
+    from kernels.checkup import checkup
     from kernels.cli._output import print_json
 
     # A vendor's code may print; standard output is the report's alone.

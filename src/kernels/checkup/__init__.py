@@ -6,14 +6,14 @@ from functools import partial
 
 import msgspec
 
-from kernels.backends.checkup.arrival import as_before, way_in
-from kernels.backends.checkup.choosing import choosing, mappings
-from kernels.backends.checkup.finding import STEP_SECONDS, Finding, Said, Step, Subject, Verdict, failed, ok, run_step
-from kernels.backends.checkup.folder import offered_configs, offered_operators, operators, tuning
-from kernels.backends.checkup.machine import architectures, capability, probe, python_depends, torch
-from kernels.backends.checkup.naming import build_names, members, names
-from kernels.backends.checkup.offers import notes, own_stages, stages
 from kernels.backends.entry import Entry
+from kernels.checkup.arrival import as_before, way_in
+from kernels.checkup.choosing import choosing, mappings
+from kernels.checkup.finding import STEP_SECONDS, Finding, Said, Step, Subject, Verdict, failed, ok, run_step
+from kernels.checkup.folder import offered_configs, offered_operators, operators, tuning
+from kernels.checkup.machine import architectures, capability, probe, python_depends, torch
+from kernels.checkup.naming import build_names, members, names
+from kernels.checkup.offers import notes, own_stages, stages
 from kernels.errors import KernelsError
 
 __all__ = [

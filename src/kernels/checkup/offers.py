@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernels.backends.base import Backend
-from kernels.backends.checkup.finding import Said, Subject, failed, missing, ok
-from kernels.backends.checkup.naming import mine
+from kernels.checkup.finding import Said, Subject, failed, missing, ok
+from kernels.checkup.naming import mine
 
 __all__ = ["notes", "own_stages", "stages"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernels.backends.base import Backend
-from kernels.backends.checkup.finding import Said, Subject, failed, missing, ok, said, skipped
 from kernels.backends.join.vendor_folder import vendor_module
 from kernels.backends.torch_build import installed_torch
+from kernels.checkup.finding import Said, Subject, failed, missing, ok, said, skipped
 from kernels.errors import KernelsError, RequestError
 from kernels.tuning import read_configs
 from kernels.tuning.heuristics import heuristics_of

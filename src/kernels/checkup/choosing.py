@@ -6,9 +6,9 @@ import msgspec
 
 from kernels.backends import registry
 from kernels.backends.base import Device
-from kernels.backends.checkup.finding import Said, Subject, failed, missing, ok, skipped
-from kernels.backends.checkup.machine import other_arch
-from kernels.backends.checkup.naming import build_versions
+from kernels.checkup.finding import Said, Subject, failed, missing, ok, skipped
+from kernels.checkup.machine import other_arch
+from kernels.checkup.naming import build_versions
 from kernels.metadata import BackendInfo, KernelName, Metadata
 from kernels.resolve import Resolution, no_suitable_build, resolve
 from kernels.target import Target

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from kernels.backends.base import Backend, Device, PythonDependency, allowed_python_depends
-from kernels.backends.checkup.finding import Said, Statement, Subject, failed, missing, ok, said, skipped
-from kernels.backends.checkup.naming import mine
 from kernels.backends.guard import PROBE_SECONDS, guarded_probe
 from kernels.backends.join.declared import DeclaredBackend
 from kernels.backends.torch_build import installed_torch
+from kernels.checkup.finding import Said, Statement, Subject, failed, missing, ok, said, skipped
+from kernels.checkup.naming import mine
 
 __all__ = ["architectures", "capability", "other_arch", "probe", "python_depends", "torch"]
 

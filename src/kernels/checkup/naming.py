@@ -8,10 +8,10 @@ from typing import Any
 
 from kernels.backends import registry
 from kernels.backends.base import Backend, MajorMinor
-from kernels.backends.checkup.finding import Said, Subject, failed, missing, ok
 from kernels.backends.clashes import check_clashes
 from kernels.backends.join.declared import DeclaredBackend
 from kernels.backends.members import checked
+from kernels.checkup.finding import Said, Subject, failed, missing, ok
 from kernels.errors import InvalidVariant
 
 __all__ = ["build_names", "build_versions", "members", "mine", "names"]

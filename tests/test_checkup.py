@@ -14,9 +14,9 @@ import pytest
 
 from kernels import backends
 from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor, PythonDependency
-from kernels.backends.checkup import STEPS, Checkup, check_entry, checkup
-from kernels.backends.checkup.arrival import as_before
-from kernels.backends.checkup.finding import run_step
+from kernels.checkup import STEPS, Checkup, check_entry, checkup
+from kernels.checkup.arrival import as_before
+from kernels.checkup.finding import run_step
 from kernels.errors import RequestError
 
 
@@ -228,7 +228,7 @@ def test_without_a_device_there_is_nothing_to_compare(found_in: Callable[..., Ch
 
 
 def test_without_torch_its_step_is_skipped(found_in: Callable[..., Checkup], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernels.backends.checkup.machine.installed_torch", lambda: None)
+    monkeypatch.setattr("kernels.checkup.machine.installed_torch", lambda: None)
     assert lines(found_in(), "Torch") == ["skipped: Torch is not installed"]
 
 
@@ -602,5 +602,5 @@ def test_a_function_that_is_offered_twice_fails_though_it_alone_would_do(tmp_pat
 
 
 def test_without_torch_operators_are_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernels.backends.checkup.folder.installed_torch", lambda: None)
+    monkeypatch.setattr("kernels.checkup.folder.installed_torch", lambda: None)
     assert lines(checkup(str(vendor(tmp_path))), "operators") == ["skipped: Torch is not installed"]
