@@ -130,6 +130,7 @@ def test_a_built_in_backend_can_be_switched_off_and_the_one_that_is_always_there
     assert "cuda" not in names
     assert "cpu" in names
     assert backends.parse_accelerator("cu128") is None
+    assert "KERNELS_DISABLE_BACKENDS names 'cpu', which cannot be left out." in doctor_report().problems
     with pytest.raises(RequestError, match="left out by KERNELS_DISABLE_BACKENDS"):
         get_backend("cuda")
     monkeypatch.delenv("KERNELS_DISABLE_BACKENDS")

@@ -245,6 +245,19 @@ def test_a_built_in_backend_is_overridden_only_when_asked_for_and_comes_back() -
     assert backends.get("xpu") is built_in
 
 
+def test_names_of_a_backend_that_another_stands_in_for_stay_its_own() -> None:
+    names = dict.fromkeys(("name", "noarch_name", "mapping_device", "device_type"), "other")
+    other = type("Other", (Tenstorrent,), {**names, "token": "tt"})
+    backends.register_backend(Tenstorrent())
+    backends.register_backend(type("Ours", (Tenstorrent,), {"token": "ours"})(), override=True)
+    try:
+        with pytest.raises(ValueError, match="'tt', which backend 'ttnn' .* already has"):
+            backends.register_backend(other())
+    finally:
+        backends.unregister_backend("ttnn")
+        backends.unregister_backend("ttnn")
+
+
 def test_a_built_in_backend_cannot_be_unregistered() -> None:
     with pytest.raises(RequestError, match="'cpu', a built-in backend"):
         backends.unregister_backend("cpu")

@@ -18,11 +18,10 @@ from kernels.backends.builtin import BUILT_IN, BuiltInName
 from kernels.backends.entry import Entry, Origin, Problem
 from kernels.backends.experimental import mention_experimental
 from kernels.backends.guard import guarded_capability, guarded_index, guarded_probe, guarded_reason, guarded_text
-from kernels.backends.registry import (
+from kernels.backends.lookup import (
     all_backends,
     device_types,
     dispatch_keys,
-    enter,
     entries,
     entry_of,
     find,
@@ -32,14 +31,12 @@ from kernels.backends.registry import (
     host,
     known,
     list_backends,
-    on_first_need,
     parse_accelerator,
     problems,
-    register_backend,
     reserved_names,
-    unregister_backend,
     variant_tokens,
 )
+from kernels.backends.registry import enter, on_first_need, register_backend, unregister_backend
 from kernels.backends.torch_build import for_device_type, for_torch
 from kernels.settings import backend_sources
 

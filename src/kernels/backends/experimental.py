@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernels.backends import registry
+from kernels.backends import lookup
 from kernels.backends.base import Backend
 from kernels.notices import warn_once
 
@@ -17,5 +17,5 @@ def mention_experimental(backend: Backend) -> None:
         >>> mention_experimental(get_backend("cpu"))
     """
     if backend.experimental:
-        origin = next((str(entry.origin) for entry in registry.entries() if entry.backend is backend), "not registered")
+        origin = next((str(entry.origin) for entry in lookup.entries() if entry.backend is backend), "not registered")
         warn_once(f"Backend {backend.name!r} ({origin}) is experimental: it may change, or not work yet.")

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernels.backends import registry
+from kernels.backends import lookup
 from kernels.backends.base import Backend, BackendProbe, Device, Found, MajorMinor
 
 __all__ = [
@@ -116,7 +116,7 @@ def guarded_text(ask: Callable[..., str | None], default: str, *args: Any) -> st
 
 
 def _built_in(backend: Backend) -> bool:
-    return any(entry.backend is backend and entry.origin.kind == "built-in" for entry in registry.entries())
+    return any(entry.backend is backend and entry.origin.kind == "built-in" for entry in lookup.entries())
 
 
 def _within(backend: Backend, seconds: float) -> Sequence[Any]:

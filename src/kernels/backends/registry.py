@@ -1,4 +1,4 @@
-"""The backends there are. Built-in ones and a stranger's enter by the same door."""
+"""Which backends are registered, and how they come and go: built-in ones and a stranger's by the same door."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,30 +17,19 @@ from kernels.backends.members import checked
 from kernels.errors import RequestError
 
 __all__ = [
-    "all_backends",
-    "device_types",
-    "dispatch_keys",
+    "check_name",
+    "current",
     "enter",
-    "entries",
-    "entry_of",
     "exclusively",
-    "find",
-    "generation",
-    "get",
-    "get_backend",
-    "host",
-    "known",
-    "list_backends",
+    "host_among",
+    "layers",
     "on_first_need",
     "on_leaving",
-    "parse_accelerator",
-    "problems",
     "register_backend",
     "renew",
     "report",
-    "reserved_names",
+    "unknown",
     "unregister_backend",
-    "variant_tokens",
 ]
 
 _PACKAGE = str(Path(__file__).parents[1])
@@ -86,9 +74,6 @@ def _renew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
-
-
-# Coming and going
 
 
 def register_backend(backend: Any, *, override: bool = False) -> None:
@@ -146,8 +131,9 @@ def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> 
                 continue
             if present is not None and override:
                 entry = replace(entry, overrides=present)
-            others = [other for name, other in entries.items() if not (override and name == entry.name)]
-            check_clashes(entry, others)
+            # Also those that others stand in for: they come back.
+            others = [each for name, other in entries.items() if name != entry.name for each in layers(other)]
+            check_clashes(entry, others if override or present is None else [*others, present])
             entries[entry.name] = entry
         if entries != _state.registered:
             _state = _state.holding(entries.values())
@@ -165,12 +151,12 @@ def unregister_backend(name: str) -> None:
         RequestError: None is registered under that name, or it is a built-in one.
     """
     global _state
-    _check_name(name)
+    check_name(name)
     _discover()
     with _lock:
         entry = _state.registered.get(name)
         if entry is None:
-            raise _unknown(name, _state.registered)
+            raise unknown(name, _state.registered)
         if entry.origin.kind == "built-in":
             raise RequestError(
                 f"`name` is {name!r}, a built-in backend; KERNELS_DISABLE_BACKENDS={name} leaves it out, and "
@@ -219,13 +205,13 @@ def renew(keep: Callable[[Entry], bool], disabled: frozenset[str] = frozenset())
     with _lock:
         remaining = [_remaining(entry, keep) for entry in _state.registered.values()]
         kept = [entry for entry in remaining if entry is not None]
-        always = {_host(kept).name} if kept else set()
-        before = [each for entry in _state.registered.values() for each in _layers(entry)]
+        always = {host_among(kept).name} if kept else set()
+        before = [each for entry in _state.registered.values() for each in layers(entry)]
         _state = replace(_state, problems=(), disabled=disabled - always).holding(kept)
         _say_goodbye(each for each in before if not keep(each))
 
 
-def _layers(entry: Entry | None) -> Iterator[Entry]:
+def layers(entry: Entry | None) -> Iterator[Entry]:
     """An entry, and what it stands in for."""
     while entry is not None:
         yield entry
@@ -262,9 +248,15 @@ def _discover() -> None:
             _looking = False
 
 
-def _current() -> _State:
+def current() -> _State:
+    """All that is known now, once what the environment names was looked for."""
     _discover()
     return _state
+
+
+def host_among(entries: Iterable[Entry]) -> Backend:
+    """The last built-in backend, whatever stands in for it."""
+    return [entry.backend for entry in entries if [*layers(entry)][-1].origin.kind == "built-in"][-1]
 
 
 def _caller() -> str:
@@ -275,199 +267,14 @@ def _caller() -> str:
     return f"{frame.f_code.co_filename}, line {frame.f_lineno}"
 
 
-# Questions
-
-
-def generation() -> int:
-    """A number that changes whenever a backend is added or removed."""
-    return _current().generation
-
-
-def all_backends() -> tuple[Backend, ...]:
-    """Every registered backend, in the order in which one is chosen when none is named."""
-    return tuple(entry.backend for entry in _current().entries.values())
-
-
-def entries() -> tuple[Entry, ...]:
-    """Every registered backend with its origin, in the same order."""
-    return tuple(_current().entries.values())
-
-
-def list_backends() -> list[Entry]:
-    """Every backend with its origin, in the order in which one is chosen when none is named.
-
-    Returns:
-        Built-in, installed, declared and run-time ones: `entry.name`, `entry.backend`, and `entry.origin` with its
-        `kind` and `place`.
-
-    Example:
-        >>> from kernels import list_backends
-        >>> {entry.name: str(entry.origin) for entry in list_backends()}["cuda"]
-        'built in'
-    """
-    return list(entries())
-
-
-def problems() -> tuple[Problem, ...]:
-    """What kept backends of installed packages, declared ones and vendors' folders from coming in."""
-    return _current().problems
-
-
-def variant_tokens() -> tuple[str, ...]:
-    """The accelerator tokens of build names, of all backends."""
-    return _all("token")
-
-
-def device_types() -> tuple[str, ...]:
-    """Torch's device types, of all backends."""
-    return _all("device_type")
-
-
-def dispatch_keys() -> tuple[str, ...]:
-    """Torch's dispatch keys, of all backends."""
-    return _all("dispatch_key")
-
-
-def reserved_names() -> tuple[str, ...]:
-    """Every name that means a backend: no other may take one of them for its own.
-
-    Example:
-        >>> {"cann", "npu"} <= set(reserved_names())
-        True
-    """
-    return tuple(dict.fromkeys(name for each in all_backends() for name in (*each.device_names(), each.mapping_device)))
-
-
-def _all(member: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(getattr(backend, member) for backend in all_backends()))
-
-
-def host() -> Backend:
-    """The backend that is there when nothing else is: the last built-in one."""
-    return _host(entries())
-
-
-def _host(among: Iterable[Entry]) -> Backend:
-    return [entry.backend for entry in among if _root(entry).origin.kind == "built-in"][-1]
-
-
-def _root(entry: Entry) -> Entry:
-    while entry.overrides is not None:
-        entry = entry.overrides
-    return entry
-
-
-def entry_of(name: str) -> Entry:
-    """The entry of the backend with that own name.
-
-    Raises:
-        RequestError: There is none.
-    """
-    known = _current().entries
-    if name not in known:
-        raise _unknown(name, known)
-    return known[name]
-
-
-def get(name: str) -> Backend:
-    """The backend with that name, as metadata's `backend.type` has it.
-
-    Raises:
-        RequestError: There is none; the message lists those there are.
-
-    Example:
-        >>> get("cann").device_type
-        'npu'
-    """
-    return entry_of(name).backend
-
-
-def known(name: str) -> Backend | None:
-    """The backend with that name, or None: a build for every backend may name one that is not known here.
-
-    Example:
-        >>> known("abacus") is None
-        True
-    """
-    entry = _current().entries.get(name)
-    return None if entry is None else entry.backend
-
-
-def get_backend(name: str) -> Backend:
-    """The backend with that name, by any of its names.
-
-    Args:
-        name: Its own name, noarch name, accelerator token or Torch device type.
-
-    Raises:
-        TypeError: `name` is not a string.
-        RequestError: No backend has that name; the message lists those there are.
-
-    Example:
-        >>> from kernels import get_backend
-        >>> get_backend("npu").name
-        'cann'
-    """
-    return find(name)
-
-
-def find(name: str, among: Iterable[str] | None = None) -> Backend:
-    """The backend with that name, by any of its four: own, noarch, accelerator token, Torch device.
-
-    Where one backend's device type is another's name, the own name wins; `among` leaves only backends that are there.
-
-    Args:
-        name: The name to look for.
-        among: Names of the backends to consider, default all.
-
-    Raises:
-        TypeError: `name` is not a string.
-        RequestError: No backend has that name; the message lists those allowed.
-
-    Example:
-        >>> find("npu").name, find("cu").name, find("cuda", among=["rocm", "cpu"]).name
-        ('cann', 'cuda', 'rocm')
-    """
-    _check_name(name)
-    state = _current()
-    known = state.entries
-    candidates = known if among is None else {each: known[each] for each in among if each in known}
-    if name in candidates:
-        return candidates[name].backend
-    if among is None and name in state.disabled:
-        raise _unknown(name, known)  # not another one that has it for a further name
-    # A backend's further names, those unique to it before the Torch device that two may share.
-    for entry in candidates.values():
-        if name in (entry.backend.noarch_name, entry.backend.token):
-            return entry.backend
-    for entry in candidates.values():
-        if name in entry.backend.device_names():
-            return entry.backend
-    raise _unknown(name, candidates)
-
-
-def parse_accelerator(text: str) -> tuple[Backend, Any] | None:
-    """The backend and version that a compiled variant's accelerator part names, or None.
-
-    Example:
-        >>> backend, version = parse_accelerator("cu128")
-        >>> backend.name, str(version)
-        ('cuda', '12.8')
-    """
-    for backend in all_backends():
-        with suppress(Exception):  # a stranger's parser that fails must not take other backends' names down
-            found = backend.parse_accelerator(text)
-            if found is not None:
-                return backend, found.version
-    return None
-
-
-def _check_name(name: object) -> None:
+def check_name(name: object) -> None:
+    """Raise a `TypeError` unless it is text."""
     if not isinstance(name, str):
         raise TypeError(f"`backend` is {name!r}, a {type(name).__name__}; allowed is a backend's name.")
 
 
-def _unknown(name: str, among: Mapping[str, Entry]) -> RequestError:
+def unknown(name: str, among: Mapping[str, Entry]) -> RequestError:
+    """The error for a name that no backend has; where something stood in its way, that is said."""
     names = dict.fromkeys(each for entry in among.values() for each in entry.backend.device_names())
     message = f"`backend` is {name!r}; allowed is one of {', '.join(names)}."
     return RequestError("\n".join([message, *_why_missing(name)]))

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from kernels.backends import registry
+from kernels.backends import lookup
 from kernels.backends.base import Backend, MajorMinor
 from kernels.backends.guard import guarded_torch_build
 from kernels.errors import RequestError
@@ -56,7 +56,7 @@ def torch_builds() -> dict[str, MajorMinor | None]:
     if torch is None:
         return {}
     builds: dict[str, MajorMinor | None] = {}
-    for backend in registry.all_backends():
+    for backend in lookup.all_backends():
         try:
             found = guarded_torch_build(backend, torch)
         except Exception:  # noqa: BLE001 - a stranger's backend must not take the others down
@@ -74,12 +74,12 @@ def for_device_type(device_type: str) -> Backend:
     Raises:
         RequestError: No backend has that device type.
     """
-    matching = {each.name: each for each in registry.all_backends() if each.device_type == device_type}
+    matching = {each.name: each for each in lookup.all_backends() if each.device_type == device_type}
     for name in torch_builds():
         if name in matching:
             return matching[name]
     if not matching:
-        allowed = ", ".join(sorted({each.device_type for each in registry.all_backends()}))
+        allowed = ", ".join(sorted({each.device_type for each in lookup.all_backends()}))
         raise RequestError(f"`device_type` is {device_type!r}; allowed is one of {allowed}.")
     return matching.get(device_type) or next(iter(matching.values()))
 

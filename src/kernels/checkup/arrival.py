@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kernels.backends import registry
+from kernels.backends import lookup, registry
 from kernels.backends.entry import Entry
 from kernels.errors import RequestError
 
@@ -32,7 +32,7 @@ def way_in(what: str) -> Callable[[], Sequence[Entry]]:
     if not isinstance(what, str):
         raise TypeError(f"`what` is {what!r}, a {type(what).__name__}; allowed is a backend's name, or a path.")
     try:
-        entry = registry.entry_of(registry.find(what).name)
+        entry = lookup.entry_of(lookup.find(what).name)
     except RequestError as error:
         # Other than a `Path`, these find nothing where the text can be no path.
         if os.path.isdir(what):
@@ -60,7 +60,7 @@ def _declared(file: Path) -> Sequence[Entry]:
     from kernels.backends.join.declared import load_backends
 
     # One that the environment names is here already.
-    return [entry for entry in registry.entries() if _is_from(entry, file)] or load_backends(file)
+    return [entry for entry in lookup.entries() if _is_from(entry, file)] or load_backends(file)
 
 
 def _is_from(entry: Entry, file: Path) -> bool:
@@ -81,17 +81,17 @@ def as_before() -> Iterator[None]:
         >>> "acme" in [entry.name for entry in list_backends()]
         False
     """
-    before = [entry.given for entry in registry.entries()]
+    before = [entry.given for entry in lookup.entries()]
     try:
         yield
     finally:
-        for name in [entry.name for entry in registry.entries()]:
+        for name in [entry.name for entry in lookup.entries()]:
             _take_back(name, before)
 
 
 def _take_back(name: str, before: list[object]) -> None:
     """Unregister under a name until what is there, or nothing, was there before."""
-    for entry in registry.entries():
+    for entry in lookup.entries():
         if entry.name == name and not any(entry.given is given for given in before):
             registry.unregister_backend(name)
             _take_back(name, before)

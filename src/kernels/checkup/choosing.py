@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kernels.backends import registry
+from kernels.backends import lookup
 from kernels.backends.base import Device
 from kernels.checkup.finding import Said, Subject, failed, missing, ok, skipped
 from kernels.checkup.machine import other_arch
@@ -29,7 +29,7 @@ def choosing(subject: Subject) -> Said:
     """Of several builds the compiled one is chosen, then the noarch one, and none for another version or device."""
     backend = subject.backend
     noarch = Variant.for_noarch(backend.name)
-    other = next(each for each in registry.all_backends() if each is not backend)
+    other = next(each for each in lookup.all_backends() if each is not backend)
     strange = Variant.for_noarch(other.name)
     target = _target(subject)
     if target is None:
@@ -56,7 +56,7 @@ def choosing(subject: Subject) -> Said:
 
 def _here(subject: Subject, version: object) -> dict[str, object]:
     backend = subject.backend
-    host = registry.host().name
+    host = lookup.host().name
     return {
         "backends": {host: None, backend.name: None if version is None else str(version)},
         "torch_backends": (backend.name,),
@@ -129,7 +129,7 @@ def mappings(subject: Subject) -> Said:
     name = MappingDevice(backend.mapping_device).type
     found = backend_of_mapping(name)
     if found is not backend:
-        where = registry.entry_of(found.name).origin
+        where = lookup.entry_of(found.name).origin
         yield failed(f"Device({name!r}) is another backend, {found.name} ({where})")
         return
     yield ok(f"Device({name!r}) is {found.name}")

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from kernels.backends import registry
+from kernels.backends import lookup
 from kernels.backends.base import Backend, MajorMinor
 from kernels.backends.clashes import check_clashes
 from kernels.backends.join.declared import DeclaredBackend
@@ -56,7 +56,7 @@ def names(subject: Subject) -> Said:
     """The names are spelled as names are, and mean this backend alone."""
     backend = subject.backend
     beneath = subject.entry.overrides
-    others = [entry for entry in registry.entries() if entry.backend is not backend]
+    others = [entry for entry in lookup.entries() if entry.backend is not backend]
     check_clashes(subject.entry, others)
     yield ok(", ".join(f"{member} {getattr(backend, member)}" for member in _NAMES))
     if beneath is not None:
@@ -93,7 +93,7 @@ def build_names(subject: Subject) -> Said:
         if not isinstance(text, str):
             yield failed(f"format_accelerator({version}) returned {text!r}; it must return text")
             continue
-        found = registry.parse_accelerator(text)
+        found = lookup.parse_accelerator(text)
         if found is None or found[0] is not backend or found[1] != version:
             read = "nothing" if found is None else f"{found[0].name} {found[1] or ''}".strip()
             yield failed(

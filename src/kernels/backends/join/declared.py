@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from kernels import settings
-from kernels.backends import registry
+from kernels.backends import lookup, registry
 from kernels.backends.base import Backend, BackendProbe, Device, Found, PythonDependency
 from kernels.backends.entry import Entry, Origin
 from kernels.backends.join.arch_rules import arch_number, rule_reads, rule_reason
@@ -103,10 +103,10 @@ def declared_backends(path: os.PathLike[str] | str) -> list[Backend]:
     disabled = settings.disabled_backends()
     backends: list[Backend] = []
     for name, declaration in declarations.items():
-        if name in disabled and registry.known(name) is None:
+        if name in disabled and lookup.known(name) is None:
             continue
         try:
-            made = declare(name, declaration, registry.known(name), beside=backends, reserved=declarations)
+            made = declare(name, declaration, lookup.known(name), beside=backends, reserved=declarations)
         except RequestError as error:
             raise DeclarationError(f"{path}: {error}", tuple(declarations)) from None
         backends.append(made)
@@ -139,7 +139,7 @@ def declare(
         'Acme'
     """
     if existing is None:
-        others = [*(each for each in registry.all_backends() if each.name != name), *beside]
+        others = [*(each for each in lookup.all_backends() if each.name != name), *beside]
         return DeclaredBackend(name, declaration, others, reserved)
     if isinstance(existing, DeclaredBackend):
         # A later file adds to what an earlier one says of the same backend.
@@ -261,7 +261,7 @@ def _shared_build(backend: Backend, torch: Any) -> Found | None:
         return None
     _asking.now = True
     try:
-        for other in registry.all_backends():
+        for other in lookup.all_backends():
             if other.name != backend.name and other.device_type == backend.device_type:
                 try:
                     found = other.torch_build(torch)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels import settings
-from kernels.backends import registry
+from kernels.backends import lookup, registry
 from kernels.backends.entry import Entry, Origin, Problem
 from kernels.backends.join.entry_points import installed_backends
 from kernels.errors import RequestError
@@ -41,6 +41,12 @@ def discover() -> None:
             registry.report(Problem(origin, f"Backend {name!r}, {origin}: {error}", names))
         else:
             _found.append(given)
+    always = lookup.host().name
+    if always in disabled:
+        origin = Origin("run-time", "KERNELS_DISABLE_BACKENDS")
+        registry.report(
+            Problem(origin, f"KERNELS_DISABLE_BACKENDS names {always!r}, which cannot be left out.", (always,))
+        )
     _each(settings.backend_files, "declared", _declared)
     _each(settings.vendor_folders, "vendor", _vendor)
 

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from kernels import settings
-from kernels.backends import registry
+from kernels.backends import lookup, registry
 from kernels.backends.base import Backend
 from kernels.backends.entry import Entry, Origin
 from kernels.backends.join.declaration import Declaration, wrong_meanings
@@ -299,7 +299,7 @@ def _folder(path_or_module: object) -> Path:
 
 def _registered_from(folder: Path) -> Entry | None:
     path = os.path.realpath(folder)
-    for entry in registry.entries():
+    for entry in lookup.entries():
         each: Entry | None = entry
         while each is not None:
             if each.origin.kind == "vendor" and os.path.realpath(each.origin.place) == path:
@@ -334,7 +334,7 @@ def _info(module: ModuleType, folder: Path) -> VendorInfo:
 def _backend(info: VendorInfo, folder: Path) -> tuple[Backend, bool]:
     """The backend that a folder makes, and whether it stands in for one that there is."""
     name, declared = _declared(info, folder)
-    existing = registry.known(name)
+    existing = lookup.known(name)
     if existing is not None:
         device = declared.pop("device_string")
         if device != existing.device_type:
