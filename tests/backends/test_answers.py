@@ -154,7 +154,27 @@ def test_architectures_that_do_not_come_are_a_note() -> None:
 def test_a_device_with_a_senseless_architecture_keeps_its_number() -> None:
     probe = new(archs={"command": say("a1,?!,a2"), "pattern": "([^,\n]+)"}).probe()
     assert [(each.index, each.arch) for each in probe.devices] == [(0, "a1"), (1, ""), (2, "a2")]
-    assert probe.notes == ("architectures: '?!' is none that this backend can compare",)
+    [note] = probe.notes
+    assert note == (
+        "architectures: '?!' is none; allowed are letters, digits, dots, dashes and underscores: narrow the pattern to "
+        "the part that is one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"arch_rule": "prefix"}, "allowed are letters, digits, dots, dashes and underscores: narrow the pattern"),
+        ({"arch_rule": "same-major-minor-not-newer"}, "allowed are major.minor, such as 1.2, with the arch_rule same-"),
+    ],
+)
+def test_an_architecture_that_a_pattern_takes_too_much_of_is_told_with_what_is_allowed(
+    fields: dict[str, Any], said: str
+) -> None:
+    query = {"command": say("device 0: Zephyr Z100 (PCIe)"), "pattern": "^device [0-9]+: (.+)$"}
+    [note] = new(archs=query, **fields).probe().notes
+    assert note.startswith("architectures: 'Zephyr Z100 (PCIe)' is none; ")
+    assert said in note
 
 
 def test_questions_share_the_time_of_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +225,29 @@ def test_a_library_tells_that_a_backend_is_there_without_being_loaded(
     (tmp_path / name).write_text("no library at all")
     assert backend.probe().found
     assert new(detect={"library": str(tmp_path / name)}).probe().found
+    assert new(detect={"library": name}).probe().found
     assert not new(detect={"library": "acmer"}).probe().found
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "found"),
+    [
+        ("libacmert.so", "libacmert.so.1.2", True),
+        ("libacmert.so.1", "libacmert.so.1.2", True),
+        ("libacmert.so.1", "libacmert.so.2", False),
+        ("libacmert.so.1", "libacmert.so", False),
+        ("libacmert.so.1", "libacmert.so.12", False),
+    ],
+)
+@pytest.mark.parametrize("by_the_system", [False, True], ids=["in a folder", "by the system"])
+def test_a_librarys_file_name_stands_for_every_version_unless_it_has_one(
+    asked: str, there: str, found: bool, by_the_system: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    monkeypatch.setattr("ctypes.util.find_library", {"acmert": there if by_the_system else None}.get)
+    if not by_the_system:
+        (tmp_path / there).write_text("no library at all")
+    assert new(detect={"library": asked}).probe().found is found
 
 
 def test_a_library_that_the_system_fails_to_look_for_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,6 +354,8 @@ def test_torch_is_not_imported_to_be_asked(monkeypatch: pytest.MonkeyPatch, torc
     ("path", "says"),
     [
         ("acme.__class__", "'__class__' is private"),
+        ("torch.acme.name", "the path begins below torch; leave `torch.` out"),
+        ("torch()", "the path begins below torch"),
         ("_C.x()", "'_C' is private"),
         ("acme[0]", "neither a name nor a call"),
         ("acme.f(g())", "'g()' is no literal argument"),
@@ -351,5 +395,5 @@ def test_what_is_kept_is_told_by_the_first_look() -> None:
     asked = questions.Questions(Declaration(detect=msgspec.convert({"import": "torch_of_nobody"}, declaration.Detect)))
     kept = asked.kept()
     assert kept.absent == "no module 'torch_of_nobody' is installed"
-    assert asked.look(str).standing is kept
-    assert asked.look(str).standing is not kept
+    assert asked.look(str, "text").standing is kept
+    assert asked.look(str, "text").standing is not kept

@@ -44,7 +44,7 @@ def test_it_speaks_the_language_that_patterns_are_written_for() -> None:
     assert run_command(python("import os; print(os.environ['LC_ALL'])")).strip() == "C"
 
 
-def test_its_messages_are_thrown_away_however_many() -> None:
+def test_its_messages_are_no_answer_however_many() -> None:
     assert run_command(python("import sys; sys.stderr.write('x' * 300_000); print('1.2')")).strip() == "1.2"
 
 
@@ -118,8 +118,41 @@ def test_a_process_that_slipped_away_with_the_output_is_not_waited_for(tmp_path:
 
 
 def test_another_exit_status_than_0_is_no_answer() -> None:
-    with pytest.raises(CommandStatus, match="ended with exit status 3"):
+    with pytest.raises(CommandStatus, match=r"ended with exit status 3$"):
         run_command(python("print('1.2'); raise SystemExit(3)"))
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("print('loading\\nno driver\\n\\n', file=sys.stderr)", ": 'no driver'"),
+        ("sys.stderr.write('\\x1b]0;owned\\x07 no')", r": '\x1b]0;owned\x07 no'"),
+        ("sys.stderr.buffer.write(b'a\\xffb')", ": 'a\N{REPLACEMENT CHARACTER}b'"),
+        ("sys.stderr.write('x' * 300_000)", f": '{'x' * 199}…'"),
+        ("sys.stderr.write(' \\n')", ""),
+    ],
+    ids=["several lines", "control characters", "no text", "very long", "nothing"],
+)
+def test_a_command_that_fails_is_told_with_the_last_line_of_its_messages(code: str, said: str) -> None:
+    with pytest.raises(CommandStatus) as caught:
+        run_command(python(f"import sys; {code}; sys.exit(3)"))
+    assert str(caught.value).partition("ended with exit status 3")[2] == said
+
+
+@POSIX
+def test_messages_that_another_process_holds_open_are_not_waited_for(tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    stray = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(.05)"
+    leader = (
+        "import subprocess, sys\n"
+        "subprocess.Popen([sys.executable, '-c', *sys.argv[1:]], stdout=subprocess.DEVNULL, start_new_session=True)\n"
+        "sys.exit('no driver')"
+    )
+    try:
+        with pytest.raises(CommandStatus, match=r"exit status 1: 'no driver'$"):
+            run_command(python(leader, stray, str(end)))
+    finally:
+        end.touch()
 
 
 @POSIX

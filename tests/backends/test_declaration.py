@@ -208,6 +208,11 @@ BAD_MEANINGS: dict[str, tuple[Any, str, str]] = {
         "`acme.archs.pattern`",
         "flags in it, such as (?i)",
     ),
+    "a path that begins above torch": (
+        {"acme": {"archs": {"torch": "torch.acme.name"}}},
+        "`acme.archs.torch`",
+        "is 'torch.acme.name': the path begins below torch; leave `torch.` out",
+    ),
     "a program in a folder nearby": (
         {"acme": {"version": {"command": ["./acme-smi"], "pattern": "(.+)"}}},
         "`acme.version.command[0]`",

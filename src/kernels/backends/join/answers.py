@@ -263,11 +263,20 @@ def _installed(module: str) -> bool:
         return False
 
 
+#: What a library's file is called on Linux, macOS and Windows.
+_LIBRARY_FILE = re.compile(
+    r"(?:lib)?(?P<stem>.+?)(?:\.so(?P<so>(?:\.[0-9]+)*)|(?P<dylib>(?:\.[0-9]+)*)\.dylib|\.dll)", re.IGNORECASE
+)
+
+
 def _library(name: str) -> bool:
     """Whether the loader would find a shared library; it is not loaded, as its code would run then."""
     if os.path.isabs(name):
         return Path(name).is_file()
-    files = re.compile(rf"(?:lib)?{re.escape(name)}(?:\.so(?:\.[0-9]+)*|(?:\.[0-9]+)*\.dylib|\.dll)", re.IGNORECASE)
+    file = _LIBRARY_FILE.fullmatch(name)
+    stem, version = (file["stem"], file["so"] or file["dylib"] or "") if file is not None else (name, "")
+    more = re.escape(version) + r"(?:\.[0-9]+)*"
+    files = re.compile(rf"(?:lib)?{re.escape(stem)}(?:\.so{more}|{more}\.dylib|\.dll)", re.IGNORECASE)
     for variable in ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PATH" if sys.platform == "win32" else ""):
         for folder in filter(None, os.environ.get(variable, "").split(os.pathsep)):
             try:
@@ -276,6 +285,7 @@ def _library(name: str) -> bool:
             except OSError:
                 continue
     try:
-        return ctypes.util.find_library(name) is not None
+        found = ctypes.util.find_library(stem)
     except (OSError, ValueError):
         return False
+    return found is not None and (not version or files.fullmatch(os.path.basename(found)) is not None)

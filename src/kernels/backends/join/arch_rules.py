@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from kernels.backends.base import Device, listed
 from kernels.backends.join.declaration import ArchRule
 
-__all__ = ["arch_number", "rule_reads", "rule_reason"]
+__all__ = ["arch_number", "rule_allows", "rule_reads", "rule_reason"]
 
 _ARCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _MAJOR_MINOR = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
@@ -42,6 +42,18 @@ def rule_reads(rule: ArchRule, arch: str) -> bool:
     """
     spelling = _MAJOR_MINOR if rule == "same-major-minor-not-newer" else _ARCH
     return spelling.fullmatch(arch) is not None
+
+
+def rule_allows(rule: ArchRule) -> str:
+    """How architectures are spelled so that a rule can compare them, for a message.
+
+    Example:
+        >>> rule_allows("same-major-minor-not-newer")
+        'major.minor, such as 1.2, with the arch_rule same-major-minor-not-newer'
+    """
+    if rule == "same-major-minor-not-newer":
+        return f"major.minor, such as 1.2, with the arch_rule {rule}"
+    return "letters, digits, dots, dashes and underscores"
 
 
 def arch_number(arch: str) -> int | None:

@@ -30,6 +30,12 @@ SECONDS = 5.0
 #: How many bytes of output are read. `nvidia-smi --query-gpu` prints some 100 bytes a device.
 MAX_OUTPUT = 64 * 1024
 
+#: How much is kept of what it says on its standard error, and how much of the last line a message quotes.
+_MAX_MESSAGE, _MAX_LINE = 4096, 200
+
+#: How long to wait for the rest of its messages once it has ended: something that it left running may hold them open.
+_MESSAGE_SECONDS = 0.2
+
 #: How long to wait for what was killed. A process that waits for a device in the kernel cannot be killed at all.
 _REAP_SECONDS = 1.0
 
@@ -59,8 +65,9 @@ def run_command(
 ) -> str:
     """What a command prints to its standard output.
 
-    It runs without a shell, with its messages thrown away and in the C locale, so that what it prints is the same
-    everywhere. Whatever it has started is killed with it when its time is over or it prints too much.
+    It runs without a shell and in the C locale, so that what it prints is the same everywhere. Of its messages
+    (standard error) only the last line counts, and only when it fails. Whatever it has started is killed with it when
+    its time is over or it prints too much.
 
     Args:
         command: The program, looked for on `PATH` unless it is a path, and its arguments.
@@ -85,7 +92,10 @@ def run_command(
     end = time.monotonic() + seconds
     process = _start(command, given)
     try:
-        output = _Output(process, max_output)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        messages = _Tail(process.stderr)
+        output = _Output(process.stdout, max_output)
         output.reader.join(max(0.0, end - time.monotonic()))
         if output.too_much:
             raise CommandTooLoud(f"{_said(command)} printed more than {max_output} bytes")
@@ -100,20 +110,20 @@ def run_command(
         raise
     if status != 0:
         ended = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
-        raise CommandStatus(f"{_said(command)} {ended}")
+        messages.reader.join(_MESSAGE_SECONDS)
+        raise CommandStatus(f"{_said(command)} {ended}{_last_line(messages.kept)}")
     return b"".join(output.chunks).decode("utf-8", errors="replace")
 
 
 class _Output:
     """What a process has printed so far. A thread reads it: on Windows nothing else can wait for a pipe."""
 
-    def __init__(self, process: subprocess.Popen[bytes], limit: int) -> None:
-        assert process.stdout is not None
+    def __init__(self, pipe: IO[bytes], limit: int) -> None:
         self.chunks: list[bytes] = []
         self.too_much = False
         # A daemon: what the command has left running elsewhere may keep the pipe open for ever.
         self.reader = threading.Thread(
-            target=self._read, args=(process.stdout, limit), name="kernels-command-output", daemon=True
+            target=self._read, args=(pipe, limit), name="kernels-command-output", daemon=True
         )
         self.reader.start()
 
@@ -127,6 +137,29 @@ class _Output:
                     return
 
 
+class _Tail:
+    """The end of what a process has said on its standard error so far: all of it is read, so that it never waits."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self.kept = b""
+        self.reader = threading.Thread(target=self._read, args=(pipe,), name="kernels-command-messages", daemon=True)
+        self.reader.start()
+
+    def _read(self, pipe: IO[bytes]) -> None:
+        with pipe, suppress(OSError):
+            while chunk := os.read(pipe.fileno(), 65536):
+                self.kept = (self.kept + chunk)[-_MAX_MESSAGE:]
+
+
+def _last_line(messages: bytes) -> str:
+    """The last line that says something, as a part of a message: quoted, so that control characters show."""
+    lines = [line.strip() for line in messages.decode("utf-8", errors="replace").splitlines() if line.strip()]
+    if not lines:
+        return ""
+    line = lines[-1]
+    return f": {line if len(line) <= _MAX_LINE else line[: _MAX_LINE - 1] + '…'!r}"
+
+
 def _start(command: Sequence[str], given: bytes) -> subprocess.Popen[bytes]:
     with tempfile.TemporaryFile() if given else open(os.devnull, "rb") as stdin:
         if given:
@@ -137,7 +170,7 @@ def _start(command: Sequence[str], given: bytes) -> subprocess.Popen[bytes]:
                 list(command),
                 stdin=stdin,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
                 bufsize=0,
                 env={**os.environ, "LC_ALL": "C"},
                 # A group of its own, so that what it starts ends with it, and Ctrl-C reaches only us.

@@ -14,7 +14,7 @@ from kernels import settings
 from kernels.backends import lookup, registry
 from kernels.backends.base import Backend, BackendProbe, Device, Found, PythonDependency
 from kernels.backends.entry import Entry, Origin
-from kernels.backends.join.arch_rules import arch_number, rule_reads, rule_reason
+from kernels.backends.join.arch_rules import arch_number, rule_allows, rule_reads, rule_reason
 from kernels.backends.join.declaration import (
     Declaration,
     DeclarationError,
@@ -213,7 +213,7 @@ class DeclaredBackend(Backend):
         return None if shared is not None and standing.absent is not None else Found(standing.version)
 
     def probe(self) -> BackendProbe:
-        standing, archs, notes = self.questions.look(self.parse_arch)
+        standing, archs, notes = self.questions.look(self.parse_arch, rule_allows(self.arch_rule))
         return BackendProbe(standing.absent is None, standing.version, _devices(self, archs or (), ()), notes)
 
     def current_device(self) -> int:
@@ -334,7 +334,7 @@ def _probe_of(backend: Backend, questions: Questions, detects: bool) -> Any:
     own = backend.probe
 
     def probe() -> BackendProbe:
-        standing, archs, notes = questions.look(backend.parse_arch)
+        standing, archs, notes = questions.look(backend.parse_arch, f"those that builds for {backend.name} declare")
         if standing.absent is not None:
             return BackendProbe(notes=notes)
         machine = own()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kernels.backends.base import MajorMinor
 from kernels.backends.join.answers import Clock, NoAnswer, absence, ask_archs, ask_version
-from kernels.backends.join.declaration import Declaration
+from kernels.backends.join.declaration import Declaration, Query
 
 __all__ = ["Look", "Questions", "Standing"]
 
@@ -40,7 +40,7 @@ class Questions:
 
     Example:
         >>> questions = Questions(Declaration(version="1.2", archs=("a100x",)))
-        >>> questions.kept().version, questions.look(str).archs
+        >>> questions.kept().version, questions.look(str, "names").archs
         (MajorMinor(major=1, minor=2), ('a100x',))
     """
 
@@ -53,11 +53,12 @@ class Questions:
         """Whether the backend is there and its version, asked for once."""
         return self._standing(Clock())
 
-    def look(self, read: Callable[[str], str | None]) -> Look:
+    def look(self, read: Callable[[str], str | None], allowed: str) -> Look:
         """What the machine answers now.
 
         Args:
             read: Makes of an architecture what builds declare, or None when it is none.
+            allowed: Which architectures it reads, for a person.
         """
         clock = Clock()
         # Answers that were kept before anyone looked are as good as new: a command that hangs is waited for once.
@@ -74,7 +75,9 @@ class Questions:
         # A device whose architecture makes no sense stays: those after it have the numbers that Torch gives them.
         archs = [(arch, read(arch)) for arch in answers]
         unread = [arch[:80] for arch, known in archs if known is None]
-        notes = (f"architectures: {unread[0]!r} is none that this backend can compare",) if unread else ()
+        patterned = isinstance(self._declaration.archs, Query) and self._declaration.archs.pattern
+        hint = ": narrow the pattern to the part that is one" if patterned else ""
+        notes = (f"architectures: {unread[0]!r} is none; allowed are {allowed}{hint}",) if unread else ()
         return Look(standing, tuple(known or "" for _, known in archs), (*standing.notes, *notes))
 
     def _standing(self, clock: Clock) -> Standing:

@@ -25,7 +25,8 @@ def parse_torch_path(text: str) -> list[Step]:
     """The steps of a path such as `npu.get_device_properties(0).name`.
 
     Args:
-        text: Names that do not begin with an underscore, joined with dots, and calls of literal arguments.
+        text: Names that do not begin with an underscore, joined with dots, and calls of literal arguments. The first
+            is what stands in the torch module, not `torch`.
 
     Raises:
         ValueError: It is anything else.
@@ -55,6 +56,8 @@ def parse_torch_path(text: str) -> list[Step]:
     for step in steps:
         if isinstance(step, str) and step.startswith("_"):
             raise ValueError(f"{step!r} is private")
+    if steps[-1] == "torch":
+        raise ValueError("the path begins below torch; leave `torch.` out")
     return steps[::-1]
 
 
