@@ -19,7 +19,7 @@ import msgspec
 
 from kernels import backends, settings
 from kernels.backends import Device, MajorMinor
-from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_builds
+from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_build_failures, torch_builds
 from kernels.errors import RequestError
 
 __all__ = ["Device", "Target"]
@@ -210,7 +210,7 @@ def _probe(builds: dict[str, MajorMinor | None]) -> Target:
     found: dict[str, str | None] = {}
     devices: list[Device] = []
     notes: list[str] = []
-    torch = installed_torch()
+    torch, failures = installed_torch(), torch_build_failures()
     for backend in backends.all_backends():
         probe = backends.guarded_probe(backend)
         notes += [f"{backend.name}: {note}" for note in probe.notes]
@@ -221,7 +221,8 @@ def _probe(builds: dict[str, MajorMinor | None]) -> Target:
         version = builds.get(backend.name) or probe.version
         found[backend.name] = None if version is None else str(version)
         if torch is not None and not built:
-            notes.append(f"{backend.name}: it is there, but this Torch ({torch.__version__}) is not built for it")
+            unbuilt = f"it is there, but this Torch ({torch.__version__}) is not built for it, or extended with it"
+            notes.append(f"{backend.name}: {failures.get(backend.name, unbuilt)}")
     return Target(
         os=platform.system().lower(),
         cpu=_cpu(platform.machine()),

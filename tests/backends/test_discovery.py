@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -40,7 +43,7 @@ def _registry_as_before() -> Iterator[None]:
     with warnings.catch_warnings():
         yield
     # The environment is that of before only after the other fixtures: the next question looks again.
-    assert {name for name, origin in before if origin != "built in"} == set()
+    assert [(name, origin) for name, origin in before if origin != "built in"] == []
 
 
 @pytest.fixture
@@ -213,3 +216,80 @@ def test_a_vendors_folder_joins_by_the_environment(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("KERNELS_VENDOR_PATH", str(tmp_path / "nowhere"))
     with pytest.warns(UserWarning, match="nowhere"):
         assert backends.known("acme") is None
+
+
+def test_what_a_call_put_in_the_place_of_a_declared_backend_stays_there_when_the_environment_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ours(backends.Backend):
+        name = device_type = "acme"
+        vendor = "Ours"
+
+        def probe(self) -> backends.BackendProbe:
+            return backends.BackendProbe()
+
+    monkeypatch.setenv("KERNELS_BACKENDS_JSON", str(declare(tmp_path / "a.json", vendor="Declared")))
+    backends.register_backend(Ours(), override=True)
+    monkeypatch.setenv("KERNELS_DISABLE_BACKENDS", "unrelated")
+    assert get_backend("acme").vendor == "Ours"
+    backends.unregister_backend("acme")
+    assert get_backend("acme").vendor == "Declared"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "class Acme:\n    device_type = 'acme'\n    name = property(lambda self: 1 / 0)\n    def probe(self): ...",
+        PACKAGE + "\nAcme.token = property(lambda self: 1 / 0)",
+        PACKAGE + "\nAcme.vendor = type('Bad', (), {'__repr__': lambda self: 1 / 0})()",
+        PACKAGE + "\nAcme.order = type('Bad', (int,), {'__lt__': lambda self, other: 1 / 0})(3)",
+    ],
+    ids=["name raises", "token raises", "repr raises", "order raises"],
+)
+def test_a_hostile_object_is_a_problem_and_nothing_else(install: Callable[..., None], source: str) -> None:
+    before = list_backends()
+    install(source, acme="acme_kernels:Acme")
+    assert list_backends() == before
+    assert Target.current().default_backend == "cpu"
+    assert [each for each in doctor_report().problems if "acme-kernels 1.0" in each]
+
+
+SLOW = (
+    """
+import sys, threading
+imported = sys.modules.setdefault("acme_meeting", type(sys)("acme_meeting"))
+imported.begun.set()
+imported.go_on.wait(20)
+from kernels import list_backends
+list_backends()
+"""
+    + PACKAGE
+)
+
+
+def test_a_package_whose_import_asks_in_one_thread_while_another_looks_does_not_stop_either(
+    install: Callable[..., None],
+) -> None:
+    meeting = sys.modules["acme_meeting"] = ModuleType("acme_meeting")
+    meeting.begun, meeting.go_on = threading.Event(), threading.Event()  # type: ignore[attr-defined]
+    install(SLOW, acme="acme_kernels:Acme")
+    names: list[list[str]] = []
+    importing = threading.Thread(target=lambda: importlib.import_module("acme_kernels"), daemon=True)
+    looking = threading.Thread(target=lambda: names.append([each.name for each in list_backends()]), daemon=True)
+    importing.start()
+    assert meeting.begun.wait(20)  # type: ignore[attr-defined]
+    looking.start()
+    meeting.go_on.set()  # type: ignore[attr-defined]
+    importing.join(20)
+    looking.join(20)
+    del sys.modules["acme_meeting"]
+    assert not importing.is_alive()
+    assert not looking.is_alive()
+    assert "acme" in [each.name for each in list_backends()]
+
+
+def test_a_package_whose_own_import_asks_first_joins_when_it_is_done(install: Callable[..., None]) -> None:
+    install("from kernels import list_backends\nlist_backends()\n" + PACKAGE, acme="acme_kernels:Acme")
+    importlib.import_module("acme_kernels")
+    assert backends.entry_of("acme").origin.kind == "installed"
+    assert not [each for each in doctor_report().problems if "acme" in each]

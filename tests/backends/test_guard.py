@@ -115,11 +115,53 @@ def test_long_notes_are_cut(registered: Callable[..., Backend]) -> None:
     assert (len(notes), {len(note) for note in notes}) == (32, {500})
 
 
-@pytest.mark.parametrize("answer", [5, SimpleNamespace(version="1.2"), SimpleNamespace(version=(1, 2, 3)), object()])
-def test_nonsense_about_torch_counts_as_no(registered: Callable[..., Backend], answer: object) -> None:
+@pytest.mark.parametrize("answer", [5, True, SimpleNamespace(version="1.2"), SimpleNamespace(version=(1, 2, 3))])
+def test_nonsense_about_torch_counts_as_no_and_is_a_note(registered: Callable[..., Backend], answer: object) -> None:
     backend = registered(torch_build=answering(answer))
-    assert guarded_torch_build(backend, None) is None
-    assert "acme" not in Target.probe().torch_backends
+    with pytest.raises(ValueError, match=r"it answered .*; allowed is Found\(MajorMinor\(1, 2\)\), Found\(\) or None"):
+        guarded_torch_build(backend, None)
+    target = Target.probe()
+    assert "acme" not in target.torch_backends
+    assert any(note.startswith("acme: its torch_build failed: ValueError: it answered") for note in target.notes)
+
+
+def test_a_question_about_torch_that_hangs_is_given_up(registered: Callable[..., Backend]) -> None:
+    go_on, asked = threading.Event(), []
+
+    def hang(self: Backend, torch: object) -> None:
+        asked.append(1)
+        go_on.wait(60)
+
+    backend = registered(torch_build=hang)
+    try:
+        for _ in range(3):
+            with pytest.raises(TimeoutError, match=r"no answer within 0\.05 seconds"):
+                guarded_torch_build(backend, None, 0.05)
+        assert len(asked) == 1
+        assert "acme" not in Target.probe().torch_backends
+    finally:
+        go_on.set()
+
+
+def test_a_backend_that_says_nothing_of_torch_is_there_where_an_extension_added_its_device(
+    registered: Callable[..., Backend],
+) -> None:
+    backend = registered()
+    acme = SimpleNamespace(__name__="torch_acme", is_available=lambda: True)
+    assert backend.torch_build(SimpleNamespace(acme=acme)) == Found()
+    assert backend.torch_build(SimpleNamespace(acme=SimpleNamespace(__name__="torch_acme"))) is None
+    renamed = SimpleNamespace(_get_privateuse1_backend_name=lambda: "acme")
+    assert backend.torch_build(SimpleNamespace(_C=renamed)) == Found()
+    assert type("OnCPU", (Acme,), {"device_type": "cpu"})().torch_build(pytest.importorskip("torch")) is None
+
+
+@pytest.mark.parametrize("member", ["torch_build", "current_device", "platform_reason", "format_accelerator"])
+def test_a_backend_that_ends_the_process_does_not(registered: Callable[..., Backend], member: str) -> None:
+    registered(**{member: raising(SystemExit(7))})
+    target = Target.parse(MACHINE)
+    assert "acme" in str(target)
+    assert resolve(["torch29-cxx11-acme12-x86_64-linux"], target).backend == "acme"
+    assert Target.current().default_backend == "cpu"
 
 
 @pytest.mark.parametrize("answer", [-1, "0", None, True, raising(OSError())])
@@ -143,6 +185,7 @@ MACHINE = "torch2.9-acme12-x86_64-linux+a100x"
         ("version_reason", answering(7), "could not judge it: it answered 7"),
         ("platform_reason", raising(OSError("gone")), "could not judge it: OSError: gone"),
         ("arch_reason", raising(ZeroDivisionError("by zero")), "could not judge it: ZeroDivisionError: by zero"),
+        ("version_reason", raising(SystemExit(7)), "could not judge it: SystemExit: 7"),
     ],
 )
 def test_a_build_that_cannot_be_judged_is_turned_down_with_the_reason(

@@ -158,6 +158,11 @@ def test_a_plain_object_with_the_members_serves(stranger: Backend) -> None:
             r"`backend.version_reason` .* called as version_reason\(build, target\)",
         ),
         ({"python_depends": {"x": "x"}}, "`backend.python_depends` .* PythonDependency"),
+        ({"probe": Backend.probe}, "is a Vendor without probe"),
+        ({"probe": lambda: None}, r"`backend.probe` .* cannot be called as probe\(\)"),
+        ({"vendor": property(lambda self: 1 / 0)}, "`backend.vendor` of Vendor raised ZeroDivisionError"),
+        ({"name": property(lambda self: 1 / 0)}, "`backend.name` of Vendor raised ZeroDivisionError"),
+        ({"name": type("Text", (str,), {})("text")}, "`backend.name` of Vendor is 'text'; allowed is a name"),
     ],
 )
 def test_an_object_with_a_wrong_member_is_refused(change: dict[str, object], message: str) -> None:
@@ -211,6 +216,40 @@ def test_a_token_that_swallows_anothers_names_is_refused(members: dict[str, obje
     vendor = type("Vendor", (Tenstorrent,), members)()
     with pytest.raises(ValueError, match=f"swallows '{swallowed}.*built in"):
         backends.register_backend(vendor)
+
+
+@pytest.mark.parametrize("order", [("tt", "ttx"), ("ttx", "tt")])
+def test_a_token_that_begins_anothers_names_is_refused_whoever_comes_first(order: tuple[str, str]) -> None:
+    def vendor(name: str) -> Backend:
+        names = dict.fromkeys(("name", "noarch_name", "mapping_device", "device_type", "token"), name)
+        return type("Vendor", (Tenstorrent,), names)()
+
+    backends.register_backend(vendor(order[0]))
+    try:
+        with pytest.raises(ValueError, match="'tt', which swallows 'ttx'"):
+            backends.register_backend(vendor(order[1]))
+    finally:
+        backends.unregister_backend(order[0])
+
+
+def test_a_parser_takes_no_name_that_has_anothers_token() -> None:
+    taking = {"order": -1, "parse_accelerator": lambda self, text: Found() if text == "cu126" else None}
+    backends.register_backend(type("Vendor", (Tenstorrent,), taking)())
+    try:
+        assert parse_variant("torch29-cxx11-cu126-x86_64-linux").backend == "cuda"
+    finally:
+        backends.unregister_backend("ttnn")
+
+
+def test_the_backend_that_is_always_there_stays_that_when_another_stands_in_for_it() -> None:
+    class First(type(backends.get("cpu"))):  # type: ignore[misc]
+        order = -1
+
+    backends.register_backend(First(), override=True)
+    try:
+        assert isinstance(backends.host(), First)
+    finally:
+        backends.unregister_backend("cpu")
 
 
 def test_a_token_is_refused_that_a_backend_registered_before_would_swallow() -> None:

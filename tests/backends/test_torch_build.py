@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from kernels import backends
-from kernels.backends import Backend, Found, torch_build
+from kernels.backends import Backend, BackendProbe, Found, torch_build
+from kernels.target import Target
 
 SCRIPT = """
 import json, sys
@@ -117,6 +118,9 @@ class Curious(Backend):
     dispatch_key = "PrivateUse1"
     order = 1
 
+    def probe(self) -> BackendProbe:
+        return BackendProbe(found=True)
+
     def torch_build(self, torch: Any) -> Found | None:
         return Found() if callable(torch.nn.functional.relu) else None
 
@@ -141,5 +145,6 @@ def test_a_backend_that_fails_does_not_take_the_others_down() -> None:
     backends.register_backend(Broken())
     try:
         assert "broken" not in torch_build.torch_builds()
+        assert "broken: its torch_build failed: RuntimeError: not today" in Target.probe().notes
     finally:
         backends.unregister_backend("broken")

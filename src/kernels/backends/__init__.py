@@ -89,10 +89,10 @@ BackendName = BuiltInName | str
 enter((family(), Origin("built-in")) for family in BUILT_IN)
 
 
-def _discover() -> None:
+def _discover() -> bool:
     from kernels.backends.join.discovery import discover
 
-    discover()
+    return discover()
 
 
 on_first_need(backend_sources, _discover)

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kernels.backends.extension import extends
+
 if TYPE_CHECKING:
     from kernels.metadata import Metadata
 
@@ -123,8 +125,7 @@ Stage = Callable[..., None]
 class Backend:
     """An accelerator family: its names, versions, architectures, how to find it on a machine, how to load its builds.
 
-    A vendor must give `name`, `device_type` and `probe`, and where Torch was extended for it `torch_build`; the rest
-    where it differs.
+    A vendor must give `name`, `device_type` and `probe`; the rest where it differs.
 
     Attributes:
         name: Own name, also `backend.type` in metadata.
@@ -222,8 +223,12 @@ class Backend:
         return arch
 
     def torch_build(self, torch: Any) -> Found | None:
-        """The version this Torch was built for, or extended with; None when it was not."""
-        return None
+        """The version this Torch was built for, or extended with; None when it was not.
+
+        Asked at every call, so it must be quick. By default, whether an extension has given Torch the device; the
+        version is then the probe's.
+        """
+        return Found() if extends(torch, self.device_type) else None
 
     def probe(self) -> BackendProbe:
         """Look for driver, runtime and devices, without importing Torch and without initialising the runtime."""

@@ -41,9 +41,7 @@ def check_clashes(entry: Entry, others: Iterable[Entry]) -> None:
                     f"{old.name!r}, take its `name` and register with override=True."
                 )
         for reader, owner in ((entry, other), (other, entry)):
-            swallowed = _swallowed(reader.backend, owner.backend)
-            if swallowed is None and reader is entry:
-                swallowed = _begun(new, old)
+            swallowed = _begun(reader, owner.backend) or _swallowed(reader.backend, owner.backend)
             if swallowed is not None:
                 raise ValueError(
                     f"`token` of backend {reader.name!r} ({reader.origin}) is {reader.backend.token!r}, which swallows "
@@ -51,10 +49,12 @@ def check_clashes(entry: Entry, others: Iterable[Entry]) -> None:
                 )
 
 
-def _begun(new: Backend, old: Backend) -> str | None:
-    """A name of `old` that begins with the token of `new`, where a version follows that: people would read one."""
-    names = [str(getattr(old, member)) for member in _OWN] if new.versioned else []
-    return next((name for name in names if name.startswith(new.token)), None)
+def _begun(reader: Entry, owner: Backend) -> str | None:
+    """A name of `owner` that begins with a stranger's token, where a version follows that: people would read one."""
+    if reader.root.origin.kind == "built-in" or not reader.backend.versioned:
+        return None
+    names = [str(getattr(owner, member)) for member in _OWN]
+    return next((name for name in names if name.startswith(reader.backend.token)), None)
 
 
 def _swallowed(reader: Backend, owner: Backend) -> str | None:
@@ -64,7 +64,7 @@ def _swallowed(reader: Backend, owner: Backend) -> str | None:
         try:
             if reader.parse_accelerator(accelerator) is not None:
                 return accelerator
-        except Exception:  # noqa: BLE001 - a stranger's code; a parser that fails takes nothing
+        except (Exception, SystemExit):  # noqa: BLE001 - a stranger's code; a parser that fails takes nothing
             continue
     return None
 
@@ -74,6 +74,6 @@ def _accelerators(backend: Backend) -> list[str]:
     for version in _VERSIONS if backend.versioned else (None,):
         try:
             found.append(str(backend.format_accelerator(version)))
-        except Exception:  # noqa: BLE001 - a version that this backend has no name for
+        except (Exception, SystemExit):  # noqa: BLE001 - a version that this backend has no name for
             continue
     return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Literal
 
 from kernels.backends.base import Backend
@@ -41,7 +42,7 @@ class Origin:
         return _SAID[self.kind].format(self.place)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Entry:
     """A registered backend.
 
@@ -50,17 +51,31 @@ class Entry:
         origin: How it came here.
         given: The object that was registered; not `backend` where that completes a plain object.
         overrides: The entry that it stands in for; it comes back when this one is unregistered.
+        override: Whether it was registered to stand in for another.
+        name: The backend's own name, as it was when it came.
     """
 
     backend: Backend
     origin: Origin
     given: object = None
     overrides: Entry | None = None
+    override: bool = False
+    name: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.backend.name)
+
+    def layers(self) -> Iterator[Entry]:
+        """This entry, what it stands in for, and so on."""
+        entry: Entry | None = self
+        while entry is not None:
+            yield entry
+            entry = entry.overrides
 
     @property
-    def name(self) -> str:
-        """The backend's own name."""
-        return self.backend.name
+    def root(self) -> Entry:
+        """The first that was registered under this name, whatever stands in for it."""
+        return [*self.layers()][-1]
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ PROBE_SECONDS = 10.0
 #: More devices, or longer notes, than any machine has.
 _MAX_DEVICES, _MAX_NOTES, _MAX_TEXT = 4096, 32, 500
 
-#: Probes that have not come back, by the backend they are of: it is not asked again before they do.
-_waiting: dict[int, threading.Thread] = {}
+#: Questions that have not come back, by backend and method: it is not asked again before they do.
+_waiting: dict[tuple[int, str], threading.Thread] = {}
 
 
 def guarded_probe(backend: Backend, seconds: float = PROBE_SECONDS) -> BackendProbe:
@@ -42,7 +42,7 @@ def guarded_probe(backend: Backend, seconds: float = PROBE_SECONDS) -> BackendPr
     try:
         if _built_in(backend):
             return backend.probe()
-        answers = _within(backend, seconds)
+        answers = _within(backend, "probe", backend.probe, seconds)
     except Exception as error:  # noqa: BLE001 - a broken driver is a fact, and so is a broken vendor's file
         return BackendProbe(notes=(f"could not be probed: {_said(error)}",))
     if len(answers) == 0:
@@ -56,26 +56,38 @@ def guarded_probe(backend: Backend, seconds: float = PROBE_SECONDS) -> BackendPr
     return BackendProbe(probe.found, version, tuple(probe.devices), notes)
 
 
-def guarded_torch_build(backend: Backend, torch: Any) -> Found | None:
-    """What `torch_build` says; an answer that is none counts as no.
+def guarded_torch_build(backend: Backend, torch: Any, seconds: float = PROBE_SECONDS) -> Found | None:
+    """What `torch_build` says.
+
+    Args:
+        backend: Whose answer.
+        torch: The module, or a stand-in for it.
+        seconds: How long one that is not built in may take.
 
     Raises:
+        TimeoutError: It has not come back, now or when it was asked before.
+        ValueError: It answers neither `Found` nor None.
         Exception: Whatever the backend raises: it may want to see more of Torch than it was shown.
     """
-    found = backend.torch_build(torch)
+    if _built_in(backend):
+        return backend.torch_build(torch)
+    answers = _within(backend, "torch_build", lambda: backend.torch_build(torch), seconds)
+    if len(answers) == 0:
+        raise TimeoutError(f"no answer within {seconds:g} seconds")
+    found: Any = answers[0]
     if found is None:
         return None
     try:
         return Found(None if found.version is None else _version(found.version))
     except (AttributeError, TypeError, ValueError):
-        return None
+        raise ValueError(f"it answered {_short(found)}; allowed is Found(MajorMinor(1, 2)), Found() or None") from None
 
 
 def guarded_index(backend: Backend) -> int:
     """The current device's index; 0 where the answer is none."""
     try:
         index: Any = backend.current_device()
-    except Exception:
+    except (Exception, SystemExit):
         if _built_in(backend):
             raise
         return 0
@@ -86,7 +98,7 @@ def guarded_capability(backend: Backend, device: Device) -> int | None:
     """A device's capability as one number; None where the answer is none."""
     try:
         capability: Any = backend.device_capability(device)
-    except Exception:
+    except (Exception, SystemExit):
         if _built_in(backend):
             raise
         return None
@@ -97,7 +109,7 @@ def guarded_reason(backend: Backend, ask: Callable[..., str | None], *args: Any)
     """Why a build does not fit, as a backend's method says; one that fails to judge a build does not accept it."""
     try:
         reason: Any = ask(*args)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if _built_in(backend):
             raise
         return f"backend {backend.name} could not judge it: {_said(error)}"
@@ -110,7 +122,7 @@ def guarded_text(ask: Callable[..., str | None], default: str, *args: Any) -> st
     """What a backend's method writes; `default` where it writes nothing."""
     try:
         text: Any = ask(*args)
-    except Exception:  # noqa: BLE001 - this is for messages, and a message must come
+    except (Exception, SystemExit):  # noqa: BLE001 - this is for messages, and a message must come
         return default
     return text if isinstance(text, str) and text else default
 
@@ -119,29 +131,30 @@ def _built_in(backend: Backend) -> bool:
     return any(entry.backend is backend and entry.origin.kind == "built-in" for entry in lookup.entries())
 
 
-def _within(backend: Backend, seconds: float) -> Sequence[Any]:
-    """What the probe answered, in a list; an empty one when it has not come back."""
-    earlier = _waiting.get(id(backend))
+def _within(backend: Backend, what: str, ask: Callable[[], Any], seconds: float) -> Sequence[Any]:
+    """What a backend answers, in a list; an empty one when the answer has not come."""
+    key = (id(backend), what)
+    earlier = _waiting.get(key)
     if earlier is not None and earlier.is_alive():
         return []
     answers: list[Any] = []
     errors: list[Exception] = []
 
-    def ask() -> None:
+    def run() -> None:
         try:
-            answers.append(backend.probe())
+            answers.append(ask())
         except Exception as error:  # noqa: BLE001 - raised again where it is waited for
             errors.append(error)
         except BaseException as error:  # noqa: BLE001 - `sys.exit` would only end this thread, in silence
             errors.append(RuntimeError(_said(error)))
 
-    # A daemon: a probe that never comes back must not keep the process from ending.
-    thread = threading.Thread(target=ask, name=f"kernels-probe-{backend.name}", daemon=True)
-    _waiting[id(backend)] = thread
+    # A daemon: one that never comes back must not keep the process from ending.
+    thread = threading.Thread(target=run, name=f"kernels-{what}-{backend.name}", daemon=True)
+    _waiting[key] = thread
     thread.start()
     thread.join(seconds)
     if not thread.is_alive():
-        _waiting.pop(id(backend), None)
+        _waiting.pop(key, None)
     if errors:
         raise errors[0]
     return answers

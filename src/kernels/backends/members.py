@@ -66,11 +66,11 @@ def checked(given: Any) -> Backend:
     if isinstance(given, type):
         raise TypeError(f"`backend` is the class {given.__name__}; allowed is an instance of it.")
     kind = type(given).__name__
-    missing = [name for name in _REQUIRED if not _has(given, name)]
+    missing = [name for name in _REQUIRED if not _has(given, name) or _inherited(given, name)]
     if missing:
         raise TypeError(f"`backend` is a {kind} without {', '.join(missing)}; see kernels.backends.Backend.")
     backend = given if isinstance(given, Backend) else _completed(given)
-    wrong = [*_wrong_types(backend)]
+    wrong = _wrong_types(backend)
     if wrong:
         raise TypeError("\n".join(f"`backend.{name}` of {kind} is {why}" for name, why in wrong))
     for name, text in _TEXTS.items():
@@ -87,7 +87,15 @@ def _has(given: Any, name: str) -> bool:
         getattr(given, name)
     except AttributeError:
         return False
+    except Exception as error:
+        raise TypeError(f"`backend.{name}` of {type(given).__name__} raised {type(error).__name__}: {error}") from error
     return True
+
+
+def _inherited(given: Any, name: str) -> bool:
+    """Whether a member is the base class's own, which stands for none."""
+    own = getattr(Backend, name, None)
+    return own is not None and getattr(getattr(given, name), "__func__", None) is own
 
 
 def _completed(given: Any) -> Backend:
@@ -102,17 +110,17 @@ def _wrong_types(backend: Backend) -> list[tuple[str, str]]:
     """Every member of the wrong type, and what is wrong."""
     wrong: list[tuple[str, str]] = []
     expected: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
-        (tuple(_TEXTS), lambda value: isinstance(value, str), "a name"),
+        (tuple(_TEXTS), lambda value: type(value) is str, "a name"),
         (_FLAGS, lambda value: isinstance(value, bool), "True or False"),
-        (_NOTES, lambda value: isinstance(value, str), "text"),
-        (("order",), lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
+        (_NOTES, lambda value: type(value) is str, "text"),
+        (("order",), lambda value: type(value) is int, "a whole number"),
         (("python_depends",), _is_python_depends, "a mapping from names to PythonDependency(package, module)"),
         (("cuda_hacks_to_strip",), _is_texts, "a sequence of source lines"),
         (("folder",), lambda value: value is None or isinstance(value, Path), "a pathlib.Path, or None"),
     )
     for names, fits, allowed in expected:
         for name in names:
-            value = getattr(backend, name)
+            value = getattr(backend, name) if _has(backend, name) else None
             if not fits(value):
                 wrong.append((name, f"{_short(value)}; allowed is {allowed}."))
     for name in _METHODS:
@@ -145,8 +153,9 @@ def _arguments(name: str) -> str:
 def _takes(method: Callable[..., Any], name: str) -> bool:
     try:
         signature = inspect.signature(method)
-    except (TypeError, ValueError):  # written in C: nothing tells
-        return True
+    except (TypeError, ValueError):
+        # Written in C nothing tells; written in Python it lacks the parameter `self`.
+        return not inspect.isfunction(getattr(method, "__func__", None))
     try:
         signature.bind(*_parameters(name))
     except TypeError:
@@ -155,5 +164,8 @@ def _takes(method: Callable[..., Any], name: str) -> bool:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a stranger's object
+        text = f"a {type(value).__name__}"
     return text if len(text) <= 80 else text[:77] + "…"

@@ -17,15 +17,16 @@ from kernels.backends.members import checked
 from kernels.errors import RequestError
 
 __all__ = [
+    "beneath",
     "check_name",
     "current",
     "enter",
     "exclusively",
     "host_among",
-    "layers",
     "on_first_need",
     "on_leaving",
     "register_backend",
+    "registered",
     "renew",
     "report",
     "unknown",
@@ -51,15 +52,19 @@ class _State:
         return replace(self, registered=registered, entries=active, generation=self.generation + 1)
 
 
-# Held while the state is replaced, and while what the environment names is looked for: others then wait for the answer.
+# Held while the state is replaced, and never while a stranger's code runs.
 _lock = threading.RLock()
 _state = _State({}, {})
 
 #: What tells whether to look again, what looks, and what the last look was for.
 _key: Callable[[], Hashable] = lambda: None  # noqa: E731
-_look: Callable[[], None] = lambda: None  # noqa: E731
+_look: Callable[[], bool] = lambda: True  # noqa: E731
 _seen: Hashable = object()
-_looking = False
+
+#: The thread that looks, and what others wait on meanwhile; in the middle of an import not for longer than this.
+_looker: int | None = None
+_turn = threading.Condition()
+_IMPORT_SECONDS = 2.0
 
 
 #: Called with each backend that is not known any more.
@@ -68,8 +73,8 @@ _leaving: list[Callable[[Backend], None]] = []
 
 def _renew() -> None:
     # A lock that another thread of the parent held is held for ever in the child.
-    global _lock, _looking
-    _lock, _looking = threading.RLock(), False
+    global _lock, _turn, _looker
+    _lock, _turn, _looker = threading.RLock(), threading.Condition(), None
 
 
 if hasattr(os, "register_at_fork"):
@@ -120,24 +125,49 @@ def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> 
         TypeError: As for `register_backend`.
         ValueError: As for `register_backend`.
     """
-    new = [Entry(checked(given), origin, given) for given, origin in arrivals]
+    new = [Entry(checked(given), origin, given, override=override) for given, origin in arrivals]
     global _state
     _discover()
     with _lock:
-        entries = dict(_state.registered)
+        registered = dict(_state.registered)
+        changed = False
+        result = []
         for entry in new:
-            present = entries.get(entry.name)
+            present = registered.get(entry.name)
             if present is not None and present.given is entry.given:
+                result.append(present)
                 continue
-            if present is not None and override:
-                entry = replace(entry, overrides=present)
             # Also those that others stand in for: they come back.
-            others = [each for name, other in entries.items() if name != entry.name for each in layers(other)]
-            check_clashes(entry, others if override or present is None else [*others, present])
-            entries[entry.name] = entry
-        if entries != _state.registered:
-            _state = _state.holding(entries.values())
-        return [_state.registered[entry.name] for entry in new]
+            others = [each for name, other in registered.items() if name != entry.name for each in other.layers()]
+            above, beneath = _parted(present)
+            placed = replace(entry, overrides=beneath)
+            check_clashes(placed, others if override or beneath is None else [*others, beneath])
+            result.append(placed)
+            for each in reversed(above):
+                placed = replace(each, overrides=placed)
+            registered[entry.name], changed = placed, True
+        if changed:
+            _state = _state.holding(registered.values())
+        return result
+
+
+def beneath(name: str) -> Backend | None:
+    """The backend upon which one of that name would be laid that enters now, if there is one."""
+    _discover()
+    entry = _parted(_state.registered.get(name))[1]
+    return None if entry is None else entry.backend
+
+
+def _parted(entry: Entry | None) -> tuple[list[Entry], Entry | None]:
+    """The layers above one that enters now, the topmost first, and what lies beneath it.
+
+    What is found in the environment stays below what a call has put in the place of another.
+    """
+    above = []
+    while _looker == threading.get_ident() and entry is not None and entry.origin.kind == "run-time" and entry.override:
+        above.append(entry)
+        entry = entry.overrides
+    return above, entry
 
 
 def unregister_backend(name: str) -> None:
@@ -177,18 +207,23 @@ def on_leaving(call: Callable[[Backend], None]) -> None:
     _leaving.append(call)
 
 
+def registered() -> tuple[Entry, ...]:
+    """Every entry, also of backends that are left out."""
+    return tuple(_state.registered.values())
+
+
 def _say_goodbye(entries: Iterable[Entry]) -> None:
     for entry in entries:
         for call in _leaving:
             call(entry.backend)
 
 
-def on_first_need(key: Callable[[], Hashable], look: Callable[[], None]) -> None:
+def on_first_need(key: Callable[[], Hashable], look: Callable[[], bool]) -> None:
     """Have someone look for backends before the first question is answered, and again when the key has changed.
 
     Args:
         key: What the look depends on, such as settings; asked at every question, so it must be quick.
-        look: Calls `renew`.
+        look: Calls `renew`, and tells whether all was found: else it looks again at the next question.
     """
     global _key, _look, _seen
     _key, _look, _seen = key, look, object()
@@ -206,23 +241,18 @@ def renew(keep: Callable[[Entry], bool], disabled: frozenset[str] = frozenset())
         remaining = [_remaining(entry, keep) for entry in _state.registered.values()]
         kept = [entry for entry in remaining if entry is not None]
         always = {host_among(kept).name} if kept else set()
-        before = [each for entry in _state.registered.values() for each in layers(entry)]
+        before = [each for entry in _state.registered.values() for each in entry.layers()]
         _state = replace(_state, problems=(), disabled=disabled - always).holding(kept)
         _say_goodbye(each for each in before if not keep(each))
-
-
-def layers(entry: Entry | None) -> Iterator[Entry]:
-    """An entry, and what it stands in for."""
-    while entry is not None:
-        yield entry
-        entry = entry.overrides
 
 
 def _remaining(entry: Entry | None, keep: Callable[[Entry], bool]) -> Entry | None:
     if entry is None:
         return None
     beneath = _remaining(entry.overrides, keep)
-    return replace(entry, overrides=beneath) if keep(entry) else beneath
+    if not keep(entry):
+        return beneath
+    return entry if beneath is entry.overrides else replace(entry, overrides=beneath)
 
 
 def report(problem: Problem) -> None:
@@ -233,19 +263,42 @@ def report(problem: Problem) -> None:
 
 
 def _discover() -> None:
-    global _seen, _looking
+    """Have what the environment names looked for, once; other threads wait for it.
+
+    No lock is held while a stranger's code is imported: it may ask, or wait for a thread that does.
+    """
+    global _seen, _looker
     if _key() == _seen:
         return
-    with _lock:
+    me = threading.get_ident()
+    with _turn:
+        while _looker not in (None, me) and _key() != _seen:
+            # The one who looks may wait for the very import that asks here.
+            if not _turn.wait(_IMPORT_SECONDS if _importing() else None):
+                return
         key = _key()
-        if key == _seen or _looking:  # looking asks questions of its own
+        if key == _seen or _looker == me:  # looking asks questions of its own
             return
-        _looking = True
-        try:
-            _look()
-            _seen = key
-        finally:
-            _looking = False
+        _looker = me
+    complete = False
+    try:
+        complete = _look()
+    finally:
+        with _turn:
+            _looker = None
+            if complete:
+                _seen = key
+            _turn.notify_all()
+
+
+def _importing() -> bool:
+    """Whether this thread is in the middle of an import."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def current() -> _State:
@@ -255,8 +308,9 @@ def current() -> _State:
 
 
 def host_among(entries: Iterable[Entry]) -> Backend:
-    """The last built-in backend, whatever stands in for it."""
-    return [entry.backend for entry in entries if [*layers(entry)][-1].origin.kind == "built-in"][-1]
+    """The built-in backend that comes last, or what stands in for it."""
+    own = [(root.backend.order, entry) for entry in entries if (root := entry.root).origin.kind == "built-in"]
+    return max(own, key=lambda each: each[0])[1].backend
 
 
 def _caller() -> str:

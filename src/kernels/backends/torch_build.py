@@ -19,10 +19,28 @@ from kernels.backends.base import Backend, MajorMinor
 from kernels.backends.guard import guarded_torch_build
 from kernels.errors import RequestError
 
-__all__ = ["cxx11_abi", "for_device_type", "for_torch", "installed_torch", "torch_builds"]
+__all__ = [
+    "cxx11_abi",
+    "for_device_type",
+    "for_torch",
+    "installed_torch",
+    "torch_build_failures",
+    "torch_builds",
+]
 
 _lock = threading.Lock()
 _described: dict[str, SimpleNamespace] = {}
+_failures: dict[str, str] = {}
+
+
+def _renew() -> None:
+    # A lock that another thread of the parent held is held for ever in the child.
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
 
 
 def installed_torch() -> Any:
@@ -56,16 +74,26 @@ def torch_builds() -> dict[str, MajorMinor | None]:
     if torch is None:
         return {}
     builds: dict[str, MajorMinor | None] = {}
+    failed: dict[str, str] = {}
     for backend in lookup.all_backends():
         try:
             found = guarded_torch_build(backend, torch)
-        except Exception:  # noqa: BLE001 - a stranger's backend must not take the others down
-            if not isinstance(torch, ModuleType) and _import_torch() is not None:
+        except Exception as error:  # noqa: BLE001 - a stranger's backend must not take the others down
+            waited = isinstance(error, (TimeoutError, ValueError))
+            if not waited and not isinstance(torch, ModuleType) and _import_torch() is not None:
                 return torch_builds()  # it looks at more of Torch than the stand-in has
             found = None
+            failed[backend.name] = f"its torch_build failed: {type(error).__name__}: {error}"
         if found is not None:
-            builds[backend.name] = found.version
+            builds[backend.name] = None if found.version is None else MajorMinor(*found.version)
+    _failures.clear()
+    _failures.update(failed)
     return builds
+
+
+def torch_build_failures() -> dict[str, str]:
+    """What went wrong when backends were last asked about the installed Torch, by the backend's name."""
+    return dict(_failures)
 
 
 def for_device_type(device_type: str) -> Backend:

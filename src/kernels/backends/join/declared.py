@@ -14,6 +14,7 @@ from kernels import settings
 from kernels.backends import lookup, registry
 from kernels.backends.base import Backend, BackendProbe, Device, Found, PythonDependency
 from kernels.backends.entry import Entry, Origin
+from kernels.backends.extension import extends
 from kernels.backends.join.arch_rules import arch_number, rule_allows, rule_reads, rule_reason
 from kernels.backends.join.declaration import (
     Declaration,
@@ -106,7 +107,7 @@ def declared_backends(path: os.PathLike[str] | str) -> list[Backend]:
         if name in disabled and lookup.known(name) is None:
             continue
         try:
-            made = declare(name, declaration, lookup.known(name), beside=backends, reserved=declarations)
+            made = declare(name, declaration, registry.beneath(name), beside=backends, reserved=declarations)
         except RequestError as error:
             raise DeclarationError(f"{path}: {error}", tuple(declarations)) from None
         backends.append(made)
@@ -206,7 +207,7 @@ class DeclaredBackend(Backend):
 
     def torch_build(self, torch: Any) -> Found | None:
         shared = _shared_build(self, torch)
-        if shared is None and not _extends(torch, self.device_type):
+        if shared is None and not extends(torch, self.device_type, stock=True):
             return None
         standing = self.questions.kept()
         # That Torch has the device of another backend says nothing of this one's hardware.
@@ -274,22 +275,6 @@ def _shared_build(backend: Backend, torch: Any) -> Found | None:
     finally:
         _asking.now = False
     return None
-
-
-def _extends(torch: Any, device_type: str) -> bool:
-    """Whether an extension has given this Torch a device of that name.
-
-    Either it has renamed PyTorch's device for others (`torch.utils.rename_privateuse1_backend`), or its module stands
-    there. Where Torch is not imported, no extension is either.
-    """
-    renamed = getattr(getattr(torch, "_C", None), "_get_privateuse1_backend_name", None)
-    if renamed is not None and device_type == renamed() != "privateuseone":
-        return True
-    available = getattr(getattr(torch, device_type, None), "is_available", None)
-    try:
-        return callable(available) and bool(available())
-    except Exception:  # noqa: BLE001 - a vendor's module without its driver
-        return False
 
 
 # Parts of a backend that there is

@@ -13,7 +13,7 @@ from typing import Any
 from kernels import settings
 from kernels.backends import lookup, registry
 from kernels.backends.entry import Entry, Origin, Problem
-from kernels.backends.join.entry_points import installed_backends
+from kernels.backends.join.entry_points import Unfinished, installed_backends
 from kernels.errors import RequestError
 from kernels.notices import warn_once
 
@@ -23,32 +23,42 @@ __all__ = ["discover"]
 _found: list[Any] = []
 
 
-def discover() -> None:
-    """Bring in what packages and the environment offer, in place of what an earlier look brought in."""
+def discover() -> bool:
+    """Bring in what packages and the environment offer, in place of what an earlier look brought in.
+
+    Returns:
+        Whether all of it was there to be looked at; a package that is being imported is not yet.
+    """
     disabled = settings.disabled_backends()
     registry.renew(lambda entry: not any(entry.given is each for each in _found), disabled)
     _found.clear()
+    complete = True
     for arrival in installed_backends(disabled):
-        if isinstance(arrival, Problem):
+        if isinstance(arrival, Unfinished):
+            complete = False
+        elif isinstance(arrival, Problem):
             registry.report(arrival)
-            continue
-        given, origin = arrival
-        try:
-            registry.enter([arrival])
-        except (TypeError, ValueError) as error:
-            name = getattr(given, "name", None)
-            names = (name,) if isinstance(name, str) else ()
-            registry.report(Problem(origin, f"Backend {name!r}, {origin}: {error}", names))
         else:
-            _found.append(given)
+            _installed(*arrival)
     always = lookup.host().name
     if always in disabled:
         origin = Origin("run-time", "KERNELS_DISABLE_BACKENDS")
-        registry.report(
-            Problem(origin, f"KERNELS_DISABLE_BACKENDS names {always!r}, which cannot be left out.", (always,))
-        )
+        problem = f"KERNELS_DISABLE_BACKENDS names {always!r}, which cannot be left out."
+        registry.report(Problem(origin, problem, (always,)))
     _each(settings.backend_files, "declared", _declared)
     _each(settings.vendor_folders, "vendor", _vendor)
+    return complete
+
+
+def _installed(given: Any, origin: Origin) -> None:
+    try:
+        registry.enter([(given, origin)])
+    except Exception as error:  # noqa: BLE001 - a stranger's object
+        name = vars(type(given)).get("name")
+        names = (name,) if isinstance(name, str) else ()
+        registry.report(Problem(origin, f"Backend {name or type(given).__name__!r}, {origin}: {_said(error)}", names))
+    else:
+        _found.append(given)
 
 
 # What most processes never need is imported by those that do.
@@ -74,7 +84,13 @@ def _each(paths: Callable[[], Iterable[Path]], kind: Any, bring: Callable[[Path]
     for path in named:
         try:
             _found.extend(entry.given for entry in bring(path))
-        except (RequestError, TypeError, ValueError) as error:
-            names = getattr(error, "names", ())
-            registry.report(Problem(Origin(kind, str(path)), str(error), tuple(names)))
-            warn_once(f"{error}\nWhat it says of backends does not count until it is mended.")
+        except Exception as error:  # noqa: BLE001 - a vendor's code
+            message = _said(error)
+            registry.report(Problem(Origin(kind, str(path)), message, tuple(getattr(error, "names", ()))))
+            warn_once(f"{message}\nWhat it says of backends does not count until it is mended.")
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, (RequestError, TypeError, ValueError)):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
