@@ -261,7 +261,7 @@ def test_torch_compile_gives_the_same_results_and_gradients(vendor: Vendor, ops:
             "    @staticmethod\n    def backward(ctx, grad): ...",
             "`silu` .* is a torch.autograd.Function, but Torch knows how aten::silu is derived",
         ),
-        ("class reshape(torch.autograd.Function): ...", "aten::reshape changes its arguments or returns views of them"),
+        ("class reshape(torch.autograd.Function): ...", "aten::reshape, which returns views of its arguments"),
         ("class einsum(torch.autograd.Function): ...", "aten::einsum takes or returns lists"),
     ],
 )

@@ -56,6 +56,19 @@ def test_a_function_that_takes_the_operators_arguments_is_accepted(operator: str
     check(operator, function)
 
 
+@pytest.mark.parametrize("operator", ["detach", "transpose.int", "split.Tensor", "view", "expand", "lift_fresh"])
+def test_an_operator_that_returns_views_of_its_arguments_is_refused(operator: str) -> None:
+    with pytest.raises(
+        RequestError, match=f"cannot stand in for aten::{operator}, which returns views .*\n  operator: "
+    ):
+        check(operator, lambda *args, **options: args[0])
+
+
+@pytest.mark.parametrize("operator", ["silu_", "silu.out", "_foreach_add_.Scalar", "clone"])
+def test_an_operator_that_returns_what_it_changed_is_accepted(operator: str) -> None:
+    check(operator, lambda *args, **options: args[0])
+
+
 def no_dtype(x: Any, dim: Any, keepdim: bool = False) -> None: ...
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import warnings
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +17,7 @@ from vendor_folders import FolderBackend, write_folder
 from kernels.backends import register_backend, unregister_backend
 from kernels.errors import RequestError
 from kernels.notices import KernelsWarning
-from kernels.ops import ActiveOp, EnabledOps, active_ops, enable_vendor_ops, use_vendor_ops
+from kernels.ops import ActiveOp, EnabledOps, active_ops, dispatch, enable, enable_vendor_ops, use_vendor_ops
 
 torch = pytest.importorskip("torch")
 
@@ -175,6 +178,77 @@ def test_threads_that_enable_and_disable_at_once_leave_nothing_behind(vendor: Ve
         thread.join()
     assert errors == []
     assert is_as_before()
+
+
+def test_a_kernel_that_left_stays_in_memory_for_calls_that_are_on_their_way_to_it(
+    vendor: Vendor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "_retired", deque(maxlen=1))
+    vendor(SILU.format(value=1.0))
+
+    def toggled() -> weakref.ref[object]:
+        with use_vendor_ops("acme"):
+            return weakref.ref(*dispatch._slots.values())
+
+    one = toggled()
+    gc.collect()
+    assert (one() is not None) is hasattr(torch.library, "get_kernel")
+    toggled()
+    gc.collect()
+    assert one() is None
+    assert is_as_before()
+
+
+def test_operators_leave_with_their_backend(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        folder = write_folder(tmp_path / name, ops=SILU.format(value=len(name)))
+        register_backend(FolderBackend(folder, name=name, device_type=name))
+    enabled = enable_vendor_ops("one")
+    enable_vendor_ops("two")
+    unregister_backend("one")
+    assert [op.origin for op in active_ops()] == [f"vendor two ({tmp_path / 'two'})"]
+    unregister_backend("two")
+    assert is_as_before()
+    enabled.disable()
+    assert is_as_before()
+
+
+def test_a_backend_that_leaves_while_its_operators_are_enabled_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register_backend(FolderBackend(write_folder(tmp_path / "acme", ops=SILU.format(value=1.0))))
+
+    def insert(overrides: list[dispatch.Override]) -> None:
+        unregister_backend("acme")
+        dispatch.insert(overrides)
+
+    monkeypatch.setattr(enable, "insert", insert)
+    with pytest.raises(RequestError, match="backend 'acme' left while its operators were enabled"):
+        enable_vendor_ops("acme")
+    assert is_as_before()
+
+
+@pytest.mark.skipif(not hasattr(torch.library, "get_kernel"), reason="this Torch cannot call the kernel beneath")
+def test_a_registration_beneath_that_is_taken_back_is_passed_over(vendor: Vendor) -> None:
+    name = vendor("""
+        import torch
+        __all__ = ["silu"]
+        def silu(self):
+            return torch.nn.functional.silu(self) + 1
+    """)
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("silu", lambda x: x * 0 + 7, "CPU")
+    with use_vendor_ops(name):
+        assert first(X) == 8
+        library._destroy()
+        for _ in range(2):
+            torch.testing.assert_close(silu(X), REFERENCE + 1)
+    assert is_as_before()
+
+
+def test_another_error_of_the_operator_beneath_is_its_own(vendor: Vendor) -> None:
+    with use_vendor_ops(vendor(AGAIN)), pytest.raises(RuntimeError, match="size of tensor a"):
+        torch.mul(torch.ones(2), torch.ones(3))
 
 
 OPERATORS = """
@@ -420,7 +494,7 @@ def test_a_choice_that_cannot_be_made_is_refused(
 @pytest.mark.parametrize(
     ("ops", "message"),
     [
-        ("", r"`__all__` of `ops` of vendor acme .* is None; allowed is a list"),
+        ("", r"`ops` of vendor acme .* has no `__all__`: a list of the functions' names, such as __all__ = \[\"silu\"\]"),
         ("__all__ = 'silu'", "is 'silu'; allowed is a list"),
         ("__all__ = [1]", r"is \[1.*\]; allowed is a list"),
         ("__all__ = ['silu']", "names 'silu', which is not there"),

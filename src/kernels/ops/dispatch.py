@@ -3,6 +3,10 @@
 Torch holds one registration of ours for each operator and dispatch key; which function it calls is our own list, the
 last one first. So they may leave in any order, and each can call the one that it stands in for: an operator that is
 called from within its own function, on the same thread, is the previous one.
+
+Torch frees a kernel that leaves (`Library._destroy`) while another thread may be on its way into it, which can end the
+process. Where Torch hands out kernels (`torch.library.get_kernel`), those that left are held on to here. What remains
+is Torch's own: threads read its table of kernels while it changes, so that a call at that very moment can fail.
 """
 
 from __future__ import annotations
@@ -11,10 +15,12 @@ import functools
 import os
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernels.backends import Backend, registry
 from kernels.errors import RequestError
 from kernels.ops.aten import Operator
 from kernels.ops.schema import is_decomposed, is_with_backward, positional_arguments
@@ -32,6 +38,7 @@ class Override:
         function: The function, or a subclass of `torch.autograd.Function`.
         function_name: What the function is called where it comes from.
         origin: Where it comes from, for a person.
+        backend: The backend that it leaves with; None where it does not.
     """
 
     operator: Operator
@@ -39,12 +46,17 @@ class Override:
     function: Any
     function_name: str
     origin: str
+    backend: Backend | None = None
 
 
 # Guards the two below; held while Torch's dispatcher is changed, never while a stranger's code runs.
 _lock = threading.RLock()
 _slots: dict[tuple[Operator, str], _Slot] = {}
 _in_force: tuple[Override, ...] = ()
+#: Kernels that left: a thread that found one in Torch's table may still wait for the interpreter to call it.
+_retired: deque[Any] = deque(maxlen=4096)
+#: How Torch says that a kernel which it handed out is registered no more (SafeKernelFunction in Dispatcher.h).
+_GONE = "has been invalidated"
 
 
 def _renew() -> None:
@@ -100,6 +112,13 @@ def remove(overrides: Iterable[Override]) -> None:
         _in_force = tuple(each for each in _in_force if each not in leaving)
 
 
+def _leave_with(backend: Backend) -> None:
+    remove([each for each in _in_force if each.backend is backend])
+
+
+registry.on_leaving(_leave_with)
+
+
 def _take(overrides: Iterable[Override]) -> None:
     for override in overrides:
         slot = _slots.get((override.operator, override.dispatch_key))
@@ -147,18 +166,23 @@ class _Slot:
 
     def _register(self) -> None:
         try:
-            self._registered.append(_library(self.operator, self.dispatch_key, self._call))
+            self._register_under(self.dispatch_key, self._call)
             if self.decomposed:
                 # Under its own key a derivative is no longer that of the operators that compute it.
-                key = f"Autograd{self.dispatch_key}"
-                self._registered.append(_library(self.operator, key, self._call_with_backward))
+                self._register_under(f"Autograd{self.dispatch_key}", self._call_with_backward)
         except BaseException:
             self._unregister()
             raise
 
+    def _register_under(self, key: str, function: Callable[..., Any]) -> None:
+        library = _library(self.operator, key, function)
+        self._registered.append((library, _kernel(str(self.operator), key)))
+
     def _unregister(self) -> None:
         while self._registered:
-            self._registered.pop()._destroy()
+            library, kernel = self._registered.pop()
+            _retired.append(kernel)
+            library._destroy()
 
     def _caller(self, override: Override) -> Callable[..., Any]:
         if not is_with_backward(override.function):
@@ -169,7 +193,7 @@ class _Slot:
 
     def _call_with_backward(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
         if _is_transformed(args):
-            return self._previous(keys, *args, **kwargs)
+            return self._call_previous(keys, *args, **kwargs)
         return self._call(keys, *args, **kwargs)
 
     def _call(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
@@ -177,12 +201,33 @@ class _Slot:
         beneath: tuple[Callable[..., Any], ...] | None = getattr(running, "beneath", None)
         calls = self._calls if beneath is None else beneath
         if not calls:  # called from within the first one's function, or taken back a moment ago
-            return self._previous(keys, *args, **kwargs)
+            return self._call_previous(keys, *args, **kwargs)
         running.beneath = calls[:-1]
         try:
             return calls[-1](*args, **kwargs)
         finally:
             running.beneath = beneath
+
+    def _call_previous(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        previous = self._previous
+        try:
+            return previous(keys, *args, **kwargs)
+        except RuntimeError as error:
+            if _GONE not in str(error):
+                raise
+        # Someone else's registration beneath ours was taken back.
+        with _lock:
+            if self._previous is previous:
+                self._look_again()
+        return self._previous(keys, *args, **kwargs)
+
+    def _look_again(self) -> None:
+        """Find what is beneath now; Torch tells only while nothing of ours is there."""
+        standing = bool(self._registered)
+        self._unregister()
+        self._previous = _previous(self.operator, self.dispatch_key, self.decomposed)
+        if standing:
+            self._register()
 
 
 def _library(operator: Operator, dispatch_key: str, function: Callable[..., Any]) -> Any:
@@ -216,8 +261,8 @@ def _previous(operator: Operator, dispatch_key: str, decomposed: bool) -> Callab
             raise NotImplementedError(f"{name} has no kernel under {dispatch_key} beside the one that calls it.")
 
         return missing
-    get_kernel = getattr(torch.library, "get_kernel", None)
-    if get_kernel is None:
+    kernel = _kernel(name, dispatch_key)
+    if kernel is None:
 
         def unknown(keys: Any, *args: Any, **kwargs: Any) -> Any:
             raise RecursionError(
@@ -227,16 +272,24 @@ def _previous(operator: Operator, dispatch_key: str, decomposed: bool) -> Callab
             )
 
         return unknown
-    kernel: Callable[..., Any] = get_kernel(name, dispatch_key).call_boxed
+    call: Callable[..., Any] = kernel.call_boxed
     of_tensors = [index for index, each in enumerate(operator.op()._schema.arguments) if str(each.type) == "Tensor"]
 
     def previous(keys: Any, *args: Any, **kwargs: Any) -> Any:
         if any(index < len(args) and not isinstance(args[index], torch.Tensor) for index in of_tensors):
             tensors = [each for each in args if isinstance(each, torch.Tensor)]
             args = tuple(_tensor(each, tensors) if index in of_tensors else each for index, each in enumerate(args))
-        return kernel(keys, *args, **kwargs)
+        return call(keys, *args, **kwargs)
 
     return previous
+
+
+def _kernel(name: str, dispatch_key: str) -> Any:
+    """The kernel in Torch's table now, which stays in memory while this is held; None where Torch does not tell."""
+    import torch
+
+    get_kernel = getattr(torch.library, "get_kernel", None)
+    return None if get_kernel is None else get_kernel(name, dispatch_key)
 
 
 def _tensor(given: Any, tensors: Sequence[Any]) -> Any:

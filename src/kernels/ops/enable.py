@@ -23,6 +23,7 @@ __all__ = [
     "active_ops",
     "enable_kernel_ops",
     "enable_vendor_ops",
+    "listed_functions",
     "use_kernel_ops",
     "use_vendor_ops",
 ]
@@ -135,7 +136,11 @@ def enable_vendor_ops(
     `silu`, `silu_`, and with an overload `add_Tensor` for `aten::add.Tensor`. It holds for the whole process, every
     thread included, and for tensors of the backend's dispatch key alone. An operator that a function calls while it
     stands in for it is the one that was there before. Where a caller gave a number for a tensor (`x * 2`), Torch gives
-    the function that number.
+    the function that number. Operators that return views of their arguments (`detach`, `transpose`) are refused.
+
+    When the backend leaves (`unregister_backend`), its functions leave with it. Neither enabling nor disabling should
+    coincide with calls of the same operators on other threads: Torch changes its table of kernels while they read it,
+    so that such a call can fail, and where Torch has no `torch.library.get_kernel` yet, end the process.
 
     Torch derives as before. Where it computes an operator by others (`linear`), the derivative is theirs, so that a
     function would lose it and is refused: give a subclass of `torch.autograd.Function` with a `backward` instead, under
@@ -180,8 +185,12 @@ def enable_vendor_ops(
             twice = overrides[operator].function_name
             raise RequestError(f"`{twice}` and `{function_name}` in `__all__` of `ops` of {where} are both {operator}.")
         function = functions[function_name]
-        overrides[operator] = Override(operator, backend.dispatch_key, function, function_name, where)
-    return _enable(list(overrides.values()), backend)
+        overrides[operator] = Override(operator, backend.dispatch_key, function, function_name, where, backend)
+    enabled = _enable(list(overrides.values()), backend)
+    if all(each is not backend for each in backends.all_backends()):
+        enabled.disable()
+        raise RequestError(f"`name` is {name!r}, but backend {backend.name!r} left while its operators were enabled.")
+    return enabled
 
 
 @contextmanager
@@ -312,15 +321,35 @@ def _vendor(name: str) -> Backend:
     return backend
 
 
+def listed_functions(module: ModuleType, where: str) -> list[str]:
+    """The names in a vendor's `__all__`.
+
+    Args:
+        module: The `ops` of a vendor's folder.
+        where: The vendor or folder, for a person.
+
+    Raises:
+        RequestError: There is no `__all__`, or it is no list of names.
+
+    Example:
+        >>> module = ModuleType("ops")
+        >>> module.__all__ = ["silu"]
+        >>> listed_functions(module, "acme")
+        ['silu']
+    """
+    form = """a list of the functions' names, such as __all__ = ["silu"]"""
+    if "__all__" not in vars(module):
+        raise RequestError(f"`ops` of {where} has no `__all__`: {form}.")
+    listed = vars(module)["__all__"]
+    if not isinstance(listed, (list, tuple)) or not all(isinstance(each, str) for each in listed):
+        raise RequestError(f"`__all__` of `ops` of {where} is {repr(listed)[:80]}; allowed is {form}.")
+    return list(listed)
+
+
 def _functions(module: ModuleType, where: str) -> dict[str, Any]:
     """The functions that `__all__` names."""
-    listed = vars(module).get("__all__")
-    if not isinstance(listed, (list, tuple)) or not all(isinstance(each, str) for each in listed):
-        raise RequestError(
-            f"`__all__` of `ops` of {where} is {repr(listed)[:80]}; allowed is a list of functions' names."
-        )
-    functions = {}
-    for name in listed:
+    functions: dict[str, Any] = {}
+    for name in listed_functions(module, where):
         if name in functions:
             raise RequestError(f"`__all__` of `ops` of {where} names {name!r} twice.")
         try:

@@ -43,8 +43,10 @@ def check_function(operator: Operator, function: Any, where: str) -> None:
         where: What offers the function, for the message.
 
     Raises:
-        RequestError: It does not; the message shows the schema and the function's signature.
+        RequestError: It does not, the message shows the schema and the function's signature; or the operator returns a
+            view.
     """
+    _check_no_view(operator, where)
     if is_with_backward(function):
         _check_with_backward(operator, function, where)
         return
@@ -80,6 +82,17 @@ def check_function(operator: Operator, function: Any, where: str) -> None:
             _check_default(operator, where, signature, argument, signature.parameters[name])
 
 
+def _check_no_view(operator: Operator, where: str) -> None:
+    """Raise where an operator returns what shares an argument's memory (`Tensor(a)` without `!`)."""
+    schema = operator.op()._schema
+    if any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns):
+        raise RequestError(
+            f"{where} cannot stand in for {operator}, which returns views of its arguments: Torch counts on the memory, "
+            "the version and the Python object that its own kernel gives them (`torch.nn.Parameter` on those of "
+            f"`detach`).\n  operator: {schema}"
+        )
+
+
 def positional_arguments(operator: Operator) -> Callable[[Sequence[Any], dict[str, Any]], list[Any]]:
     """What turns the arguments of a call into all of an operator's arguments, in the schema's order."""
     arguments = operator.op()._schema.arguments
@@ -103,7 +116,7 @@ def _check_with_backward(operator: Operator, function: Any, where: str) -> None:
             or "List[Tensor]" in str(each.type)
             or "List[Optional[Tensor]]" in str(each.type)
         ):
-            what = "changes its arguments or returns views of them" if each.alias_info else "takes or returns lists"
+            what = "changes its arguments" if each.alias_info else "takes or returns lists"
             raise RequestError(
                 f"{where} is a torch.autograd.Function, but {operator} {what}, which such a class cannot follow.\n"
                 f"  operator: {schema}"
