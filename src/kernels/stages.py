@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -19,7 +20,7 @@ from typing import Any
 
 from kernels import settings
 from kernels.backends import Backend, Device, Stage
-from kernels.errors import KernelImportError, StoreError
+from kernels.errors import KernelImportError, RequestError, StoreError
 from kernels.store import exclusively, lock_at, replace_file
 
 __all__ = ["STAGES", "prepare_build", "prepared_dir", "stages_of"]
@@ -32,7 +33,11 @@ STAGES = {
 }
 
 #: The architecture that a build is being prepared or imported for.
-_arch: ContextVar[str] = ContextVar("kernels_prepared_for", default="")
+_arch: ContextVar[str | None] = ContextVar("kernels_prepared_for", default=None)
+
+#: The stages that run in this process: backend, the build's real path, architecture. Threads that a stage starts do not
+#: inherit its context, so they look here.
+_running: list[tuple[str, str, str]] = []
 
 
 def prepared_dir(backend: Backend, variant_dir: os.PathLike[str] | str, *, arch: str | None = None) -> Path:
@@ -44,10 +49,16 @@ def prepared_dir(backend: Backend, variant_dir: os.PathLike[str] | str, *, arch:
     Args:
         backend: Whose stage; it needs a `name`, and may have a `prepare_key`.
         variant_dir: The build's folder.
-        arch: The device's architecture; in a stage, that of the device it runs for.
+        arch: The device's architecture. Default: in a stage, and in threads that work for it while it runs, that of
+            the device it runs for; elsewhere none, so give it in a process that a stage starts.
 
     Returns:
         An absolute path. In `prepare` the folder is there and empty; elsewhere it may not be there.
+
+    Raises:
+        RequestError: The cache is the root of the file system, so nothing lies beside it; or a thread asks while stages
+            run for devices of several architectures with this build.
+        KernelImportError: The backend's `prepare_key` fails.
 
     Example:
         >>> from kernels import get_backend
@@ -55,12 +66,46 @@ def prepared_dir(backend: Backend, variant_dir: os.PathLike[str] | str, *, arch:
         'cpu'
     """
     folder = Path(os.path.realpath(variant_dir))
+    if arch is None:
+        arch = _arch_of_stage(backend, folder)
     key = hashlib.sha256()
-    facts = [str(folder), str(getattr(backend, "prepare_key", "")), _arch.get() if arch is None else arch]
-    for part in (*facts, *_identities(folder)):
+    for part in (str(folder), _key(backend), arch, *_identities(folder)):
         key.update(part.encode("utf-8", "surrogateescape") + b"\0")
-    cache = settings.cache_dir()
-    return cache.with_name(f"{cache.name}-prepared") / backend.name / key.hexdigest()[:32]
+    return _beside(settings.cache_dir()) / backend.name / key.hexdigest()[:32]
+
+
+def _arch_of_stage(backend: Backend, folder: Path) -> str:
+    """The architecture that a stage runs for: this one, or the one that this thread works for; "" where none runs."""
+    inherited = _arch.get()
+    if inherited is not None:
+        return inherited
+    archs = {arch for name, path, arch in tuple(_running) if (name, path) == (backend.name, str(folder))}
+    if len(archs) > 1:
+        raise RequestError(
+            f"`arch` is None, but stages of backend {backend.name} run with {folder} for devices of several "
+            f"architectures: {', '.join(map(repr, sorted(archs)))}. Give the one that is meant."
+        )
+    return archs.pop() if archs else ""
+
+
+def _key(backend: Backend) -> str:
+    try:
+        return str(getattr(backend, "prepare_key", ""))
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # a vendor's property, whatever it raises
+        raise KernelImportError(f"Backend {backend.name}: its `prepare_key` raised {_said(error)}.") from error
+
+
+def _beside(cache: Path) -> Path:
+    if ".." in cache.parts:  # beside `folder/..` is inside that cache
+        cache = Path(os.path.realpath(cache))
+    if not cache.name:
+        raise RequestError(
+            f"The cache is {cache}, which has no folder beside it for what backends prepare. Name another folder with "
+            "KERNELS_CACHE."
+        )
+    return cache.with_name(f"{cache.name}-prepared")
 
 
 def _identities(folder: Path) -> Iterator[str]:
@@ -93,38 +138,44 @@ def stages_of(backend: Backend | None, device: Device | None) -> Mapping[str, St
         return {}
     try:
         given: Any = backend.stages(device)
-    except Exception as error:
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # a vendor's code, whatever it raises
         raise KernelImportError(f"Backend {backend.name}: its `stages` raised {_said(error)}.") from error
     if not isinstance(given, Mapping):
         raise KernelImportError(f"Backend {backend.name}: its `stages` gave {_said(given)}; allowed is a dictionary.")
     for name, stage in given.items():
         if name not in STAGES or not callable(stage):
             raise KernelImportError(
-                f"Backend {backend.name}: its `stages` has {name!r}: {_said(stage)}; allowed are functions called "
+                f"Backend {backend.name}: its `stages` has {_said(name)}: {_said(stage)}; allowed are functions called "
                 f"{', '.join(STAGES)}."
             )
     arch = "" if device is None else device.arch
-    return {name: _on(arch, stage) for name, stage in given.items() if not _idle(stage)}
+    return {name: _on(backend.name, arch, name, stage) for name, stage in given.items() if not _idle(stage)}
 
 
 def _idle(stage: Stage) -> bool:
     return getattr(stage, "__func__", None) is Backend.prepare
 
 
-def _on(arch: str, stage: Stage) -> Stage:
+def _on(backend: str, arch: str, name: str, stage: Stage) -> Stage:
+    position = STAGES[name].split(", ").index("variant_dir")
+
     def run(*args: Any) -> None:
-        with _for(arch):
+        with _for(backend, os.path.realpath(args[position]), arch):
             stage(*args)
 
     return run
 
 
 @contextmanager
-def _for(arch: str) -> Iterator[None]:
+def _for(backend: str, folder: str, arch: str) -> Iterator[None]:
     token = _arch.set(arch)
+    _running.append((backend, folder, arch))
     try:
         yield
     finally:
+        _running.remove((backend, folder, arch))
         _arch.reset(token)
 
 
@@ -137,7 +188,8 @@ def prepare_build(backend: Backend | None, variant_dir: Path, device: Device | N
         device: The device that it was chosen for, or None where none is visible.
 
     Raises:
-        KernelImportError: The stage failed; nothing of what it made is kept.
+        KernelImportError: The stage failed, removed its folder, or changed the build; nothing of what it made is kept.
+        RequestError: The cache is the root of the file system.
         StoreError: The folder beside the cache cannot be written.
     """
     stage = stages_of(backend, device).get("prepare")
@@ -145,31 +197,77 @@ def prepare_build(backend: Backend | None, variant_dir: Path, device: Device | N
         return
     folder = prepared_dir(backend, variant_dir, arch="" if device is None else device.arch)
     done = folder.with_name(f"{folder.name}.done")
-    if done.exists():
+    if _complete(folder, done):
         return
     with exclusively(lock_at(folder.with_name(f"{folder.name}.lock"))):
-        if done.exists():
+        if _complete(folder, done):
             return
         try:
-            # What a process left that was ended in the middle.
-            shutil.rmtree(folder, ignore_errors=True)
+            done.unlink(missing_ok=True)  # before the folder: what is ended in the middle must not look complete
+            _remove(folder)  # what a process left that was ended in the middle
             folder.mkdir(parents=True)
         except OSError as error:
-            raise StoreError(
-                f"Cannot write {folder}, where backend {backend.name} prepares builds: {error}."
-            ) from error
+            raise _unwritable(folder, backend, error) from error
         try:
-            stage(variant_dir)
+            _run(stage, variant_dir, folder)
         except BaseException as error:
-            shutil.rmtree(folder, ignore_errors=True)
-            if not isinstance(error, Exception) and not isinstance(error, SystemExit):
+            with suppress(OSError):
+                _remove(folder)
+            if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
                 raise
             raise KernelImportError(
                 f"Backend {backend.name} could not prepare the build in {variant_dir}: {_said(error)}"
             ) from error
-        replace_file(done, b"")
+        try:
+            replace_file(done, b"")
+        except OSError as error:
+            raise _unwritable(folder, backend, error) from error
+
+
+def _complete(folder: Path, done: Path) -> bool:
+    # Who clears up may remove the folder alone.
+    return done.exists() and _is_folder(folder)
+
+
+def _run(stage: Stage, variant_dir: Path, folder: Path) -> None:
+    build = Path(os.path.realpath(variant_dir))
+    before = list(_identities(build))
+    stage(variant_dir)
+    if not _is_folder(folder):
+        raise KernelImportError(f"it left no folder at {folder}; allowed is to write into the one that is there")
+    if list(_identities(build)) != before:
+        raise KernelImportError(f"the build's own files changed meanwhile; what it makes belongs in {folder}")
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether a path is a folder itself, and no link to one."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, or whatever else a stage left in its place; a link and not what it leads to."""
+    if _is_folder(path):
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _unwritable(folder: Path, backend: Backend, error: OSError) -> StoreError:
+    return StoreError(f"Cannot write {folder}, where backend {backend.name} prepares builds: {error}.")
 
 
 def _said(value: object) -> str:
-    text = f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else repr(value)
+    """What a vendor's object or error says; how it says it is the vendor's code too, and may fail."""
+    try:
+        if isinstance(value, BaseException):
+            text = str(value) if isinstance(value, KernelImportError) else f"{type(value).__name__}: {value}"
+        else:
+            text = repr(value)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as failure:  # noqa: BLE001 - `sys.exit` in a `__str__`, say
+        return f"a {type(value).__name__}, whose text cannot be had ({type(failure).__name__})"
     return text if len(text) <= 500 else text[:499] + "…"
