@@ -568,6 +568,7 @@ def test_a_file_of_the_users_may_define_classes(user: Path) -> None:
         ("HEURISTICS_CONFIGS = {'mm': {'BLOCK': 4}}", r"\['mm'\]\['BLOCK'\]` is 4; allowed is a function"),
         ("HEURISTICS_CONFIGS = {'mm': {4: print}}", r"\['mm'\]\[4\]` is "),
         ("import nowhere_to_be_found", "ModuleNotFoundError: No module named 'nowhere_to_be_found'"),
+        ("import sys; sys.exit(7)", r"heuristics_config_utils.* cannot be imported: SystemExit: 7"),
         ("x = (", "SyntaxError"),
     ],
 )
@@ -578,6 +579,52 @@ def test_heuristics_of_another_form_are_refused(acme: Acme, user: Path, whose: s
     (folder / "heuristics_config_utils.py").write_text(text)
     with pytest.raises(RequestError, match=why):
         get_heuristics("mm", backend="tuned_acme")
+
+
+MUTE = """
+class Mute(BaseException):
+    def __str__(self):
+        raise SystemExit(7)
+raise Mute
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "why"),
+    [
+        ("raise SystemExit(7)", RequestError, "SystemExit: 7"),
+        (MUTE, RequestError, r"Mute, whose message cannot be had \(SystemExit\)"),
+        ("import sys; del sys.modules[__name__]; raise ValueError('gone')", RequestError, "ValueError: gone"),
+        ("raise KeyboardInterrupt", KeyboardInterrupt, "^$"),
+        ("raise ValueError(type('Asked', (), {'__repr__': lambda self: {}[KeyError]})())", RequestError, "ValueError"),
+    ],
+)
+def test_a_file_of_the_users_that_ends_early_leaves_no_module(
+    user: Path, text: str, error: type[BaseException], why: str
+) -> None:
+    path = user / "heuristics_config_utils.py"
+    path.write_text(text)
+    with pytest.raises(error, match=why):
+        get_heuristics("mm")
+    assert not [name for name in sys.modules if str(path) in name]
+    heuristics(user, mm=1)
+    assert get_heuristics("mm")["BLOCK"]({"n": 5}) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "error"), [("raise SystemExit(7)", KernelImportError), ("raise KeyboardInterrupt", KeyboardInterrupt)]
+)
+def test_a_kernels_heuristics_that_end_early_leave_no_module(
+    isolated_env: Path, tmp_path: Path, text: str, error: type[BaseException]
+) -> None:
+    module = kernel(tmp_path, init_py=ASKS.format(backend="cpu"))
+    own = Path(str(module.__file__)).with_name("heuristics_config_utils.py")
+    own.write_text(text)
+    with pytest.raises(error):
+        module.heuristics_later("mm", default={})
+    assert f"{module.__name__}.heuristics_config_utils" not in sys.modules
+    own.write_text("HEURISTICS_CONFIGS = {'mm': {'BLOCK': lambda args: 3}}")
+    assert module.heuristics_later("mm")["BLOCK"]({}) == 3
 
 
 # Imports

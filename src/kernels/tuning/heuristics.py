@@ -115,9 +115,20 @@ def _imported(path: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pickle look a class's module up there
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
-        sys.modules.pop(name)
+    except BaseException as error:  # whatever the file raises, `sys.exit` too
+        sys.modules.pop(name, None)
         if before is not None:
             sys.modules[name] = before
-        raise RequestError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+        if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
+            raise
+        raise RequestError(f"{path} cannot be imported: {_said(error)}") from error
     return module
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as failure:  # noqa: BLE001 - the message is the file's code, too
+        return f"{type(error).__name__}, whose message cannot be had ({type(failure).__name__})"
