@@ -14,9 +14,12 @@ import pytest
 
 from kernels import backends
 from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor, PythonDependency
+from kernels.backends.entry import Entry, Origin
+from kernels.backends.join.declared import declared_backends
 from kernels.checkup import STEPS, Checkup, check_entry, checkup
 from kernels.checkup.arrival import as_before
-from kernels.checkup.finding import run_step
+from kernels.checkup.finding import Subject, run_step
+from kernels.checkup.machine import probe
 from kernels.errors import RequestError
 
 
@@ -124,9 +127,9 @@ def test_each_step_says_something_of_a_complete_backend_and_nothing_failed(found
         ("build names", "ok: torch-acme is acme"),
         (
             "architectures",
-            "ok: a100x (short: a100x); a build for another is turned down: device 0 is a100x, the build is",
+            "ok: a100x; a build for another is turned down: device 0 is a100x, the build is",
         ),
-        ("capability", "ok: 100: a mapping entry is used when its range holds that"),
+        ("capability", "ok: 100: a mapping entry with a range of capabilities is used where 100 lies in that range"),
         (
             "Torch",
             "missing: torch_build is not given, so beside a Torch no build of it is chosen: return Found() where",
@@ -232,6 +235,126 @@ def test_without_torch_its_step_is_skipped(found_in: Callable[..., Checkup], mon
     assert lines(found_in(), "Torch") == ["skipped: Torch is not installed"]
 
 
+def test_a_short_form_of_an_architecture_is_told_where_there_is_one(found_in: Callable[..., Checkup]) -> None:
+    found = found_in(format_arch=answering("a1"), parse_arch=answering("a100x"))
+    assert lines(found, "architectures")[0].startswith("ok: a100x, a1 for short; a build for another is turned down")
+
+
+def test_one_line_is_told_as_one(found_in: Callable[..., Checkup]) -> None:
+    said = lines(found_in(kernel_guidance="Keep tiles small.", cuda_hacks_to_strip=("import pycuda",)), "notes")
+    assert {"ok: kernel_guidance: 1 line", "ok: cuda_hacks_to_strip: 1 source line"} <= set(said)
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({"torch_biuld": answering(None)}, ["`torch_biuld` is no member of a backend; did you mean `torch_build`?"]),
+        ({"verson_reason": answering(None)}, ["`verson_reason` is no member of a backend; did you mean `version_r"]),
+        ({"experimentall": True}, ["`experimentall` is no member of a backend; did you mean `experimental`?"]),
+        ({"colour": "red", "_torch_biuld": 1}, []),
+        # One that it has is no typo of another that it has, too.
+        ({"probes": 3, "device_types": ("acme",)}, []),
+    ],
+)
+def test_a_member_that_is_spelled_almost_like_another_is_told(
+    found_in: Callable[..., Checkup], members: dict[str, object], said: list[str]
+) -> None:
+    found = found_in(**members)
+    told = [line for line in lines(found, "members") if "is no member" in line]
+    assert len(told) == len(said)
+    assert all(line.startswith(f"missing: {each}") for line, each in zip(told, said, strict=True))
+    assert not found.failed
+
+
+def test_a_member_of_a_plain_object_that_is_spelled_almost_like_another_is_told() -> None:
+    plain = SimpleNamespace(name="acme", device_type="acme", probe=lambda: BackendProbe(), versoned=True)
+    with as_before():
+        backends.register_backend(plain)
+        found = checkup("acme")
+    assert lines(found, "members")[-1] == ("missing: `versoned` is no member of a backend; did you mean `versioned`?")
+
+
+@pytest.mark.parametrize("name", [backend.name for backend in backends.all_backends()])
+def test_no_built_in_backend_is_taken_for_misspelled(name: str) -> None:
+    assert [line for line in lines(checkup(name), "members") if line.startswith("missing: ")] == []
+
+
+def test_a_probe_that_imports_torch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Eager(Acme):
+        def probe(self) -> BackendProbe:
+            sys.modules["torch"] = torch  # as importing it does
+            return super().probe()
+
+    torch: Any = pytest.importorskip("torch")
+    with as_before():
+        backends.register_backend(Eager())
+        subject = Subject(backends.entry_of("acme"))
+        assert [what for _, what in probe(subject)] == ["found, version 1.2, 1 device"]
+        monkeypatch.delitem(sys.modules, "torch")
+        said = list(probe(subject))
+    assert said[0][0] == "missing"
+    assert said[0][1].startswith("the probe imports torch; it must look without")
+
+
+# What Torch is asked
+
+
+def test_what_a_backend_says_of_torch_is_asked_once(found_in: Callable[..., Checkup]) -> None:
+    pytest.importorskip("torch")
+    asked = []
+
+    def torch_build(self: Backend, torch: Any) -> Found | None:
+        asked.append(torch)
+        return None
+
+    found = found_in(torch_build=torch_build)
+    assert "missing: torch_build says that Torch" in lines(found, "Torch")[0]
+    assert len(asked) == 1
+    assert "torch_build" not in vars(backends.get("acme"))
+    assert "torch_build" in lines(found, "members")[0]
+
+
+def test_what_a_plain_object_says_of_torch_is_its_own_again_after_a_check() -> None:
+    def torch_build(torch: Any) -> None:
+        return None
+
+    plain = SimpleNamespace(name="acme", device_type="acme", probe=lambda: BackendProbe(), torch_build=torch_build)
+    with as_before():
+        backends.register_backend(plain)
+        assert "torch_build" in lines(checkup("acme"), "members")[0]
+        assert backends.get("acme").torch_build is torch_build
+
+
+def test_a_backend_that_lets_nobody_set_anything_is_asked_each_time(found_in: Callable[..., Checkup]) -> None:
+    def refuse(self: Backend, name: str, value: object) -> None:
+        raise TypeError("frozen")
+
+    assert not found_in(__setattr__=refuse).failed
+
+
+def test_a_backend_that_never_says_anything_of_torch_is_waited_for_once() -> None:
+    pytest.importorskip("torch")
+    release = threading.Event()
+    asked = []
+
+    class Slow(Acme):
+        def torch_build(self, torch: Any) -> Found | None:
+            asked.append(torch)
+            release.wait(60)
+            return None
+
+    try:
+        with as_before():
+            backends.register_backend(Slow())
+            said = check_entry(backends.entry_of("acme"), seconds=4.0)
+    finally:
+        release.set()
+    assert [each.what for each in said if each.verdict == "failed"] == [
+        "torch_build: no answer within 2 seconds; it must return Found(…) or None"
+    ]
+    assert len(asked) == 1
+
+
 # What is wrong: members in place of Acme's, the step that fails, and what it says.
 
 DEVICE = Device("acme", 0, "Acme One", "a100x", 100)
@@ -256,6 +379,10 @@ WRONG: list[tuple[dict[str, object], str, str]] = [
     ({"device_capability": answering(True)}, "capability", "is True; it must be a whole number"),
     ({"device_capability": answering(90)}, "capability", "is 90, but its probe says capability=100"),
     ({"torch_build": answering(Found())}, "Torch", "this Torch has no device 'acme'"),
+    ({"torch_build": answering(True)}, "Torch", "torch_build answered True; it must return Found(), Found(MajorMinor"),
+    ({"torch_build": answering("1.2")}, "Torch", "torch_build answered '1.2'; it must return Found()"),
+    ({"torch_build": answering(Found("1.2"))}, "Torch", "answered Found(version='1.2'); it must"),  # type: ignore[arg-type]
+    ({"torch_build": raising(SystemExit(3))}, "Torch", "SystemExit: 3 (in member, "),
     ({"torch_build": raising(AttributeError("torch.acme"))}, "Torch", "AttributeError: torch.acme"),
     ({"dispatch_key": "Acme"}, "Torch", "Torch has no dispatch key 'Acme'"),
     ({"device_type": "mps", "dispatch_key": "CUDA"}, "Torch", "but Torch's device 'mps' has 'MPS'"),
@@ -319,7 +446,7 @@ def test_a_member_that_became_wrong_after_registration_fails(found_in: Callable[
         ({"platform_reason": answering("for no machine")}, "choosing", "no compiled build can fit"),
         ({"torch_build": answering(None)}, "Torch", "is neither built for it nor extended with it"),
         ({"prepare_key": ""}, "stages", "optional: prepare_key"),
-        ({"probe": answering(BackendProbe(True, None, (DEVICE,)))}, "probe", "no version, and its token carries one"),
+        ({"probe": answering(BackendProbe(True, None, (DEVICE,)))}, "probe", "no version, and names of compiled"),
         (
             {"probe": answering(BackendProbe(True, MajorMinor(7, 10), (DEVICE,)))},
             "build names",
@@ -457,7 +584,7 @@ def test_each_backend_of_a_file_is_checked(tmp_path: Path) -> None:
     file.write_text('{"acme": {"device_string": "acme"}, "cuda": {"vendor": "Nobody"}}')
     found = checkup(str(file))
     assert set(found.origins) == {"acme", "cuda"}
-    assert "ok: stands in for cuda, built in" in lines(found, "names")
+    assert "ok: adds to cuda, built in" in lines(found, "names")
     assert {each.step for each in found.findings if each.backend == "cuda"} == {name for name, _ in STEPS}
     assert backends.get("cuda").vendor != "Nobody"
 
@@ -523,6 +650,62 @@ def test_a_declared_backend_that_is_not_here_is_not_wrong(tmp_path: Path) -> Non
     assert not found.failed
 
 
+@pytest.fixture
+def extended_torch(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A Torch that has `torch.acme`, installed and not imported yet."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch, "acme", SimpleNamespace(arch="a100x", version="1.2"), raising=False)
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setattr("kernels.checkup.machine.import_module", lambda name: sys.modules.setdefault(name, torch))
+    return torch
+
+
+def asking_torch(folder: Path) -> Subject:
+    """A declared backend that asks Torch for everything, to be checked."""
+    [backend] = declared_backends(declaration(folder, archs={"torch": "acme.arch"}, version={"torch": "acme.version"}))
+    return Subject(Entry(backend, Origin("declared", str(folder))))
+
+
+@pytest.mark.usefixtures("extended_torch")
+def test_torch_is_imported_for_the_questions_that_a_file_has_for_it(tmp_path: Path) -> None:
+    subject = asking_torch(tmp_path)
+    assert list(probe(subject)) == [("ok", "found, version 1.2, 1 device")]
+    assert (subject.device and subject.device.arch) == "a100x"
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (ModuleNotFoundError("No module named 'torch'", name="torch"), "Torch is not installed"),
+        (ModuleNotFoundError("No module named 'mpi'", name="mpi"), "Torch cannot be imported: ModuleNotFoundError: No"),
+        (OSError("libacme.so"), "Torch cannot be imported: OSError: libacme.so"),
+    ],
+)
+@pytest.mark.usefixtures("extended_torch")
+def test_what_a_file_asks_of_a_torch_that_is_not_here_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, why: str
+) -> None:
+    monkeypatch.setattr("kernels.checkup.machine.import_module", raising(error))
+    said = list(probe(asking_torch(tmp_path)))
+    assert {verdict for verdict, _ in said} == {"missing", "ok"}
+    assert [what.partition(", and ")[0] for _, what in said][:2] == [
+        "version: torch.acme.version is not known before torch is imported",
+        "architectures: torch.acme.arch is not known before torch is imported",
+    ]
+    assert why in said[0][1]
+
+
+def test_of_a_declared_backend_only_its_fields_are_named(tmp_path: Path) -> None:
+    found = checkup(str(declaration(tmp_path, archs=["blackhole"], arch_rule="any", kernel_guidance="One line.")))
+    said = " ".join(each.what for each in found.findings)
+    assert "device_string acme" in lines(found, "names")[0]
+    assert "missing: optional: arch_rule is any, so a build for one architecture is tried on every device" in lines(
+        found, "architectures"
+    )
+    for member in ("torch_build", "checks_archs", "mapping_device", "device_capability", "device_type", "noarch_name"):
+        assert member not in said
+
+
 # A vendor's folder
 
 
@@ -542,7 +725,7 @@ def test_a_folder_is_registered_for_the_check_alone(tmp_path: Path) -> None:
     assert not found.failed, [each for each in found.findings if each.verdict == "failed"]
     assert found.origins == {"acme": f"from the vendor folder {place}"}
     assert lines(found, "operators") == ["ok: 2: aten::silu, aten::add.Tensor"]
-    assert lines(found, "tuning") == ["ok: tune_configs.yaml: mm 2", "ok: heuristics_config_utils.py: mm"]
+    assert lines(found, "tuning") == ["ok: tune_configs.yaml: mm 1; a100x: mm 1", "ok: heuristics_config_utils.py: mm"]
     assert backends.list_backends() == before
 
 
@@ -564,6 +747,18 @@ def test_what_a_folder_may_have_is_optional(tmp_path: Path) -> None:
         ("__init__.py", "raise RuntimeError('no licence')", "registration", ["no licence"]),
         ("__init__.py", "import sys; sys.exit(3)", "registration", ["3"]),
         ("ops/__init__.py", "__all__ = 3", "operators", ["`__all__` of `ops`"]),
+        (
+            "ops/__init__.py",
+            "def silu(x): ...",
+            "operators",
+            ['has no `__all__`: a list of the functions\' names, such as __all__ = ["silu"]'],
+        ),
+        (
+            "ops/__init__.py",
+            "__all__ = ['silu', 'relu', 'gelu']\ndef silu(x): ...\ndef relu(x): ...",
+            "operators",
+            ["names 'gelu', which is not there"],
+        ),
         ("ops/__init__.py", "import acme_that_is_not_here", "operators", ["acme_that_is_not_here"]),
         (
             "ops/__init__.py",

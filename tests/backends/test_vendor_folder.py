@@ -253,6 +253,11 @@ def test_flaggems_own_class_serves(tmp_path: Path) -> None:
     [
         ("", "its `__init__.py` has no `vendor_info`; allowed is vendor_info = VendorInfo"),
         ("vendor_info = 7", "`vendor_info` is a int without vendor_name and device_name"),
+        (
+            INFO.format("vendor_name='acme', device_name='acme', dispach_key='PrivateUse1'"),
+            r"VendorInfo has no `dispach_key`; did you mean `dispatch_key`\? Allowed are vendor_name, device_name, ",
+        ),
+        (INFO.format("vendor_name='acme', colour='red'"), "VendorInfo has no `colour`. Allowed are vendor_name, "),
         ("1 / 0", "its `__init__.py` cannot be imported: ZeroDivisionError: division by zero"),
         ("def broken(:", "its `__init__.py` cannot be imported: SyntaxError"),
         ("import sys; sys.exit(3)", "its `__init__.py` cannot be imported: SystemExit: 3"),

@@ -194,6 +194,24 @@ def test_what_a_backend_stands_in_for_is_shown(kernels: Callable[..., Any]) -> N
     assert said["overrides"] == {"kind": "built-in", "place": ""}
 
 
+def test_what_a_file_adds_to_is_listed_and_shown(kernels: Callable[..., Any], acme: Backend, tmp_path: Path) -> None:
+    from kernels.backends.join.declared import load_backends
+
+    files = [tmp_path / "first.json", tmp_path / "second.json"]
+    for file in files:
+        file.write_text(json.dumps({"acme": {"kernel_guidance": file.name}}))
+        load_backends(file)
+    listed = rows(kernels("backends").stdout)["acme"]
+    shown = kernels("backends", "show", "acme").stdout
+    beneath = f"registered by {__file__}, line "
+    assert beneath in listed
+    assert listed.endswith(f"; declared in {files[0]}; declared in {files[1]}; experimental")
+    assert rows(shown)["Origin"].endswith(f"declared in {files[1]}")
+    assert f"\nAdds to          {beneath}" in shown
+    assert f"; declared in {files[0]}\n" in shown
+    assert "Stands in for" not in shown
+
+
 def test_for_programs_show_has_the_facts_of_the_list_and_more(kernels: Callable[..., Any], acme: Backend) -> None:
     listed = json.loads(kernels("backends", "--json").stdout)["backends"]
     said = json.loads(kernels("backends", "show", "acme", "--json").stdout)
@@ -210,7 +228,7 @@ def test_for_programs_show_has_the_facts_of_the_list_and_more(kernels: Callable[
         "stages": ["prepare"],
         "folder": None,
         "operators": [],
-        "tune_configs": {},
+        "tune_configs": {"operators": {}, "archs": {}},
         "guidance_block": acme.guidance_block,
         "kernel_guidance": acme.kernel_guidance,
         "cuda_hacks_to_strip": ["import pycuda"],
@@ -220,15 +238,17 @@ def test_for_programs_show_has_the_facts_of_the_list_and_more(kernels: Callable[
 def test_what_a_vendors_folder_offers_is_shown(kernels: Callable[..., Any], tmp_path: Path) -> None:
     from kernels.backends.join.vendor_folder import register_vendor
 
-    place = vendor(tmp_path, "__all__ = ['silu', 'gelu']\ndef silu(x): ...\ndef gelu(x): ...\n")
+    tuned = "mm: [{META: {M: 1}}, {META: {M: 2}}]\nbmm: [{META: {M: 1}}]\narchs: {a200x: {mm: [{META: {M: 3}}]}}\n"
+    place = vendor(tmp_path, "__all__ = ['silu', 'gelu']\ndef silu(x): ...\ndef gelu(x): ...\n", tuned)
     with as_before():
         register_vendor(place)
         text = kernels("backends", "show", "acme").stdout
         said = json.loads(kernels("backends", "show", "acme", "--json").stdout)
     assert f"Folder           {place}\n" in text
     assert "Operators        2: silu, gelu\n" in text
-    assert "Tuned            mm (1 configurations)\n" in text
-    assert (said["folder"], said["operators"], said["tune_configs"]) == (str(place), ["silu", "gelu"], {"mm": 1})
+    assert "Tuned            configurations: mm 2, bmm 1; a200x: mm 1\n" in text
+    assert (said["folder"], said["operators"]) == (str(place), ["silu", "gelu"])
+    assert said["tune_configs"] == {"operators": {"mm": 2, "bmm": 1}, "archs": {"a200x": {"mm": 1}}}
 
 
 def test_a_vendors_folder_that_cannot_be_read_is_still_shown(kernels: Callable[..., Any], tmp_path: Path) -> None:
@@ -329,6 +349,33 @@ def test_a_file_is_checked_without_any_line_of_python(kernels: Callable[..., Any
     assert result.exit_code == 1
     assert "`acme.device_string` is 3" in result.stdout
     assert result.stdout.splitlines()[-1] == "acme.json: 1 failed."
+
+
+@pytest.mark.parametrize("action", ["check", "show"])
+def test_what_kept_a_backend_from_coming_in_is_said_once(
+    kernels: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    recwarn: pytest.WarningsRecorder,
+    action: str,
+) -> None:
+    file = tmp_path / "bad.json"
+    file.write_text('{"zephyr": {"device_string": 3}}')
+    monkeypatch.setenv("KERNELS_BACKENDS_JSON", str(file))
+    result = kernels("backends", action, "zephyr")
+    assert result.exit_code == 1
+    assert result.stderr.count("`zephyr.device_string` is 3") == 1
+    assert [str(each.message) for each in recwarn if "zephyr" in str(each.message)] == []
+
+
+def test_what_is_wrong_elsewhere_is_still_warned_of(
+    kernels: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "bad.json"
+    file.write_text('{"zephyr": {"device_string": 3}}')
+    monkeypatch.setenv("KERNELS_BACKENDS_JSON", str(file))
+    with pytest.warns(UserWarning, match="`zephyr.device_string` is 3"):
+        assert kernels("backends", "check", "cpu").exit_code == 0
 
 
 # Wrong arguments

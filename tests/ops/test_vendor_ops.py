@@ -494,7 +494,7 @@ def test_a_choice_that_cannot_be_made_is_refused(
 @pytest.mark.parametrize(
     ("ops", "message"),
     [
-        ("", r"`ops` of vendor acme .* has no `__all__`: a list of the functions' names, such as __all__ = \[\"silu\"\]"),
+        ("", r"`ops` of vendor acme .* has no `__all__`: a list of the functions' names, such as __all__ = .\"silu\""),
         ("__all__ = 'silu'", "is 'silu'; allowed is a list"),
         ("__all__ = [1]", r"is \[1.*\]; allowed is a list"),
         ("__all__ = ['silu']", "names 'silu', which is not there"),

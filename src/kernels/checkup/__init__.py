@@ -8,11 +8,12 @@ import msgspec
 
 from kernels.backends.entry import Entry
 from kernels.checkup.arrival import as_before, way_in
+from kernels.checkup.asking import torch_asked_once
 from kernels.checkup.choosing import choosing, mappings
 from kernels.checkup.finding import STEP_SECONDS, Finding, Said, Step, Subject, Verdict, failed, ok, run_step
-from kernels.checkup.folder import offered_configs, offered_operators, operators, tuning
-from kernels.checkup.machine import architectures, capability, probe, python_depends, torch
-from kernels.checkup.naming import build_names, members, names
+from kernels.checkup.folder import OfferedConfigs, offered_configs, offered_operators, operators, tuning
+from kernels.checkup.machine import answer_seconds, architectures, capability, probe, python_depends, torch
+from kernels.checkup.naming import added_to, build_names, members, names
 from kernels.checkup.offers import notes, own_stages, stages
 from kernels.errors import KernelsError
 
@@ -20,7 +21,9 @@ __all__ = [
     "STEPS",
     "Checkup",
     "Finding",
+    "OfferedConfigs",
     "Verdict",
+    "added_to",
     "check_entry",
     "checkup",
     "offered_configs",
@@ -113,4 +116,7 @@ def check_entry(entry: Entry, seconds: float = STEP_SECONDS) -> list[Finding]:
         {'ok'}
     """
     subject = Subject(entry, seconds)
-    return [finding for name, step in STEPS for finding in run_step(name, partial(step, subject), entry.name, seconds)]
+    with torch_asked_once(entry.backend, answer_seconds(seconds)):
+        return [
+            finding for name, step in STEPS for finding in run_step(name, partial(step, subject), entry.name, seconds)
+        ]

@@ -73,11 +73,14 @@ def as_before() -> Iterator[None]:
 
     Example:
         >>> from kernels import list_backends, register_backend
-        >>> from kernels.backends import Backend
-        >>> acme = Backend()
-        >>> acme.name = acme.device_type = "acme"
+        >>> from kernels.backends import Backend, BackendProbe
+        >>> class Acme(Backend):
+        ...     name = device_type = "acme"
+        ...
+        ...     def probe(self) -> BackendProbe:
+        ...         return BackendProbe()
         >>> with as_before():
-        ...     register_backend(acme)
+        ...     register_backend(Acme())
         >>> "acme" in [entry.name for entry in list_backends()]
         False
     """

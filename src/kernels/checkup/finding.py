@@ -23,6 +23,7 @@ __all__ = [
     "Step",
     "Subject",
     "Verdict",
+    "counted",
     "failed",
     "missing",
     "ok",
@@ -144,6 +145,16 @@ def failed(what: str) -> Statement:
 def skipped(what: str) -> Statement:
     """A step had nothing to look at."""
     return "skipped", what
+
+
+def counted(count: int, what: str) -> str:
+    """So many of something.
+
+    Example:
+        >>> counted(1, "line"), counted(2, "line")
+        ('1 line', '2 lines')
+    """
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def said(error: BaseException) -> str:

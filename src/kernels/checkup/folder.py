@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from kernels.backends.base import Backend
 from kernels.backends.join.vendor_folder import vendor_module
@@ -13,7 +15,7 @@ from kernels.tuning import read_configs
 from kernels.tuning.heuristics import heuristics_of
 from kernels.tuning.sources import CONFIGS, HEURISTICS, Place
 
-__all__ = ["offered_configs", "offered_operators", "operators", "tuning"]
+__all__ = ["OfferedConfigs", "offered_configs", "offered_operators", "operators", "tuning"]
 
 
 def offered_operators(backend: Backend) -> list[str]:
@@ -30,16 +32,34 @@ def offered_operators(backend: Backend) -> list[str]:
     module = vendor_module(backend, "ops")
     if module is None:
         return []
-    names = vars(module).get("__all__")
-    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-        raise RequestError(
-            f"`__all__` of `ops` in {backend.folder} is {repr(names)[:80]}; allowed is a list of functions' names."
-        )
-    return list(names)
+    from kernels.ops.enable import listed_functions
+
+    return listed_functions(module, f"{backend.folder}")
 
 
-def offered_configs(backend: Backend) -> dict[str, int]:
-    """How many configurations a vendor's folder has for each operator, all architectures together.
+class OfferedConfigs(msgspec.Struct, frozen=True):
+    """How many configurations a vendor's folder has for each operator.
+
+    Attributes:
+        operators: In the part that holds for every architecture.
+        archs: In the section of each architecture.
+
+    Example:
+        >>> str(OfferedConfigs({"mm": 9, "bmm": 1}, {"a200x": {"mm": 1}}))
+        'mm 9, bmm 1; a200x: mm 1'
+    """
+
+    operators: dict[str, int] = {}
+    archs: dict[str, dict[str, int]] = {}
+
+    def __str__(self) -> str:
+        sections = {"": self.operators, **{f"{arch}: ": section for arch, section in self.archs.items()}}
+        said = {name: ", ".join(f"{op} {count}" for op, count in each.items()) for name, each in sections.items()}
+        return "; ".join(f"{name}{operators}" for name, operators in said.items() if operators)
+
+
+def offered_configs(backend: Backend) -> OfferedConfigs:
+    """How many configurations a vendor's folder has for each operator, for all architectures and for each section.
 
     Raises:
         RequestError: The file cannot be read or breaks its form.
@@ -47,16 +67,16 @@ def offered_configs(backend: Backend) -> dict[str, int]:
     Example:
         >>> from kernels import get_backend
         >>> offered_configs(get_backend("cpu"))
-        {}
+        OfferedConfigs(operators={}, archs={})
     """
     if backend.folder is None or not (backend.folder / CONFIGS).exists():
-        return {}
+        return OfferedConfigs()
     file = read_configs(backend.folder / CONFIGS)
-    counts: dict[str, int] = {}
-    for section in (file.operators, *file.archs.values()):
-        for operator, entries in section.items():
-            counts[operator] = counts.get(operator, 0) + len(entries)
-    return counts
+    return OfferedConfigs(_counts(file.operators), {arch: _counts(section) for arch, section in file.archs.items()})
+
+
+def _counts(section: Mapping[str, Sequence[object]]) -> dict[str, int]:
+    return {operator: len(entries) for operator, entries in section.items()}
 
 
 def operators(subject: Subject) -> Said:
@@ -76,7 +96,8 @@ def operators(subject: Subject) -> Said:
         # All together first: that two functions mean the same operator shows only so.
         yield ok(f"{len(names)}: {', '.join(_try(backend, None))}")
     except RequestError as error:
-        faults = [fault for name in names for fault in _fault(backend, name)]
+        # What is wrong with the list itself is so for each of its names.
+        faults = dict.fromkeys(fault for name in names for fault in _fault(backend, name))
         yield from map(failed, faults or [said(error)])
 
 
@@ -113,8 +134,7 @@ def tuning(subject: Subject) -> Said:
 
 
 def _configs(backend: Backend) -> Said:
-    counts = offered_configs(backend)
-    yield ok(f"{CONFIGS}: {', '.join(f'{operator} {count}' for operator, count in counts.items()) or 'no operators'}")
+    yield ok(f"{CONFIGS}: {str(offered_configs(backend)) or 'no operators'}")
 
 
 def _heuristics(backend: Backend) -> Said:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
-from kernels.backends.base import Backend, Device, PythonDependency, allowed_python_depends
+from kernels.backends.base import Backend, Device, Found, PythonDependency, allowed_python_depends
 from kernels.backends.guard import PROBE_SECONDS, guarded_probe
+from kernels.backends.join.answers import BEFORE_TORCH
 from kernels.backends.join.declared import DeclaredBackend
 from kernels.backends.torch_build import installed_torch
-from kernels.checkup.finding import Said, Statement, Subject, failed, missing, ok, said, skipped
+from kernels.checkup.finding import Said, Statement, Subject, counted, failed, missing, ok, said, skipped
 from kernels.checkup.naming import mine
 
-__all__ = ["architectures", "capability", "other_arch", "probe", "python_depends", "torch"]
+__all__ = ["answer_seconds", "architectures", "capability", "other_arch", "probe", "python_depends", "torch"]
 
 #: Devices whose architecture is looked at one by one; a host has at most some 16, and they are mostly alike.
 _DEVICES = 64
@@ -26,7 +29,19 @@ _PACKAGE = re.compile(r"[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]{0,126}[A-Za-z0-9]"
 def probe(subject: Subject) -> Said:
     """The probe comes back in time with an answer that makes sense."""
     backend = subject.backend
-    answer = guarded_probe(backend, min(PROBE_SECONDS, subject.seconds / 2))
+    seconds = answer_seconds(subject.seconds)
+    imported = "torch" in sys.modules
+    answer = guarded_probe(backend, seconds)
+    if not imported and "torch" in sys.modules:
+        yield missing(
+            "the probe imports torch; it must look without, as it is asked where nobody needs Torch, and importing it "
+            "takes seconds"
+        )
+    no_torch = None
+    if any(note.endswith(BEFORE_TORCH) for note in answer.notes):
+        no_torch = _import_torch()
+        if no_torch is None:
+            answer = guarded_probe(backend, seconds)
     refused = [note for note in answer.notes if note.startswith("could not be probed: ")]
     if refused and not answer.found:
         yield failed(f"{refused[0].removeprefix('could not be probed: ')}; probe() must return a BackendProbe")
@@ -35,15 +50,20 @@ def probe(subject: Subject) -> Said:
     # Of a declared backend that is there, a note is a question of the declaration that got no answer.
     unanswered = answer.found and isinstance(backend, DeclaredBackend)
     for note in answer.notes:
-        yield failed(note) if unanswered else missing(note)
+        if no_torch is not None and note.endswith(BEFORE_TORCH):
+            yield missing(f"{note}, and {no_torch}")
+        else:
+            yield failed(note) if unanswered else missing(note)
     if not answer.found:
         yield missing("not found on this machine; where it is, run this check again")
         return
     version = "" if answer.version is None else f", version {answer.version}"
     count = len(answer.devices)
-    yield ok(f"found{version}, {count} device{'s' * (count != 1)}")
+    yield ok(f"found{version}, {counted(count, 'device')}")
     if backend.versioned and answer.version is None:
-        yield missing("no version, and its token carries one: no compiled build fits a machine of unknown version")
+        yield missing(
+            "no version, and names of compiled builds carry one: none of them fits a machine of unknown version"
+        )
     if not backend.versioned and answer.version is not None:
         yield missing(f"version {answer.version} is not compared, as versioned is False: name builds without one")
     indices = [device.index for device in answer.devices]
@@ -52,6 +72,27 @@ def probe(subject: Subject) -> Said:
     unknown = [device.index for device in answer.devices if not device.arch]
     if backend.checks_archs and unknown:
         yield missing(f"device {unknown[0]} has no arch: builds for other architectures are not turned down")
+
+
+def answer_seconds(seconds: float) -> float:
+    """How long one answer of a backend may take in a step that may take `seconds`, less than the step itself.
+
+    Example:
+        >>> answer_seconds(60.0), answer_seconds(1.0)
+        (10.0, 0.5)
+    """
+    return min(PROBE_SECONDS, seconds / 2)
+
+
+def _import_torch() -> str | None:
+    """Import Torch, so that a declaration's questions to it can be answered; why not, or None when it is imported."""
+    try:
+        import_module("torch")
+    except ModuleNotFoundError as error:
+        return "Torch is not installed" if error.name == "torch" else f"Torch cannot be imported: {said(error)}"
+    except Exception as error:  # noqa: BLE001 - extensions are imported with it
+        return f"Torch cannot be imported: {said(error)}"
+    return None
 
 
 def architectures(subject: Subject) -> Said:
@@ -81,9 +122,11 @@ def architectures(subject: Subject) -> Said:
                 "return why, or checks_archs must be False"
             )
         else:
-            yield ok(f"{arch} (short: {short}); a build for another is turned down: {other[1]}")
+            written = arch if short == arch else f"{arch}, {short} for short"
+            yield ok(f"{written}; a build for another is turned down: {other[1]}")
     if not backend.checks_archs:
-        yield missing("optional: checks_archs is False, so a build for one architecture is tried on every device")
+        why = "arch_rule is any" if isinstance(backend, DeclaredBackend) else "checks_archs is False"
+        yield missing(f"optional: {why}, so a build for one architecture is tried on every device")
 
 
 def _one_each(subject: Subject) -> list[Device]:
@@ -132,16 +175,16 @@ def capability(subject: Subject) -> Said:
     if number is None and probed is not None:
         yield missing(f"its probe says capability={probed}, but mappings ask device_capability, which answers None")
     elif number is None:
+        why = "a number in its devices' architectures" if isinstance(backend, DeclaredBackend) else "device_capability"
         yield missing(
-            "optional: device_capability; without it a mapping entry with a range of capabilities is never used for "
-            "its devices"
+            f"optional: {why}; without it a mapping entry with a range of capabilities is never used for its devices"
         )
     elif isinstance(number, bool) or not isinstance(number, int) or number < 0:
         yield failed(f"device_capability(device 0) is {number!r}; it must be a whole number such as 75, or None")
     elif probed not in (None, number):
         yield failed(f"device_capability(device 0) is {number}, but its probe says capability={probed}")
     else:
-        yield ok(f"{number}: a mapping entry is used when its range holds that")
+        yield ok(f"{number}: a mapping entry with a range of capabilities is used where {number} lies in that range")
 
 
 def torch(subject: Subject) -> Said:
@@ -153,10 +196,20 @@ def torch(subject: Subject) -> Said:
     import torch
 
     found = backend.torch_build(torch)
+    if found is not None and not _is_found(found):
+        yield failed(
+            f"torch_build answered {repr(found)[:80]}; it must return Found(), Found(MajorMinor(1, 2)) with the "
+            "version that this Torch was built for, or None"
+        )
+        return
     given = "torch_build" in mine(backend)
     if found is not None:
         version = "" if found.version is None else f" {found.version}"
         yield ok(f"Torch {torch.__version__} is built for it, or extended with it{version}")
+    elif isinstance(backend, DeclaredBackend):
+        yield missing(
+            f"Torch {torch.__version__} is neither built for device {backend.device_type!r} nor extended with it"
+        )
     elif given:
         yield missing(f"torch_build says that Torch {torch.__version__} is neither built for it nor extended with it")
     else:
@@ -188,6 +241,15 @@ def torch(subject: Subject) -> Said:
         )
     else:
         yield ok(f"dispatch key {backend.dispatch_key!r} is known to Torch")
+
+
+def _is_found(answer: object) -> bool:
+    if not isinstance(answer, Found):
+        return False
+    version: Any = answer.version
+    return version is None or (
+        isinstance(version, tuple) and len(version) == 2 and all(type(n) is int for n in version)
+    )
 
 
 def python_depends(subject: Subject) -> Said:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Iterator
 from typing import Any
@@ -9,17 +10,32 @@ from typing import Any
 from kernels.backends import lookup
 from kernels.backends.base import Backend, MajorMinor
 from kernels.backends.clashes import check_clashes
+from kernels.backends.entry import Entry
 from kernels.backends.join.declared import DeclaredBackend
 from kernels.backends.members import checked
+from kernels.checkup.asking import without_memory
 from kernels.checkup.finding import Said, Subject, failed, missing, ok
 from kernels.errors import InvalidVariant
 
-__all__ = ["build_names", "build_versions", "members", "mine", "names"]
+__all__ = ["added_to", "build_names", "build_versions", "members", "mine", "names"]
 
 #: Versions that are tried in build names where no device tells one: two digits, three, five.
 _VERSIONS = (MajorMinor(1, 0), MajorMinor(12, 8), MajorMinor(2025, 3))
 
+#: How like a member's name another must be (`difflib`, 0 to 1) to be taken for it: `verson` and `versioned` have 0.8.
+_NEAR = 0.75
+
 _NAMES = ("name", "noarch_name", "token", "device_type", "mapping_device", "dispatch_key")
+
+#: What who declares a backend calls these: by their fields, or by where they are read.
+_FIELDS = {
+    "name": "name",
+    "noarch_name": "in names of noarch builds",
+    "token": "variant_token",
+    "device_type": "device_string",
+    "mapping_device": "in kernel mappings",
+    "dispatch_key": "dispatch_key",
+}
 
 
 def members(subject: Subject) -> Said:
@@ -33,6 +49,19 @@ def members(subject: Subject) -> Said:
     rest = [name for name in _all_members() if name not in own]
     if rest:
         yield ok(f"as the base class has them: {', '.join(rest)}")
+    given = subject.entry.given if subject.entry.given is not None else subject.backend
+    for name in _strange(given):
+        near = difflib.get_close_matches(name, _all_members(), n=1, cutoff=_NEAR)
+        if near and near[0] in rest:  # beside `probe`, `probes` is a vendor's own
+            yield missing(f"`{name}` is no member of a backend; did you mean `{near[0]}`?")
+
+
+def _strange(given: object) -> list[str]:
+    """The public attributes of an object, its own and its classes', that are no members of a backend."""
+    known = {*_all_members(), *dir(Backend)}
+    places = [given, *(kind for kind in type(given).__mro__ if kind not in Backend.__mro__)]
+    found = dict.fromkeys(name for place in places for name in getattr(place, "__dict__", {}))
+    return [name for name in found if isinstance(name, str) and not name.startswith("_") and name not in known]
 
 
 def mine(backend: Backend) -> list[str]:
@@ -44,7 +73,8 @@ def mine(backend: Backend) -> list[str]:
         (True, False)
     """
     above = type(backend).__mro__[: type(backend).__mro__.index(Backend)]
-    return [name for name in _all_members() if name in vars(backend) or any(name in vars(kind) for kind in above)]
+    own = without_memory(backend)
+    return [name for name in _all_members() if name in own or any(name in vars(kind) for kind in above)]
 
 
 def _all_members() -> list[str]:
@@ -58,12 +88,27 @@ def names(subject: Subject) -> Said:
     beneath = subject.entry.overrides
     others = [entry for entry in lookup.entries() if entry.backend is not backend]
     check_clashes(subject.entry, others)
-    yield ok(", ".join(f"{member} {getattr(backend, member)}" for member in _NAMES))
+    said = _FIELDS if isinstance(backend, DeclaredBackend) else dict(zip(_NAMES, _NAMES, strict=True))
+    yield ok(", ".join(f"{word} {getattr(backend, member)}" for member, word in said.items()))
     if beneath is not None:
-        yield ok(f"stands in for {beneath.name}, {beneath.origin}")
+        yield ok(f"{'adds to' if added_to(subject.entry) else 'stands in for'} {beneath.name}, {beneath.origin}")
     sharing = [entry.name for entry in others if entry.backend.device_type == backend.device_type]
     if sharing:
         yield ok(f"shares Torch's device {backend.device_type} with {', '.join(sharing)}: the installed Torch decides")
+
+
+def added_to(entry: Entry) -> list[Entry]:
+    """The registrations that a file or a vendor's folder adds to, the first one first; they still count in part.
+
+    Example:
+        >>> added_to(lookup.entry_of("cpu"))
+        []
+    """
+    beneath: list[Entry] = []
+    while entry.overrides is not None and entry.origin.kind in ("declared", "vendor"):
+        entry = entry.overrides
+        beneath.insert(0, entry)
+    return beneath
 
 
 def build_versions(subject: Subject) -> Iterator[tuple[MajorMinor | None, Any]]:

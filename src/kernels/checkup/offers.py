@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernels.backends.base import Backend
-from kernels.checkup.finding import Said, Subject, failed, missing, ok
+from kernels.checkup.finding import Said, Subject, counted, failed, missing, ok
 from kernels.checkup.naming import mine
 
 __all__ = ["notes", "own_stages", "stages"]
@@ -67,8 +67,8 @@ def notes(subject: Subject) -> Said:
         if not given:
             yield missing(f"optional: {name}")
         elif isinstance(given, str):
-            yield ok(f"{name}: {given if name == 'vendor' else f'{len(given.splitlines())} lines'}")
+            yield ok(f"{name}: {given if name == 'vendor' else counted(len(given.splitlines()), 'line')}")
         else:
-            yield ok(f"{name}: {len(given)} source lines")
+            yield ok(f"{name}: {counted(len(given), 'source line')}")
     if backend.experimental:
         yield ok("experimental: using it warns, once")

@@ -6,7 +6,8 @@ import contextlib
 import enum
 import os
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -110,8 +111,15 @@ def _row(entry: Entry, machine: Target) -> tuple[str, ...]:
         backend.mapping_device,
         backend.dispatch_key,
         here,
-        f"{entry.origin}{'; experimental' * backend.experimental}",
+        "; ".join((*_origins(entry), *["experimental"] * backend.experimental)),
     )
+
+
+def _origins(entry: Entry) -> list[str]:
+    """Where a backend comes from, and the files and folders that add to it."""
+    from kernels.checkup import added_to
+
+    return [str(each.origin) for each in (*added_to(entry), entry)]
 
 
 def _token(backend: Backend) -> str:
@@ -160,7 +168,8 @@ def _show(name: str, as_json: bool) -> None:
     from kernels.backends import entry_of, get_backend
     from kernels.cli._output import print_fields, print_json
 
-    entry = entry_of(get_backend(name).name)
+    with _said_once():
+        entry = entry_of(get_backend(name).name)
     machine = _machine()
     if as_json:
         print_json(_plain(entry, machine) | _more(entry))
@@ -215,7 +224,7 @@ def _fields(entry: Entry, machine: Target) -> dict[str, str | list[str]]:
         "Name": backend.name,
         "Vendor": backend.vendor,
         "Origin": str(entry.origin),
-        "Stands in for": "" if entry.overrides is None else f"{entry.overrides.name}, {entry.overrides.origin}",
+        **_beneath(entry),
         "Experimental": "yes: using it warns, once" if backend.experimental else "no",
         "Compiled builds": _token(backend),
         "Noarch builds": f"torch-{backend.noarch_name}",
@@ -233,6 +242,16 @@ def _fields(entry: Entry, machine: Target) -> dict[str, str | list[str]]:
     }
 
 
+def _beneath(entry: Entry) -> dict[str, str]:
+    """The registrations beneath: what a file or folder adds to still counts, what another object stands in for not."""
+    from kernels.checkup import added_to
+
+    added = added_to(entry)
+    if added:
+        return {"Adds to": "; ".join(str(each.origin) for each in added)}
+    return {"Stands in for": "" if entry.overrides is None else f"{entry.overrides.name}, {entry.overrides.origin}"}
+
+
 def _folder(backend: Backend) -> dict[str, str]:
     """What a vendor's folder offers; what cannot be read is told in its place."""
     from kernels.checkup import offered_configs, offered_operators
@@ -246,8 +265,8 @@ def _folder(backend: Backend) -> dict[str, str]:
     except KernelsError as error:
         fields["Operators"] = describe(error)
     try:
-        counts = offered_configs(backend)
-        fields["Tuned"] = ", ".join(f"{name} ({count} configurations)" for name, count in counts.items())
+        counts = str(offered_configs(backend))
+        fields["Tuned"] = f"configurations: {counts}" if counts else ""
     except KernelsError as error:
         fields["Tuned"] = describe(error)
     return fields
@@ -296,14 +315,34 @@ def _check(what: str, as_json: bool) -> None:
     from kernels.cli._output import print_json
 
     # A vendor's code may print; standard output is the report's alone.
-    with contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr), _said_once() as said:
         found = checkup(what)
+        said += [finding.what for finding in found.findings]
     if as_json:
         print_json({**_plain_checkup(found), "failed": found.failed})
     else:
         _print_checkup(found)
     if found.failed:
         raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _said_once() -> Iterator[list[str]]:
+    """Hold warnings back, and leave out those that an error, or a text put in the list, says again."""
+    said: list[str] = []
+    held: list[warnings.WarningMessage] = []
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            held = caught
+            yield said
+    except Exception as error:
+        said.append(str(error))
+        raise
+    finally:
+        for each in held:
+            first = str(each.message).partition("\n")[0]
+            if not any(first in text for text in said):
+                warnings.showwarning(each.message, each.category, each.filename, each.lineno)
 
 
 def _plain_checkup(found: Checkup) -> dict[str, Any]:

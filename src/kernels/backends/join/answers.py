@@ -23,13 +23,16 @@ from kernels.backends.join.command import CommandFailed, run_command
 from kernels.backends.join.declaration import Detect, Query
 from kernels.backends.join.torch_path import follow_torch_path, parse_torch_path
 
-__all__ = ["LOOK_SECONDS", "MAX_DEVICES", "Clock", "NoAnswer", "absence", "ask_archs", "ask_version"]
+__all__ = ["BEFORE_TORCH", "LOOK_SECONDS", "MAX_DEVICES", "Clock", "NoAnswer", "absence", "ask_archs", "ask_version"]
 
 #: How long all questions of one look may take together; less than a probe may (`guard.PROBE_SECONDS`).
 LOOK_SECONDS = 8.0
 
 #: How long a pattern may take. A sensible one takes microseconds.
 PATTERN_SECONDS = 2.0
+
+#: How the answer to a question ends that Torch could not be asked yet.
+BEFORE_TORCH = "is not known before torch is imported"
 
 #: More devices than a machine has.
 MAX_DEVICES = 1024
@@ -219,7 +222,7 @@ def _python() -> str:
 def _ask_torch(path: str, clock: Clock) -> Any:
     torch = sys.modules.get("torch")
     if torch is None or getattr(torch.__spec__, "_initializing", False):
-        raise NoAnswer(f"torch.{path} is not known before torch is imported")
+        raise NoAnswer(f"torch.{path} {BEFORE_TORCH}")
     steps = parse_torch_path(path)
     seconds = clock.seconds(commands.SECONDS)
     try:

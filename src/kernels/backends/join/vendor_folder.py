@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import itertools
+import difflib
 import os
-import re
 import shlex
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,6 +21,7 @@ from kernels.backends.entry import Entry, Origin
 from kernels.backends.join.declaration import Declaration, wrong_meanings
 from kernels.backends.join.declared import declare
 from kernels.backends.join.schema import wrong_values
+from kernels.backends.join.vendor_modules import package_of, vendor_module
 from kernels.errors import RequestError
 
 __all__ = ["VendorInfo", "read_vendor", "register_vendor", "vendor_module"]
@@ -79,28 +75,22 @@ class VendorInfo:
     cuda_hacks_to_strip: Sequence[str] | None = None
     detect: Mapping[str, Any] | None = None
 
+    def __new__(cls, *_: Any, **named: Any) -> VendorInfo:
+        """Refuse a name that is no field's, with the one that is near it."""
+        allowed = list(cls.__dataclass_fields__)
+        for name in named:
+            if name not in allowed:
+                near = difflib.get_close_matches(name, allowed, n=1)
+                hint = f"; did you mean `{near[0]}`?" if near else "."
+                raise TypeError(f"VendorInfo has no `{name}`{hint} Allowed are {', '.join(allowed)}.")
+        return super().__new__(cls)
+
 
 #: Members that mean something else in a declaration, or nothing.
 _OWN = ("vendor_name", "device_name", "device_query_cmd", "triton_extra_name", "backend")
 
 #: Members by the names that they have in a declaration.
 _MEMBERS = {"device_string": "device_name", "vendor": "vendor_name"}
-
-#: Packages that were imported here, with the backends whose folders they are. The registry's lock guards it, and
-#: imports of vendors' code: two threads get one module. With a lock of our own, one thread could hold that and wait
-#: for the registry's, and another, which looks for backends, the other way round.
-_imported: list[tuple[Backend, Path, str]] = []
-_numbers = itertools.count(1)
-
-
-def _forget_folder(backend: Backend) -> None:
-    """Remove the modules of a backend's folder when the backend leaves."""
-    for owner, _, name in list(_imported):
-        if owner is backend:
-            _forget(name)
-
-
-registry.on_leaving(_forget_folder)
 
 
 def register_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> Entry:
@@ -134,24 +124,20 @@ def register_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> Entr
         ('acme', 'Acme', 'vendor')
     """
     folder = _folder(path_or_module)
-    with registry.exclusively():
+    # No lock is held: where threads register one folder at once, all of them enter the same object.
+    with package_of(folder, _given(path_or_module)) as package:
+        info = _info(_given(path_or_module) or package.imported(), folder)
         present = _registered_from(folder)
         if present is not None:
             return present
-        if isinstance(path_or_module, ModuleType):
-            module, name = path_or_module, None
-        else:
-            module = _import_package(folder)
-            name = module.__name__
+        backend, known = _backend(info, folder)
+        backend = package.agreed(backend)
         try:
-            backend, known = _backend(_info(module, folder), folder)
             [entry] = registry.enter([(backend, Origin("vendor", str(folder)))], override=known)
         except BaseException:
-            if name is not None:
-                _forget(name)
+            package.disagreed(backend)
             raise
-        if name is not None:
-            _imported.append((entry.backend, folder, name))
+        package.belongs_to(entry.backend)
     return entry
 
 
@@ -166,114 +152,8 @@ def read_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> VendorIn
         RequestError: As for `register_vendor`.
     """
     folder = _folder(path_or_module)
-    if isinstance(path_or_module, ModuleType):
-        return _info(path_or_module, folder)
-    with registry.exclusively():
-        module = _import_package(folder)
-        try:
-            return _info(module, folder)
-        finally:
-            _forget(module.__name__)
-
-
-def vendor_module(backend: Backend, part: str) -> ModuleType | None:
-    """A module of a backend's folder, imported when it is first asked for.
-
-    Args:
-        backend: The backend. Where its folder is a package that is imported already, the module is that package's.
-        part: The module's name in the folder: `ops`, `heuristics_config_utils`.
-
-    Returns:
-        The module, or None where the backend has no folder, or the folder no such module.
-
-    Raises:
-        RequestError: Its code fails; the message names the folder. No module that it had begun to import stays.
-    """
-    folder = backend.folder
-    if folder is None:
-        return None
-    with registry.exclusively():
-        package = _package(folder)
-        if package is None:
-            package = _import_package(folder).__name__
-            _imported.append((backend, folder, package))
-        name = f"{package}.{part}"
-        if name in sys.modules:
-            return sys.modules[name]
-        importlib.invalidate_caches()
-        with _all_or_nothing(package, folder, part):
-            if importlib.util.find_spec(name) is None:
-                return None
-            return importlib.import_module(name)
-
-
-# Modules
-
-
-def _import_package(folder: Path) -> ModuleType:
-    """Import a folder as a package, under a name that no other module has."""
-    words = re.sub(r"[^a-z0-9]+", "_", folder.name.lower()).strip("_")
-    name = f"kernels_vendor_{words or 'folder'}_{next(_numbers)}"
-    init = folder / "__init__.py"
-    importlib.invalidate_caches()
-    with _all_or_nothing(name, folder, "__init__.py"):
-        if init.is_file():
-            spec = importlib.util.spec_from_file_location(name, init, submodule_search_locations=[str(folder)])
-        else:  # a backend that was registered otherwise may have a plain folder
-            spec = ModuleSpec(name, None, is_package=True)
-            spec.submodule_search_locations = [str(folder)]
-        assert spec is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        if spec.loader is not None:
-            spec.loader.exec_module(module)
-    return module
-
-
-def _package(folder: Path) -> str | None:
-    """The name under which a folder is imported: ours, or that of an ordinary package."""
-    path = os.path.realpath(folder)
-    for _, known, name in _imported:
-        if os.path.realpath(known) == path:
-            return name
-    for name, module in list(sys.modules.items()):
-        spec = getattr(module, "__spec__", None)
-        places = getattr(spec, "submodule_search_locations", None)
-        if isinstance(places, list) and any(os.path.realpath(each) == path for each in places):
-            return name
-    return None
-
-
-def _forget(name: str) -> None:
-    """Remove a package that was imported here, and its modules."""
-    for each in _modules_of(name):
-        sys.modules.pop(each, None)
-    _imported[:] = [each for each in _imported if each[2] != name]
-
-
-def _modules_of(name: str) -> set[str]:
-    return {each for each in list(sys.modules) if each == name or each.startswith(f"{name}.")}
-
-
-@contextmanager
-def _all_or_nothing(package: str, folder: Path, part: str) -> Iterator[None]:
-    """Run a vendor's code: when it fails, the modules that it had begun to import are forgotten."""
-    before = _modules_of(package)
-    try:
-        yield
-    except BaseException as error:  # whatever a stranger's code raises, `sys.exit` too
-        for name in _modules_of(package) - before:
-            sys.modules.pop(name, None)
-        if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
-            raise
-        raise RequestError(f"The vendor folder {folder}: its `{part}` cannot be imported: {_said(error)}") from error
-
-
-def _said(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"[:500]
-    except Exception:  # noqa: BLE001 - its message is a stranger's code too
-        return type(error).__name__
+    with package_of(folder, _given(path_or_module), shared=False) as package:
+        return _info(_given(path_or_module) or package.imported(), folder)
 
 
 # What a folder says
@@ -295,6 +175,10 @@ def _folder(path_or_module: object) -> Path:
         what = "no file `__init__.py`" if folder.is_dir() else "no such folder"
         raise RequestError(f"The vendor folder {folder}: {what}; allowed is a folder with `__init__.py`.")
     return folder
+
+
+def _given(path_or_module: object) -> ModuleType | None:
+    return path_or_module if isinstance(path_or_module, ModuleType) else None
 
 
 def _registered_from(folder: Path) -> Entry | None:
@@ -334,7 +218,7 @@ def _info(module: ModuleType, folder: Path) -> VendorInfo:
 def _backend(info: VendorInfo, folder: Path) -> tuple[Backend, bool]:
     """The backend that a folder makes, and whether it stands in for one that there is."""
     name, declared = _declared(info, folder)
-    existing = lookup.known(name)
+    existing = registry.beneath(name)
     if existing is not None:
         device = declared.pop("device_string")
         if device != existing.device_type:
