@@ -215,8 +215,10 @@ def _of_target(target: Target, argument: str, name: str) -> Backend:
         return backends.find(name, among=target.backends)
     except RequestError:
         there = ", ".join(target.backends)
-        error = BackendUnavailable if _is_known(name) else RequestError
-        raise error(f"`{argument}` is {name!r}; allowed on this machine ({target}) is one of {there}.") from None
+        message = f"`{argument}` is {name!r}; allowed on this machine ({target}) is one of {there}."
+        if _is_known(name):
+            raise BackendUnavailable(message) from None
+        raise RequestError(f"{message} {name!r} is no backend known here; {backends.MISSING_VENDOR}.") from None
 
 
 def _is_known(name: object) -> bool:
@@ -396,6 +398,12 @@ def _advice(resolution: Resolution) -> str:
         return (
             "Try another version of the kernel, another device with `device=`, or, where the declared architectures "
             "are known to be incomplete, `check_arch=False`."
+        )
+    own = any(getattr(each.variant, "backend", None) == backend.name for each in resolution.rejected)
+    if own and target.torch is not None and backend.name not in target.torch_backends:
+        return (
+            f"Try a Torch that is built for {backend.name}, or import the package that adds its device to this one; "
+            f"`kernels backends check {backend.name}` says more."
         )
     # What would suit if one thing were different: the checks that a variant fails, when there is only one.
     single: dict[str, set[str]] = {}

@@ -328,8 +328,7 @@ def _parse_accelerator(text: str, accelerator: str) -> tuple[backends.Backend, M
             rest = accelerator[len(backend.token) :]
             if not rest or re.fullmatch(r"[0-9]+\.[0-9]+", rest):
                 return backend, MajorMinor.parse(rest)
-    known = ", ".join(backend.token for backend in backends.all_backends())
-    raise RequestError(f"`target` is {text[:200]!r}: {accelerator!r} is no accelerator; allowed is one of {known}.")
+    raise RequestError(f"`target` is {text[:200]!r}: {backends.unknown_accelerator(accelerator)}.")
 
 
 def _parse_devices(text: str, backend: backends.Backend, archs: Sequence[str]) -> tuple[Device, ...]:

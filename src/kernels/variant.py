@@ -164,8 +164,7 @@ def parse_variant(name: str) -> Variant:
         )
     found = backends.parse_accelerator(match["accelerator"])
     if found is None:
-        known = ", ".join(backend.token for backend in backends.all_backends())
-        raise InvalidVariant(f"{_short(name)}: {match['accelerator']!r} is no accelerator known here ({known}).")
+        raise InvalidVariant(f"{_short(name)}: {backends.unknown_accelerator(match['accelerator'])}.")
     backend, version = found
     group, kind = next((group, kind) for group, kind in _KINDS if match[group] is not None)
     return Variant(

@@ -34,14 +34,16 @@ from kernels.backends.lookup import (
     parse_accelerator,
     problems,
     reserved_names,
+    unknown_accelerator,
     variant_tokens,
 )
-from kernels.backends.registry import enter, on_first_need, register_backend, unregister_backend
+from kernels.backends.registry import MISSING_VENDOR, enter, on_first_need, register_backend, unregister_backend
 from kernels.backends.torch_build import for_device_type, for_torch
 from kernels.settings import backend_sources
 
 __all__ = [
     "GENERAL_PYTHON_DEPENDS",
+    "MISSING_VENDOR",
     "Backend",
     "BackendName",
     "BackendProbe",
@@ -79,6 +81,7 @@ __all__ = [
     "problems",
     "register_backend",
     "reserved_names",
+    "unknown_accelerator",
     "unregister_backend",
     "variant_tokens",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from kernels.backends.base import Backend
 from kernels.backends.entry import Entry, Problem
-from kernels.backends.registry import check_name, current, host_among, unknown
+from kernels.backends.registry import MISSING_VENDOR, check_name, current, host_among, unknown
 
 __all__ = [
     "all_backends",
@@ -26,6 +26,7 @@ __all__ = [
     "parse_accelerator",
     "problems",
     "reserved_names",
+    "unknown_accelerator",
     "variant_tokens",
 ]
 
@@ -186,6 +187,21 @@ def find(name: str, among: Iterable[str] | None = None) -> Backend:
         if name in entry.backend.device_names():
             return entry.backend
     raise unknown(name, candidates)
+
+
+def unknown_accelerator(text: str) -> str:
+    """What is wrong with an accelerator part that no backend reads, for an error.
+
+    Example:
+        >>> unknown_accelerator("abacus12").partition(" (")[0]
+        "'abacus12' is no accelerator known here"
+    """
+    known = ", ".join(backend.token for backend in all_backends())
+    unversioned = [
+        each.name for each in all_backends() if not each.versioned and text.rstrip("0123456789") == each.token
+    ]
+    hint = f"builds of {unversioned[0]} carry no version" if unversioned else MISSING_VENDOR
+    return f"{text!r} is no accelerator known here ({known}); {hint}"
 
 
 def parse_accelerator(text: str) -> tuple[Backend, Any] | None:

@@ -17,6 +17,7 @@ from kernels.backends.members import checked
 from kernels.errors import RequestError
 
 __all__ = [
+    "MISSING_VENDOR",
     "beneath",
     "check_name",
     "current",
@@ -32,6 +33,9 @@ __all__ = [
     "unknown",
     "unregister_backend",
 ]
+
+#: What to try where a name may be that of a vendor's backend.
+MISSING_VENDOR = "a vendor's backend joins with its package, or a file in KERNELS_BACKENDS_JSON"
 
 _PACKAGE = str(Path(__file__).parents[1])
 
@@ -331,7 +335,8 @@ def unknown(name: str, among: Mapping[str, Entry]) -> RequestError:
     """The error for a name that no backend has; where something stood in its way, that is said."""
     names = dict.fromkeys(each for entry in among.values() for each in entry.backend.device_names())
     message = f"`backend` is {name!r}; allowed is one of {', '.join(names)}."
-    return RequestError("\n".join([message, *_why_missing(name)]))
+    reasons = [*_why_missing(name)] or [f"{MISSING_VENDOR[0].upper()}{MISSING_VENDOR[1:]}."]
+    return RequestError("\n".join([message, *reasons]))
 
 
 def _why_missing(name: str) -> Iterator[str]:
