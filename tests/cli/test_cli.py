@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import io
+import json
 import os
 import pty
+import struct
 import subprocess
 import sys
-from collections.abc import Callable
+import termios
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from hub import TestHub
 
 import kernels.cli
-from kernels import __version__
+from kernels import __version__, register_backend, unregister_backend
+from kernels.backends import Backend, BackendProbe
 from kernels.cli import _failure, _output
 from kernels.errors import NoSuitableBuild
 
@@ -210,6 +217,122 @@ def test_json_goes_to_a_stream_of_text_as_well(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     _output.print_json("\u6838")
     assert sys.stdout.getvalue() == '"\u6838"\n'  # type: ignore[attr-defined]
+
+
+class Greeter(Backend):
+    """A vendor whose every answer comes with a greeting."""
+
+    name = device_type = "greeting_acme"
+
+    def probe(self) -> BackendProbe:
+        print("greetings from the probe")
+        return BackendProbe(True)
+
+    @property
+    def guidance_block(self) -> str:  # type: ignore[override]
+        print("greetings from the notes")
+        return "Hardware."
+
+
+@pytest.fixture
+def greeter() -> Iterator[None]:
+    register_backend(Greeter())
+    yield
+    unregister_backend("greeting_acme")
+
+
+@pytest.mark.parametrize("command", ["backends list", "backends show greeting_acme", "doctor", "versions acme/relu"])
+def test_what_a_vendor_prints_is_no_part_of_the_answer(
+    kernels: Callable[..., Any], hub: TestHub, greeter: None, command: str
+) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cpu"])
+    result = kernels(*command.split(), "--json")
+    assert result.exit_code in (0, 1)  # doctor finds faults with the machine
+    assert isinstance(json.loads(result.stdout), (dict, list))
+    assert "greetings" in result.stderr
+    assert "greetings" not in kernels(*command.split()).stdout
+
+
+def test_standard_output_is_the_callers_again_after_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    before = sys.stdout
+    for fails in (False, True):
+        with contextlib.suppress(ValueError), _output.answering():
+            print("a greeting")
+            _output.say("a line")
+            _output.console().print("a paragraph")
+            _output.print_json(1)
+            if fails:
+                raise ValueError
+        assert sys.stdout is before
+    assert capsys.readouterr() == ("a line\na paragraph\n1\n" * 2, "a greeting\n" * 2)
+
+
+_LOUD = """
+import ctypes
+import os
+import sys
+from kernels.backends.join.vendor_folder import VendorInfo
+
+print("greetings from Python")
+sys.__stdout__.write("greetings from a stream that was kept\\n")
+os.write(1, b"greetings from the system\\n")
+os.system("echo greetings from a process")
+if os.name == "posix":
+    ctypes.CDLL(None).printf(b"greetings from C\\n")
+vendor_info = VendorInfo(vendor_name="Acme", device_name="acme")
+"""
+
+
+def test_what_a_vendors_libraries_and_processes_print_is_no_part_of_the_answer(
+    kernels_process: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "acme"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(_LOUD)
+    done = kernels_process("doctor", "--json", KERNELS_VENDOR_PATH=str(folder))
+    assert isinstance(json.loads(done.stdout), dict)
+    greetings = {line for line in done.stderr.splitlines() if line.startswith("greetings")}
+    assert len(greetings) == (5 if os.name == "posix" else 4)
+
+
+def test_a_reader_that_leaves_ends_a_command_quietly() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "kernels", "doctor", "--json"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(("columns", "width"), [(123, 123), (0, 80)])
+def test_a_terminals_width_is_that_of_standard_output(columns: int, width: int) -> None:
+    main, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", columns and 10, columns, 0, 0))
+    code = (
+        "from kernels.cli._output import answering, console, say\nwith answering():\n    say(str(console().size.width))"
+    )
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    subprocess.run(
+        [sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=side, stderr=subprocess.PIPE, env=environment,
+        timeout=120, check=True,
+    )  # fmt: skip
+    os.close(side)
+    assert os.read(main, 1000).split() == [b"%d" % width]
+    os.close(main)
+
+
+def test_a_closed_standard_output_stays_closed_in_a_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with _output.answering():
+        _output.say("nobody reads this")
+        with pytest.raises(typer.Exit):
+            _output.print_json(1)
+        with pytest.raises(typer.Exit):
+            _output.console()
+    assert sys.stdout is None
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(

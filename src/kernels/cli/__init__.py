@@ -29,11 +29,14 @@ _UsageError: Any = typer.BadParameter.__base__
 
 
 class _Command(TyperCommand):
-    """A command whose errors are one line and an exit status."""
+    """A command that has standard output to itself, and whose errors are one line and an exit status."""
 
     def invoke(self, ctx: Any) -> Any:
+        from kernels.cli._output import answering
+
         try:
-            return super().invoke(ctx)
+            with answering():
+                return super().invoke(ctx)
         except (typer.Exit, typer.Abort, _UsageError, BrokenPipeError):
             raise
         except KeyboardInterrupt:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -16,10 +18,79 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["console", "format_size", "print_fields", "print_json", "print_table", "visible"]
+__all__ = ["answering", "console", "format_size", "print_fields", "print_json", "print_table", "say", "visible"]
 
 #: Columns of a "terminal" that is a pipe or a file: nothing is folded, so that lines can be searched.
 _UNFOLDED = 100_000
+
+#: Columns and lines of a terminal that does not say.
+_TERMINAL = 80, 24
+
+#: The standard output of each command that runs, the innermost last.
+_kept: list[TextIO | None] = []
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Keep standard output for the answer: what a vendor's or kernel's code prints goes to standard error.
+
+    Only the functions of this module print on standard output meanwhile.
+
+    Example:
+        >>> with answering():
+        ...     print("a vendor's greeting")  # on standard error
+        ...     say("the answer")
+        the answer
+    """
+    before = sys.stdout
+    with _apart(before) as out:
+        _kept.append(out)
+        sys.stdout = sys.stderr
+        try:
+            yield
+        finally:
+            sys.stdout = before
+            _kept.pop()
+
+
+@contextmanager
+def _apart(out: TextIO | None) -> Iterator[TextIO | None]:
+    """Standard output under a number of its own, where it is the process's; its number then stands for standard error.
+
+    So it goes for libraries in C and for the processes that are started, which know nothing of `sys.stdout`.
+    """
+    own = None if out is None else _duplicate(out)
+    if out is None or own is None:
+        yield out
+        return
+    try:
+        os.dup2(2, 1)
+        yield own
+    finally:
+        out.flush()
+        _flush_c()
+        os.dup2(own.fileno(), 1)
+        own.close()
+
+
+def _duplicate(out: TextIO) -> TextIO | None:
+    """The same file under another number, or None when it is not standard output, or nothing can stand in for it."""
+    try:
+        if out.fileno() != 1:
+            return None
+        os.fstat(2)
+        out.flush()
+        return open(os.dup(1), "w", encoding=out.encoding, errors=out.errors)
+    except (OSError, ValueError):  # a stream in memory, a closed one
+        return None
+
+
+def _flush_c() -> None:
+    """Have C's library write what it holds back for standard output, which else would follow the answer."""
+    with suppress(ImportError, OSError, TypeError, AttributeError):  # a Python without it, Windows
+        import ctypes
+
+        ctypes.CDLL(None).fflush(None)
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -32,10 +103,26 @@ def console(*, stderr: bool = False) -> Console:
 
     stream: TextIO | None = sys.stderr if stderr else _stdout()
     # Rich would take a simple terminal (TERM=dumb) to have 80 columns, whatever it has, unless both are given.
-    width, height = shutil.get_terminal_size()
+    width, height = shutil.get_terminal_size(_size(stream))
     if stream is None or not stream.isatty():
         width = _UNFOLDED
-    return Console(stderr=stderr, width=width, height=height, highlight=False, emoji=False)
+    return Console(file=stream, stderr=stderr, width=width, height=height, highlight=False, emoji=False)
+
+
+def _size(stream: TextIO | None) -> tuple[int, int]:
+    """Columns and lines of a terminal whose number is not standard output's."""
+    with suppress(OSError, ValueError):
+        if stream is not None:
+            width, height = os.get_terminal_size(stream.fileno())
+            return width or _TERMINAL[0], height or _TERMINAL[1]  # a terminal that does not know says 0
+    return _TERMINAL
+
+
+def say(line: str) -> None:
+    """Print a line as it is, at once; nothing where standard output is closed."""
+    out = _kept[-1] if _kept else sys.stdout
+    if out is not None:
+        typer.echo(line, file=out)
 
 
 def print_json(data: Any) -> None:
@@ -58,9 +145,10 @@ def print_json(data: Any) -> None:
 
 
 def _stdout() -> TextIO:
-    if sys.stdout is None:
+    out = _kept[-1] if _kept else sys.stdout
+    if out is None:
         raise typer.Exit(1)
-    return sys.stdout
+    return out
 
 
 def _print(renderable: Table) -> None:

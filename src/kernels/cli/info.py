@@ -26,7 +26,7 @@ def info(
 ) -> None:
     """Describe a kernel: licence, sources, dependencies, builds, and what fits here."""
     from kernels import offer
-    from kernels.cli._output import print_fields, print_json, print_table
+    from kernels.cli._output import print_fields, print_json, print_table, say
 
     found = offer.repository_info(kernel, version=version, revision=revision)
     if as_json:
@@ -34,7 +34,7 @@ def info(
         return
     print_fields(_fields(found))
     if found.builds:
-        print()
+        say("")
         print_table(
             ("Build", "Backend", "Torch", "Architectures", "Fits here", ">Size"),
             [_row(build, found) for build in found.builds],

@@ -29,6 +29,7 @@ def serve(
     ] = None,
 ) -> None:
     """Serve a folder of kernel repositories as a Hub, until interrupted."""
+    from kernels.cli._output import say
     from kernels.serve import HubServer
 
     stopped = threading.Event()
@@ -40,12 +41,12 @@ def serve(
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         server.start()
-        typer.echo(f"Serving {server.catalog.root} at {server.url}")
-        typer.echo(f"  kernels only:                    KERNELS_HUB={server.url}")
-        typer.echo(f"  every huggingface_hub client:    HF_ENDPOINT={server.url}")
-        typer.echo("Interrupt (Ctrl-C) to stop.")
+        say(f"Serving {server.catalog.root} at {server.url}")
+        say(f"  kernels only:                    KERNELS_HUB={server.url}")
+        say(f"  every huggingface_hub client:    HF_ENDPOINT={server.url}")
+        say("Interrupt (Ctrl-C) to stop.")
         stopped.wait()
-        typer.echo("Stopped.")
+        say("Stopped.")
     finally:
         server.stop(grace=_GRACE_SECONDS)
         for number, handler in previous.items():
