@@ -124,6 +124,9 @@ def register_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> Entr
         ('acme', 'Acme', 'vendor')
     """
     folder = _folder(path_or_module)
+    present = _registered_from(folder)
+    if present is not None:
+        return present
     # No lock is held: where threads register one folder at once, all of them enter the same object.
     with package_of(folder, _given(path_or_module)) as package:
         info = _info(_given(path_or_module) or package.imported(), folder)
