@@ -293,6 +293,8 @@ def test_what_a_vendors_libraries_and_processes_print_is_no_part_of_the_answer(
     assert isinstance(json.loads(done.stdout), dict)
     greetings = {line for line in done.stderr.splitlines() if line.startswith("greetings")}
     assert len(greetings) == (5 if os.name == "posix" else 4)
+    complete = {"_KERNELS_COMPLETE": "complete_bash", "COMP_CWORD": "3", "COMP_WORDS": "kernels explain --backend ac"}
+    assert kernels_process(KERNELS_VENDOR_PATH=str(folder), **complete).stdout.split() == ["acme"]
 
 
 def test_a_reader_that_leaves_ends_a_command_quietly() -> None:

@@ -11,6 +11,7 @@ import io
 import pkgutil
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -48,6 +49,18 @@ class _Command(TyperCommand):
             raise typer.Exit(1) from None
 
 
+def _alone(complete: Callable[..., Any]) -> Callable[..., Any]:
+    """What a shell is offered may come from vendors' code as well, and goes the same way as an answer."""
+
+    def run(*args: Any) -> Any:
+        from kernels.cli._output import answering
+
+        with answering():
+            return complete(*args)
+
+    return run
+
+
 class _Commands(TyperGroup):
     """The commands that lie in this package."""
 
@@ -62,7 +75,10 @@ class _Commands(TyperGroup):
             function = getattr(importlib.import_module(f"{__name__}.{name}"), name)
             single = typer.Typer(add_completion=False)
             single.command(cmd_name, cls=_Command)(function)
-            self.commands[cmd_name] = typer.main.get_command(single)
+            command: Any = typer.main.get_command(single)
+            for parameter in command.params:
+                parameter.shell_complete = _alone(parameter.shell_complete)
+            self.commands[cmd_name] = command
         return self.commands[cmd_name]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
