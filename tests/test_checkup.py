@@ -7,12 +7,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kernels import backends
+from kernels import backends, list_backends
 from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor, PythonDependency
 from kernels.backends.entry import Entry, Origin
 from kernels.backends.join.declared import declared_backends
@@ -799,3 +799,39 @@ def test_a_function_that_is_offered_twice_fails_though_it_alone_would_do(tmp_pat
 def test_without_torch_operators_are_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernels.checkup.folder.installed_torch", lambda: None)
     assert lines(checkup(str(vendor(tmp_path))), "operators") == ["skipped: Torch is not installed"]
+
+
+def test_a_registration_that_comes_too_late_is_taken_back(tmp_path: Path) -> None:
+    folder = tmp_path / "late"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(
+        "import sys\nsys.modules['acme_late'].go_on.wait(20)\n"
+        "from kernels import VendorInfo\nvendor_info = VendorInfo(vendor_name='acme', device_name='acme')\n"
+    )
+    late = sys.modules["acme_late"] = ModuleType("acme_late")
+    late.go_on = threading.Event()  # type: ignore[attr-defined]
+    before = list_backends()
+    try:
+        found = checkup(str(folder), seconds=0.2)
+        assert (found.failed, found.findings[0].what) == (True, "no answer within 0.2 seconds")
+        late.go_on.set()  # type: ignore[attr-defined]
+        for thread in threading.enumerate():
+            if thread.name.startswith("kernels-check-"):
+                thread.join(20)
+    finally:
+        del sys.modules["acme_late"]
+    assert list_backends() == before
+
+
+def test_what_is_left_out_cannot_be_checked_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, file = tmp_path / "vendor", tmp_path / "acme.json"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(
+        "from kernels import VendorInfo\nvendor_info = VendorInfo(vendor_name='acme', device_name='acme')\n"
+    )
+    file.write_text('{"acme": {"device_string": "acme"}}')
+    monkeypatch.setenv("KERNELS_DISABLE_BACKENDS", "acme")
+    for what in (folder, file):
+        assert "left out by KERNELS_DISABLE_BACKENDS" in checkup(str(what)).findings[0].what
+    monkeypatch.delenv("KERNELS_DISABLE_BACKENDS")
+    assert "acme" not in [entry.name for entry in list_backends()]

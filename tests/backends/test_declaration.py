@@ -380,3 +380,10 @@ def test_every_field_of_the_schema_is_described() -> None:
         assert described["title"], name
         assert described["description"], name
     assert json.loads(SCHEMA_PATH.read_text(encoding="utf-8")) == schema()
+
+
+def test_a_file_declares_no_more_backends_than_can_be_compared(tmp_path: Path) -> None:
+    file = tmp_path / "many.json"
+    file.write_text(json.dumps({f"acme_{number}_x": {"device_string": "acme"} for number in range(101)}))
+    with pytest.raises(DeclarationError, match="the file declares 101 backends; allowed are 100 or fewer"):
+        read_declarations(file)

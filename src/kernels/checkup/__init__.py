@@ -6,6 +6,7 @@ from functools import partial
 
 import msgspec
 
+from kernels.backends import lookup
 from kernels.backends.entry import Entry
 from kernels.checkup.arrival import as_before, way_in
 from kernels.checkup.asking import torch_asked_once
@@ -86,16 +87,24 @@ def checkup(what: str, seconds: float = STEP_SECONDS) -> Checkup:
         (False, {'cpu': 'built in'}, 'members')
     """
     register = way_in(what)
-    with as_before():
+    with as_before() as before:
         entries: list[Entry] = []
 
         def registration() -> Said:
             try:
-                entries.extend(register())
+                arrived = list(register())
             except KernelsError as error:  # one line for each thing that is wrong
                 yield from map(failed, str(error).splitlines())
                 return
-            yield ok(", ".join(f"{entry.name}, {entry.origin}" for entry in entries))
+            if before.left:  # nobody waits for it any more
+                before.take_back()
+                return
+            there = [entry.name for entry in lookup.entries()]
+            entries.extend(entry for entry in arrived if entry.name in there)
+            if len(entries) < len(arrived) or not arrived:
+                yield failed("what it registers is left out by KERNELS_DISABLE_BACKENDS")
+            if entries:
+                yield ok(", ".join(f"{entry.name}, {entry.origin}" for entry in entries))
 
         findings = run_step("registration", registration, None, seconds)
         for entry in entries:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kernels.backends import lookup, registry
@@ -67,8 +66,7 @@ def _is_from(entry: Entry, file: Path) -> bool:
     return entry.origin.kind == "declared" and Path(entry.origin.place).resolve() == file.resolve()
 
 
-@contextmanager
-def as_before() -> Iterator[None]:
+class as_before:  # noqa: N801 - used like a function
     """Take back, on leaving, every registration that was made meanwhile.
 
     Example:
@@ -84,17 +82,26 @@ def as_before() -> Iterator[None]:
         >>> "acme" in [entry.name for entry in list_backends()]
         False
     """
-    before = [entry.given for entry in lookup.entries()]
-    try:
-        yield
-    finally:
-        for name in [entry.name for entry in lookup.entries()]:
-            _take_back(name, before)
+
+    def __enter__(self) -> as_before:
+        lookup.entries()  # what the environment names is there before
+        self._before = [entry.given for each in registry.registered() for entry in each.layers()]
+        self.left = False
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.left = True
+        self.take_back()
+
+    def take_back(self) -> None:
+        """Unregister what was not there before; also for who comes when all is over."""
+        for name in [entry.name for entry in registry.registered()]:
+            while (entry := _registered(name)) is not None and not self._was_there(entry):
+                registry.unregister_backend(name)
+
+    def _was_there(self, entry: Entry) -> bool:
+        return any(entry.given is given for given in self._before)
 
 
-def _take_back(name: str, before: list[object]) -> None:
-    """Unregister under a name until what is there, or nothing, was there before."""
-    for entry in lookup.entries():
-        if entry.name == name and not any(entry.given is given for given in before):
-            registry.unregister_backend(name)
-            _take_back(name, before)
+def _registered(name: str) -> Entry | None:
+    return next((entry for entry in registry.registered() if entry.name == name), None)

@@ -23,6 +23,7 @@ from kernels.backends.join.torch_path import parse_torch_path
 from kernels.errors import RequestError
 
 __all__ = [
+    "MAX_BACKENDS",
     "MAX_FILE_BYTES",
     "ArchRule",
     "Declaration",
@@ -36,6 +37,9 @@ __all__ = [
 
 #: The largest file that is read. The longest notes for kernel authors that are published have some 10 kB.
 MAX_FILE_BYTES = 1024 * 1024
+
+#: The most backends that one file declares; each is compared with all others.
+MAX_BACKENDS = 100
 
 #: Errors that one message names.
 _SHOWN = 10
@@ -134,12 +138,17 @@ def read_declarations(path: os.PathLike[str] | str) -> dict[str, Declaration]:
     content = _parse(file, _read(file))
     names = tuple(filter(str.isidentifier, content)) if isinstance(content, dict) else ()
     meanings = chain.from_iterable(wrong_meanings(name, content[name]) for name in names)
-    for found in (_twice(content), wrong_values(content), meanings):
+    for found in (_twice(content), _too_many(names), wrong_values(content), meanings):
         lines = [f"{file}: {f'`{path}`' if path else 'the file'} {why}" for path, why in islice(found, _SHOWN)]
         if lines:
             more = [f"{file}: and more."] if next(found, None) is not None else []
             raise DeclarationError("\n".join(lines + more), names)
     return {name: msgspec.convert(dict(content[name]), Declaration) for name in names}
+
+
+def _too_many(names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    if len(names) > MAX_BACKENDS:
+        yield "", f"declares {len(names)} backends; allowed are {MAX_BACKENDS} or fewer."
 
 
 def _read(file: Path) -> bytes:
