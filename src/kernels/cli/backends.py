@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import enum
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -314,8 +313,7 @@ def _check(what: str, as_json: bool) -> None:
     from kernels.checkup import checkup
     from kernels.cli._output import print_json
 
-    # A vendor's code may print; standard output is the report's alone.
-    with contextlib.redirect_stdout(sys.stderr), _said_once() as said:
+    with _said_once() as said:
         found = checkup(what)
         said += [finding.what for finding in found.findings]
     if as_json:
