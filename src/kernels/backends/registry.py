@@ -22,7 +22,6 @@ __all__ = [
     "check_name",
     "current",
     "enter",
-    "exclusively",
     "host_among",
     "on_first_need",
     "on_leaving",
@@ -199,11 +198,6 @@ def unregister_backend(name: str) -> None:
         rest = [other for other in _state.registered.values() if other is not entry]
         _state = _state.holding([*rest, *([entry.overrides] if entry.overrides else [])])
         _say_goodbye([entry])
-
-
-def exclusively() -> threading.RLock:
-    """The lock under which backends come and go, for a way in that must not be taken by two threads at once."""
-    return _lock
 
 
 def on_leaving(call: Callable[[Backend], None]) -> None:

@@ -66,7 +66,7 @@ def _is_from(entry: Entry, file: Path) -> bool:
     return entry.origin.kind == "declared" and Path(entry.origin.place).resolve() == file.resolve()
 
 
-class as_before:  # noqa: N801 - used like a function
+class as_before:
     """Take back, on leaving, every registration that was made meanwhile.
 
     Example:
