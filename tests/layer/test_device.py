@@ -121,8 +121,10 @@ def test_capability_and_architecture_are_those_of_the_device_meant(
 
 def test_a_stranger_s_backend_is_a_device_type_at_once() -> None:
     class Acme(backends.Backend):
-        name = noarch_name = token = mapping_device = "acme"
-        device_type, dispatch_key = "acme", "PrivateUse1"
+        name = device_type = "acme"
+
+        def probe(self) -> backends.BackendProbe:
+            return backends.BackendProbe(found=True)
 
     backends.register_backend(Acme())
     try:
