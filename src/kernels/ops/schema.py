@@ -88,8 +88,8 @@ def _check_no_view(operator: Operator, where: str) -> None:
     if any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns):
         raise RequestError(
             f"{where} cannot stand in for {operator}, which returns views of its arguments: Torch counts on the "
-            "memory, the version and the Python object that its own kernel gives them (`torch.nn.Parameter` on those of "
-            f"`detach`).\n  operator: {schema}"
+            "memory, the version and the Python object that its own kernel gives them (`torch.nn.Parameter` on "
+            f"those of `detach`).\n  operator: {schema}"
         )
 
 
