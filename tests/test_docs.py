@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -332,3 +333,37 @@ def test_every_module_that_the_design_names_exists_and_every_room_is_named() -> 
     assert {name for name in named if name not in here | folders and not (ROOT / name).exists()} == set()
     rooms = {name for name in here if "/" not in name and not name.startswith("__")} | folders
     assert rooms - named == set()
+
+
+# Vendors
+
+VENDORS = ROOT / "docs" / "vendors.md"
+
+
+def test_the_package_of_the_vendors_page_joins_where_it_is_installed(reader: Path) -> None:
+    write_files(VENDORS, reader)
+    project = reader / "acme-kernels"
+    name = re.search(r'\[project\.entry-points\."(.+)"\]\n(.+)', (project / "pyproject.toml").read_text())
+    assert name is not None
+    group, point = name.groups()
+    # What an installer writes, beside the package's own folder.
+    info = project / "src" / "acme_kernels-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-kernels\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\n{point.replace(chr(34), '')}\n")
+    code = "from kernels import list_backends; print({e.name: str(e.origin) for e in list_backends()}['acme'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(project / "src")},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.strip() == "installed by acme-kernels 1.0 (acme_kernels:Acme)", done.stderr
+
+
+@pytest.mark.parametrize("what", ["acme.json", "acme_vendor"])
+def test_what_the_vendors_page_shows_passes_its_check(what: str, reader: Path) -> None:
+    write_files(VENDORS, reader)
+    result = CliRunner().invoke(app, ["backends", "check", what], prog_name="kernels")
+    assert (result.exit_code, "nothing failed" in result.output) == (0, True), result.output
