@@ -1,0 +1,52 @@
+"""What backends tell those who write kernels for them, as a page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from kernels.backends import Backend
+
+__all__ = ["guidance"]
+
+_HEADING = """# Guidance
+
+What the backends that this kernel is for tell those who write kernels for them. `kernels backends NAME` has the same.
+"""
+
+
+def guidance(backends: Sequence[Backend]) -> str | None:
+    """A Markdown page with the backends' guidance, or None where none of them gives any.
+
+    Args:
+        backends: The backends: their `guidance_block`, `kernel_guidance` and `cuda_hacks_to_strip`.
+
+    Example:
+        >>> from kernels import get_backend
+        >>> guidance([get_backend("rocm")]).splitlines()[4]
+        '## rocm (AMD)'
+    """
+    sections = [section for backend in backends if (section := "".join(_section(backend)))]
+    return "\n".join([_HEADING, *sections]) if sections else None
+
+
+def _section(backend: Backend) -> Iterator[str]:
+    parts = [
+        ("The hardware", backend.guidance_block.strip()),
+        ("How to write kernels", backend.kernel_guidance.strip()),
+        ("Lines that must not stand in a kernel", _fenced(backend.cuda_hacks_to_strip)),
+    ]
+    if any(text for _, text in parts):
+        yield f"## {backend.name}{f' ({backend.vendor})' if backend.vendor else ''}\n"
+    for heading, text in parts:
+        if text:
+            yield f"\n### {heading}\n\n{text}\n"
+
+
+def _fenced(lines: Sequence[str]) -> str:
+    if not lines:
+        return ""
+    text = "\n".join(lines)
+    # A fence is longer than any that the lines themselves have (CommonMark, fenced code blocks).
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
+    return f"{fence}python\n{text}\n{fence}"
