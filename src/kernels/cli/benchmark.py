@@ -1,0 +1,118 @@
+"""`kernels benchmark`: how fast a kernel is here, and whether its results are right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kernels.cli._arguments import AsJson, BackendName, Revision, Version
+
+if TYPE_CHECKING:
+    from kernels.measure import Outcome, Report, Times
+
+__all__ = ["benchmark"]
+
+
+def benchmark(
+    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="A repository, org/name, or the path of a folder.")],
+    version: Version = None,
+    revision: Revision = None,
+    backend: BackendName = None,
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The device: an index, or Torch's name such as cuda:1; else the current."),
+    ] = None,
+    iterations: Annotated[int, typer.Option(metavar="N", help="Calls that are timed.")] = 100,
+    warmup: Annotated[int, typer.Option(metavar="N", help="Calls before them.")] = 10,
+    seconds: Annotated[float, typer.Option(metavar="S", help="A workload that takes longer is given up.")] = 300.0,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run what a publisher offers that is not a trusted one.")
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE.svg", help="Draw the times, readable on a light and on a dark page."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Time a kernel's benchmarks on this machine, and compare their results with references."""
+    from kernels.cli._output import console, print_json, visible
+    from kernels.measure import measure
+    from kernels.measure.plot import check_plot, draw
+
+    if plot is not None:
+        check_plot(plot)
+    progress = console(stderr=True)
+
+    def begun(name: str) -> None:
+        if progress.is_terminal:
+            progress.print(f"Running {visible(name)}", style="dim", markup=False)
+
+    report = measure(
+        kernel,
+        version=version,
+        revision=revision,
+        backend=backend,
+        device=int(device) if device is not None and device.isdecimal() else device,
+        trust_remote_code=trust_remote_code,
+        iterations=iterations,
+        warmup=warmup,
+        seconds=seconds,
+        progress=begun,
+    )
+    if as_json:
+        print_json(report)
+    else:
+        _show(report)
+    if plot is not None and any(outcome.times is not None for outcome in report.outcomes):
+        draw(report, plot)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _show(report: Report) -> None:
+    from kernels.cli._output import print_table, say, visible
+
+    machine = report.machine
+    commit = f" (commit {report.commit[:12]})" if report.commit else ""
+    title = (
+        f"{report.kernel}{commit}, build {report.variant}\n"
+        f"{machine.device} ({machine.device_name}), {machine.target}, {machine.threads} threads; "
+        f"{report.iterations} calls after {report.warmup}"
+    )
+    print_table(
+        ("Benchmark", "Verdict", ">Median", ">p10 - p90", ">Reference", ">Speed", "What"),
+        [_row(outcome) for outcome in report.outcomes],
+        title=title,
+    )
+    for note in report.notes:
+        say(visible(f"Note: {note}."))
+    bad = sum(outcome.verdict != "ok" for outcome in report.outcomes)
+    if bad:
+        say(f"\n{bad} of {len(report.outcomes)} not ok.")
+
+
+def _row(outcome: Outcome) -> tuple[Any, ...]:
+    from kernels.measure.plot import format_seconds
+
+    reference = "" if outcome.reference is None else format_seconds(outcome.reference.median_seconds)
+    speed = "" if outcome.speedup is None else f"{outcome.speedup:.2f}x"
+    if outcome.reason:
+        what = outcome.reason
+    elif outcome.verified:
+        largest = outcome.max_difference
+        what = "as the reference" + (f", but for {largest:.2g} at most" if largest else "")
+    else:
+        what = "not compared: no reference"
+    return (outcome.name, outcome.verdict, *_times(outcome.times), reference, speed, what)
+
+
+def _times(times: Times | None) -> tuple[str, str]:
+    from kernels.measure.plot import format_seconds
+
+    if times is None:
+        return "", ""
+    return format_seconds(
+        times.median_seconds
+    ), f"{format_seconds(times.p10_seconds)} - {format_seconds(times.p90_seconds)}"
