@@ -27,9 +27,16 @@ def serve(
     model: Annotated[
         list[str] | None, typer.Option(metavar="REPO", help="Repository of type `model`; may be given again.")
     ] = None,
+    writable: Annotated[bool, typer.Option("--writable", help="Let those who send the token write.")] = False,
+    token: Annotated[
+        str | None,
+        typer.Option(metavar="TOKEN", help="What they send, also to see private repositories; else KERNELS_HUB_TOKEN."),
+    ] = None,
 ) -> None:
     """Serve a folder of kernel repositories as a Hub, until interrupted."""
+    from kernels import settings
     from kernels.cli._output import say
+    from kernels.errors import RequestError
     from kernels.serve import HubServer
 
     stopped = threading.Event()
@@ -37,13 +44,27 @@ def serve(
     def stop(number: int, frame: FrameType | None) -> None:
         stopped.set()
 
-    server = HubServer(root, trusted=frozenset(trusted or ()), models=frozenset(model or ()), host=host, port=port)
+    if token is None:
+        token = settings.hub_token()
+    if writable and token is None:
+        raise RequestError("--writable needs a token that writers send: give --token, or set KERNELS_HUB_TOKEN.")
+    server = HubServer(
+        root,
+        trusted=frozenset(trusted or ()),
+        models=frozenset(model or ()),
+        host=host,
+        port=port,
+        token=token,
+        writable=writable,
+    )
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         server.start()
         say(f"Serving {server.catalog.root} at {server.url}")
         say(f"  kernels only:                    KERNELS_HUB={server.url}")
         say(f"  every huggingface_hub client:    HF_ENDPOINT={server.url}")
+        if writable:
+            say(f"  to publish, with the token:      KERNELS_HUB={server.url} KERNELS_HUB_TOKEN=… kernels upload DIR")
         say("Interrupt (Ctrl-C) to stop.")
         stopped.wait()
         say("Stopped.")

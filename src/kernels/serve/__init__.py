@@ -1,10 +1,11 @@
-"""A Hub over a folder: the read side of the Hub's REST API, served from kernel repositories on disk.
+"""A Hub over a folder: the Hub's REST API, served from kernel repositories on disk.
 
     from kernels.serve import HubServer
 
     with HubServer("repositories", trusted={"acme"}) as hub:
         print(hub.url)  # HF_ENDPOINT or KERNELS_HUB for any client
 
+It reads only, unless it is told that those with a token may write (`HubServer(…, token=…, writable=True)`).
 Needs the extra `serve` (starlette and uvicorn).
 """
 

@@ -1,4 +1,4 @@
-"""The Hub's REST API, read side, as an ASGI application over a `Catalog`.
+"""The Hub's REST API as an ASGI application over a `Catalog`: the read side, and the routes of `serve.writing`.
 
 No path from a URL reaches the disk: publishers and repositories are checked names, files are looked up in the commit's
 own listing.
@@ -22,6 +22,7 @@ from starlette.routing import Route
 from kernels.errors import RepositoryNotFound, RevisionNotFound
 from kernels.serve.catalog import Catalog
 from kernels.serve.snapshot import Commit, File, Folder, lfs_pointer
+from kernels.serve.writing import Writing, may_write, writing_routes
 
 __all__ = ["create_app"]
 
@@ -31,11 +32,13 @@ _PAGE_EXPANDED = 50
 _KINDS = {"kernels": "kernel", "models": "model"}
 
 
-def create_app(catalog: Catalog) -> Starlette:
+def create_app(catalog: Catalog, *, token: str | None = None, writable: bool = False) -> Starlette:
     """The application that answers for a catalog.
 
     Args:
         catalog: What to serve. Its `trusted`, `users` and `models` are read at every request.
+        token: What a client sends to see private repositories, and to write.
+        writable: Whether those with the token may write.
 
     Returns:
         An ASGI application.
@@ -55,6 +58,7 @@ def create_app(catalog: Catalog) -> Starlette:
             Route("/{kinds}/{org}/{name}/resolve/{rest:path}", _resolve),
             Route("/{org}/{name}/resolve/{rest:path}", _resolve),
             Route("/lfs/{kinds}/{org}/{name}/{commit}/{sha256}/{path:path}", _content),
+            *writing_routes(),
         ],
         exception_handlers={
             RepositoryNotFound: _repository_not_found,
@@ -64,6 +68,7 @@ def create_app(catalog: Catalog) -> Starlette:
         },
     )
     app.state.catalog = catalog
+    app.state.writing = Writing(catalog, token, writable=writable)
     return app
 
 
@@ -110,7 +115,7 @@ def _info(request: Request) -> Response:
         "sha": commit.id,
         "lastModified": _date(commit.date),
         "createdAt": _date(commit.date),
-        "private": False,
+        "private": _catalog(request).private(repo_id),
         "gated": False,
         "disabled": False,
         "downloads": 0,
@@ -129,7 +134,10 @@ def _refs(request: Request) -> Response:
     ]
     answer: dict[str, Any] = {"branches": branches, "converts": [], "tags": []}
     if request.query_params.get("include_prs", "") in ("1", "true"):
-        answer["pullRequests"] = []
+        answer["pullRequests"] = [
+            {"name": f"refs/pr/{number}", "ref": f"refs/pr/{number}", "targetCommit": commit}
+            for number, commit in _catalog(request).pulls(repo_id, kind=kind).items()
+        ]
     return JSONResponse(answer)
 
 
@@ -215,6 +223,8 @@ def _asked(request: Request) -> tuple[str, str, str | None, str]:
     kind = _KINDS.get(parameters.get("kinds", "models"))
     if kind is None:
         raise RepositoryNotFound(f"There is no {parameters['kinds']} repository {repo_id!r} here.")
+    if _catalog(request).private(repo_id) and not may_write(request):
+        raise RepositoryNotFound(f"There is no {kind} repository {repo_id!r} here.")
     if "rest" not in parameters:
         return repo_id, kind, None, ""
     # The slashes in `refs/heads/v1` come quoted, and are unquoted by the time the URL is routed.

@@ -1,8 +1,9 @@
 """What a folder of repositories offers: publishers, repositories, branches, commits.
 
 `<root>/<org>/<name>/<branch>/…` is the layout: one sub-folder a version (`v1`) or another branch (`main`), each a whole
-repository; a sub-folder named like a commit id is that commit. The disk is looked at on every call, so a changed file
-is a new commit at the next request; only hashes are remembered.
+repository; a sub-folder named like a commit id is that commit. Pull requests lie in `.pulls/<number>`, and a file
+`.private` hides a repository from those without a token. The disk is looked at on every call, so a changed file is a
+new commit at the next request; only hashes are remembered.
 """
 
 from __future__ import annotations
@@ -21,13 +22,18 @@ from kernels.errors import RepositoryNotFound, RequestError, RevisionNotFound
 from kernels.requirement import check_repo_id, check_revision, is_commit
 from kernels.serve.snapshot import Commit, File, blob_oid, lfs_pointer, take_snapshot
 
-__all__ = ["Catalog", "Publisher"]
+__all__ = ["PRIVATE", "PULLS", "Catalog", "Publisher", "kept_large"]
+
+#: What marks a private repository, and where pull requests lie: names that no branch can have.
+PRIVATE = ".private"
+PULLS = ".pulls"
 
 # What the Hub's clients put into LFS: native code by its name, anything by its size.
 _LFS_SUFFIXES = (".so", ".dylib", ".dll", ".pyd")
 _LFS_SIZE = 10 * 10**6
 _CHUNK = 1 << 20
 _VERSION = re.compile(r"v(0|[1-9][0-9]*)")
+_PULL = re.compile(r"refs/pr/([1-9][0-9]{0,8})")
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ class Catalog:
         Raises:
             RepositoryNotFound: There is no such repository of that type.
         """
-        folder = self._repository(repo_id, kind)
+        folder = self.repository(repo_id, kind)
         return {name: self._commit(repo_id, folder / name).id for name in self._branch_names(folder)}
 
     def commit(self, repo_id: str, revision: str | None = None, *, kind: str = "kernel") -> Commit:
@@ -104,22 +110,26 @@ class Catalog:
 
         Args:
             repo_id: `org/name`.
-            revision: A branch (also as `refs/heads/<name>`), or the commit at the head of one. None: `main`, else the
-                newest version.
+            revision: A branch (also as `refs/heads/<name>`), a pull request (`refs/pr/<number>`), or the commit at
+                the head of one. None: `main`, else the newest version.
             kind: `kernel` or `model`.
 
         Raises:
             RepositoryNotFound: There is no such repository of that type.
             RevisionNotFound: It has no such revision.
         """
-        folder = self._repository(repo_id, kind)
+        folder = self.repository(repo_id, kind)
         names = self._branch_names(folder)
+        pull = _PULL.fullmatch(revision or "")
+        if pull is not None and self._inside(folder / PULLS / pull[1]):
+            return self._commit(repo_id, folder / PULLS / pull[1])
         branch = _default(names) if revision is None else revision.removeprefix("refs/heads/")
         if branch in names or (branch is not None and is_commit(branch) and self._inside(folder / branch)):
             return self._commit(repo_id, folder / branch)
         if branch is not None and is_commit(branch):
             # First where the commit was last seen: a client asks for one commit many times in a row.
-            for name in sorted(names, key=lambda name: self._seen(folder / name) != branch):
+            pulls = [f"{PULLS}/{number}" for number in self._pull_numbers(folder)]
+            for name in sorted([*names, *pulls], key=lambda name: self._seen(folder / name) != branch):
                 head = self._commit(repo_id, folder / name)
                 if head.id == branch:
                     return head
@@ -127,7 +137,30 @@ class Catalog:
             f"{repo_id} has no revision {revision or 'main'!r}; it has: {', '.join(names) or 'none'}."
         )
 
-    def _repository(self, repo_id: str, kind: str) -> Path:
+    def pulls(self, repo_id: str, *, kind: str = "kernel") -> dict[int, str]:
+        """The repository's pull requests by number, and the commit at the head of each.
+
+        Raises:
+            RepositoryNotFound: There is no such repository of that type.
+        """
+        folder = self.repository(repo_id, kind)
+        numbers = self._pull_numbers(folder)
+        return {number: self._commit(repo_id, folder / PULLS / str(number)).id for number in numbers}
+
+    def private(self, repo_id: str) -> bool:
+        """Whether a repository is shown only to those with a token."""
+        try:
+            check_repo_id(repo_id)
+        except RequestError:
+            return False
+        return (self.root / repo_id / PRIVATE).exists()
+
+    def repository(self, repo_id: str, kind: str = "kernel") -> Path:
+        """The folder of a repository.
+
+        Raises:
+            RepositoryNotFound: There is no such repository of that type.
+        """
         missing = RepositoryNotFound(f"There is no {kind} repository {repo_id!r} here.")
         try:
             check_repo_id(repo_id)
@@ -140,6 +173,11 @@ class Catalog:
 
     def _branch_names(self, folder: Path) -> list[str]:
         return [name for name in _subfolders(folder) if not is_commit(name) and self._inside(folder / name)]
+
+    def _pull_numbers(self, folder: Path) -> list[int]:
+        pulls = self._inside(folder / PULLS)
+        names = [] if pulls is None else [path.name for path in pulls.iterdir() if path.is_dir()]
+        return sorted(int(name) for name in names if _PULL.fullmatch(f"refs/pr/{name}"))
 
     def _inside(self, path: Path) -> Path | None:
         """The folder a path leads to, links followed, unless that is no folder or lies outside the root."""
@@ -174,7 +212,7 @@ class Catalog:
             prefix, folder, above = pending.pop()
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    if not self._served(entry.name):
+                    if not self.served(entry.name):
                         continue
                     source = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
                     if source is not entry.path and not Path(source).is_relative_to(self.root):
@@ -189,7 +227,8 @@ class Catalog:
                     elif stat.S_ISDIR(status.st_mode) and source not in above:  # a link to a parent would never end
                         pending.append((path + "/", source, above | {source}))
 
-    def _served(self, name: str) -> bool:
+    def served(self, name: str) -> bool:
+        """Whether a file or folder of that name is part of a repository."""
         if name == ".git" or not _is_text(name):
             return False
         return self.bytecode or not (name == "__pycache__" or name.endswith((".pyc", ".pyo")))
@@ -205,12 +244,22 @@ class Catalog:
 
 def _hash(source: str, size: int) -> tuple[str, str | None]:
     with open(source, "rb") as file:
-        if not (source.endswith(_LFS_SUFFIXES) or size >= _LFS_SIZE):
+        if not kept_large(source, size):
             return blob_oid(file.read()), None
         digest = hashlib.sha256()
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     return blob_oid(lfs_pointer(digest.hexdigest(), size)), digest.hexdigest()
+
+
+def kept_large(path: str, size: int) -> bool:
+    """Whether a file of that name and size (bytes) is kept in LFS.
+
+    Example:
+        >>> kept_large("build/torch-cpu/__init__.py", 200), kept_large("_relu.abi3.so", 200)
+        (False, True)
+    """
+    return path.endswith(_LFS_SUFFIXES) or size >= _LFS_SIZE
 
 
 def _subfolders(folder: Path) -> list[str]:

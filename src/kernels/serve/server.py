@@ -35,10 +35,12 @@ class HubServer:
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one, which `port` and `url` then name.
         bytecode: Whether bytecode files are part of a repository.
+        token: What a client sends (`Authorization: Bearer …`) to see private repositories, and to write.
+        writable: Whether those with the token may write: repositories, branches and commits.
         wrap: Applied to the ASGI application, to put something around it.
 
     Raises:
-        RequestError: `root` is not a folder, or `port` is no port.
+        RequestError: `root` is not a folder, `port` is no port, or everyone would be let write.
 
     Example:
         >>> import tempfile
@@ -57,10 +59,16 @@ class HubServer:
         host: str = "127.0.0.1",
         port: int = 0,
         bytecode: bool = False,
+        token: str | None = None,
+        writable: bool = False,
         wrap: Callable[[ASGIApp], ASGIApp] | None = None,
     ) -> None:
         if not 0 <= port <= _LARGEST_PORT:
             raise RequestError(f"`port` is {port}; allowed is 0 (a free one) to {_LARGEST_PORT}.")
+        if token is not None and (not token.isascii() or not token.isprintable() or not token.strip()):
+            raise RequestError("`token` is empty, or has characters that a header cannot carry; allowed is ASCII text.")
+        if writable and token is None:
+            raise RequestError("`writable` is True without a `token`; allowed is writing for those who send a token.")
         self.catalog = (
             root
             if isinstance(root, Catalog)
@@ -68,7 +76,7 @@ class HubServer:
         )
         self.host = host
         self.port = port
-        app: ASGIApp = create_app(self.catalog)
+        app: ASGIApp = create_app(self.catalog, token=token, writable=writable)
         self._app = app if wrap is None else wrap(app)
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None

@@ -1,0 +1,330 @@
+"""The Hub's REST API, write side: what `HfApi` asks for to create a repository or a branch, and to commit to one.
+
+The calls are those of huggingface_hub 1.x and 2.x without Xet (`HF_HUB_DISABLE_XET=1`): `create_repo`, `create_branch`,
+`create_commit` (preupload, LFS batch, the objects themselves, the commit as NDJSON), `whoami`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import IO, Any
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from kernels.errors import RequestError, RevisionNotFound
+from kernels.requirement import check_repo_id
+from kernels.serve.catalog import Catalog, kept_large
+from kernels.serve.changes import Change, Conflict, MissingPath, Writer, check_path
+from kernels.serve.objects import MAX_OBJECT_BYTES, ObjectRefused, Objects, is_sha256
+
+__all__ = ["Writing", "may_write", "writing_routes"]
+
+#: The largest question that is read: 256 files with 512 bytes of each is what a client asks about at once.
+_MAX_QUESTION = 8 * 2**20
+
+#: The largest commit, and the largest line of one: a file below the size kept in LFS (10 MB), in base64.
+_MAX_COMMIT = 2**30
+_MAX_LINE = 16 * 2**20
+
+#: Operations of one commit; the public Hub takes 25,000 as well.
+_MAX_OPERATIONS = 25_000
+
+_Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Writing:
+    """What the write side works with.
+
+    Args:
+        catalog: What is served.
+        token: What a client must send; None lets nobody write, nor see a private repository.
+        writable: Whether those with the token may write.
+    """
+
+    def __init__(self, catalog: Catalog, token: str | None, *, writable: bool) -> None:
+        self.catalog = catalog
+        self.token = token
+        self.writable = writable
+        self.writer = Writer(catalog)
+        self.objects = Objects(catalog.root)
+
+
+def writing_routes() -> list[Route]:
+    """The routes of the write side, for an application whose `state.writing` is a `Writing`."""
+    repository = "/api/{kinds}/{org}/{name}"
+    batch = "/{kinds}/{org}/{name}.git/info/lfs/objects/batch"
+    return [
+        Route("/api/whoami-v2", _whoami),
+        Route("/api/validate-yaml", _allowed(_validate_yaml), methods=["POST"]),
+        Route("/api/repos/create", _allowed(_create_repository), methods=["POST"]),
+        Route(repository + "/branch/{rest:path}", _allowed(_create_branch), methods=["POST"]),
+        Route(repository + "/preupload/{rest:path}", _allowed(_preupload), methods=["POST"]),
+        Route(batch, _allowed(_batch), methods=["POST"]),
+        Route("/lfs-upload/{sha256}", _object, methods=["PUT"]),
+        Route(repository + "/commit/{rest:path}", _allowed(_commit), methods=["POST"]),
+    ]
+
+
+def may_write(request: Request) -> bool:
+    """Whether a request carries the token."""
+    writing = _writing(request)
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    if writing.token is None or scheme.lower() != "bearer":
+        return False
+    return hmac.compare_digest(given.strip().encode("utf-8", "replace"), writing.token.encode("utf-8", "replace"))
+
+
+def _writing(request: Request) -> Writing:
+    writing = request.app.state.writing
+    assert isinstance(writing, Writing)
+    return writing
+
+
+def _allowed(handler: _Handler) -> _Handler:
+    """A handler for those who may write; what is wrong with a question is the answer to it."""
+
+    async def checked(request: Request) -> Response:
+        if not _writing(request).writable:
+            raise HTTPException(403, "This Hub is read only; `kernels serve --writable` serves one that is not.")
+        _check_token(request)
+        try:
+            return await handler(request)
+        except RevisionNotFound:
+            raise
+        except (RequestError, msgspec.DecodeError, RecursionError, UnicodeError) as error:
+            raise HTTPException(400, str(error)) from None
+        except MissingPath as error:
+            raise HTTPException(404, str(error), {"X-Error-Code": "EntryNotFound"}) from None
+        except ClientDisconnect:
+            return Response(status_code=400)  # nobody is there to read it
+
+    return checked
+
+
+def _check_token(request: Request) -> None:
+    if "Authorization" not in request.headers:
+        raise HTTPException(401, "A token is needed: Authorization: Bearer …")
+    if not may_write(request):
+        # huggingface_hub tells by these words that it is the token, not the repository.
+        raise HTTPException(401, "Invalid credentials in Authorization header")
+
+
+async def _whoami(request: Request) -> Response:
+    _check_token(request)
+    role = "write" if _writing(request).writable else "read"
+    return JSONResponse(
+        {
+            "type": "user",
+            "id": "0",
+            "name": "holder-of-the-token",
+            "fullname": "Holder of the token",
+            "orgs": [],
+            "auth": {"type": "access_token", "accessToken": {"displayName": "kernels serve", "role": role}},
+        }
+    )
+
+
+async def _validate_yaml(request: Request) -> Response:
+    await _question(request)
+    return JSONResponse({"errors": [], "warnings": []})
+
+
+async def _create_repository(request: Request) -> Response:
+    asked = await _question(request)
+    if asked.get("type") != "kernel":
+        raise RequestError(f"`type` is {asked.get('type')!r}; allowed is 'kernel'.")
+    repo_id = check_repo_id(f"{asked.get('organization') or ''}/{asked.get('name')}")
+    # huggingface_hub 1.x says `private`, 2.x `visibility`.
+    private = bool(asked.get("private")) or asked.get("visibility") == "private"
+    answer = {"url": f"{_base(request)}/kernels/{repo_id}", "name": repo_id}
+    try:
+        await run_in_threadpool(_writing(request).writer.create_repository, repo_id, private=private)
+    except Conflict as error:
+        # With `exist_ok`, the client reads the address from this answer.
+        return JSONResponse(answer | {"error": str(error)}, status_code=409)
+    return JSONResponse(answer)
+
+
+async def _create_branch(request: Request) -> Response:
+    start = (await _question(request)).get("startingPoint")
+    if start is not None and not isinstance(start, str):
+        raise RequestError(f"`startingPoint` is {start!r}; allowed is a revision.")
+    writer = _writing(request).writer
+    try:
+        await run_in_threadpool(writer.create_branch, _repo_id(request), request.path_params["rest"], start)
+    except Conflict as error:
+        raise HTTPException(409, str(error)) from None
+    return JSONResponse({})
+
+
+async def _preupload(request: Request) -> Response:
+    files = (await _question(request)).get("files")
+    if not isinstance(files, list):
+        raise RequestError("`files` is missing; allowed is a list of {path, size, sample}.")
+    catalog, repo_id = _writing(request).catalog, _repo_id(request)
+    head = await run_in_threadpool(catalog.commit, repo_id, request.path_params["rest"])
+    answers = []
+    for file in files:
+        if not isinstance(file, dict) or not isinstance(file.get("size"), int):
+            raise RequestError("`files` has an entry that is not {path, size, sample}.")
+        path = check_path(file.get("path"))
+        large = kept_large(path, file["size"])
+        answer: dict[str, Any] = {"path": path, "uploadMode": "lfs" if large else "regular", "shouldIgnore": False}
+        there = head.files.get(path)
+        if there is not None:
+            answer["oid"] = there.sha256 if large else there.oid
+        answers.append(answer)
+    return JSONResponse({"files": answers, "commitOid": head.id})
+
+
+async def _batch(request: Request) -> Response:
+    asked = await _question(request)
+    wanted = asked.get("objects")
+    if asked.get("operation") != "upload" or not isinstance(wanted, list) or len(wanted) > _MAX_OPERATIONS:
+        raise RequestError("`operation` and `objects` must be 'upload' and a list of {oid, size}.")
+    writing = _writing(request)
+    writing.catalog.repository(_repo_id(request))
+    objects = [_offer(request, writing, each) for each in wanted]
+    return JSONResponse(
+        {"transfer": "basic", "objects": objects, "hash_algo": "sha256"}, media_type="application/vnd.git-lfs+json"
+    )
+
+
+def _offer(request: Request, writing: Writing, wanted: Any) -> dict[str, Any]:
+    sha256, size = (wanted.get("oid"), wanted.get("size")) if isinstance(wanted, dict) else (None, None)
+    if not is_sha256(sha256) or not isinstance(size, int):
+        raise RequestError("`objects` has an entry that is not {oid: a SHA-256, size: bytes}.")
+    answer: dict[str, Any] = {"oid": sha256, "size": size}
+    if not 0 <= size <= MAX_OBJECT_BYTES:
+        message = f"{size} bytes are more than the {MAX_OBJECT_BYTES} that an object may have here."
+        return answer | {"error": {"code": 413, "message": message}}
+    if writing.objects.find(str(sha256), size) is not None:
+        return answer
+    query = urlencode(writing.objects.address(str(sha256), size))
+    return answer | {"actions": {"upload": {"href": f"{_base(request)}/lfs-upload/{sha256}?{query}"}}}
+
+
+async def _object(request: Request) -> Response:
+    # No token comes with the object itself: the address is the permission.
+    writing, sha256 = _writing(request), request.path_params["sha256"]
+    query = [request.query_params.get(name, "") for name in ("size", "expires", "signature")]
+    size = writing.objects.allowed_size(sha256, *query)
+    if size is None:
+        raise HTTPException(403, "This address holds no longer; ask for another one.")
+    try:
+        await writing.objects.receive(sha256, size, request.stream())
+    except ObjectRefused as error:
+        raise HTTPException(400, str(error)) from None
+    except ClientDisconnect:
+        return Response(status_code=400)
+    return Response()
+
+
+async def _commit(request: Request) -> Response:
+    pull = request.query_params.get("create_pr", "") in ("1", "true")
+    repo_id, revision = _repo_id(request), request.path_params["rest"]
+    with tempfile.TemporaryFile() as body:
+        size = 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > _MAX_COMMIT:
+                raise HTTPException(413, f"A commit has {_MAX_COMMIT} bytes at most, large files apart.")
+            await run_in_threadpool(body.write, chunk)
+        body.seek(0)
+        try:
+            commit, number = await run_in_threadpool(_apply, _writing(request), repo_id, revision, body, pull)
+        except Conflict as error:
+            raise HTTPException(412, str(error)) from None
+    url = f"{_base(request)}/kernels/{repo_id}"
+    answer = {"success": True, "commitOid": commit, "commitUrl": f"{url}/commit/{commit}", "hookOutput": ""}
+    if number is not None:
+        answer["pullRequestUrl"] = f"{url}/discussions/{number}"
+    return JSONResponse(answer)
+
+
+def _apply(writing: Writing, repo_id: str, revision: str, body: IO[bytes], pull: bool) -> tuple[str, int | None]:
+    change = _change(writing, repo_id, revision, body)
+    commit, number = writing.writer.commit(repo_id, revision, change, pull=pull)
+    return commit.id, number
+
+
+def _change(writing: Writing, repo_id: str, revision: str, body: IO[bytes]) -> Change:
+    files: dict[str, bytes | Path] = {}
+    deleted: dict[str, list[str]] = {"deletedFile": [], "deletedFolder": []}
+    parent: str | None = None
+    for number, line in enumerate(iter(lambda: body.readline(_MAX_LINE + 1), b"")):
+        if len(line) > _MAX_LINE or number > _MAX_OPERATIONS:
+            raise RequestError(f"A commit has {_MAX_OPERATIONS} lines of {_MAX_LINE} bytes at most.")
+        operation = msgspec.json.decode(line)
+        key, value = (operation.get("key"), operation.get("value")) if isinstance(operation, dict) else (None, None)
+        if not isinstance(value, dict):
+            raise RequestError(f"Line {number + 1} of the commit is not {{key, value}}.")
+        if key == "header":
+            parent = value.get("parentCommit")
+        elif key == "file":
+            files[check_path(value.get("path"))] = _content(value)
+        elif key == "lfsFile":
+            files[check_path(value.get("path"))] = _large(writing, repo_id, revision, value.get("oid"))
+        elif key in deleted:
+            deleted[key].append(check_path(str(value.get("path")).rstrip("/")))
+        else:
+            raise RequestError(f"Line {number + 1} of the commit has the key {key!r}, which is not known here.")
+    return Change(files, frozenset(deleted["deletedFile"]), tuple(deleted["deletedFolder"]), parent)
+
+
+def _content(value: dict[str, Any]) -> bytes:
+    content, encoding = value.get("content"), value.get("encoding", "utf-8")
+    if not isinstance(content, str) or encoding not in ("base64", "utf-8"):
+        raise RequestError(f"The file {value.get('path')!r} has no `content` in base64 or utf-8.")
+    if encoding == "utf-8":
+        return content.encode()
+    try:
+        return base64.b64decode(content, validate=True)
+    except binascii.Error as error:
+        raise RequestError(f"The content of {value.get('path')!r} is not base64: {error}.") from None
+
+
+def _large(writing: Writing, repo_id: str, revision: str, sha256: Any) -> Path:
+    """Where a large file's bytes are: among those uploaded, or in the branch already."""
+    if is_sha256(sha256):
+        uploaded = writing.objects.find(sha256)
+        if uploaded is not None:
+            return uploaded
+        for file in writing.catalog.commit(repo_id, revision).files.values():
+            if file.sha256 == sha256:
+                return file.source
+    raise RequestError(f"The large file {str(sha256)[:80]!r} was not uploaded before the commit that names it.")
+
+
+async def _question(request: Request) -> dict[str, Any]:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _MAX_QUESTION:
+            raise HTTPException(413, f"A question has {_MAX_QUESTION} bytes at most.")
+    asked = msgspec.json.decode(body) if body else {}
+    if not isinstance(asked, dict):
+        raise RequestError("The body is not a JSON object.")
+    return asked
+
+
+def _repo_id(request: Request) -> str:
+    parameters = request.path_params
+    if parameters["kinds"] != "kernels":
+        raise RequestError(f"Only repositories of type `kernel` are written here, none of {parameters['kinds']!r}.")
+    return check_repo_id(f"{parameters['org']}/{parameters['name']}")
+
+
+def _base(request: Request) -> str:
+    return str(request.base_url).rstrip("/")
