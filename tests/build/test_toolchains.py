@@ -83,6 +83,6 @@ def test_the_commands_that_run_are_part_of_the_fingerprint(tmp_path: Path) -> No
 def test_a_compiler_that_does_not_start_is_an_error(tmp_path: Path) -> None:
     broken = tmp_path / "cxx"
     broken.write_text("not a program")
-    unit = Unit("a.cpp", (str(broken),))
-    with pytest.raises(BuildError, match="did not start"):
-        compile_extension(Compilation(tmp_path, (unit,), (), ()), tmp_path / "a.so", tmp_path)
+    compilation = Compilation(tmp_path, (Unit("a.cpp", (str(broken),)),), (str(broken),), ())
+    with pytest.raises(CompilerNotFound, match="--version` failed"):
+        compile_extension(compilation, tmp_path / "a.so", tmp_path / "objects", tmp_path / "log")

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
+import importlib.util
+import os
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from kernels.backends import Backend, MajorMinor, find
+from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_builds
 from kernels.build.compile import Compilation, Unit
-from kernels.build.source import KernelSection, KernelSource, option, source_files
-from kernels.build.toolchains import is_header, toolchain_for
+from kernels.build.contents import Contents, read_contents
+from kernels.build.provenance import git_state, provenance
+from kernels.build.source import KernelSection, KernelSource, option
+from kernels.build.toolchains import Toolchain, is_header, toolchain_for
 from kernels.errors import CompilerNotFound, RequestError
 from kernels.target import Target
 from kernels.variant import Variant
 
-__all__ = ["Plan", "default_backends", "plan_builds", "source_hash"]
+__all__ = ["Plan", "SourceState", "default_backends", "plan_build", "plan_builds", "source_state"]
 
 #: The oldest CPython whose stable ABI an extension is compiled for: 3.10.
 _LIMITED_API = "0x030A0000"
@@ -26,11 +30,27 @@ _INCLUDE = Path(__file__).parent / "include"
 
 
 @dataclass(frozen=True)
+class SourceState:
+    """The state of a source folder, which all of its variants share.
+
+    Attributes:
+        contents: Its files.
+        unique: What tells its builds from those of other states, the end of their ids.
+        provenance: As metadata has it, or None where the folder is in no git repository.
+    """
+
+    contents: Contents
+    unique: str
+    provenance: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
 class Plan:
     """One variant to build.
 
     Attributes:
         source: Where it comes from.
+        state: The state that the source is in.
         backend: The backend it is for.
         variant: The name of its folder.
         id: The name of its module and of its operators' namespace.
@@ -39,6 +59,7 @@ class Plan:
     """
 
     source: KernelSource
+    state: SourceState
     backend: Backend
     variant: str
     id: str
@@ -49,6 +70,22 @@ class Plan:
     def extension_file(self) -> str:
         """The file name of the compiled extension."""
         return f"{self.id}.abi3.so"
+
+
+def source_state(source: KernelSource) -> SourceState:
+    """Look at the files of a source, and at what git knows of them.
+
+    Args:
+        source: The source.
+
+    Returns:
+        Its state. The ids of builds end in the first seven digits of the folder's tree in git. Where its files are not
+        those of the last commit, they end in seven of the files' own hash and `_dirty`, so that one change can be
+        loaded beside the next; and where git does not know them, in seven of that hash.
+    """
+    contents, git = read_contents(source.folder), git_state(source.folder)
+    unique = contents.id[:7] if git is None else f"{contents.id[:7]}_dirty" if git.dirty else git.tree[:7]
+    return SourceState(contents, unique, provenance(git))
 
 
 def plan_builds(source: KernelSource, backends: Iterable[str] | None = None) -> list[Plan]:
@@ -62,20 +99,48 @@ def plan_builds(source: KernelSource, backends: Iterable[str] | None = None) -> 
         A plan for each, in the order of `build.toml`'s backends.
 
     Raises:
-        RequestError: A backend is not one that `build.toml` names.
-        CompilerNotFound: There is no Torch to compile against, or none for that backend.
+        RequestError: A backend is not one that `build.toml` names, or two sections compile one file.
+        CompilerNotFound: There is no Torch to compile against, none for that backend, or no compiler.
     """
     wanted = default_backends(source) if backends is None else tuple(backends)
     for name in wanted:
         if name not in source.backends:
-            raise RequestError(f"`backends` has {name!r}; allowed are those of {source.name}: {source.backends}.")
-    unique = source_hash(source.folder)[:7]
-    make = _compiled_plan if source.compiled else _noarch_plan
-    return [
-        make(source, find(name), f"_{source.name.python_name}_{name}_{unique}")
-        for name in source.backends
-        if name in wanted
-    ]
+            raise RequestError(
+                f"`backends` has {name!r}; allowed are those of {source.name}: {', '.join(source.backends)}."
+            )
+    state = source_state(source)
+    return [plan_build(source, state, name) for name in source.backends if name in wanted]
+
+
+def plan_build(source: KernelSource, state: SourceState, backend: str, *, this_gpu: bool = False) -> Plan:
+    """Plan one variant of a source.
+
+    Args:
+        source: The source.
+        state: Its state.
+        backend: One of its backends.
+        this_gpu: Compile for the architectures of the visible devices only.
+
+    Returns:
+        The plan.
+
+    Raises:
+        RequestError: No registered backend has that name, two sections compile one file, or no device is visible that
+            the sources cover.
+        CompilerNotFound: There is no Torch to compile against, none for that backend, or no compiler.
+    """
+    found = find(backend)
+    id = f"_{source.name.python_name}_{backend}_{state.unique}"
+    if not source.compiled:
+        return Plan(source, state, found, Variant.for_noarch(backend).name, id, source.archs.get(backend), None)
+    variant, torch_dir, abi = _compiled_variant(source, found)
+    kernels = [kernel for kernel in source.kernels if kernel.backend == backend]
+    sections = [*([source.binding] if source.binding else []), *kernels]
+    _check_objects(source, sections)
+    archs = {section.name: _archs(section, found, this_gpu) for section in sections}
+    compilation = _compilation(source, state, found, sections, archs, id, torch_dir, abi)
+    every = tuple(dict.fromkeys(arch for each in archs.values() for arch in each))
+    return Plan(source, state, found, variant.name, id, every or None, compilation)
 
 
 def default_backends(source: KernelSource) -> tuple[str, ...]:
@@ -92,85 +157,114 @@ def default_backends(source: KernelSource) -> tuple[str, ...]:
     """
     if not source.compiled:
         return source.backends
-    torch = _torch(source)
-    return tuple(name for name in source.backends if find(name).torch_build(torch) is not None)
-
-
-def source_hash(folder: Path) -> str:
-    """SHA-256, in hexadecimal, of a source folder's files and their names.
-
-    Example:
-        >>> len(source_hash(Path(__file__).parent))
-        64
-    """
-    digest = hashlib.sha256()
-    for name, path in source_files(folder):
-        digest.update(f"{name}\0{path.stat().st_size}\0".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    _torch(source)
+    built = torch_builds()
+    return tuple(name for name in source.backends if name in built)
 
 
 def _torch(source: KernelSource) -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise CompilerNotFound(f"{source.name} is compiled against Torch, which is not installed.") from error
+    torch = installed_torch()
+    if torch is None:
+        raise CompilerNotFound(f"{source.name} is compiled against Torch, which is not installed: pip install torch")
     return torch
 
 
-def _noarch_plan(source: KernelSource, backend: Backend, id: str) -> Plan:
-    return Plan(source, backend, Variant.for_noarch(backend.name).name, id, source.archs.get(backend.name), None)
-
-
-def _compiled_plan(source: KernelSource, backend: Backend, id: str) -> Plan:
-    torch = _torch(source)
-    built_for = backend.torch_build(torch)
-    if built_for is None:
-        raise CompilerNotFound(f"`backends` has {backend.name!r}, and Torch {torch.__version__} is not built for it.")
-    version = MajorMinor.parse(torch.__version__)
-    if version is None:
+def _compiled_variant(source: KernelSource, backend: Backend) -> tuple[Variant, Path, Literal["cxx11", "cxx98"]]:
+    """The variant, Torch's folder and its C++ ABI; Torch is not imported where its files tell enough."""
+    torch, built = _torch(source), torch_builds()
+    if backend.name not in built:
+        raise CompilerNotFound(f"Torch {torch.__version__} is not built for {backend.name}.")
+    version, spec = MajorMinor.parse(torch.__version__), importlib.util.find_spec("torch")
+    if version is None or spec is None or spec.origin is None:
         raise CompilerNotFound(f"Torch {torch.__version__} is not a version that a build can be named for.")
     target = Target.current()
     # Of Torch's wheels for Linux those before 2.7 had the old ABI.
-    abi: Literal["cxx11", "cxx98"] = "cxx11" if torch.compiled_with_cxx11_abi() else "cxx98"
-    variant = Variant.compiled("torch", version, backend.name, built_for.version, cpu=target.cpu, os=target.os, abi=abi)
-    kernels = [kernel for kernel in source.kernels if kernel.backend == backend.name]
-    archs = tuple(dict.fromkeys(arch for kernel in kernels for arch in _archs(kernel)))
-    compilation = _compilation(source, backend, kernels, id, Path(torch.__file__).parent, abi)
-    return Plan(source, backend, variant.name, id, archs or None, compilation)
+    abi: Literal["cxx11", "cxx98"] = "cxx98" if cxx11_abi() is False else "cxx11"
+    variant = Variant.compiled(
+        "torch", version, backend.name, built[backend.name], cpu=target.cpu, os=target.os, abi=abi
+    )
+    return variant, Path(spec.origin).parent, abi
 
 
-def _archs(kernel: KernelSection) -> tuple[str, ...]:
-    return option(kernel.options, kernel.backend, "capabilities", "archs")
+def _check_objects(source: KernelSource, sections: Iterable[KernelSection]) -> None:
+    """Refuse a file that two sections compile: of the two objects only one could be linked."""
+    owners: dict[str, str] = {}
+    for section in sections:
+        for path in dict.fromkeys(map(os.path.normpath, _units(section))):
+            other = owners.setdefault(path, section.name)
+            if other != section.name:
+                raise RequestError(
+                    f"{source.folder / 'build.toml'}: `src` of {other} and of {section.name} both have {path}, which "
+                    "would make one object twice; allowed is one section a file."
+                )
+
+
+def _units(section: KernelSection) -> list[str]:
+    return [path for path in section.src if not is_header(path)]
+
+
+def _archs(section: KernelSection, backend: Backend, this_gpu: bool) -> tuple[str, ...]:
+    """The device architectures that a section is compiled for."""
+    declared = option(section.options, backend.name, "capabilities", "archs")
+    device = [toolchain for toolchain in map(toolchain_for, _units(section)) if toolchain.device]
+    if not device:
+        return declared
+    if this_gpu:
+        declared = _for_visible_devices(section, backend, declared)
+    return device[0].compiled_archs(declared)
+
+
+def _for_visible_devices(section: KernelSection, backend: Backend, declared: tuple[str, ...]) -> tuple[str, ...]:
+    devices = [device for device in Target.current().backend_devices(backend.name) if device.arch]
+    if not devices:
+        raise RequestError(f"`this_gpu` is given, and no device of {backend.name} is visible.")
+    if not declared:
+        return tuple(dict.fromkeys(device.arch for device in devices))
+    covering = tuple(
+        arch for arch in declared if any(backend.arch_reason((arch,), device) is None for device in devices)
+    )
+    if not covering:
+        raise RequestError(
+            f"`this_gpu` is given, and `kernel.{section.name}` lists {', '.join(declared)}, none of which covers "
+            f"{', '.join(device.arch for device in devices)}."
+        )
+    return covering
 
 
 def _compilation(
-    source: KernelSource, backend: Backend, kernels: list[KernelSection], id: str, torch_dir: Path, abi: str
+    source: KernelSource,
+    state: SourceState,
+    backend: Backend,
+    sections: Iterable[KernelSection],
+    archs: Mapping[str, tuple[str, ...]],
+    id: str,
+    torch_dir: Path,
+    abi: str,
 ) -> Compilation:
-    binding = source.binding
-    sections = [*([binding] if binding else []), *kernels]
     defines = [
-        f"-DTORCH_EXTENSION_NAME={id}",
         f"-D{backend.name.upper()}_KERNEL",
         f"-DPy_LIMITED_API={_LIMITED_API}",
         f"-D_GLIBCXX_USE_CXX11_ABI={int(abi == 'cxx11')}",
     ]
     system = (_INCLUDE, torch_dir / "include", torch_dir / "include/torch/csrc/api/include", *_python_include())
     headers = [flag for folder in system for flag in ("-isystem", str(folder))]
-    units, linker = [], toolchain_for("binding.cpp")
+    units: dict[str, Unit] = {}
+    linker: Toolchain = toolchain_for("binding.cpp")
+    sources = {os.path.normpath(path) for section in sections for path in _units(section)}
+    # The id changes with every change of any file: where it went to all of them, all would be compiled each time.
+    everywhere = not state.contents.naming <= sources
     for section in sections:
-        archs = _archs(section)
         includes = [f"-I{folder}" for folder in (".", *section.include)]
-        for path in section.src:
-            if is_header(path):
-                continue
+        for path in map(os.path.normpath, _units(section)):
             toolchain = toolchain_for(path)
             linker = toolchain if toolchain.device else linker
             extra = option(section.options, backend.name, "flags") if toolchain.device else section.cxx_flags
-            flags = [*toolchain.flags(archs, extra), *defines, *includes, *headers]
-            units.append(Unit(path, (*toolchain.command(), *flags)))
+            named = [f"-DTORCH_EXTENSION_NAME={id}"] if everywhere or path in state.contents.naming else []
+            flags = [*toolchain.flags(archs[section.name], extra), *named, *defines, *includes, *headers]
+            units[path] = Unit(path, (*toolchain.command(), *flags))
     libraries = (f"-L{torch_dir / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10", *linker.link_flags(torch_dir / "lib"))
-    return Compilation(source.folder, tuple(units), tuple(linker.command()), libraries)
+    files = tuple(state.contents.hashes.items())
+    return Compilation(source.folder, tuple(units.values()), tuple(linker.command()), libraries, files)
 
 
 def _python_include() -> list[Path]:

@@ -2,41 +2,95 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["provenance"]
+__all__ = ["GitState", "git_state", "provenance"]
+
+#: Where builds go is no source of theirs: committing a build must not change the next one.
+_SOURCES = (".", ":(exclude)build")
+
+_SECONDS = 60
 
 
-def provenance(source_dir: Path) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class GitState:
+    """What git knows of a folder.
+
+    Attributes:
+        commit: The last commit that changed it.
+        tree: The id of its tree in HEAD, without `build/`.
+        dirty: Whether its files differ from that, or new ones stand beside them.
+    """
+
+    commit: str
+    tree: str
+    dirty: bool
+
+
+def git_state(folder: Path) -> GitState | None:
+    """What git knows of a folder, or None where none of its files is in a git repository.
+
+    Args:
+        folder: The folder; it may be a part of a repository.
+
+    Example:
+        >>> import tempfile
+        >>> print(git_state(Path(tempfile.mkdtemp())))
+        None
+    """
+    commit = _git(folder, "log", "-1", "--format=%H", "--", *_SOURCES)
+    entries = _git(folder, "ls-tree", "-z", "HEAD")
+    if not commit or not entries:
+        return None
+    status = _git(folder, "status", "--porcelain", "--", *_SOURCES)
+    return GitState(commit.decode().strip(), _tree_id(entries), bool(status))
+
+
+def provenance(kernel: GitState | None) -> dict[str, Any] | None:
     """The `provenance` of metadata: the last commits of builder and source folder, and whether there are changes.
 
     Args:
-        source_dir: The source folder.
+        kernel: The state of the source folder.
 
     Returns:
         The field, or None where the sources are in no git repository. The builder is left out where it runs from an
         installed package.
     """
-    kernel = _git_state(source_dir)
     if kernel is None:
         return None
-    builder = _git_state(Path(__file__).parent)
+    builder = git_state(Path(__file__).parent)
     from kernels import __version__
 
-    return {**({} if builder is None else {"kernel-builder": {"version": __version__, **builder}}), "kernel": kernel}
+    own = {} if builder is None else {"kernel-builder": {"version": __version__, **_field(builder)}}
+    return {**own, "kernel": _field(kernel)}
 
 
-def _git_state(folder: Path) -> dict[str, Any] | None:
-    commit = _git(folder, "log", "-1", "--format=%H", "--", ".")
-    status = _git(folder, "status", "--porcelain", "--", ".")
-    return {"commit": commit, "dirty": bool(status)} if commit else None
+def _field(state: GitState) -> dict[str, Any]:
+    return {"commit": state.commit, "dirty": state.dirty}
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
+def _tree_id(entries: bytes) -> str:
+    """A tree's id, computed as git does (gitformat: "tree object"), over its entries without `build`."""
+    content = b""
+    hexadecimal = ""
+    for entry in entries.split(b"\0")[:-1]:
+        about, _, name = entry.partition(b"\t")
+        mode, _, hexadecimal = about.decode().split(" ")
+        if name != b"build":
+            content += mode.lstrip("0").encode() + b" " + name + b"\0" + bytes.fromhex(hexadecimal)
+    algorithm = "sha1" if len(hexadecimal) == 40 else "sha256"
+    return hashlib.new(algorithm, b"tree %d\0" % len(content) + content).hexdigest()
+
+
+def _git(folder: Path, *arguments: str) -> bytes | None:
+    # A monitor of file changes is a program that the repository's own settings name.
+    command = ["git", "-C", str(folder), "-c", "core.fsmonitor=false", *arguments]
     try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
+        done = subprocess.run(command, capture_output=True, check=True, timeout=_SECONDS)
+    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return done.stdout

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import cache
 from pathlib import Path
 
-from kernels.build.plan import Plan, source_hash
-from kernels.build.provenance import provenance
+from kernels.backends.torch_build import installed_torch
+from kernels.build.contents import read_contents
+from kernels.build.plan import Plan
 from kernels.errors import KernelsError
 from kernels.metadata import Metadata
 from kernels.verify import verify_digest
@@ -27,11 +29,17 @@ def inputs_hash(plan: Plan) -> str:
     Raises:
         CompilerNotFound: A compiler does not run.
     """
-    inputs = [plan.id, plan.variant, source_hash(plan.source.folder), source_hash(Path(__file__).parent)]
-    inputs.append(json.dumps(provenance(plan.source.folder), sort_keys=True))
+    state = plan.state
+    inputs = [plan.id, plan.variant, state.contents.id, _builder()]
+    inputs.append(json.dumps([state.provenance, plan.archs], sort_keys=True))
     if plan.compilation is not None:
-        inputs += plan.compilation.fingerprint()
+        inputs += [*plan.compilation.fingerprint(), f"torch {installed_torch().__version__}"]
     return hashlib.sha256("\0".join(inputs).encode()).hexdigest()
+
+
+@cache
+def _builder() -> str:
+    return read_contents(Path(__file__).parent).id
 
 
 def is_current(inputs: str, variant_dir: Path, stamp: Path) -> bool:

@@ -16,6 +16,9 @@ from kernels.errors import BuildError, CompilerNotFound
 
 __all__ = ["Toolchain", "compiler_version", "is_header", "toolchain_for"]
 
+#: How long a compiler may take to say its version.
+_ANSWER_SECONDS = 60
+
 _HEADERS = frozenset({".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl"})
 
 
@@ -29,6 +32,14 @@ class Toolchain(Protocol):
 
     suffixes: frozenset[str]
     device: bool
+
+    def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
+        """The device architectures that code is made for: of those asked for, or of all, those that it knows.
+
+        Raises:
+            CompilerNotFound: It is not installed, or knows none of them.
+        """
+        ...
 
     def command(self) -> list[str]:
         """How the compiler is called.
@@ -53,6 +64,9 @@ class Cxx:
     suffixes = frozenset({".cpp", ".cc", ".cxx"})
     device = False
 
+    def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
+        return tuple(archs)
+
     def command(self) -> list[str]:
         return _find_command("CXX", ("c++", "g++", "clang++"), "a C++ compiler (Debian: apt-get install g++)")
 
@@ -70,6 +84,19 @@ class Nvcc:
 
     suffixes = frozenset({".cu"})
     device = True
+
+    def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
+        known = _nvcc_archs(tuple(self.command()))
+        if not archs:
+            return known
+        _generated_code(archs)  # refuses what is no capability at all
+        # The list has no suffixes: 9.0a is made by whatever knows 9.0.
+        found = tuple(arch for arch in archs if re.split("[af+]", arch)[0] in known)
+        if not found:
+            raise CompilerNotFound(
+                f"{self.command()[0]} knows none of {', '.join(archs)}; it knows {', '.join(known)}."
+            )
+        return found
 
     def command(self) -> list[str]:
         home = os.environ.get("CUDA_HOME")
@@ -131,10 +158,26 @@ def compiler_version(command: Sequence[str]) -> str:
 
 @cache
 def _version(command: tuple[str, ...]) -> str:
+    return _answer(*command, "--version")
+
+
+@cache
+def _nvcc_archs(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The compute capabilities that nvcc makes code for: a line such as `compute_90` each (nvcc --help)."""
+    answer = _answer(*command, "--list-gpu-arch")
+    known = sorted(int(number) for number in re.findall(r"^compute_([0-9]{2,4})$", answer, re.MULTILINE))
+    if not known:
+        raise CompilerNotFound(f"`{shlex.join(command)} --list-gpu-arch` lists none.")
+    return tuple(f"{number // 10}.{number % 10}" for number in known)
+
+
+def _answer(*command: str) -> str:
     try:
-        done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise CompilerNotFound(f"`{shlex.join(command)} --version` failed: {error}") from error
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=_ANSWER_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise CompilerNotFound(f"`{shlex.join(command)}` failed: {error}") from error
     return done.stdout
 
 

@@ -6,39 +6,27 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.build.plan import Plan
-from kernels.build.provenance import provenance
 from kernels.build.source import metadata_json
 from kernels.verify import variant_digest
 
-__all__ = ["Staging", "install_variant", "staged_variant", "write_package"]
-
-
-@dataclass(frozen=True)
-class Staging:
-    """Where a variant grows: its `files`, and the `objects` that are thrown away."""
-
-    files: Path
-    objects: Path
+__all__ = ["install_variant", "staged_variant", "write_package"]
 
 
 @contextmanager
-def staged_variant(work_dir: Path) -> Iterator[Staging]:
-    """A pair of empty folders for one build, gone afterwards.
+def staged_variant(work_dir: Path) -> Iterator[Path]:
+    """An empty folder for one build's files, gone afterwards.
 
     Args:
         work_dir: Where to make them; on the file system of the variant's final place.
     """
-    work_dir.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="building-", dir=work_dir))
     try:
-        staging = Staging(folder / "files", folder / "objects")
-        staging.files.mkdir()
-        staging.objects.mkdir()
-        yield staging
+        files = folder / "files"
+        files.mkdir()
+        yield files
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -66,7 +54,7 @@ def write_package(plan: Plan, folder: Path) -> None:
         plan.id,
         archs=plan.archs,
         digest=digest,
-        provenance=provenance(source.folder),
+        provenance=plan.state.provenance,
     )
     (folder / "metadata.json").write_bytes(metadata)
 
@@ -79,9 +67,16 @@ def install_variant(files: Path, variant_dir: Path) -> None:
         variant_dir: Its place.
     """
     variant_dir.parent.mkdir(parents=True, exist_ok=True)
-    if variant_dir.exists():
-        variant_dir.rename(files.with_name("replaced"))
-    files.rename(variant_dir)
+    replaced = files.with_name("replaced")
+    try:
+        if variant_dir.exists():
+            variant_dir.rename(replaced)
+        files.rename(variant_dir)
+    except BaseException:
+        # Interrupted between the two: what was there comes back.
+        if replaced.exists() and not variant_dir.exists():
+            replaced.rename(variant_dir)
+        raise
 
 
 def _ops_module(plan: Plan) -> str:

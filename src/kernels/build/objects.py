@@ -1,0 +1,50 @@
+"""Which compiled objects of the last build may be used again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["keep_objects"]
+
+
+def keep_objects(object_dir: Path, folder: Path, files: Mapping[str, str], versions: Sequence[str]) -> None:
+    """Keep the objects of the last build, unless something changed that ninja would not notice.
+
+    Ninja sees a changed command line, and a file that is newer than its object. It does not see another compiler or
+    Torch under the same name, a file that was replaced by an older one, or a new header that hides another: then the
+    objects are removed.
+
+    Args:
+        object_dir: Their folder; it is there afterwards.
+        folder: The source folder.
+        files: SHA-256 of the source folder's files, by their path relative to it.
+        versions: What the compilers say of themselves.
+    """
+    record = object_dir / "made-from.json"
+    now = {"versions": list(versions), "files": dict(files)}
+    if not _can_be_kept(_read(record), now, folder, object_dir / ".ninja_log"):
+        shutil.rmtree(object_dir, ignore_errors=True)
+    object_dir.mkdir(parents=True, exist_ok=True)
+    record.write_text(json.dumps(now), encoding="utf-8")
+
+
+def _can_be_kept(before: Any, now: dict[str, Any], folder: Path, ninja_log: Path) -> bool:
+    try:
+        if before["versions"] != now["versions"] or before["files"].keys() != now["files"].keys():
+            return False
+        last = ninja_log.stat().st_mtime_ns
+        changed = [path for path, value in now["files"].items() if before["files"][path] != value]
+        return all((folder / path).stat().st_mtime_ns > last for path in changed)
+    except (OSError, TypeError, KeyError, AttributeError):
+        return False
+
+
+def _read(record: Path) -> Any:
+    try:
+        return json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
