@@ -82,7 +82,7 @@ def _show(report: Report) -> None:
         f"{report.iterations} calls after {report.warmup}"
     )
     print_table(
-        ("Benchmark", "Verdict", ">Median", ">p10 - p90", ">Reference", ">Speed", "What"),
+        ("Benchmark", "Verdict", ">Median", ">Quartiles", ">Reference", ">Speed", "What"),
         [_row(outcome) for outcome in report.outcomes],
         title=title,
     )
@@ -115,4 +115,4 @@ def _times(times: Times | None) -> tuple[str, str]:
         return "", ""
     return format_seconds(
         times.median_seconds
-    ), f"{format_seconds(times.p10_seconds)} - {format_seconds(times.p90_seconds)}"
+    ), f"{format_seconds(times.q1_seconds)} - {format_seconds(times.q3_seconds)}"

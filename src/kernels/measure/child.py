@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,7 @@ from kernels.errors import KernelsError
 from kernels.measure.messages import Ended, Job, Listed, Message, Started, Stopped, encode
 from kernels.measure.scripts import FOLDER, read_scripts
 from kernels.measure.workload import run_workload, synchronizer
+from kernels.notices import KernelsWarning
 
 __all__ = ["main", "work"]
 
@@ -48,7 +50,9 @@ def work(job: Job, say: Callable[[Message], object]) -> None:
         say(Stopped(f"{type(error).__name__}: {error}", device=True))
         return
     try:
-        kernel = _load(job)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", KernelsWarning)  # the process that started this one has said them
+            kernel = _load(job)
     except (KernelsError, OSError, ValueError) as error:
         say(Stopped(str(error)))
         return
@@ -57,12 +61,11 @@ def work(job: Job, say: Callable[[Message], object]) -> None:
     scripts = read_scripts(Path(job.root) / FOLDER)
     due = [workload for workload in scripts.workloads if workload.key not in job.done]
     keys = [workload.key for workload in due]
-    notes = list(scripts.notes)
     say(
         Listed(
             workloads=keys,
             failed=list(scripts.failed),
-            notes=notes,
+            notes=list(scripts.notes),
             torch=str(torch.__version__),
             threads=torch.get_num_threads(),
         )

@@ -44,7 +44,7 @@ def check_plot(path: os.PathLike[str] | str) -> Path:
 
 
 def draw(report: Report, path: os.PathLike[str] | str) -> None:
-    """Draw the medians of a report's workloads, with bars from the 10th to the 90th percentile, as an SVG.
+    """Draw the medians of a report's workloads, with a line from quartile to quartile, as an SVG.
 
     Args:
         report: What was measured.
@@ -91,10 +91,8 @@ def _bars(axes: Any, timed: list[Outcome]) -> None:
             text = format_seconds(times.median_seconds)
             if kind == "kernel" and outcome.speedup is not None:
                 text += f"  ({outcome.speedup:.2f}x)"
-            axes.annotate(
-                text, (times.p90_seconds, middle), (5, 0), textcoords="offset points", va="center", fontsize=9
-            )
-            longest = max(longest, times.p90_seconds)
+            axes.annotate(text, (times.q3_seconds, middle), (5, 0), textcoords="offset points", va="center", fontsize=9)
+            longest = max(longest, times.q3_seconds)
     axes.set_yticks(range(len(timed)), [outcome.name for outcome in timed])
     axes.invert_yaxis()
     axes.set_xlim(0, longest * 1.3 or 1.0)
@@ -115,7 +113,7 @@ def _locator() -> Any:
 
 
 def _spread(times: Times) -> list[list[float]]:
-    return [[times.median_seconds - times.p10_seconds], [times.p90_seconds - times.median_seconds]]
+    return [[times.median_seconds - times.q1_seconds], [times.q3_seconds - times.median_seconds]]
 
 
 def format_seconds(seconds: float) -> str:

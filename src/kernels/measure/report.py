@@ -15,13 +15,13 @@ OK, WRONG, FAILED, TIMED_OUT, CRASHED = "ok", "wrong", "failed", "timed out", "c
 class Times(msgspec.Struct, frozen=True, kw_only=True):
     """How long the calls of one function took, in seconds.
 
-    Half of them took no longer than the median, eight of ten between `p10` and `p90`. Neither moves when another
-    program takes the processor for a few of the calls, as a mean and a standard deviation would.
+    Half of them took no longer than the median, half between the quartiles `q1` and `q3`. None of these moves when
+    another program takes the processor for a few of the calls, as a mean and a standard deviation would.
     """
 
     median_seconds: float
-    p10_seconds: float
-    p90_seconds: float
+    q1_seconds: float
+    q3_seconds: float
     min_seconds: float
     max_seconds: float
     calls: int
@@ -35,16 +35,16 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
 
         Example:
             >>> times = Times.of([3.0, 1.0, 2.0, 5.0, 4.0])
-            >>> times.median_seconds, times.p10_seconds, times.p90_seconds
-            (3.0, 1.4, 4.6)
+            >>> times.median_seconds, times.q1_seconds, times.q3_seconds
+            (3.0, 2.0, 4.0)
         """
         if not seconds:
             raise ValueError("`seconds` is empty; allowed is at least one call's time.")
         ordered = sorted(seconds)
         return Times(
             median_seconds=_quantile(ordered, 0.5),
-            p10_seconds=_quantile(ordered, 0.1),
-            p90_seconds=_quantile(ordered, 0.9),
+            q1_seconds=_quantile(ordered, 0.25),
+            q3_seconds=_quantile(ordered, 0.75),
             min_seconds=ordered[0],
             max_seconds=ordered[-1],
             calls=len(ordered),

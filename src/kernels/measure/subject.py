@@ -18,7 +18,7 @@ from kernels.release import RepoFile, is_bytecode
 from kernels.requirement import Requirement
 from kernels.sources import PathSource, open_sources
 from kernels.target import Target
-from kernels.trust import TrustPolicy
+from kernels.trust import Standing, TrustPolicy, unverified
 
 __all__ = ["Subject", "subject"]
 
@@ -92,6 +92,7 @@ def subject(
             raise _no_benchmarks(str(path), sorted(each.name for each in (path / FOLDER).glob("*")))
         yield Subject(str(path), path, planned, path, named, target)
         return
+    _check_fetchable(planned, policy)
     files = _scripts(planned)
     with TemporaryDirectory(prefix="kernels-benchmark-") as folder:
         for file in files:
@@ -99,6 +100,16 @@ def subject(
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(planned.source.read(planned.release, file, MAX_FILE_BYTES))
         yield Subject(planned.release.repo_id, None, planned, Path(folder), named, target)
+
+
+def _check_fetchable(planned: Planned, policy: TrustPolicy) -> None:
+    """Raise unless scripts may be fetched: a build on disk counts as checked, what is fetched now does not."""
+    source, repo_id = planned.source, planned.release.repo_id
+    standing = getattr(source, "standing", None)
+    if standing is None or getattr(source, "offline", False) or policy.allows(repo_id):
+        return
+    if standing(repo_id) is not Standing.TRUSTED:
+        raise unverified(repo_id, source.name)
 
 
 def _torch_device(planned: Planned, device: int | str | None) -> str:
