@@ -1,0 +1,109 @@
+"""A built kernel, checked before it is published or used: where its files lie, what they say, and what they do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from kernels.audit.description import digest, layout, metadata
+from kernels.audit.loading import load_findings
+from kernels.audit.native import is_native, native_files, require_elftools
+from kernels.audit.sources import forbidden_lines, namespaces, static_layers
+from kernels.audit.subject import Subject, find_variants
+from kernels.checkup.finding import Finding, Said, run_step, skipped
+
+__all__ = ["STEPS", "VariantAudit", "audit", "audit_variant"]
+
+#: How long a step may take: hashing the largest variant that is looked at takes a minute.
+_SECONDS = 300.0
+
+#: The steps that read files and run nothing, in their order; `metadata` comes before those that need what it says.
+STEPS: tuple[tuple[str, Callable[[Subject], Said]], ...] = (
+    ("layout", layout),
+    ("metadata", metadata),
+    ("digest", digest),
+    ("namespaces", namespaces),
+    ("source lines", forbidden_lines),
+    ("layers", static_layers),
+    ("native files", native_files),
+)
+
+
+class VariantAudit(msgspec.Struct, frozen=True):
+    """What was found about one variant.
+
+    Attributes:
+        variant: The name of its folder.
+        path: The folder.
+        findings: What each step found, in order.
+    """
+
+    variant: str
+    path: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything is wrong, as against optional or not to be seen on this machine."""
+        return any(finding.verdict == "failed" for finding in self.findings)
+
+
+def audit(path: os.PathLike[str] | str, *, dynamic: bool = True) -> list[VariantAudit]:
+    """Check every variant in a folder.
+
+    Args:
+        path: A repository's folder, its `build` folder, or one variant.
+        dynamic: Whether variants that fit this machine are also loaded, each in a process of its own. Their code then
+            runs with the caller's rights.
+
+    Returns:
+        What was found, a variant each.
+
+    Raises:
+        RepositoryNotFound: There is no build at the path (a `FileNotFoundError`).
+        MissingPythonDependency: There are native files, and pyelftools, which reads them, is not installed.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp()) / "torch-cpu"
+        >>> folder.mkdir()
+        >>> _ = (folder / "__init__.py").write_text("")
+        >>> [found] = audit(folder, dynamic=False)
+        >>> found.variant, found.failed, found.findings[0].what
+        ('torch-cpu', True, 'there is no metadata.json')
+    """
+    if not isinstance(dynamic, bool):
+        raise TypeError(f"`dynamic` is {dynamic!r}, a {type(dynamic).__name__}; allowed is True or False.")
+    return [audit_variant(folder, dynamic=dynamic) for folder in find_variants(path)]
+
+
+def audit_variant(folder: Path, *, dynamic: bool = True, root: Path | None = None) -> VariantAudit:
+    """Check one variant.
+
+    Args:
+        folder: Its folder.
+        dynamic: Whether it is also loaded, where it fits this machine.
+        root: The folder that links may lead into: a cache keeps files elsewhere. Default: the variant's own.
+
+    Raises:
+        MissingPythonDependency: There are native files, and pyelftools is not installed.
+    """
+    subject = Subject.of(folder, root)
+    steps = STEPS if subject.files.safe else STEPS[:1]
+    if subject.files.safe and any(is_native(subject, name) for name in subject.files.sizes):
+        require_elftools()
+    findings = [finding for name, step in steps for finding in run_step(name, partial(step, subject), None, _SECONDS)]
+    if not subject.files.safe:
+        findings += [Finding(name, *skipped("the files cannot be read safely")) for name, _ in STEPS[1:]]
+    elif dynamic:
+        findings += load_findings(subject)
+    backend = None if subject.variant is None else subject.variant.backend
+    return VariantAudit(
+        folder.name,
+        os.fspath(folder),
+        tuple(Finding(each.step, each.verdict, each.what, backend) for each in findings),
+    )
