@@ -113,27 +113,68 @@ def test_hidden_files_and_bytecode_are_no_part_of_a_source(write_source: Callabl
     assert not [name for name in _files(variant) if "pycache" in name or "swp" in name]
 
 
+def _git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
+    command = ["git", "-C", str(folder), *identity, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _committed(source: Path) -> str:
+    """Put a source folder, with all that is not ignored, under git; returns the commit."""
+    _git(source, "init", "-q")
+    _git(source, "add", ".")
+    _git(source, "commit", "-qm", "all")
+    return _git(source, "rev-parse", "HEAD")
+
+
 def test_provenance_tells_the_commit_and_whether_the_sources_differ(
     write_source: Callable[..., Path], tmp_path: Path
 ) -> None:
     source = write_source("noarch")
 
-    def git(*arguments: str) -> str:
-        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
-        command = ["git", "-C", str(source), *identity, *arguments]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
     def built() -> Any:
         return _metadata(build_kernel(source, tmp_path / "out", backends=["cpu"])[0]).get("provenance")
 
     assert built() is None
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-qm", "all")
-    commit = git("rev-parse", "HEAD")
+    commit = _committed(source)
     assert built()["kernel"] == {"commit": commit, "dirty": False}
     (source / "torch-ext/add_one/notes.txt").write_text("changed")
     assert built()["kernel"] == {"commit": commit, "dirty": True}
+
+
+def test_two_builds_of_one_commit_in_two_folders_are_the_same(
+    write_source: Callable[..., Path], tmp_path: Path
+) -> None:
+    source = write_source("noarch")
+    _committed(source)
+    _git(tmp_path, "clone", "-q", "source", "clone")
+    first, second = (build_kernel(folder, folder) for folder in (source, tmp_path / "clone"))
+    assert list(map(_files, first)) == list(map(_files, second))
+    assert _metadata(first[0])["id"] == f"_add_one_cpu_{_git(source, 'rev-parse', 'HEAD^{tree}')[:7]}"
+
+
+def test_the_id_of_changed_sources_says_so_and_is_another_for_every_change(
+    write_source: Callable[..., Path], tmp_path: Path
+) -> None:
+    source = write_source("noarch")
+    _committed(source)
+    ids = []
+    for text in ("one = 2\n", "one = 3\n"):
+        (source / "torch-ext/add_one/deep/inner.py").write_text(text)
+        ids.append(_metadata(build_kernel(source, source)[0])["id"])
+    assert len(set(ids)) == 2
+    assert all(id.endswith("_dirty") for id in ids)
+
+
+def test_committing_a_build_changes_nothing(write_source: Callable[..., Path]) -> None:
+    source = write_source("noarch")
+    _committed(source)
+    before = list(map(_files, build_kernel(source, source)))
+    _git(source, "add", ".")
+    _git(source, "commit", "-qm", "the build")
+    assert ".kernels-build" not in _git(source, "ls-files")
+    shutil.rmtree(source / "build")
+    assert list(map(_files, build_kernel(source, source))) == before
 
 
 def test_a_backend_that_the_source_does_not_name_cannot_be_built(

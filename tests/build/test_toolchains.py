@@ -46,6 +46,35 @@ def test_an_architecture_of_another_family_is_refused() -> None:
         toolchain_for("kernel.cu").flags(["gfx942"], [])
 
 
+def _nvcc(folder: Path) -> Path:
+    """A compiler that knows three capabilities."""
+    known = r"compute_80\ncompute_90\ncompute_120\n"
+    return _program(folder, "nvcc", f"[ \"$1\" = --list-gpu-arch ] && printf '{known}'")
+
+
+@pytest.mark.parametrize(
+    ("asked", "compiled"),
+    [
+        (["8.0", "9.0a", "13.0"], ("8.0", "9.0a")),
+        (["12.0+PTX"], ("12.0+PTX",)),
+        ([], ("8.0", "9.0", "12.0")),
+    ],
+)
+def test_device_code_is_made_for_what_the_compiler_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str], compiled: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("NVCC", str(_nvcc(tmp_path)))
+    assert toolchain_for("a.cu").compiled_archs(asked) == compiled
+
+
+def test_architectures_that_the_compiler_does_not_know_are_listed_with_those_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NVCC", str(_nvcc(tmp_path)))
+    with pytest.raises(CompilerNotFound, match=r"knows none of 7\.0, 13\.0; it knows 8\.0, 9\.0, 12\.0"):
+        toolchain_for("a.cu").compiled_archs(["7.0", "13.0"])
+
+
 def test_compilers_come_from_the_environment_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fast = _program(tmp_path, "fast-cxx", "echo fast 1.0")
     monkeypatch.setenv("CXX", f"{fast} --cache")

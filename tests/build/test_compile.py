@@ -1,0 +1,170 @@
+"""Only what changed is compiled again; a compiler's words are kept and shown; nothing is compiled twice into one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kernels.build.compile
+from kernels.build import build_kernel, build_variants
+from kernels.errors import BuildError, RequestError
+
+compiler = pytest.mark.compiler
+
+_TOML = """
+[general]
+name = "add-one"
+version = 1
+edition = 5
+license = "MIT"
+backends = ["cpu"]
+
+[torch]
+
+[kernel.one]
+backend = "cpu"
+include = ["headers"]
+src = ["one.cpp", "two words.cpp", "headers/number.h"]
+"""
+_PLAIN = {
+    "build.toml": _TOML,
+    "one.cpp": '#include "number.h"\nint one() { return number; }\n',
+    "two words.cpp": "int two() { return 2; }\n",
+    "headers/number.h": "constexpr int number = 1;\n",
+    "torch-ext/add_one/__init__.py": "",
+}
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    """A source that compiles without Torch's headers, which take a compiler seconds."""
+    for name, text in _PLAIN.items():
+        path = tmp_path / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "source"
+
+
+def _objects(source: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in (source / ".kernels-build").rglob("*.o")}
+
+
+def _library(source: Path) -> bytes:
+    (variant,) = build_kernel(source, source)
+    return next(variant.glob("*.so")).read_bytes()
+
+
+def _without_ninja(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels.build.compile, "_ninja", lambda: None)
+
+
+@compiler
+@pytest.mark.parametrize(
+    ("changed", "text", "compiled"),
+    [
+        ("two words.cpp", "int two() { return 3; }\n", {"two words.cpp.o"}),
+        ("headers/number.h", "constexpr int number = 4;\n", {"one.cpp.o"}),
+        ("torch-ext/add_one/__init__.py", "two = 2\n", set()),
+        ("one.cpp", "#error\n", None),
+    ],
+)
+def test_only_what_a_change_touches_is_compiled(
+    plain: Path, changed: str, text: str, compiled: set[str] | None
+) -> None:
+    build_kernel(plain, plain)
+    before = _objects(plain)
+    (plain / changed).write_text(text)
+    if compiled is None:
+        with pytest.raises(BuildError, match=r"Building one\.cpp failed"):
+            build_kernel(plain, plain)
+        return
+    build_kernel(plain, plain)
+    after = _objects(plain)
+    assert {name for name in after if after[name] != before[name]} == compiled
+
+
+@compiler
+def test_a_source_that_is_replaced_by_an_older_file_is_compiled_again(plain: Path) -> None:
+    first = _library(plain)
+    (plain / "one.cpp").write_text("int one() { return 42; }\n")
+    os.utime(plain / "one.cpp", (0, 0))
+    second = _library(plain)
+    assert second != first
+    (plain / "one.cpp").write_text(_PLAIN["one.cpp"])
+    os.utime(plain / "one.cpp", (0, 0))
+    assert _library(plain) == first
+
+
+@compiler
+def test_a_new_header_that_hides_another_one_is_seen(plain: Path) -> None:
+    first = _library(plain)
+    (plain / "number.h").write_text("constexpr int number = 42;\n")
+    assert _library(plain) != first
+
+
+@compiler
+def test_without_ninja_the_same_bytes_are_built(plain: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    first = _library(plain)
+    _without_ninja(monkeypatch)
+    (variant,) = build_kernel(plain, tmp_path / "out")
+    assert next(variant.glob("*.so")).read_bytes() == first
+
+
+@compiler
+@pytest.mark.parametrize("ninja", [True, False])
+def test_a_long_complaint_is_shortened_around_its_first_error(
+    plain: Path, monkeypatch: pytest.MonkeyPatch, ninja: bool
+) -> None:
+    if not ninja:
+        _without_ninja(monkeypatch)
+    warnings = "".join(f'#warning "number {number}"\n' for number in range(100))
+    (plain / "one.cpp").write_text(warnings + "int x = unknown;\n" + "".join(f"int y{i} = z{i};\n" for i in range(100)))
+    with pytest.raises(BuildError) as raised:
+        build_kernel(plain, plain)
+    text = str(raised.value)
+    assert "one.cpp:101:9: error:" in text
+    assert "lines left out)" in text
+    assert "more lines)" in text
+    log = next((plain / ".kernels-build").glob("*.log")).read_text()
+    assert "number 0" in log
+    assert "y99" in log
+
+
+@compiler
+def test_a_library_that_does_not_link_is_named(plain: Path) -> None:
+    (plain / "one.cpp").write_text("int two() { return 1; }\n")
+    with pytest.raises(BuildError, match=r"Building _add_one_cpu_.*\.abi3\.so failed(.|\n)*multiple definition"):
+        build_kernel(plain, plain)
+
+
+@compiler
+@pytest.mark.parametrize("path", ["one.cpp", "./headers/../one.cpp"])
+def test_a_file_that_two_sections_compile_is_refused(plain: Path, path: str) -> None:
+    (plain / "build.toml").write_text(_TOML + f'[kernel.other]\nbackend = "cpu"\nsrc = ["{path}"]\n')
+    with pytest.raises(RequestError, match=r"`src` of one and of other both have one\.cpp"):
+        build_kernel(plain, plain)
+
+
+@compiler
+def test_a_flag_with_a_line_break_is_refused(plain: Path) -> None:
+    (plain / "build.toml").write_text(_TOML + 'cxx-flags = ["-DA=1\\n"]\n')
+    with pytest.raises(RequestError, match=r"The command line for one\.cpp has a line break"):
+        build_kernel(plain, plain)
+
+
+@compiler
+def test_what_a_shell_would_read_is_passed_as_it_is(plain: Path, tmp_path: Path) -> None:
+    (plain / "build.toml").write_text(_TOML + f"cxx-flags = ['-DTEXT=\"$HOME;touch {tmp_path}/touched `id`\"']\n")
+    (plain / "one.cpp").write_text("static_assert(TEXT[0] == '$' && TEXT[1] == 'H', \"\");\n")
+    build_kernel(plain, plain)
+    assert not (tmp_path / "touched").exists()
+
+
+def test_outcomes_come_one_by_one(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    outcomes = build_variants(write_source("noarch"), tmp_path / "out")
+    assert next(outcomes).variant == "torch-cpu"
+    assert [path.name for path in (tmp_path / "out/build").iterdir()] == ["torch-cpu"]
+    assert [each.variant for each in outcomes] == ["torch-cuda", "torch-npu"]
