@@ -5,11 +5,13 @@ Parsing is strict and bounded: the bytes come from a repository and are hostile 
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import msgspec
 
@@ -23,6 +25,7 @@ __all__ = [
     "MAX_KERNEL_DEPENDS",
     "MAX_METADATA_BYTES",
     "BackendInfo",
+    "BuildDescription",
     "Digest",
     "GitState",
     "KernelName",
@@ -55,6 +58,16 @@ class KernelName(str):
     def python_name(self) -> str:
         """The name with dashes replaced by underscores: the package's folder in the sources."""
         return self.replace("-", "_")
+
+    @staticmethod
+    def allows(text: str) -> bool:
+        """Whether a text can be a kernel's name.
+
+        Example:
+            >>> KernelName.allows("rms-norm"), KernelName.allows("rms_norm")
+            (True, False)
+        """
+        return _NAME.fullmatch(text) is not None
 
 
 @dataclass(frozen=True)
@@ -98,6 +111,55 @@ class Provenance:
     def dirty(self) -> bool:
         """Whether the builder or the kernel's sources had uncommitted changes."""
         return any(state is not None and state.dirty for state in (self.builder, self.kernel))
+
+
+class BuildDescription(Protocol):
+    """What is said of a kernel once, for all backends it is built for: `KernelSource` is one."""
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Major version."""
+        ...
+
+    @property
+    def license(self) -> str | None:
+        """SPDX identifier."""
+        ...
+
+    @property
+    def upstream(self) -> str | None:
+        """URL of the project the kernel comes from."""
+        ...
+
+    @property
+    def source(self) -> str | None:
+        """URL of the kernel's sources."""
+        ...
+
+    @property
+    def kernels_minver(self) -> str | None:
+        """Oldest version of this package that may load the builds."""
+        ...
+
+    @property
+    def python_depends(self) -> Mapping[str, Sequence[str]]:
+        """Python dependencies, by backend."""
+        ...
+
+    @property
+    def kernel_depends(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """Kernel dependencies as `metadata.json` lists them, by backend."""
+        ...
+
+    @property
+    def archs(self) -> Mapping[str, Sequence[str]]:
+        """The device architectures that are listed, by backend."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -154,6 +216,77 @@ class Metadata:
         if not isinstance(given, (bytes, bytearray)):
             raise TypeError(f"`data` is {_short(given)}, a {type(given).__name__}; allowed is bytes.")
         return _parse(data, where)
+
+    @staticmethod
+    def for_backend(
+        build: BuildDescription,
+        id: str,
+        backend: str,
+        *,
+        archs: Sequence[str] | None = None,
+        digest: Digest | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Metadata:
+        """The metadata of a kernel's build for one backend: noarch and compiled builds have theirs from here.
+
+        Args:
+            build: What is built.
+            id: The build's id.
+            backend: The backend's name.
+            archs: The device architectures that were compiled. Default: those that `build` lists for this backend.
+            digest: The digest of the build's files.
+            provenance: What it was built with and from, as the file has it.
+
+        Raises:
+            RequestError: The kernel is not built for that backend.
+            InvalidMetadata: A field is one that a reader of the file would refuse.
+        """
+        if backend not in build.python_depends:
+            raise RequestError(f"`backend` is {backend!r}; allowed are {', '.join(build.python_depends)}.")
+        covered = build.archs.get(backend) if archs is None else archs
+        fields = {
+            "id": id,
+            "name": str(build.name),
+            "backend": {"type": backend, "archs": list(covered) if covered else None},
+            "version": build.version,
+            "license": build.license,
+            "upstream": build.upstream,
+            "source": build.source,
+            "python-depends": list(build.python_depends[backend]),
+            "kernel-depends": [dict(each) for each in build.kernel_depends[backend]],
+            "kernels-minver": build.kernels_minver,
+            "digest": None if digest is None else {"algorithm": digest.algorithm, "files": digest.files},
+            "provenance": None if provenance is None else dict(provenance),
+        }
+        try:
+            file = msgspec.convert(fields, _File)
+        except msgspec.ValidationError as error:
+            raise InvalidMetadata(f"The metadata of {build.name} is not valid: {error}") from None
+        return _check(file, "metadata.json")
+
+    def to_bytes(self) -> bytes:
+        """The JSON of the file, the same bytes for the same metadata.
+
+        Example:
+            >>> metadata = Metadata("_relu_cpu_1234567", KernelName("relu"), BackendInfo("cpu"), version=1)
+            >>> Metadata.from_bytes(metadata.to_bytes()) == metadata
+            True
+        """
+        fields = {
+            "name": str(self.name),
+            "id": self.id,
+            "version": self.version,
+            "license": self.license,
+            "upstream": self.upstream,
+            "source": self.source,
+            "python-depends": list(self.python_depends),
+            "kernel-depends": [_depend(each) for each in self.kernel_depends] or None,
+            "kernels-minver": None if self.kernels_minver is None else str(self.kernels_minver),
+            "backend": _present({"type": self.backend.type, "archs": self.backend.archs}),
+            "digest": self.digest and {"algorithm": self.digest.algorithm, "files": self.digest.files},
+            "provenance": self.provenance and _provenance_fields(self.provenance),
+        }
+        return json.dumps(_present(fields), indent=2, ensure_ascii=False).encode() + b"\n"
 
     @staticmethod
     def read_from_file(metadata_path: os.PathLike[str] | str) -> Metadata:
@@ -240,7 +373,7 @@ def _check(file: _File, where: str) -> Metadata:
     def invalid(field: str, value: Any, allowed: str) -> InvalidMetadata:
         return InvalidMetadata(f"{where}: `{field}` is {_short(value)}; allowed is {allowed}.")
 
-    if _NAME.fullmatch(file.name) is None:
+    if not KernelName.allows(file.name):
         raise invalid("name", file.name, "lower-case letters, digits and dashes, starting with a letter")
     if not file.id.isascii() or not file.id.isidentifier():
         raise invalid("id", file.id, "a Python identifier")
@@ -302,6 +435,22 @@ def _provenance(file: _Provenance | None) -> Provenance | None:
         builder_version=None if file.kernel_builder is None else file.kernel_builder.version,
         kernel=state(file.kernel),
     )
+
+
+def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _depend(depend: Requirement) -> dict[str, Any]:
+    return _present({"repo-id": depend.repo_id, "version": depend.version, "revision": depend.revision})
+
+
+def _provenance_fields(provenance: Provenance) -> dict[str, Any]:
+    def state(git: GitState | None) -> dict[str, Any]:
+        return {} if git is None else {"commit": git.commit, "dirty": git.dirty}
+
+    builder = _present({"version": provenance.builder_version, **state(provenance.builder)})
+    return _present({"kernel-builder": builder or None, "kernel": state(provenance.kernel) or None})
 
 
 def _short(value: Any) -> str:

@@ -1,21 +1,28 @@
-"""`build.toml` is read strictly: what is wrong is said before anything is built."""
+"""`build.toml` is read strictly: what is wrong is said, with its line, before anything is built."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from kernels.backends import Backend, BackendProbe, register_backend, unregister_backend
 from kernels.build import read_source
-from kernels.errors import RequestError
+from kernels.build.source import metadata_json
+from kernels.errors import InvalidMetadata, RequestError
+from kernels.metadata import Digest, Metadata
 
 GENERAL = '[general]\nname = "add-one"\nversion = 1\nedition = 5\nlicense = "MIT"\nbackends = ["cpu"]\n'
+NOARCH = GENERAL + "[torch-noarch]\n"
+CPU = GENERAL + '[torch]\n[kernel.a]\nbackend = "cpu"\nsrc = []\n'
 
 
 def test_a_noarch_source_says_what_each_backend_needs(write_source: Callable[..., Path]) -> None:
     source = read_source(write_source("noarch"))
     assert (source.name, source.version, source.license, source.compiled) == ("add-one", 3, "MIT", False)
+    assert (source.framework, source.edition, source.binding, source.kernels) == ("torch-noarch", 5, None, ())
     assert source.backends == ("cpu", "cuda", "cann")
     assert source.archs == {"cuda": ("8.0", "9.0+PTX")}
     assert source.python_depends == {
@@ -27,50 +34,326 @@ def test_a_noarch_source_says_what_each_backend_needs(write_source: Callable[...
     assert source.pyext == ("py", "pyi")
 
 
+def test_a_compiled_source_says_what_is_compiled_and_how(write_source: Callable[..., Path]) -> None:
+    toml = """
+[general]
+name = "add-one"
+version = 0
+edition = 5
+license = "MIT"
+backends = ["cpu", "cuda", "rocm", "xpu"]
+upstream = "https://example.org/a.git"
+source = "https://example.org/b.git"
+minver = "0.17.0"
+
+[general.hub]
+repo-id = "org/add-one"
+branch = "try-out"
+
+[general.cuda]
+minver = "12.6"
+maxver = "13.0"
+
+[torch]
+src = ["torch-ext/binding.cpp"]
+include = ["headers"]
+pyext = ["py", "json"]
+minver = "2.8"
+maxver = "2.10"
+cxx-flags = ["-O3"]
+
+[torch.stable-abi]
+cpu = "2.9"
+cuda = "2.10"
+xpu = "2.11"
+
+[kernel.add_one]
+backend = "cpu"
+depends = ["torch"]
+src = ["add_one.cpp"]
+
+[kernel.add_one_cuda]
+backend = "cuda"
+depends = ["torch", "cutlass_3_9"]
+cuda-capabilities = ["8.0", "9.0a"]
+cuda_flags = ["-lineinfo"]
+cuda-minver = "12.8"
+src = ["add_one.cpp"]
+
+[kernel.add_one_rocm]
+backend = "rocm"
+depends = []
+rocm-archs = ["gfx942"]
+hip-flags = ["-ffast-math"]
+src = ["add_one.cpp"]
+
+[kernel.add_one_xpu]
+backend = "xpu"
+depends = ["sycl_tla"]
+sycl-flags = ["-fsycl"]
+src = ["add_one.cpp"]
+"""
+    source = read_source(write_source("compiled", changes={"build.toml": toml}))
+    assert (source.framework, source.compiled, source.archs) == ("torch", True, {})
+    assert (source.repo_id, source.branch, source.kernels_minver) == ("org/add-one", "try-out", "0.17.0")
+    assert (source.minver, source.maxver, source.pyext) == ((2, 8), (2, 10), ("py", "json"))
+    assert (source.backend_minver, source.backend_maxver) == ({"cuda": (12, 6)}, {"cuda": (13, 0)})
+    assert source.stable_abi == {"cpu": (2, 9), "cuda": (2, 10), "xpu": (2, 11)}
+    assert source.binding is not None
+    assert (source.binding.src, source.binding.include) == (("torch-ext/binding.cpp",), ("headers",))
+    assert source.binding.cxx_flags == ("-O3",)
+    cpu, cuda, rocm, xpu = source.kernels
+    assert (cpu.depends, cpu.archs, cpu.device_flags, cpu.options) == (("torch",), (), (), {})
+    assert (cuda.depends, cuda.archs, cuda.device_flags) == (("torch", "cutlass_3_9"), ("8.0", "9.0a"), ("-lineinfo",))
+    assert cuda.minver == (12, 8)
+    assert cuda.options["cuda-capabilities"] == ["8.0", "9.0a"]
+    assert (rocm.archs, rocm.device_flags, rocm.options["hip-flags"]) == (
+        ("gfx942",),
+        ("-ffast-math",),
+        ["-ffast-math"],
+    )
+    assert (xpu.depends, xpu.device_flags) == (("sycl_tla",), ("-fsycl",))
+
+
+def test_one_stable_abi_is_that_of_every_backend(write_source: Callable[..., Path]) -> None:
+    toml = GENERAL.replace('"cpu"', '"cpu", "cuda"') + '[torch]\nstable-abi = "2.10"\n'
+    source = read_source(write_source("noarch", changes={"build.toml": toml}))
+    assert source.stable_abi == {"cpu": (2, 10), "cuda": (2, 10)}
+
+
+def test_tvm_ffi_sources_have_a_folder_of_their_own(write_source: Callable[..., Path]) -> None:
+    toml = (
+        GENERAL + '[tvm-ffi]\nsrc = ["tvm-ffi-ext/binding.cpp"]\n[kernel.a]\nbackend = "cpu"\ndepends = []\nsrc = []\n'
+    )
+    changes = {"build.toml": toml, "tvm-ffi-ext/add_one/__init__.py": "", "tvm-ffi-ext/binding.cpp": ""}
+    source = read_source(write_source("noarch", changes=changes))
+    assert (source.framework, source.compiled) == ("tvm-ffi", True)
+    assert source.package_dir == source.folder / "tvm-ffi-ext" / "add_one"
+
+
 def test_both_spellings_of_the_architectures_are_read(write_source: Callable[..., Path]) -> None:
     toml = GENERAL.replace('"cpu"', '"cuda", "rocm"') + '[torch-noarch]\ncuda_capabilities = ["8.0"]\n'
     source = read_source(write_source("noarch", changes={"build.toml": toml + 'rocm-archs = ["gfx942"]\n'}))
     assert source.archs == {"cuda": ("8.0",), "rocm": ("gfx942",)}
 
 
+def test_a_dependency_that_one_backend_allows_is_that_backends(write_source: Callable[..., Path]) -> None:
+    toml = NOARCH.replace('"cpu"]', '"cpu", "cuda"]\npython-depends = ["nvidia-cutlass-dsl", "einops"]')
+    source = read_source(write_source("noarch", changes={"build.toml": toml}))
+    assert source.python_depends == {"cpu": ("einops",), "cuda": ("nvidia-cutlass-dsl", "einops")}
+
+
+class Acme(Backend):
+    """A stranger's accelerator."""
+
+    name = noarch_name = token = mapping_device = "acme"
+    device_type = "acme"
+
+    def probe(self) -> BackendProbe:
+        return BackendProbe()
+
+
+@pytest.fixture
+def acme() -> Iterator[None]:
+    register_backend(Acme())
+    yield
+    unregister_backend("acme")
+
+
+@pytest.mark.usefixtures("acme")
+def test_a_strangers_backend_is_named_like_any_other(write_source: Callable[..., Path]) -> None:
+    toml = (
+        NOARCH.replace('"cpu"', '"acme", "cpu"') + 'acme-archs = ["a1"]\n[general.acme]\npython-depends = ["einops"]\n'
+    )
+    source = read_source(write_source("noarch", changes={"build.toml": toml}))
+    assert source.archs == {"acme": ("a1",)}
+    assert source.python_depends == {"acme": ("einops",), "cpu": ()}
+    assert Metadata.for_backend(source, "_id", "acme").backend.archs == ("a1",)
+
+
 @pytest.mark.parametrize(
-    ("toml", "says"),
+    ("toml", "line", "says"),
     [
-        ("[general", "not a valid build.toml"),
-        ("[torch-noarch]\n", "`general.edition` is None; allowed is 5"),
-        (GENERAL.replace("edition = 5", "edition = 4") + "[torch-noarch]\n", "`general.edition` is 4"),
-        (GENERAL.replace("version = 1\n", "") + "[torch-noarch]\n", "version"),
-        (GENERAL.replace("version = 1", "version = -1") + "[torch-noarch]\n", "`version` is -1"),
-        (GENERAL.replace("add-one", "Add_One") + "[torch-noarch]\n", "Add_One"),
-        (GENERAL.replace('["cpu"]', "[]") + "[torch-noarch]\n", "`general.backends` is empty"),
-        (GENERAL, "exactly one framework"),
-        (GENERAL + "[torch]\n[torch-noarch]\n", "exactly one framework"),
-        (GENERAL + "[tvm-ffi]\n", "tvm-ffi"),
-        (GENERAL + "[torch]\nsrcs = []\n", "srcs"),
-        (GENERAL + '[torch]\nsrc = ["missing.cpp"]\n', "'missing.cpp'"),
-        (GENERAL + '[torch]\nsrc = ["../outside.cpp"]\n', "'../outside.cpp'"),
-        (GENERAL + '[torch]\n[kernel.a]\nbackend = "cuda"\nsrc = []\n', "`kernel.a.backend` is 'cuda'; allowed.* cpu"),
-        (GENERAL + '[torch]\n[kernel.a]\nbackend = "cpu"\nsrc = []\nflags = []\n', "unknown fields flags"),
+        ("[general", 1, "not valid TOML: Expected ']'"),
+        ('[general]\nname = "a"\nname = "b"\n', 3, "not valid TOML: Cannot overwrite"),
+        ("a = " + "9" * 5000, 1, "not valid TOML: Exceeds the limit"),
+        ("", 1, "`general` is missing; allowed is a section"),
+        ("general = 1", 1, "`general` is 1; allowed is a section"),
+        (NOARCH + "[torch-noarch.cuda]\n", 8, "`torch-noarch` has the unknown key `cuda`; allowed are cpu-archs, "),
+        (NOARCH.replace("edition = 5", "edition = 4"), 4, "`general.edition` is 4; allowed is 5; files of older"),
+        (NOARCH.replace("edition = 5", 'edition = "5"'), 4, "`general.edition` is '5'; allowed is 5"),
+        (NOARCH.replace("edition = 5", "edition = true"), 4, "`general.edition` is True; allowed is 5"),
+        (NOARCH.replace("version = 1\n", ""), 1, "`general.version` is missing; allowed is 0 or a positive integer"),
+        (NOARCH.replace("version = 1", "version = -1"), 3, "`general.version` is -1; allowed is 0 or a positive"),
+        (NOARCH.replace("version = 1", 'version = "1"'), 3, "`general.version` is '1'; allowed is 0 or a positive"),
+        (NOARCH.replace("version = 1", "version = 0x" + "f" * 9999), 3, "is a number with too many digits; allowed"),
+        (NOARCH.replace('license = "MIT"\n', ""), 1, "`general.license` is missing; allowed is an SPDX identifier"),
+        (NOARCH.replace('name = "add-one"\n', ""), 1, "`general.name` is missing; allowed is lower-case letters"),
+        (NOARCH.replace("add-one", "Add_One"), 2, "`general.name` is 'Add_One'; allowed is lower-case letters"),
+        (NOARCH.replace("add-one", "add-two"), 2, "torch-ext/add_two/__init__.py is missing (torch-ext has add_one)"),
+        (NOARCH.replace('["cpu"]', "[]"), 6, "`general.backends` is empty; allowed is a list of backends: cann, cpu"),
+        (NOARCH.replace('backends = ["cpu"]\n', ""), 1, "`general.backends` is missing; allowed is a list of backends"),
+        (NOARCH.replace('"cpu"', '"cpu",\n  1'), 7, "`general.backends[1]` is 1; allowed is a string"),
+        (NOARCH.replace('"cpu"', '"cpu",\n  "cpuu"'), 7, "`general.backends[1]` is 'cpuu'; allowed is one of cann, "),
+        (NOARCH.replace('"cpu"', '"npu"'), 6, "`general.backends[0]` is 'npu'; allowed is 'cann', which is the own"),
         (
-            GENERAL + '[torch]\n[kernel.a]\nbackend = "cpu"\nsrc = []\ndepends = ["metal-cpp"]\n',
-            "metal-cpp; allowed is torch",
+            NOARCH + "[general.hub]\nrepo = 1\n",
+            9,
+            "`general.hub` has the unknown key `repo`; allowed are branch, repo-id",
         ),
-        (GENERAL + '[torch-noarch]\n[kernel.a]\nbackend = "cpu"\nsrc = []\n', r"beside `\[torch-noarch\]`"),
         (
-            GENERAL + '[torch-noarch]\n[general.cpu]\nkernel-depends = [{ repo-id = "org/a" }]\n',
+            NOARCH + '[general.hub]\nrepo-id = "relu"\n',
+            9,
+            "`general.hub.repo-id`: `repo_id` is 'relu'; allowed is 'org/n",
+        ),
+        (NOARCH + '[general.hub]\nbranch = ".."\n', 9, "`general.hub.branch`: `revision` is '..'; allowed is a branch"),
+        (NOARCH + '[general.cuda]\nminver = "12"\n', 9, "`general.cuda.minver` is '12'; allowed is a version such as"),
+        (NOARCH + "[general.cuda]\nminver = 12.8\n", 9, "`general.cuda.minver` is 12.8; allowed is a version such as"),
+        (
+            NOARCH + '[general.cpu]\nminver = "1.0"\n',
+            9,
+            "`general.cpu` has the unknown key `minver`; allowed are kernel",
+        ),
+        (NOARCH + "[general.acme]\n", 8, "`general` has the unknown key `acme`; allowed are backends, "),
+        (NOARCH.replace("[torch", 'python-depends = ["numpy"]\n[torch'), 7, "is 'numpy'; allowed is one of einops"),
+        (
+            NOARCH + '[general.cpu]\npython-depends = ["nki"]\n',
+            9,
+            "`general.cpu.python-depends[0]` is 'nki'; allowed is",
+        ),
+        (
+            NOARCH + '[general.cpu]\npython-depends = "nki"\n',
+            9,
+            "python-depends` is 'nki'; allowed is a list of strings",
+        ),
+        (GENERAL + "minver = 5\n[torch-noarch]\n", 7, '`general.minver` is 5; allowed is a version such as "0.17.0"'),
+        (
+            GENERAL + 'minver = "1"\n[torch-noarch]\n',
+            1,
+            "the metadata for cpu would be refused: metadata.json: `kernels-",
+        ),
+        (GENERAL, 1, "build.toml has no framework section; allowed is exactly one framework of `[torch]`, `[torch-noa"),
+        (GENERAL + "[torch]\n[torch-noarch]\n", 8, "build.toml has `[torch]` and `[torch-noarch]`; allowed is exactly"),
+        (
+            NOARCH + "[extra]\n",
+            8,
+            "build.toml has the unknown key `extra`; allowed are general, kernel, torch, torch-noa",
+        ),
+        (
+            GENERAL + "[torch]\nsrcs = []\n",
+            8,
+            "`torch` has the unknown key `srcs`; allowed are cxx-flags, include, maxver",
+        ),
+        (GENERAL + '[torch]\nsrc = ["missing.cpp"]\n', 8, "`torch.src` has 'missing.cpp', which does not exist"),
+        (
+            GENERAL + '[torch]\nsrc = [\n  "../outside.cpp",\n]\n',
+            9,
+            "has '../outside.cpp', which leads out of the folder",
+        ),
+        (GENERAL + '[torch]\nsrc = ["link/outside.cpp"]\n', 8, "has 'link/outside.cpp', which leads out of the folder"),
+        (
+            GENERAL + '[torch]\nsrc = ["/etc/passwd"]\n',
+            8,
+            "`torch.src` has '/etc/passwd', which leads out of the folder",
+        ),
+        (GENERAL + '[torch]\nsrc = ["a\\u0000b"]\n', 8, "which leads out of the folder; allowed are files inside"),
+        (GENERAL + '[torch]\ninclude = [".", ".."]\n', 8, "`torch.include` has '..', which leads out of the folder"),
+        (GENERAL + "[torch]\nstable-abi = 2\n", 8, "`torch.stable-abi` is 2; allowed is a version such as"),
+        (
+            GENERAL + '[torch.stable-abi]\ncpuu = "2.9"\n',
+            8,
+            "`torch.stable-abi` has the unknown key `cpuu`; allowed are",
+        ),
+        (GENERAL + "[torch]\n[kernel.a]\nsrc = []\n", 8, "`kernel.a.backend` is missing; allowed is one of cpu"),
+        (
+            GENERAL + '[torch]\n[kernel.a]\nbackend = "cpu"\n',
+            8,
+            "`kernel.a.src` is missing; allowed is a list of files",
+        ),
+        (CPU.replace('= "cpu"', '= "cuda"'), 9, "`kernel.a.backend` is 'cuda'; allowed is one of cpu, which are"),
+        (CPU + "flags = []\n", 11, "`kernel.a` has the unknown key `flags`; allowed are backend, cpu-archs"),
+        (CPU + 'cuda-capabilities = ["8.0"]\n', 11, "`kernel.a` has the unknown key `cuda-capabilities`; allowed are"),
+        (
+            CPU + "cpu-flags = []\ncpu_flags = []\n",
+            12,
+            "`kernel.a` has both `cpu-flags` and `cpu_flags`; allowed is one",
+        ),
+        (
+            CPU + 'depends = ["torch", "cutlas_3_9"]\n',
+            11,
+            "`kernel.a.depends[1]` is 'cutlas_3_9'; allowed is torch, cut",
+        ),
+        (CPU.replace("src = []", 'src = [""]'), 10, "`kernel.a.src[0]` is ''; allowed is a string"),
+        (
+            NOARCH + '[kernel.a]\nbackend = "cpu"\nsrc = []\n',
+            8,
+            "stand beside `[torch-noarch]`; allowed is `[torch]` or",
+        ),
+        (
+            NOARCH + '[general.cpu]\nkernel-depends = [\n{ repo-id = "org/a" },\n]\n',
+            10,
             "either a version or a revision",
+        ),
+        (
+            NOARCH + '[general.cpu]\nkernel-depends = [{ repo-id = "a", version = 1 }]\n',
+            9,
+            "`repo_id` is 'a'; allowed is",
+        ),
+        (NOARCH + '[general.cpu]\nkernel-depends = "org/a"\n', 9, "is 'org/a'; allowed is a list of tables"),
+        (
+            NOARCH + '[general.cpu]\nkernel-depends = ["org/a"]\n',
+            9,
+            "kernel-depends[0]` is 'org/a'; allowed is a section",
         ),
     ],
 )
-def test_a_mistake_is_named(write_source: Callable[..., Path], toml: str, says: str) -> None:
+def test_a_mistake_is_named_with_its_line(write_source: Callable[..., Path], toml: str, line: int, says: str) -> None:
     folder = write_source("noarch", changes={"build.toml": toml})
     (folder.parent / "outside.cpp").write_text("")
-    with pytest.raises(RequestError, match=says):
+    (folder / "link").symlink_to(folder.parent)
+    with pytest.raises(RequestError) as caught:
         read_source(folder)
+    place, _, message = str(caught.value).partition(": ")
+    assert says in message
+    assert re.sub(r".*/", "", place) == f"build.toml:{line}"
 
 
 def test_a_folder_without_its_parts_is_no_source(write_source: Callable[..., Path], tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"allowed is a folder with build\.toml"):
         read_source(tmp_path)
-    with pytest.raises(RequestError, match=r"add_one/__init__\.py is missing"):
+    with pytest.raises(RequestError, match=r"add_one/__init__\.py is missing \(there is no package beside it\)"):
         read_source(write_source("noarch", changes={"torch-ext/add_one/__init__.py": None}))
+
+
+def test_each_backends_metadata_has_its_own_architectures_and_no_others(write_source: Callable[..., Path]) -> None:
+    toml = NOARCH.replace('"cpu"', '"cpu", "cuda", "rocm"') + 'cuda-capabilities = ["9.0"]\nrocm_archs = ["gfx942"]\n'
+    source = read_source(write_source("noarch", changes={"build.toml": toml}))
+    archs = {each: Metadata.for_backend(source, "_id", each).backend.archs for each in source.backends}
+    assert archs == {"cpu": None, "cuda": ("9.0",), "rocm": ("gfx942",)}
+
+
+def test_metadata_is_written_as_it_is_read(write_source: Callable[..., Path]) -> None:
+    source = read_source(write_source("noarch"))
+    provenance = {
+        "kernel-builder": {"version": "1.0", "commit": "a" * 40, "dirty": False},
+        "kernel": {"commit": "b" * 40, "dirty": True},
+    }
+    digest = Digest("sha256", {"__init__.py": "AAAA"})
+    data = metadata_json(source, "cuda", "_id", archs=("9.0",), digest=digest, provenance=provenance)
+    metadata = Metadata.for_backend(source, "_id", "cuda", archs=("9.0",), digest=digest, provenance=provenance)
+    assert Metadata.from_bytes(data) == metadata
+    assert metadata.to_bytes() == data
+    assert metadata.backend.archs == ("9.0",)
+    assert [str(each) for each in metadata.kernel_depends] == ["org/other version 1"]
+    assert metadata.provenance is not None
+    assert metadata.provenance.dirty
+
+
+def test_metadata_that_a_reader_would_refuse_is_not_made(write_source: Callable[..., Path]) -> None:
+    source = read_source(write_source("noarch"))
+    with pytest.raises(RequestError, match="`backend` is 'xpu'; allowed are cpu, cuda, cann"):
+        Metadata.for_backend(source, "_id", "xpu")
+    with pytest.raises(InvalidMetadata, match="`id` is 'no id'; allowed is a Python identifier"):
+        Metadata.for_backend(source, "no id", "cpu")
+    with pytest.raises(InvalidMetadata, match=r"The metadata of add-one is not valid: .*provenance"):
+        Metadata.for_backend(source, "_id", "cpu", provenance={"kernel": 1})

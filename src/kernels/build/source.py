@@ -2,138 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sys
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import msgspec
-
-from kernels.errors import RequestError
+from kernels.backends import MajorMinor, all_backends, allowed_python_depends, find, known
+from kernels.build.editions import EDITION, FRAMEWORKS, edition_of, upgraded
+from kernels.build.model import PYEXT, Framework, KernelSection, KernelSource, option, spellings
+from kernels.build.toml_file import Section, TomlFile, TomlPath, read_toml
+from kernels.errors import InvalidMetadata, RequestError
 from kernels.metadata import Digest, KernelName, Metadata
+from kernels.notices import warn_once
+from kernels.requirement import Requirement, check_repo_id, check_revision, check_version
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+__all__ = [
+    "EDITION",
+    "KernelSection",
+    "KernelSource",
+    "metadata_json",
+    "option",
+    "parse_source",
+    "read_source",
+    "source_files",
+]
 
-__all__ = ["EDITION", "KernelSection", "KernelSource", "metadata_json", "option", "read_source", "source_files"]
+#: What sources may be compiled against: other builders know CUTLASS from 2.10 to 4.5, each minor by its own name.
+_DEPENDS = re.compile(r"torch|cutlass_[2-4]_[0-9]{1,2}|sycl_tla|metal-cpp")
 
-#: The edition of `build.toml` that is read.
-EDITION = 5
-
-_PYEXT = ("py", "pyi")
-
-
-@dataclass(frozen=True)
-class KernelSection:
-    """A `[kernel.<name>]`: sources compiled for one backend with the same flags.
-
-    Attributes:
-        name: What follows `kernel.`.
-        backend: The backend it is compiled for.
-        src: Paths of sources and headers, relative to the source folder.
-        include: Include folders, relative to the source folder.
-        cxx_flags: Flags for the C++ compiler.
-        options: The options that belong to one backend, by their name in the file (`<backend>-flags`).
-    """
-
-    name: str
-    backend: str
-    src: tuple[str, ...]
-    include: tuple[str, ...] = ()
-    cxx_flags: tuple[str, ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class KernelSource:
-    """A source folder, as its `build.toml` describes it.
-
-    Attributes:
-        folder: The folder.
-        name: The kernel's name.
-        version: Its major version.
-        license: SPDX identifier.
-        upstream: URL of the project the kernel comes from.
-        source: URL of the sources.
-        backends: The backends it can be built for.
-        python_depends: Python dependencies, by backend.
-        kernel_depends: Other kernels it needs, as `metadata.json` lists them, by backend.
-        compiled: Whether there is something to compile; otherwise the build is noarch.
-        pyext: Suffixes of the Python package's files, without the dot.
-        archs: Device architectures that a noarch build covers, by backend.
-        binding: The sources that are compiled for every backend; None when noarch.
-        kernels: The sources that are compiled for one backend.
-    """
-
-    folder: Path
-    name: KernelName
-    version: int
-    license: str
-    upstream: str | None
-    source: str | None
-    backends: tuple[str, ...]
-    python_depends: Mapping[str, tuple[str, ...]]
-    kernel_depends: Mapping[str, tuple[Mapping[str, Any], ...]]
-    compiled: bool
-    pyext: tuple[str, ...]
-    archs: Mapping[str, tuple[str, ...]]
-    binding: KernelSection | None
-    kernels: tuple[KernelSection, ...]
-
-    @property
-    def package_dir(self) -> Path:
-        """The folder of the Python package."""
-        return self.folder / "torch-ext" / self.name.python_name
-
-
-class _General(msgspec.Struct, rename="kebab"):
-    name: str
-    version: int
-    license: str
-    backends: list[str]
-    edition: int
-    upstream: str | None = None
-    source: str | None = None
-    python_depends: list[str] = []
-    kernel_depends: list[dict[str, Any]] = []
-
-
-class _Torch(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
-    src: list[str] = []
-    include: list[str] = []
-    pyext: list[str] = msgspec.field(default_factory=lambda: list(_PYEXT))
-    cxx_flags: list[str] = []
-    minver: str | None = None
-    maxver: str | None = None
-
-
-class _Noarch(msgspec.Struct, rename="kebab"):
-    pyext: list[str] = msgspec.field(default_factory=lambda: list(_PYEXT))
-
-
-class _Kernel(msgspec.Struct, rename="kebab"):
-    backend: str
-    src: list[str]
-    depends: list[str] = []
-    include: list[str] = []
-    cxx_flags: list[str] = []
-
-
-class _BackendGeneral(msgspec.Struct, rename="kebab"):
-    python_depends: list[str] = []
-    kernel_depends: list[dict[str, Any]] = []
-
-
-class _File(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
-    general: dict[str, Any]
-    torch: _Torch | None = None
-    torch_noarch: dict[str, Any] | None = None
-    kernel: dict[str, dict[str, Any]] = {}
+#: Device languages whose compilers' flags have a key of their own, whatever the backend is called.
+_LANGUAGES = ("hip", "sycl")
 
 
 def read_source(source_dir: os.PathLike[str] | str) -> KernelSource:
@@ -143,111 +42,376 @@ def read_source(source_dir: os.PathLike[str] | str) -> KernelSource:
         source_dir: The folder.
 
     Returns:
-        What the file says, with every path that it names checked to be a file inside the folder.
+        What the file says, with every path that it names checked to be a file inside the folder. A file of edition 4
+        or older is upgraded in memory, which a warning tells once.
 
     Raises:
-        RequestError: The file is missing, is not TOML, is of another edition, or a field is missing or wrong.
+        RequestError: The file is missing, is not TOML, is of an edition that is not read, or a key is unknown,
+            missing or wrong; the message has the file, the line and what is allowed.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> (folder / "torch-ext" / "twice").mkdir(parents=True)
+        >>> _ = (folder / "torch-ext" / "twice" / "__init__.py").write_text("")
+        >>> general = 'name = "twice"\\nversion = 1\\nlicense = "MIT"\\nedition = 5\\nbackends = ["cpu"]'
+        >>> _ = (folder / "build.toml").write_text(f"[general]\\n{general}\\n[torch-noarch]\\n")
+        >>> read_source(folder).framework
+        'torch-noarch'
     """
     folder = Path(source_dir).resolve()
-    path = folder / "build.toml"
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-        _check_edition(data, path)
-        file = msgspec.convert(data, _File)
-        general = msgspec.convert(file.general, _General)
-        source = _source(folder, file, general)
+        file = read_toml(folder / "build.toml")
     except OSError as error:
         raise RequestError(
             f"`source_dir` is {os.fspath(source_dir)!r}; allowed is a folder with build.toml."
         ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError, ValueError) as error:
-        raise RequestError(f"{path} is not a valid build.toml: {error}") from None
+    source = parse_source(file)
+    if source.edition != EDITION:
+        warn_once(
+            f"{file.path} is of edition {source.edition} and was read as edition {EDITION}; "
+            "`kernels build --update` writes it so."
+        )
     return source
 
 
-def _check_edition(data: dict[str, Any], path: Path) -> None:
-    general = data.get("general")
-    edition = general.get("edition") if isinstance(general, dict) else None
-    if edition != EDITION:
-        raise ValueError(f"`general.edition` is {edition!r}; allowed is {EDITION}")
+def parse_source(file: TomlFile) -> KernelSource:
+    """Check what a `build.toml` says, against the files beside it.
+
+    Args:
+        file: The file, in the source folder.
+
+    Returns:
+        What it says.
+
+    Raises:
+        RequestError: As for `read_source`.
+    """
+    edition = edition_of(file)
+    top = Section(file, (), upgraded(file.data, edition))
+    general = top.section("general")
+    framework, code = _framework(top)
+    kernels = top.section("kernel")
+    top.refuse_unknown()
+    if general is None:  # `edition_of` saw it
+        raise top.missing("general", "a section")
+    source = _source(file.path.parent.resolve(), edition, general, framework, code, kernels)
+    _check_metadata(general, source)
+    return source
 
 
-def _source(folder: Path, file: _File, general: _General) -> KernelSource:
-    if (file.torch is None) == (file.torch_noarch is None):
-        raise ValueError("it has both or neither of `[torch]` and `[torch-noarch]`; allowed is exactly one framework")
-    if not general.backends:
-        raise ValueError("`general.backends` is empty; allowed are names of backends")
-    by_backend = {each: msgspec.convert(file.general.get(each, {}), _BackendGeneral) for each in general.backends}
-    noarch = file.torch_noarch or {}
+def _framework(top: Section) -> tuple[Framework, Section]:
+    found: list[tuple[Framework, Section]] = []
+    for name in FRAMEWORKS:
+        section = top.section(name)
+        if section is not None:
+            found.append((name, section))  # type: ignore[arg-type]  # FRAMEWORKS are its values
+    allowed = "allowed is exactly one framework of " + ", ".join(f"`[{name}]`" for name in FRAMEWORKS)
+    if not found:
+        raise top.error((), f"build.toml has no framework section; {allowed}.")
+    if len(found) > 1:
+        both = " and ".join(f"`[{name}]`" for name, _ in found)
+        raise found[1][1].error((), f"build.toml has {both}; {allowed}.")
+    return found[0]
+
+
+def _source(
+    folder: Path, edition: int, general: Section, framework: Framework, code: Section, kernels: Section | None
+) -> KernelSource:
+    name = _name(general)
+    version = _version(general)
+    license = general.text("license", "an SPDX identifier")
+    if license is None and edition > 3:
+        raise general.missing("license", 'an SPDX identifier such as "apache-2.0"')
+    backends = _backends(general)
+    general.integer("edition", str(EDITION))
+    repo_id, branch = _hub(general)
+    python_depends, kernel_depends, minver, maxver = _by_backend(general, backends)
     source = KernelSource(
         folder=folder,
-        name=KernelName(general.name),
-        version=general.version,
-        license=general.license,
-        upstream=general.upstream,
-        source=general.source,
-        backends=tuple(dict.fromkeys(general.backends)),
-        python_depends={each: (*general.python_depends, *own.python_depends) for each, own in by_backend.items()},
-        kernel_depends={each: (*general.kernel_depends, *own.kernel_depends) for each, own in by_backend.items()},
-        compiled=file.torch is not None,
-        pyext=tuple(msgspec.convert(noarch, _Noarch).pyext if file.torch is None else file.torch.pyext),
-        archs={each: archs for each in general.backends if (archs := option(noarch, each, "capabilities", "archs"))},
-        binding=None if file.torch is None else _binding(file.torch),
-        kernels=tuple(_kernel(each, section) for each, section in file.kernel.items()),
+        name=name,
+        version=version,
+        license=license,
+        upstream=general.text("upstream", "a git URL"),
+        source=general.text("source", "a git URL"),
+        backends=backends,
+        python_depends=python_depends,
+        kernel_depends=kernel_depends,
+        compiled=framework != "torch-noarch",
+        pyext=code.texts("pyext") or PYEXT,
+        archs=_noarch_archs(code, backends) if framework == "torch-noarch" else {},
+        binding=None if framework == "torch-noarch" else _binding(folder, framework, code),
+        kernels=_kernels(folder, framework, backends, kernels),
+        framework=framework,
+        edition=edition,
+        stable_abi=_stable_abi(code, backends) if framework == "torch" else {},
+        minver=code.version("minver") if framework == "torch" else None,
+        maxver=code.version("maxver") if framework == "torch" else None,
+        backend_minver=minver,
+        backend_maxver=maxver,
+        repo_id=repo_id,
+        branch=branch,
+        kernels_minver=general.text("minver", 'a version such as "0.17.0"'),
     )
-    _check_source(source)
+    general.refuse_unknown()
+    code.refuse_unknown()
+    _check_package(general, source)
     return source
 
 
-def option(table: Mapping[str, Any], backend: str, *names: str) -> tuple[str, ...]:
-    """The list of strings under `<backend>-<name>`, or under its underscored spelling, which other builders read.
-
-    Example:
-        >>> option({"cuda_capabilities": ["9.0"]}, "cuda", "capabilities", "archs")
-        ('9.0',)
-    """
-    for name in names:
-        for key in (f"{backend}-{name}", f"{backend}_{name}"):
-            if key in table:
-                return tuple(msgspec.convert(table[key], list[str]))
-    return ()
+def _name(general: Section) -> KernelName:
+    allowed = "lower-case letters, digits and dashes, starting with a letter"
+    name = general.text("name", allowed)
+    if name is None:
+        raise general.missing("name", allowed)
+    if not KernelName.allows(name):
+        raise general.wrong("name", name, allowed)
+    return KernelName(name)
 
 
-def _binding(torch: _Torch) -> KernelSection:
-    return KernelSection("torch", "", tuple(torch.src), tuple(torch.include), tuple(torch.cxx_flags))
+def _version(general: Section) -> int:
+    allowed = "0 or a positive integer"
+    version = general.integer("version", allowed)
+    if version is None:
+        raise general.missing("version", allowed)
+    try:
+        return check_version(version)
+    except ValueError:
+        raise general.wrong("version", version, allowed) from None
 
 
-def _kernel(name: str, section: dict[str, Any]) -> KernelSection:
-    kernel = msgspec.convert(section, _Kernel)
-    options = {key: value for key, value in section.items() if key.startswith(kernel.backend)}
-    unknown = section.keys() - set(_Kernel.__struct_encode_fields__) - options.keys()
-    if unknown:
-        raise ValueError(f"`kernel.{name}` has the unknown fields {', '.join(sorted(unknown))}")
-    if unmet := [each for each in kernel.depends if each != "torch"]:
-        raise ValueError(f"`kernel.{name}.depends` has {', '.join(unmet)}; allowed is torch")
-    return KernelSection(
-        name, kernel.backend, tuple(kernel.src), tuple(kernel.include), tuple(kernel.cxx_flags), options
+def _backends(general: Section) -> tuple[str, ...]:
+    registered = ", ".join(sorted(backend.name for backend in all_backends()))
+    names = general.texts("backends")
+    if not names:
+        allowed = f"a list of backends: {registered}"
+        if "backends" in general.table:
+            raise general.error(("backends",), f"`general.backends` is empty; allowed is {allowed}.")
+        raise general.missing("backends", allowed)
+    for index, name in enumerate(names):
+        if known(name) is None:
+            raise general.wrong(("backends", index), name, _one_of(name, registered))
+    return tuple(dict.fromkeys(names))
+
+
+def _one_of(name: str, registered: str) -> str:
+    try:
+        return f"{find(name).name!r}, which is the own name of that backend"
+    except RequestError:
+        return f"one of {registered}, or a backend that a vendor's package adds"
+
+
+def _hub(general: Section) -> tuple[str | None, str | None]:
+    hub = general.section("hub")
+    if hub is None:
+        return None, None
+    repo_id, branch = hub.text("repo-id", "'org/name'"), hub.text("branch", "a branch's name")
+    hub.refuse_unknown()
+    for key, value, check in (("repo-id", repo_id, check_repo_id), ("branch", branch, check_revision)):
+        try:
+            if value is not None:
+                check(value)
+        except RequestError as error:
+            raise hub.error((key,), f"`{hub.name(key)}`: {error}") from None
+    return repo_id, branch
+
+
+def _by_backend(general: Section, backends: tuple[str, ...]) -> tuple[Any, Any, Any, Any]:
+    """What is said for every backend and for each: Python and kernel dependencies, oldest and newest toolkit."""
+    python_general, kernels_general = general.texts("python-depends"), _kernel_depends(general)
+    own_python: dict[str, tuple[str, ...]] = {}
+    own_kernels: dict[str, tuple[Mapping[str, Any], ...]] = {}
+    minver: dict[str, MajorMinor] = {}
+    maxver: dict[str, MajorMinor] = {}
+    for backend in all_backends():
+        name = backend.name
+        section = general.section(name)
+        if section is None:
+            continue
+        own_python[name] = section.texts("python-depends")
+        own_kernels[name] = _kernel_depends(section)
+        if backend.versioned:
+            for bound, versions in (("minver", minver), ("maxver", maxver)):
+                version = section.version(bound)
+                if version is not None:
+                    versions[name] = version
+        section.refuse_unknown()
+        _check_depends(section, own_python[name], allowed_python_depends(backend))
+    allowed = {name: allowed_python_depends(find(name)) for name in backends}
+    _check_depends(general, python_general, {each: None for names in allowed.values() for each in names})
+    # A name that only some backends' kernels may ask for is for those.
+    python = {
+        name: (*(each for each in python_general if each in allowed[name]), *own_python.get(name, ()))
+        for name in backends
+    }
+    return (
+        {name: tuple(dict.fromkeys(names)) for name, names in python.items()},
+        {name: (*kernels_general, *own_kernels.get(name, ())) for name in backends},
+        minver,
+        maxver,
     )
 
 
-def _check_source(source: KernelSource) -> None:
+def _check_depends(section: Section, names: tuple[str, ...], allowed: Mapping[str, Any]) -> None:
+    for index, name in enumerate(names):
+        if name not in allowed:
+            raise section.wrong(("python-depends", index), name, "one of " + ", ".join(sorted(allowed)))
+
+
+def _kernel_depends(section: Section) -> tuple[Mapping[str, Any], ...]:
+    depends = []
+    for each in section.sections("kernel-depends"):
+        repo_id = each.text("repo-id", "'org/name'")
+        version, revision = each.integer("version", "0 or a positive integer"), each.text("revision")
+        each.refuse_unknown()
+        if repo_id is None or (version is None) == (revision is None):
+            raise each.error((), f"`{each.name()}`: allowed is a repo-id with either a version or a revision.")
+        try:
+            Requirement(repo_id, version=version, revision=revision)
+        except RequestError as error:
+            raise each.error((), f"`{each.name()}`: {error}") from None
+        depends.append(each.table)
+    return tuple(depends)
+
+
+def _noarch_archs(code: Section, backends: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    archs = {
+        each.name: _archs(code, each.name) for each in all_backends() if each.checks_archs or each.name in backends
+    }
+    return {name: listed for name in backends if (listed := archs[name])}
+
+
+def _archs(section: Section, backend: str) -> tuple[str, ...]:
+    # One vendor calls them capabilities, the other architectures.
+    return section.texts(*spellings(backend, "capabilities")) or section.texts(*spellings(backend, "archs"))
+
+
+def _stable_abi(code: Section, backends: tuple[str, ...]) -> dict[str, MajorMinor]:
+    key = "stable-abi"
+    if not isinstance(code.table.get(key), dict):
+        version = code.version(key)
+        return {} if version is None else dict.fromkeys(backends, version)
+    table = code.section(key)
+    versions = {each.name: version for each in all_backends() if table and (version := table.version(each.name))}
+    if table is not None:
+        table.refuse_unknown()
+    return {name: versions[name] for name in backends if name in versions}
+
+
+def _binding(folder: Path, framework: Framework, code: Section) -> KernelSection:
+    return KernelSection(
+        name=framework,
+        backend="",
+        src=_sources(folder, code),
+        include=_includes(folder, code),
+        cxx_flags=code.texts("cxx-flags"),
+    )
+
+
+def _kernels(
+    folder: Path, framework: Framework, backends: tuple[str, ...], kernels: Section | None
+) -> tuple[KernelSection, ...]:
+    if kernels is None:
+        return ()
+    if kernels.table and framework == "torch-noarch":
+        first = next(iter(kernels.table))
+        raise kernels.error(
+            (first,),
+            "`[kernel]` sections stand beside `[torch-noarch]`; allowed is `[torch]` or `[tvm-ffi]` with them.",
+        )
+    return tuple(
+        _kernel(folder, backends, Section(kernels.file, ("kernel", name), kernels.table[name]))
+        for name in kernels.table
+    )
+
+
+def _kernel(folder: Path, backends: tuple[str, ...], section: Section) -> KernelSection:
+    allowed = f"one of {', '.join(backends)}, which are `general.backends`"
+    backend = section.text("backend", allowed)
+    if backend is None:
+        raise section.missing("backend", allowed)
+    if backend not in backends:
+        raise section.wrong("backend", backend, allowed)
+    if "src" not in section.table:
+        raise section.missing("src", "a list of files inside the folder")
+    depends = section.texts("depends")
+    for index, each in enumerate(depends):
+        if _DEPENDS.fullmatch(each) is None:
+            raise section.wrong(("depends", index), each, "torch, cutlass_<major>_<minor>, sycl_tla or metal-cpp")
+    archs = _archs(section, backend)
+    minver = section.version(*spellings(backend, "minver"))
+    flags = [section.texts(*spellings(each, "flags")) for each in (backend, *_LANGUAGES)]
+    own = [key for each in (backend, *_LANGUAGES) for key in section.table if re.match(rf"{re.escape(each)}[-_]", key)]
+    kernel = KernelSection(
+        name=str(section.path[-1]),
+        backend=backend,
+        src=_sources(folder, section),
+        include=_includes(folder, section),
+        cxx_flags=section.texts("cxx-flags"),
+        options={key: section.table[key] for key in own},
+        depends=depends,
+        archs=archs,
+        device_flags=tuple(flag for each in flags for flag in each),
+        minver=minver,
+    )
+    section.refuse_unknown()
+    return kernel
+
+
+def _sources(folder: Path, section: Section) -> tuple[str, ...]:
+    paths = section.texts("src")
+    for index, path in enumerate(paths):
+        inside = _inside(folder, path)
+        if inside is None or not inside.is_file():
+            what = "leads out of the folder" if inside is None else "does not exist"
+            raise section.error(
+                ("src", index),
+                f"`{section.name('src')}` has {path[:200]!r}, which {what}; allowed are files inside the folder.",
+            )
+    return paths
+
+
+def _includes(folder: Path, section: Section) -> tuple[str, ...]:
+    paths = section.texts("include")
+    for index, path in enumerate(paths):
+        if _inside(folder, path) is None:
+            at: TomlPath = ("include", index)
+            raise section.error(
+                at,
+                f"`{section.name('include')}` has {path[:200]!r}, which leads out of the folder; "
+                "allowed are folders inside it.",
+            )
+    return paths
+
+
+def _inside(folder: Path, path: str) -> Path | None:
+    try:
+        resolved = (folder / path).resolve()
+    except (OSError, ValueError, RuntimeError):  # too long, a null byte, a loop of links
+        return None
+    return resolved if not Path(path).is_absolute() and resolved.is_relative_to(folder) else None
+
+
+def _check_package(general: Section, source: KernelSource) -> None:
+    if (source.package_dir / "__init__.py").is_file():
+        return
+    wanted = (source.package_dir / "__init__.py").relative_to(source.folder).as_posix()
+    there = sorted(path.parent.name for path in source.extension_dir.glob("*/__init__.py"))
+    found = f"{source.extension_dir.name} has {', '.join(there[:10])}" if there else "there is no package beside it"
+    raise general.error(
+        ("name",),
+        f"`general.name` is {source.name!r} and {wanted} is missing ({found}); "
+        "allowed is a package of the kernel's name, with underscores for dashes.",
+    )
+
+
+def _check_metadata(general: Section, source: KernelSource) -> None:
     for backend in source.backends:
         # What a reader of the finished metadata would refuse is refused here, before anything is built.
-        Metadata.from_bytes(metadata_json(source, backend, "_id"), where="its metadata")
-    if not (source.package_dir / "__init__.py").is_file():
-        raise ValueError(f"{source.package_dir.relative_to(source.folder)}/__init__.py is missing")
-    if source.kernels and not source.compiled:
-        raise ValueError("`[kernel]` sections stand beside `[torch-noarch]`; allowed is `[torch]` with them")
-    for kernel in source.kernels:
-        if kernel.backend not in source.backends:
-            raise ValueError(
-                f"`kernel.{kernel.name}.backend` is {kernel.backend!r}; allowed is one of {', '.join(source.backends)}"
-            )
-    for kernel in (*source.kernels, *([source.binding] if source.binding else [])):
-        for path in kernel.src:
-            inside = (source.folder / path).resolve()
-            if not inside.is_relative_to(source.folder) or not inside.is_file():
-                raise ValueError(f"`src` of {kernel.name} has {path!r}; allowed are files inside the folder")
+        try:
+            Metadata.for_backend(source, "_id", backend)
+        except InvalidMetadata as error:
+            raise general.error((), f"the metadata for {backend} would be refused: {error}") from None
 
 
 def metadata_json(
@@ -259,34 +423,20 @@ def metadata_json(
     digest: Digest | None = None,
     provenance: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """The `metadata.json` of a build.
+    """The `metadata.json` of a build: the bytes of `Metadata.for_backend`.
 
     Args:
         source: What is built.
         backend: The backend's name.
         id: The build's id.
-        archs: The device architectures that it covers.
+        archs: The device architectures it was compiled for; None where they are those that the source lists.
         digest: The digest of its files.
         provenance: What it was built with and from, as the file has it.
 
     Returns:
         JSON, the same bytes for the same arguments.
     """
-    fields = {
-        "name": str(source.name),
-        "id": id,
-        "version": source.version,
-        "license": source.license,
-        "upstream": source.upstream,
-        "source": source.source,
-        "python-depends": list(source.python_depends[backend]),
-        "kernel-depends": list(source.kernel_depends[backend]) or None,
-        "backend": {"type": backend, **({"archs": list(archs)} if archs else {})},
-        "digest": digest and {"algorithm": digest.algorithm, "files": digest.files},
-        "provenance": provenance,
-    }
-    present = {key: value for key, value in fields.items() if value is not None}
-    return json.dumps(present, indent=2, ensure_ascii=False).encode() + b"\n"
+    return Metadata.for_backend(source, id, backend, archs=archs, digest=digest, provenance=provenance).to_bytes()
 
 
 def source_files(folder: Path) -> Iterator[tuple[PurePosixPath, Path]]:
