@@ -211,3 +211,12 @@ def test_a_vendors_noarch_variant_is_built_like_any_other(
     assert _variants(kernels("build", source, "--json")) == [("torch-cpu", "built"), ("torch-acme", "built")]
     metadata = json.loads((source / "build/torch-acme/metadata.json").read_text())
     assert metadata["backend"] == {"type": "acme", "archs": ["a1"]}
+
+
+def test_an_older_file_is_written_back(kernels: Callable[..., Any], write: Callable[..., Path]) -> None:
+    source = write('[general]\nname = "add-one"\nlicense = "MIT" # ours\nbackends = ["cpu"]\n')
+    assert "is updated" in kernels("build", source, "--update").stdout
+    assert "edition = 5" in (source / "build.toml").read_text()
+    assert "# ours" in (source / "build.toml").read_text()
+    assert json.loads(kernels("build", source, "--update", "--json").stdout) == {"updated": False}
+    assert not (source / "build").exists()

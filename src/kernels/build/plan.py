@@ -14,8 +14,9 @@ from kernels.backends import Backend, MajorMinor, find
 from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_builds
 from kernels.build.compile import Compilation, Unit
 from kernels.build.contents import Contents, read_contents
+from kernels.build.dependencies import dependency_includes
 from kernels.build.provenance import git_state, provenance
-from kernels.build.source import KernelSection, KernelSource, option
+from kernels.build.source import KernelSection, KernelSource
 from kernels.build.toolchains import Toolchain, is_header, toolchain_for
 from kernels.errors import CompilerNotFound, RequestError
 from kernels.target import Target
@@ -127,10 +128,13 @@ def plan_build(source: KernelSource, state: SourceState, backend: str, *, this_g
     Raises:
         RequestError: No registered backend has that name, two sections compile one file, or no device is visible that
             the sources cover.
-        CompilerNotFound: There is no Torch to compile against, none for that backend, or no compiler.
+        CompilerNotFound: There is no Torch to compile against, none for that backend or of an allowed version; or a
+            compiler or another dependency is missing.
     """
     found = find(backend)
     id = f"_{source.name.python_name}_{backend}_{state.unique}"
+    if source.framework == "tvm-ffi":
+        raise CompilerNotFound(f"{source.name} is written against tvm-ffi, which this builder does not compile for.")
     if not source.compiled:
         return Plan(source, state, found, Variant.for_noarch(backend).name, id, source.archs.get(backend), None)
     variant, torch_dir, abi = _compiled_variant(source, found)
@@ -177,13 +181,35 @@ def _compiled_variant(source: KernelSource, backend: Backend) -> tuple[Variant, 
     version, spec = MajorMinor.parse(torch.__version__), importlib.util.find_spec("torch")
     if version is None or spec is None or spec.origin is None:
         raise CompilerNotFound(f"Torch {torch.__version__} is not a version that a build can be named for.")
+    _check_version(f"Torch {torch.__version__}", version, source.minver, source.maxver, "torch")
+    toolkit = built[backend.name]
+    bounds = source.backend_minver.get(backend.name), source.backend_maxver.get(backend.name)
+    _check_version(f"{backend.name} {toolkit}, that of Torch,", toolkit, *bounds, f"general.{backend.name}")
     target = Target.current()
     # Of Torch's wheels for Linux those before 2.7 had the old ABI.
     abi: Literal["cxx11", "cxx98"] = "cxx98" if cxx11_abi() is False else "cxx11"
-    variant = Variant.compiled(
-        "torch", version, backend.name, built[backend.name], cpu=target.cpu, os=target.os, abi=abi
-    )
+    stable = source.stable_abi.get(backend.name)
+    if stable is None:
+        variant = Variant.compiled("torch", version, backend.name, toolkit, cpu=target.cpu, os=target.os, abi=abi)
+    else:
+        _check_version(f"Torch {torch.__version__}", version, stable, None, "torch.stable-abi")
+        variant = Variant.compiled("torch-stable-abi", stable, backend.name, toolkit, cpu=target.cpu, os=target.os)
     return variant, Path(spec.origin).parent, abi
+
+
+def _check_version(
+    what: str,
+    version: tuple[int, int] | None,
+    oldest: tuple[int, int] | None,
+    newest: tuple[int, int] | None,
+    where: str,
+) -> None:
+    for bound, fits, word in (
+        (oldest, version is None or oldest is None or version >= oldest, "older than the oldest"),
+        (newest, version is None or newest is None or version <= newest, "newer than the newest"),
+    ):
+        if bound is not None and not fits:
+            raise CompilerNotFound(f"{what} is {word} that `{where}` allows: {bound[0]}.{bound[1]}.")
 
 
 def _check_objects(source: KernelSource, sections: Iterable[KernelSection]) -> None:
@@ -205,7 +231,7 @@ def _units(section: KernelSection) -> list[str]:
 
 def _archs(section: KernelSection, backend: Backend, this_gpu: bool) -> tuple[str, ...]:
     """The device architectures that a section is compiled for."""
-    declared = option(section.options, backend.name, "capabilities", "archs")
+    declared = section.archs
     device = [toolchain for toolchain in map(toolchain_for, _units(section)) if toolchain.device]
     if not device:
         return declared
@@ -245,6 +271,7 @@ def _compilation(
         f"-D{backend.name.upper()}_KERNEL",
         f"-DPy_LIMITED_API={_LIMITED_API}",
         f"-D_GLIBCXX_USE_CXX11_ABI={int(abi == 'cxx11')}",
+        *_stable_abi(source.stable_abi.get(backend.name)),
     ]
     system = (_INCLUDE, torch_dir / "include", torch_dir / "include/torch/csrc/api/include", *_python_include())
     headers = [flag for folder in system for flag in ("-isystem", str(folder))]
@@ -255,16 +282,27 @@ def _compilation(
     everywhere = not state.contents.naming <= sources
     for section in sections:
         includes = [f"-I{folder}" for folder in (".", *section.include)]
+        includes += [f"-isystem{folder}" for folder in dependency_includes(section.name, section.depends)]
         for path in map(os.path.normpath, _units(section)):
             toolchain = toolchain_for(path)
             linker = toolchain if toolchain.device else linker
-            extra = option(section.options, backend.name, "flags") if toolchain.device else section.cxx_flags
+            extra = section.device_flags if toolchain.device else section.cxx_flags
             named = [f"-DTORCH_EXTENSION_NAME={id}"] if everywhere or path in state.contents.naming else []
             flags = [*toolchain.flags(archs[section.name], extra), *named, *defines, *includes, *headers]
             units[path] = Unit(path, (*toolchain.command(), *flags))
     libraries = (f"-L{torch_dir / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10", *linker.link_flags(torch_dir / "lib"))
     files = tuple(state.contents.hashes.items())
     return Compilation(source.folder, tuple(units.values()), tuple(linker.command()), libraries, files)
+
+
+def _stable_abi(version: tuple[int, int] | None) -> list[str]:
+    """Torch's headers then offer only what that version has: major, minor and patch are the top three of eight bytes.
+
+    Source: torch/headeronly/version.h, TORCH_ABI_VERSION.
+    """
+    if version is None:
+        return []
+    return [f"-DTORCH_TARGET_VERSION=0x{version[0]:02x}{version[1]:02x}{0:012x}ULL"]
 
 
 def _python_include() -> list[Path]:

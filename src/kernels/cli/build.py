@@ -27,6 +27,9 @@ def build(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FOLDER", help="Builds go to FOLDER/build/; else to DIR/build/.")
     ] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Write build.toml back as today's edition, comments kept, and end.")
+    ] = False,
     this_gpu: Annotated[
         bool, typer.Option("--this-gpu", help="Compile for the visible devices' architectures only.")
     ] = False,
@@ -37,7 +40,17 @@ def build(
 ) -> None:
     """Build a kernel's sources: every noarch variant, and every compiled one that this machine can build."""
     from kernels.build import build_variants
-    from kernels.cli._output import console, print_json, print_table
+    from kernels.cli._output import console, print_json, print_table, say
+
+    if update:
+        from kernels.build.update import update_build_toml
+
+        changed = update_build_toml(source)
+        if as_json:
+            print_json({"updated": changed})
+        else:
+            say(f"{source / 'build.toml'} {'is updated' if changed else 'is of the edition of today already'}.")
+        return
 
     def starting(name: str) -> None:
         if terminal.is_terminal:
