@@ -1,0 +1,56 @@
+"""`kernels init`: a folder to start from, and what it answers where it cannot make one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_it_makes_the_folder_and_tells_what_is_next(
+    kernels: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = kernels("init", "rms-norm", "--backends", "cpu, cuda")
+    assert result.exit_code == 0, result.stderr
+    first, *files, last = result.stdout.splitlines()
+    assert first == f"Made {tmp_path / 'rms-norm'}"
+    assert all((tmp_path / "rms-norm" / name.strip()).is_file() for name in files)
+    assert "  rms_norm_cuda/rms_norm.cu" in files
+    assert last == "Next: kernels build rms-norm, kernels test rms-norm, kernels benchmark rms-norm"
+
+
+def test_every_option_counts(kernels: Callable[..., Any], tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "k"
+    options = ["--noarch", "--backends", "cpu", "--license", "MIT", "--repo-id", "org/x", "--out", folder]
+    result = kernels("init", "rms-norm", *options)
+    assert result.exit_code == 0, result.stderr
+    text = (folder / "build.toml").read_text()
+    assert all(line in text for line in ('license = "MIT"', 'repo-id = "org/x"', "[torch-noarch]", '["cpu"]'))
+    assert result.stdout.splitlines()[-1].startswith(f"Next: kernels build {folder}, ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["../up"], "`name` is '../up'; allowed are lower-case letters"),
+        (["x1", "--backends", "cpu,abacus"], "`backend` is 'abacus'; allowed is one of "),
+        (["x1", "--backends", ","], "`backends` is empty"),
+        (["x1", "--license", "\x1b[2J"], "`license` is "),
+        (["x1", "--repo-id", "x1"], "`repo_id` is 'x1'"),
+        (["x1", "--out", "."], "it holds files"),
+    ],
+)
+def test_what_cannot_be_made_is_one_line_and_leaves_nothing(
+    kernels: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
+) -> None:
+    (tmp_path / "mine").write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    result = kernels("init", *arguments)
+    assert (result.exit_code, result.stdout) == (1, "")
+    [line] = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert says in line
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

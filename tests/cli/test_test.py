@@ -1,0 +1,56 @@
+"""`kernels test`: pytest's answer is the command's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernels.author import new_kernel
+
+
+@pytest.fixture
+def kernel(tmp_path: Path, isolated_env: Path) -> Path:
+    folder = new_kernel("rms-norm", tmp_path / "k", backends=["cpu"], noarch=True)
+    [test] = (folder / "tests").iterdir()
+    test.write_text("def test_layer():\n    pass\n\n\ndef test_fails():\n    assert 'éa' == 'b'\n")
+    return folder
+
+
+def test_it_builds_where_told_to_and_ends_with_pytests_status(kernels: Callable[..., Any], kernel: Path) -> None:
+    result = kernels("test", kernel, "--build", "--", "-q", "-k", "layer")
+    assert result.exit_code == 0, result.stderr
+    assert "1 passed, 1 deselected" in result.stdout
+    result = kernels("test", kernel, "--", "-q", "-k", "fails")
+    assert result.exit_code == 1
+    assert "assert 'éa' == 'b'" in result.stdout
+    assert result.stderr == ""
+
+
+def test_what_pytest_prints_is_the_answer_on_standard_output(kernels_process: Callable[..., Any], kernel: Path) -> None:
+    done = kernels_process("test", kernel, "--build", "--", "-q", "-k", "layer")
+    assert done.returncode == 0, done.stderr
+    assert "1 passed, 1 deselected" in done.stdout
+    assert kernels_process("test", kernel, "--", "-q", "-k", "nothing").returncode == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [(["k"], "which has no builds; `kernels build"), (["nowhere"], "build.toml"), (["k/tests"], "build.toml")],
+)
+def test_a_folder_that_cannot_be_tested_is_one_line(
+    kernels: Callable[..., Any],
+    kernel: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    says: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = kernels("test", *arguments)
+    assert (result.exit_code, result.stdout) == (1, "")
+    [line] = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert says in line
