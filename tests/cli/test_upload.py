@@ -1,0 +1,116 @@
+"""`kernels upload` says what it publishes, and is one line and status 1 when it does not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub import TestHub, make_repo
+from writable_hub import TOKEN, WritableHub
+
+
+@pytest.fixture
+def hub(
+    tmp_path: Path, isolated_env: Path, quick_retries: list[float], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[TestHub]:
+    with WritableHub(tmp_path / "hub") as server:
+        monkeypatch.setenv("KERNELS_HUB", server.url)
+        monkeypatch.setenv("KERNELS_HUB_TOKEN", TOKEN)
+        yield server
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Path:
+    return make_repo(tmp_path / "work", "acme/relu", variants=["torch-cpu", "torch-cuda"])
+
+
+def test_it_says_each_step_and_where_the_kernel_is(kernels: Callable[..., Any], hub: TestHub, kernel: Path) -> None:
+    done = kernels("upload", kernel, "--repo-id", "acme/relu")
+    commit = hub.commit("acme/relu", "v1")
+    assert (done.exit_code, done.stdout.splitlines()) == (
+        0,
+        [
+            f"acme/relu, branch v1, at {hub.url}: 2 builds",
+            "Sending 7 files, deleting 0 paths",
+            f"Published acme/relu, branch v1, as commit {commit}",
+        ],
+    )
+    again = kernels("upload", kernel, "--repo-id", "acme/relu")
+    assert again.stdout.splitlines()[1:] == [f"Nothing has changed since commit {commit}: nothing was sent."]
+
+
+def test_what_goes_and_a_pull_request_are_named(kernels: Callable[..., Any], hub: TestHub, kernel: Path) -> None:
+    kernels("upload", kernel, "--repo-id", "acme/relu")
+    (kernel / "build" / "torch-cuda").rename(kernel / "torch-cuda")
+    kept = kernels("upload", kernel, "--repo-id", "acme/relu", "--keep-variants")
+    assert "nothing was sent" in kept.stdout
+    done = kernels("upload", kernel, "--repo-id", "acme/relu", "--create-pr")
+    assert "  deleted: build/torch-cuda/\n" in done.stdout
+    assert done.stdout.endswith(f"Opened {hub.url}/kernels/acme/relu/discussions/1\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["absent"], "which is no folder"),
+        (["{kernel}"], "--repo-id org/name"),
+        (["{kernel}", "--repo-id", "acme/relu", "--branch", "v7"], "builds are of version 1"),
+    ],
+)
+def test_an_error_is_one_line(
+    kernels: Callable[..., Any], hub: TestHub, kernel: Path, arguments: list[str], said: str
+) -> None:
+    done = kernels("upload", *[argument.format(kernel=kernel) for argument in arguments])
+    assert done.exit_code == 1
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_interrupted_upload_publishes_nothing_and_can_be_run_again(
+    kernels: Callable[..., Any], hub: TestHub, kernel: Path
+) -> None:
+    hub.hang("/commit/", times=1)
+    command = [sys.executable, "-m", "kernels", "upload", str(kernel), "--repo-id", "acme/relu"]
+    process = subprocess.Popen(command, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        while not hub.count("/commit/") and process.poll() is None:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert list(hub.catalog.commit("acme/relu", "v1").files) == []
+    assert kernels("upload", kernel, "--repo-id", "acme/relu").exit_code == 0
+
+
+def test_kernels_serve_takes_what_kernels_upload_publishes(
+    kernels: Callable[..., Any], hub: TestHub, kernel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "root").mkdir()
+    command = [sys.executable, "-u", "-m", "kernels", "serve", str(tmp_path / "root"), "--port", "0", "--writable"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # the token is KERNELS_HUB_TOKEN's
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[-1]
+        monkeypatch.setenv("KERNELS_HUB", url)
+        assert kernels("upload", kernel, "--repo-id", "acme/relu").exit_code == 0
+        assert (tmp_path / "root" / "acme" / "relu" / "v1" / "build" / "torch-cpu" / "metadata.json").is_file()
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def test_writing_without_a_token_is_refused(
+    kernels: Callable[..., Any], hub: TestHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KERNELS_HUB_TOKEN")
+    done = kernels("serve", hub.root, "--writable")
+    assert (done.exit_code, "--writable needs a token" in done.stderr) == (1, True)
