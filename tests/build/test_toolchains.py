@@ -25,7 +25,9 @@ def test_headers_are_not_compiled_by_themselves(name: str, header: bool) -> None
 
 
 def test_an_unknown_suffix_lists_those_that_can_be_compiled() -> None:
-    with pytest.raises(BuildError, match=r"kernel\.f90; sources that can be compiled end in \.cc, \.cpp, \.cu, \.cxx"):
+    with pytest.raises(
+        BuildError, match=r"kernel\.f90; sources that can be compiled end in \.cc, \.cpp, \.cu, \.cxx, \.hip"
+    ):
         toolchain_for("kernel.f90")
 
 
@@ -73,6 +75,31 @@ def test_architectures_that_the_compiler_does_not_know_are_listed_with_those_it_
     monkeypatch.setenv("NVCC", str(_nvcc(tmp_path)))
     with pytest.raises(CompilerNotFound, match=r"knows none of 7\.0, 13\.0; it knows 8\.0, 9\.0, 12\.0"):
         toolchain_for("a.cu").compiled_archs(["7.0", "13.0"])
+
+
+@pytest.mark.parametrize("path", ["kernel.hip", "kernel.cu"])
+def test_where_torch_is_hips_device_code_is_hips_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    hipcc = _program(tmp_path, "rocm/bin/hipcc", "echo hipcc")
+    monkeypatch.delenv("HIPCC", raising=False)
+    monkeypatch.setenv("ROCM_PATH", str(tmp_path / "rocm"))
+    toolchain = toolchain_for(path, hip=True)
+    assert toolchain.command() == [str(hipcc)]
+    flags = toolchain.flags(toolchain.compiled_archs(["gfx90a", "gfx942"]), ["-O2"])
+    assert flags[:2] == ["-x", "hip"]
+    assert flags[-3:] == ["--offload-arch=gfx90a", "--offload-arch=gfx942", "-O2"]
+    (tmp_path / "libc10_hip.so").touch()
+    assert toolchain.link_flags(tmp_path) == ["-shared", "-lc10_hip", "-lamdhip64"]
+
+
+@pytest.mark.parametrize(
+    ("archs", "error", "says"),
+    [([], CompilerNotFound, "rocm-archs, or --this-gpu"), (["9.0"], BuildError, "'9.0' is none that hipcc")],
+)
+def test_hip_code_needs_architectures_of_its_own_family(archs: list[str], error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        toolchain_for("kernel.hip").compiled_archs(archs)
 
 
 def test_compilers_come_from_the_environment_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,10 +229,14 @@ def _units(section: KernelSection) -> list[str]:
     return [path for path in section.src if not is_header(path)]
 
 
+def _toolchain(path: str) -> Toolchain:
+    return toolchain_for(path, hip=getattr(installed_torch().version, "hip", None) is not None)
+
+
 def _archs(section: KernelSection, backend: Backend, this_gpu: bool) -> tuple[str, ...]:
     """The device architectures that a section is compiled for."""
     declared = section.archs
-    device = [toolchain for toolchain in map(toolchain_for, _units(section)) if toolchain.device]
+    device = [toolchain for toolchain in map(_toolchain, _units(section)) if toolchain.device]
     if not device:
         return declared
     if this_gpu:
@@ -245,7 +249,8 @@ def _for_visible_devices(section: KernelSection, backend: Backend, declared: tup
     if not devices:
         raise RequestError(f"`this_gpu` is given, and no device of {backend.name} is visible.")
     if not declared:
-        return tuple(dict.fromkeys(device.arch for device in devices))
+        # Of "gfx942:sramecc+:xnack-" the processor's name.
+        return tuple(dict.fromkeys(device.arch.split(":")[0] for device in devices))
     covering = tuple(
         arch for arch in declared if any(backend.arch_reason((arch,), device) is None for device in devices)
     )
@@ -284,7 +289,7 @@ def _compilation(
         includes = [f"-I{folder}" for folder in (".", *section.include)]
         includes += [f"-isystem{folder}" for folder in dependency_includes(section.name, section.depends)]
         for path in map(os.path.normpath, _units(section)):
-            toolchain = toolchain_for(path)
+            toolchain = _toolchain(path)
             linker = toolchain if toolchain.device else linker
             extra = section.device_flags if toolchain.device else section.cxx_flags
             named = [f"-DTORCH_EXTENSION_NAME={id}"] if everywhere or path in state.contents.naming else []

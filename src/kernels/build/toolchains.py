@@ -109,16 +109,40 @@ class Nvcc:
 
     def link_flags(self, torch_lib: Path) -> list[str]:
         # The shared runtime is the one that Torch has loaded already.
-        libraries = [
-            flag
-            for name in ("c10_cuda", "torch_cuda")
-            if (torch_lib / f"lib{name}.so").is_file()
-            for flag in (f"-l{name}",)
-        ]
-        return ["-shared", "-cudart=shared", *libraries]
+        return ["-shared", "-cudart=shared", *_present(torch_lib, "c10_cuda", "torch_cuda")]
 
 
-_TOOLCHAINS: tuple[Toolchain, ...] = (Cxx(), Nvcc())
+class Hipcc:
+    """AMD's compiler, from `$ROCM_PATH` or the path; where Torch is HIP's it compiles `.cu` as well."""
+
+    suffixes = frozenset({".hip"})
+    device = True
+
+    def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
+        # Without any it would compile for the devices that it sees, or for one that nobody asked for.
+        if not archs:
+            raise CompilerNotFound("hipcc lists no architectures of its own; allowed are rocm-archs, or --this-gpu.")
+        for arch in archs:
+            if re.fullmatch(r"gfx[0-9a-f]+", arch) is None:
+                raise BuildError(f"The architecture {arch!r} is none that hipcc compiles for; one reads like gfx942.")
+        return tuple(archs)
+
+    def command(self) -> list[str]:
+        home = os.environ.get("ROCM_PATH")
+        names = (str(Path(home, "bin", "hipcc")), "hipcc") if home else ("hipcc", "/opt/rocm/bin/hipcc")
+        return _find_command("HIPCC", names, "ROCm, or set ROCM_PATH if it is not in the usual place")
+
+    def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
+        # A `.cu` is HIP here; and Torch's headers are told which of the two device languages is compiled.
+        flags = ["-x", "hip", "-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden"]
+        defines = ["-D__HIP_PLATFORM_AMD__=1", "-DUSE_ROCM=1"]
+        return [*flags, *defines, *(f"--offload-arch={arch}" for arch in archs), *extra]
+
+    def link_flags(self, torch_lib: Path) -> list[str]:
+        return ["-shared", *_present(torch_lib, "c10_hip", "torch_hip"), "-lamdhip64"]
+
+
+_TOOLCHAINS: tuple[Toolchain, ...] = (Cxx(), Nvcc(), Hipcc())
 
 
 def is_header(path: str) -> bool:
@@ -126,11 +150,16 @@ def is_header(path: str) -> bool:
     return Path(path).suffix in _HEADERS
 
 
-def toolchain_for(path: str) -> Toolchain:
+def _present(torch_lib: Path, *names: str) -> list[str]:
+    return [f"-l{name}" for name in names if (torch_lib / f"lib{name}.so").is_file()]
+
+
+def toolchain_for(path: str, *, hip: bool = False) -> Toolchain:
     """The toolchain that compiles a source.
 
     Args:
         path: The source; its suffix decides.
+        hip: Whether Torch's device language is HIP: its CUDA sources are then HIP's.
 
     Raises:
         BuildError: No toolchain here compiles files of that suffix.
@@ -142,7 +171,7 @@ def toolchain_for(path: str) -> Toolchain:
     suffix = Path(path).suffix
     for toolchain in _TOOLCHAINS:
         if suffix in toolchain.suffixes:
-            return toolchain
+            return Hipcc() if hip and toolchain.device else toolchain
     known = ", ".join(sorted(each for toolchain in _TOOLCHAINS for each in toolchain.suffixes))
     raise BuildError(f"No compiler here is known for {path}; sources that can be compiled end in {known}.")
 
