@@ -1,0 +1,113 @@
+"""`kernels benchmark`: the table, the JSON, the plot and the status."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub import kernel_files
+
+pytest.importorskip("torch")
+
+SCRIPT = """
+import torch
+from kernels.benchmark import Benchmark
+print("hello from the script")
+
+class Double(Benchmark):
+    def setup(self):
+        self.x = torch.ones(4)
+
+    def benchmark_four(self):
+        self.out = self.kernel.double(self.x)
+
+    def verify_four(self):
+        return 2 * self.x
+"""
+
+WRONG = SCRIPT.replace("2 * self.x", "3 * self.x") + "\n    def benchmark_alone(self): ...\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Callable[[str], Path]:
+    """A kernel's folder with one benchmark script."""
+
+    def make(script: str) -> Path:
+        files = {f"build/torch-cpu/{path}": data for path, data in kernel_files("acme/relu", "torch-cpu").items()}
+        for path, data in {**files, "benchmarks/benchmark_double.py": script.encode()}.items():
+            place = tmp_path / "relu" / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+        return tmp_path / "relu"
+
+    return make
+
+
+def test_a_table_says_how_fast_each_workload_is_and_whether_it_is_right(
+    kernels: Callable[..., Any], folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    plot = tmp_path / "times.svg"
+    result = kernels("benchmark", folder(SCRIPT), "--iterations", 3, "--warmup", 0, "--device", 0, "--plot", plot)
+    assert result.exit_code == 0
+    title, machine, empty, heading, row = result.stdout.splitlines()
+    assert title == f"{tmp_path / 'relu'}, build torch-cpu"
+    assert machine.startswith("cpu:0 (")
+    assert machine.endswith("3 calls after 0")
+    assert (empty, heading.split()[:3]) == ("", ["Benchmark", "Verdict", "Median"])
+    assert row.split()[:2] == ["Double.four", "ok"]
+    assert row.endswith("x  as the reference")
+    assert "Double.four" in plot.read_text(encoding="utf-8")
+
+
+def test_what_is_not_ok_is_said_and_is_status_1(kernels: Callable[..., Any], folder: Callable[[str], Path]) -> None:
+    result = kernels("benchmark", folder(WRONG), "--iterations", 3, "--warmup", 0)
+    assert result.exit_code == 1
+    assert "Double.four   wrong" in result.stdout
+    assert "self.out differs from the reference in 4 of 4 values, by 1 at most" in result.stdout
+    assert "not compared: no reference" in result.stdout
+    assert result.stdout.endswith("\n1 of 2 not ok.\n")
+
+
+def test_json_has_the_machine_and_the_numbers_and_nothing_a_script_prints(
+    kernels_process: Callable[..., Any], folder: Callable[[str], Path]
+) -> None:
+    result = kernels_process("benchmark", folder(WRONG), "--iterations", 3, "--warmup", 0, "--json")
+    assert result.returncode == 1
+    assert "hello from the script" in result.stderr
+    report = json.loads(result.stdout)
+    assert {"target", "backend", "device", "device_name", "torch", "date"} <= set(report["machine"])
+    wrong, alone = report["outcomes"]
+    assert (wrong["verdict"], wrong["verified"], wrong["max_difference"], wrong["times"]) == ("wrong", False, 1.0, None)
+    assert alone["times"]["calls"] == 3
+    assert alone["times"]["median_seconds"] > 0
+
+
+def test_a_note_names_a_script_that_holds_nothing(kernels: Callable[..., Any], folder: Callable[[str], Path]) -> None:
+    path = folder(SCRIPT)
+    (path / "benchmarks" / "benchmark_none.py").write_text("")
+    result = kernels("benchmark", path, "--iterations", 1, "--warmup", 0)
+    assert result.exit_code == 0
+    assert "Note: benchmark_none.py defines no subclass of kernels.benchmark.Benchmark" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--plot", "times.png"], "`plot` is 'times.png'; allowed is a file whose name ends in .svg"),
+        (["--iterations", "0"], "`iterations` is 0"),
+        (["--device", "cuda:7"], "cuda"),
+        (["--version", "1"], "which has one state"),
+    ],
+)
+def test_wrong_arguments_are_one_line(
+    kernels: Callable[..., Any], folder: Callable[[str], Path], arguments: list[str], said: str
+) -> None:
+    result = kernels("benchmark", folder(SCRIPT), *arguments)
+    assert result.exit_code == 1
+    [line] = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert said in line
