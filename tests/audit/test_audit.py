@@ -455,3 +455,80 @@ def test_without_torch_nothing_is_loaded(write_variant: Write, monkeypatch: pyte
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "torch" else find(name, *rest))
     [found] = audit(write_variant())
     assert found.findings[-1] == Finding("loading", "skipped", "Torch is not installed", "cpu")
+
+
+INSIDE = "_add_one_cpu_1n51d3"
+REGISTERS = f"""
+import torch
+
+own = torch.library.Library({INSIDE!r}, "DEF")
+own.define("add_one(Tensor x) -> Tensor")
+other = torch.library.Library("stolen_" + "inside", "DEF")
+other.define("x(Tensor x) -> Tensor")
+"""
+LAYERS = """
+from torch import nn
+
+
+class Good(nn.Module):
+    pass
+
+
+class Bad(nn.Module):
+    scale = 1
+
+
+class _Hidden(nn.Module):
+    scale = 1
+"""
+
+
+def test_the_process_looks_at_what_a_load_registers_and_at_the_layers(write_variant: Write) -> None:
+    pytest.importorskip("torch")
+    from kernels.audit.inside import load_and_look
+
+    files = {"__init__.py": REGISTERS, "_ops.py": None, "layers.py": LAYERS}
+    found = load_and_look(str(write_variant(files, metadata={"id": INSIDE})))
+    assert [(each.step, each.verdict) for each in found] == [
+        ("loading", "ok"),
+        ("operators", "failed"),
+        ("loaded layers", "failed"),
+        ("loaded layers", "ok"),
+    ]
+    assert "stolen_inside::x" in found[1].what
+    assert "has scale" in found[2].what
+    assert found[3].what == "1 layer"
+
+
+@pytest.mark.parametrize(
+    ("init", "metadata", "verdict"),
+    [("1 / 0", {}, "failed"), ("", {"kernels-minver": "99.0.0"}, "skipped")],
+)
+def test_the_process_says_why_nothing_was_loaded(
+    write_variant: Write, init: str, metadata: dict[str, Any], verdict: str
+) -> None:
+    pytest.importorskip("torch")
+    from kernels.audit.inside import load_and_look
+
+    folder = write_variant({"__init__.py": init}, metadata={"id": "_add_one_cpu_n0t1ng", **metadata})
+    assert [(each.step, each.verdict) for each in load_and_look(str(folder))] == [("loading", verdict)]
+
+
+def test_only_the_first_operators_are_listed(write_variant: Write) -> None:
+    init = "import torch\nlib = torch.library.Library('many' + '_more', 'DEF')\n"
+    init += "for number in range(30):\n    lib.define(f'x{number}(Tensor x) -> Tensor')\n"
+    answers = said(loaded(write_variant({"__init__.py": init})), "operators")
+    assert len(answers) == 21
+    assert answers[-1] == ("failed", "and 10 more operators")
+
+
+@pytest.mark.parametrize(
+    ("layers", "verdict"), [(None, "skipped"), ("raise ValueError('no')", "failed"), ("__all__ = []", "ok")]
+)
+def test_the_process_says_what_became_of_the_layers(write_variant: Write, layers: str | None, verdict: str) -> None:
+    pytest.importorskip("torch")
+    from kernels.audit.inside import load_and_look
+
+    files = {"__init__.py": "", "_ops.py": None, "layers.py": layers}
+    found = load_and_look(str(write_variant(files, metadata={"id": "_add_one_cpu_l4yers"})))
+    assert [each.verdict for each in found if each.step == "loaded layers"] == [verdict]
