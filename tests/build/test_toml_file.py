@@ -116,7 +116,7 @@ def test_an_error_falls_back_to_the_section_that_is_there() -> None:
     [
         (b"a = 1\nb = \xff\n", r"a\.toml:2: not valid TOML: a byte that is not UTF-8"),
         (b"a = 1\nb = [\n", r"a\.toml:3: not valid TOML"),
-        (b"# " + b"x" * MAX_TOML_BYTES, "larger than 1 MiB"),
+        (b"# " + b"x" * MAX_TOML_BYTES, "larger than 4 MiB"),
         (b"a = " + b"[" * 100_000, r"a\.toml"),
     ],
 )

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kernels.backends import MajorMinor, all_backends, allowed_python_depends, find, known
+from kernels.backends import MajorMinor, all_backends
 from kernels.build.editions import EDITION, FRAMEWORKS, edition_of, upgraded
+from kernels.build.general import by_backend, hub, kernel_backends, kernel_name, kernel_version
 from kernels.build.model import PYEXT, Framework, KernelSection, KernelSource, option, spellings
 from kernels.build.toml_file import Section, TomlFile, TomlPath, read_toml
 from kernels.errors import InvalidMetadata, RequestError
-from kernels.metadata import Digest, KernelName, Metadata
+from kernels.metadata import Digest, Metadata
 from kernels.notices import warn_once
-from kernels.requirement import Requirement, check_repo_id, check_revision, check_version
 
 __all__ = [
     "EDITION",
@@ -118,15 +118,15 @@ def _framework(top: Section) -> tuple[Framework, Section]:
 def _source(
     folder: Path, edition: int, general: Section, framework: Framework, code: Section, kernels: Section | None
 ) -> KernelSource:
-    name = _name(general)
-    version = _version(general)
+    name = kernel_name(general)
+    version = kernel_version(general)
     license = general.text("license", "an SPDX identifier")
     if license is None and edition > 3:
         raise general.missing("license", 'an SPDX identifier such as "apache-2.0"')
-    backends = _backends(general)
+    backends = kernel_backends(general)
     general.integer("edition", str(EDITION))
-    repo_id, branch = _hub(general)
-    python_depends, kernel_depends, minver, maxver = _by_backend(general, backends)
+    repo_id, branch = hub(general)
+    python_depends, kernel_depends, minver, maxver = by_backend(general, backends)
     source = KernelSource(
         folder=folder,
         name=name,
@@ -157,121 +157,6 @@ def _source(
     code.refuse_unknown()
     _check_package(general, source)
     return source
-
-
-def _name(general: Section) -> KernelName:
-    allowed = "lower-case letters, digits and dashes, starting with a letter"
-    name = general.text("name", allowed)
-    if name is None:
-        raise general.missing("name", allowed)
-    if not KernelName.allows(name):
-        raise general.wrong("name", name, allowed)
-    return KernelName(name)
-
-
-def _version(general: Section) -> int:
-    allowed = "0 or a positive integer"
-    version = general.integer("version", allowed)
-    if version is None:
-        raise general.missing("version", allowed)
-    try:
-        return check_version(version)
-    except ValueError:
-        raise general.wrong("version", version, allowed) from None
-
-
-def _backends(general: Section) -> tuple[str, ...]:
-    registered = ", ".join(sorted(backend.name for backend in all_backends()))
-    names = general.texts("backends")
-    if not names:
-        allowed = f"a list of backends: {registered}"
-        if "backends" in general.table:
-            raise general.error(("backends",), f"`general.backends` is empty; allowed is {allowed}.")
-        raise general.missing("backends", allowed)
-    for index, name in enumerate(names):
-        if known(name) is None:
-            raise general.wrong(("backends", index), name, _one_of(name, registered))
-    return tuple(dict.fromkeys(names))
-
-
-def _one_of(name: str, registered: str) -> str:
-    try:
-        return f"{find(name).name!r}, which is the own name of that backend"
-    except RequestError:
-        return f"one of {registered}, or a backend that a vendor's package adds"
-
-
-def _hub(general: Section) -> tuple[str | None, str | None]:
-    hub = general.section("hub")
-    if hub is None:
-        return None, None
-    repo_id, branch = hub.text("repo-id", "'org/name'"), hub.text("branch", "a branch's name")
-    hub.refuse_unknown()
-    for key, value, check in (("repo-id", repo_id, check_repo_id), ("branch", branch, check_revision)):
-        try:
-            if value is not None:
-                check(value)
-        except RequestError as error:
-            raise hub.error((key,), f"`{hub.name(key)}`: {error}") from None
-    return repo_id, branch
-
-
-def _by_backend(general: Section, backends: tuple[str, ...]) -> tuple[Any, Any, Any, Any]:
-    """What is said for every backend and for each: Python and kernel dependencies, oldest and newest toolkit."""
-    python_general, kernels_general = general.texts("python-depends"), _kernel_depends(general)
-    own_python: dict[str, tuple[str, ...]] = {}
-    own_kernels: dict[str, tuple[Mapping[str, Any], ...]] = {}
-    minver: dict[str, MajorMinor] = {}
-    maxver: dict[str, MajorMinor] = {}
-    for backend in all_backends():
-        name = backend.name
-        section = general.section(name)
-        if section is None:
-            continue
-        own_python[name] = section.texts("python-depends")
-        own_kernels[name] = _kernel_depends(section)
-        if backend.versioned:
-            for bound, versions in (("minver", minver), ("maxver", maxver)):
-                version = section.version(bound)
-                if version is not None:
-                    versions[name] = version
-        section.refuse_unknown()
-        _check_depends(section, own_python[name], allowed_python_depends(backend))
-    allowed = {name: allowed_python_depends(find(name)) for name in backends}
-    _check_depends(general, python_general, {each: None for names in allowed.values() for each in names})
-    # A name that only some backends' kernels may ask for is for those.
-    python = {
-        name: (*(each for each in python_general if each in allowed[name]), *own_python.get(name, ()))
-        for name in backends
-    }
-    return (
-        {name: tuple(dict.fromkeys(names)) for name, names in python.items()},
-        {name: (*kernels_general, *own_kernels.get(name, ())) for name in backends},
-        minver,
-        maxver,
-    )
-
-
-def _check_depends(section: Section, names: tuple[str, ...], allowed: Mapping[str, Any]) -> None:
-    for index, name in enumerate(names):
-        if name not in allowed:
-            raise section.wrong(("python-depends", index), name, "one of " + ", ".join(sorted(allowed)))
-
-
-def _kernel_depends(section: Section) -> tuple[Mapping[str, Any], ...]:
-    depends = []
-    for each in section.sections("kernel-depends"):
-        repo_id = each.text("repo-id", "'org/name'")
-        version, revision = each.integer("version", "0 or a positive integer"), each.text("revision")
-        each.refuse_unknown()
-        if repo_id is None or (version is None) == (revision is None):
-            raise each.error((), f"`{each.name()}`: allowed is a repo-id with either a version or a revision.")
-        try:
-            Requirement(repo_id, version=version, revision=revision)
-        except RequestError as error:
-            raise each.error((), f"`{each.name()}`: {error}") from None
-        depends.append(each.table)
-    return tuple(depends)
 
 
 def _noarch_archs(code: Section, backends: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

@@ -22,8 +22,8 @@ else:
 
 __all__ = ["MAX_TOML_BYTES", "Section", "TomlFile", "TomlPath", "locate", "parse_toml", "read_toml"]
 
-#: The largest file that is read. The longest published `build.toml` has 12 kB.
-MAX_TOML_BYTES = 1024 * 1024
+#: The largest file that is read. The longest published `build.toml`, which lists every header it needs, has 552 kB.
+MAX_TOML_BYTES = 4 * 1024 * 1024
 
 #: The way to a value: keys, and indices in lists.
 TomlPath = tuple[str | int, ...]
