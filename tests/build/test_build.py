@@ -314,3 +314,23 @@ acme-archs = ["a1", "a2"]
         unregister_backend("acme")
     assert "-cxx11-acme-" in variant.name
     assert _metadata(variant)["backend"] == {"type": "acme", "archs": ["a1", "a2"]}
+
+
+def test_an_interrupt_between_two_renames_brings_back_what_was_there(
+    write_source: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_source("noarch")
+    variant = build_kernel(source, tmp_path / "out", backends=["cpu"])[0]
+    before = _files(variant)
+    (source / "torch-ext/add_one/deep/inner.py").write_text("one = 2\n")
+    rename = Path.rename
+
+    def interrupted(path: Path, target: Path) -> Path:
+        if path.name == "files":
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        build_kernel(source, tmp_path / "out", backends=["cpu"])
+    assert _files(variant) == before
