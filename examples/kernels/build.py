@@ -8,6 +8,7 @@ says so. Building again is quick: what has not changed is left as it is.
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,6 +58,10 @@ def build_examples(out: Path, *, noarch_only: bool = False, sources: Path = Path
             continue
         repository = out / PUBLISHER / source.name / f"v{source.version}"
         work = out.with_name(out.name + ".work") / source.name
+        # Where `kernels benchmark` looks for them in a repository; both source folders have the same.
+        for script in sorted((source.folder / "benchmarks").glob("benchmark*.py")):
+            (repository / "benchmarks").mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(script, repository / "benchmarks" / script.name)
         try:
             backends = default_backends(source)
         except CompilerNotFound as error:

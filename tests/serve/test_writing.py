@@ -28,6 +28,8 @@ LIBRARY = b"\x7fELF" * 500
 @pytest.fixture
 def server(tmp_path: Path, isolated_env: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    # huggingface_hub 1.x makes the same calls for kernels, once it no longer refuses their type.
+    monkeypatch.setattr(constants, "REPO_TYPES", constants.REPO_TYPES_WITH_KERNEL)
     with HubServer(_folder(tmp_path / "hub"), token=TOKEN, writable=True) as server:
         yield server
 

@@ -71,7 +71,8 @@ class Hub:
     def create_repository(self, repo_id: str, *, private: bool) -> None:
         """Make a repository of type `kernel`, unless it has come to be meanwhile."""
         with self._telling(f"creating {repo_id}"):
-            self.api.create_repo(repo_id, repo_type=_KIND, private=private, exist_ok=True)
+            with _kernels_are_committed_to():
+                self.api.create_repo(repo_id, repo_type=_KIND, private=private, exist_ok=True)
 
     def create_branch(self, repo_id: str, branch: str) -> None:
         """Make a branch, unless it has come to be meanwhile."""
@@ -81,7 +82,7 @@ class Hub:
     def private(self, repo_id: str) -> bool:
         """Whether a repository is shown only to some."""
         with self._telling(f"asking for {repo_id}"):
-            return bool(getattr(self.api.repo_info(repo_id, repo_type=_KIND), "private", False))
+            return bool(getattr(self.api.kernel_info(repo_id), "private", False))
 
     def remote(self, repo_id: str, branch: str, head: str) -> Remote:
         """What a branch has."""
@@ -109,7 +110,7 @@ class Hub:
         added = [CommitOperationAdd(path, content) for path, content in changes.files.items()]
         deleted = [CommitOperationDelete(path) for path in changes.deleted]
         where: dict[str, Any] = {"repo_type": _KIND, "revision": branch, "create_pr": create_pr}
-        with self._xet_where_there_is(repo_id, branch):
+        with _kernels_are_committed_to(), self._xet_where_there_is(repo_id, branch):
             with self._telling("sending the files"):
                 self.api.preupload_lfs_files(repo_id, added, free_memory=False, **where)
             with self._telling("making the commit", lambda: self._arrived(repo_id, branch, parent, create_pr)):
@@ -190,6 +191,19 @@ class Hub:
         if isinstance(error, ValueError):  # huggingface_hub refuses a card, or the Hub an object
             return RequestError(f"{self.url} cannot take this, while {doing}: {error} {_NOTHING}.")
         return None
+
+
+@contextmanager
+def _kernels_are_committed_to() -> Iterator[None]:
+    """Have huggingface_hub 1.x, which makes these calls for kernels as for models, not refuse their type before."""
+    from huggingface_hub import constants
+
+    before = constants.REPO_TYPES
+    constants.REPO_TYPES = constants.REPO_TYPES_WITH_KERNEL
+    try:
+        yield
+    finally:
+        constants.REPO_TYPES = before
 
 
 _NOTHING = "Nothing was published"
