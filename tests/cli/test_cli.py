@@ -165,7 +165,7 @@ def test_a_caller_may_take_the_exceptions(failing: Callable[[BaseException], Non
 
 def test_completion_offers_commands_and_backends(kernels_process: Callable[..., Any]) -> None:
     complete = {"_KERNELS_COMPLETE": "complete_bash", "COMP_CWORD": "1", "COMP_WORDS": "kernels in"}
-    assert kernels_process(**complete).stdout.split() == ["info"]
+    assert kernels_process(**complete).stdout.split() == ["info", "init"]
     complete = {"_KERNELS_COMPLETE": "complete_bash", "COMP_CWORD": "3", "COMP_WORDS": "kernels explain --backend r"}
     assert kernels_process(**complete).stdout.split() == ["rocm"]
 
