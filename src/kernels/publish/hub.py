@@ -70,9 +70,8 @@ class Hub:
 
     def create_repository(self, repo_id: str, *, private: bool) -> None:
         """Make a repository of type `kernel`, unless it has come to be meanwhile."""
-        with self._telling(f"creating {repo_id}"):
-            with _kernels_are_committed_to():
-                self.api.create_repo(repo_id, repo_type=_KIND, private=private, exist_ok=True)
+        with self._telling(f"creating {repo_id}"), _kernels_are_committed_to():
+            self.api.create_repo(repo_id, repo_type=_KIND, private=private, exist_ok=True)
 
     def create_branch(self, repo_id: str, branch: str) -> None:
         """Make a branch, unless it has come to be meanwhile."""
