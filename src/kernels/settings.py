@@ -39,6 +39,7 @@ __all__ = [
     "variables_in_force",
     "vendor_folders",
     "verify_on_load",
+    "whole_environment",
 ]
 
 
@@ -92,6 +93,11 @@ def variables_in_force() -> dict[str, str]:
         for variable in VARIABLES
         if variable.name in os.environ
     }
+
+
+def whole_environment() -> dict[str, str]:
+    """The environment as a process gets it that is started for a user's own tests."""
+    return dict(os.environ)
 
 
 def invalid_settings() -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kernels import settings
 from kernels.author.draft import LOCAL_PUBLISHER
 from kernels.build import build_kernel, read_source
 from kernels.errors import MissingPythonDependency, RequestError
@@ -59,7 +60,10 @@ def run_tests(
         raise RequestError(f"`folder` is {str(path)!r}, which has no tests: there is no folder {tests}.")
     if importlib.util.find_spec("pytest") is None:
         raise MissingPythonDependency("A kernel's tests need pytest, which is not installed: pip install pytest")
-    environment = {**os.environ, _VARIABLE: _stand_ins(path, [f"{LOCAL_PUBLISHER}/{source.name}", *_published(path)])}
+    environment = {
+        **settings.whole_environment(),
+        _VARIABLE: _stand_ins(path, [f"{LOCAL_PUBLISHER}/{source.name}", *_published(path)]),
+    }
     if build:
         build_kernel(path, path)
     _check_built(path)
@@ -86,7 +90,7 @@ def _stand_ins(path: Path, repo_ids: Sequence[str]) -> str:
         )
     own = [f"{repo_id}={written}" for repo_id in dict.fromkeys(repo_ids)]
     # Of two entries for one repository the later one counts.
-    return ":".join([*filter(None, [os.environ.get(_VARIABLE)]), *own])
+    return ":".join([*filter(None, [settings.whole_environment().get(_VARIABLE)]), *own])
 
 
 def _check_built(path: Path) -> None:
