@@ -48,7 +48,7 @@ COMMON = {
         (["cpu"], True, set()),
         (["cpu", "rocm"], True, {"GUIDANCE.md"}),
     ],
-    ids=str,
+    ids=["cpu", "cpu and cuda", "xpu", "noarch cpu", "noarch cpu and rocm"],
 )
 def test_a_kernel_has_the_files_of_its_kind(
     tmp_path: Path, backends: list[str], noarch: bool, further: set[str]
