@@ -410,7 +410,7 @@ def _raise(error: BaseException) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (Mute(), r"a Mute, whose text cannot be had \(SystemExit\)"),
+        (Mute(), r"Mute, whose message cannot be had \(SystemExit\)"),
         (SystemExit(7), "SystemExit: 7"),
         (BaseException("panic"), "BaseException: panic"),
         (RuntimeError("x" * 1000), "RuntimeError: x{485}…$"),

@@ -32,6 +32,7 @@ from typing import Any
 from kernels.errors import KernelImportError
 from kernels.metadata import Metadata
 from kernels.requirement import RepoInfo
+from kernels.wording import said, shown
 
 __all__ = [
     "LoadedKernel",
@@ -321,19 +322,18 @@ def all_or_nothing(package: Package) -> Iterator[None]:
 #: What kernels import without declaring it, as every kernel of their kind does: the package has the module's name.
 _NEEDED = frozenset({"torch", "triton"})
 
+#: What is quoted of a kernel's error: a compiler's, say, has many lines.
+_MAX_MESSAGE = 10_000
+
 
 def _reason(error: BaseException) -> str:
-    """What a kernel's error says; how it says it is the kernel's code too, and may fail."""
-    try:
-        if isinstance(error, SystemExit):
-            return f"its code called `sys.exit({'' if error.code is None else repr(error.code)})`"
-        missing = error.name if isinstance(error, ModuleNotFoundError) and error.name in _NEEDED else None
-        hint = f" (it needs {missing}: pip install {missing})" if missing else ""
-        return f"{type(error).__name__}: {error}{hint}"
-    except KeyboardInterrupt:
-        raise
-    except BaseException as failure:  # noqa: BLE001 -- `sys.exit` in a `__str__`, say
-        return f"{type(error).__name__}, whose message cannot be had ({type(failure).__name__})"
+    """What a kernel's error says."""
+    if isinstance(error, SystemExit):
+        return f"its code called `sys.exit({'' if error.code is None else shown(error.code)})`"
+    # A kernel's own kind of error may do anything when it is asked for its name.
+    missing = error.name if type(error) is ModuleNotFoundError and isinstance(error.name, str) else None
+    hint = f" (it needs {missing}: pip install {missing})" if missing in _NEEDED else ""
+    return said(error, _MAX_MESSAGE) + hint
 
 
 def _modules_of(package: Package) -> set[str]:

@@ -17,6 +17,7 @@ import msgspec
 
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.requirement import Requirement
+from kernels.wording import shown
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -214,7 +215,7 @@ class Metadata:
         """
         given: Any = data
         if not isinstance(given, (bytes, bytearray)):
-            raise TypeError(f"`data` is {_short(given)}, a {type(given).__name__}; allowed is bytes.")
+            raise TypeError(f"`data` is {shown(given)}, a {type(given).__name__}; allowed is bytes.")
         return _parse(data, where)
 
     @staticmethod
@@ -371,7 +372,7 @@ def _parse(data: bytes, where: str) -> Metadata:
 
 def _check(file: _File, where: str) -> Metadata:
     def invalid(field: str, value: Any, allowed: str) -> InvalidMetadata:
-        return InvalidMetadata(f"{where}: `{field}` is {_short(value)}; allowed is {allowed}.")
+        return InvalidMetadata(f"{where}: `{field}` is {shown(value)}; allowed is {allowed}.")
 
     if not KernelName.allows(file.name):
         raise invalid("name", file.name, "lower-case letters, digits and dashes, starting with a letter")
@@ -451,8 +452,3 @@ def _provenance_fields(provenance: Provenance) -> dict[str, Any]:
 
     builder = _present({"version": provenance.builder_version, **state(provenance.builder)})
     return _present({"kernel-builder": builder or None, "kernel": state(provenance.kernel) or None})
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "…"

@@ -22,6 +22,7 @@ from kernels import settings
 from kernels.backends import Backend, Device, Stage
 from kernels.errors import KernelImportError, RequestError, StoreError
 from kernels.store import exclusively, lock_at, replace_file
+from kernels.wording import said, shown
 
 __all__ = ["STAGES", "prepare_build", "prepared_dir", "stages_of"]
 
@@ -94,7 +95,7 @@ def _key(backend: Backend) -> str:
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # a vendor's property, whatever it raises
-        raise KernelImportError(f"Backend {backend.name}: its `prepare_key` raised {_said(error)}.") from error
+        raise KernelImportError(f"Backend {backend.name}: its `prepare_key` raised {said(error)}.") from error
 
 
 def _beside(cache: Path) -> Path:
@@ -141,13 +142,13 @@ def stages_of(backend: Backend | None, device: Device | None) -> Mapping[str, St
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # a vendor's code, whatever it raises
-        raise KernelImportError(f"Backend {backend.name}: its `stages` raised {_said(error)}.") from error
+        raise KernelImportError(f"Backend {backend.name}: its `stages` raised {said(error)}.") from error
     if not isinstance(given, Mapping):
-        raise KernelImportError(f"Backend {backend.name}: its `stages` gave {_said(given)}; allowed is a dictionary.")
+        raise KernelImportError(f"Backend {backend.name}: its `stages` gave {shown(given)}; allowed is a dictionary.")
     for name, stage in given.items():
         if name not in STAGES or not callable(stage):
             raise KernelImportError(
-                f"Backend {backend.name}: its `stages` has {_said(name)}: {_said(stage)}; allowed are functions called "
+                f"Backend {backend.name}: its `stages` has {shown(name)}: {shown(stage)}; allowed are functions called "
                 f"{', '.join(STAGES)}."
             )
     arch = "" if device is None else device.arch
@@ -216,7 +217,7 @@ def prepare_build(backend: Backend | None, variant_dir: Path, device: Device | N
             if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
                 raise
             raise KernelImportError(
-                f"Backend {backend.name} could not prepare the build in {variant_dir}: {_said(error)}"
+                f"Backend {backend.name} could not prepare the build in {variant_dir}: {_why(error)}"
             ) from error
         try:
             replace_file(done, b"")
@@ -259,15 +260,5 @@ def _unwritable(folder: Path, backend: Backend, error: OSError) -> StoreError:
     return StoreError(f"Cannot write {folder}, where backend {backend.name} prepares builds: {error}.")
 
 
-def _said(value: object) -> str:
-    """What a vendor's object or error says; how it says it is the vendor's code too, and may fail."""
-    try:
-        if isinstance(value, BaseException):
-            text = str(value) if isinstance(value, KernelImportError) else f"{type(value).__name__}: {value}"
-        else:
-            text = repr(value)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException as failure:  # noqa: BLE001 - `sys.exit` in a `__str__`, say
-        return f"a {type(value).__name__}, whose text cannot be had ({type(failure).__name__})"
-    return text if len(text) <= 500 else text[:499] + "…"
+def _why(error: BaseException) -> str:
+    return str(error) if type(error) is KernelImportError else said(error)

@@ -13,6 +13,7 @@ from typing import Literal
 from kernels import backends
 from kernels.backends import MajorMinor
 from kernels.errors import InvalidVariant
+from kernels.wording import shown
 
 __all__ = ["UNIVERSAL", "UnparsedVariant", "Variant", "parse_variant"]
 
@@ -153,18 +154,18 @@ def parse_variant(name: str) -> Variant:
         'cann'
     """
     if not isinstance(name, str) or len(name) > _MAX_LENGTH:
-        raise InvalidVariant(f"{_short(name)} is not a variant's name: at most {_MAX_LENGTH} characters of text.")
+        raise InvalidVariant(f"{shown(name)} is not a variant's name: at most {_MAX_LENGTH} characters of text.")
     match = _NOARCH.fullmatch(name)
     if match is not None:
         return Variant("torch-noarch", _noarch_backend(match["backend"]), match["backend"])
     match = _COMPILED.fullmatch(name)
     if match is None:
         raise InvalidVariant(
-            f"{_short(name)} is not a variant's name, such as torch-cuda or torch213-cxx11-cu130-x86_64-linux."
+            f"{shown(name)} is not a variant's name, such as torch-cuda or torch213-cxx11-cu130-x86_64-linux."
         )
     found = backends.parse_accelerator(match["accelerator"])
     if found is None:
-        raise InvalidVariant(f"{_short(name)}: {backends.unknown_accelerator(match['accelerator'])}.")
+        raise InvalidVariant(f"{shown(name)}: {backends.unknown_accelerator(match['accelerator'])}.")
     backend, version = found
     group, kind = next((group, kind) for group, kind in _KINDS if match[group] is not None)
     return Variant(
@@ -185,8 +186,3 @@ def _noarch_backend(name: str) -> str:
         if backend.noarch_name == name:
             return backend.name
     return name
-
-
-def _short(name: object) -> str:
-    text = repr(name)
-    return text if len(text) <= 80 else text[:77] + "…"

@@ -11,8 +11,8 @@ import pytest
 
 import kernels.audit.subject as subject_module
 from kernels.audit import VariantAudit, audit
-from kernels.checkup.finding import Finding
 from kernels.errors import InvalidRepository, RepositoryNotFound
+from kernels.findings import Finding
 
 ID = "_add_one_cpu_1a2b3c4"
 Write = Callable[..., Path]

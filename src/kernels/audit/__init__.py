@@ -14,7 +14,7 @@ from kernels.audit.loading import load_findings
 from kernels.audit.native import is_native, native_files, require_elftools
 from kernels.audit.sources import forbidden_lines, namespaces, static_layers
 from kernels.audit.subject import Subject, find_variants
-from kernels.checkup.finding import Finding, Said, run_step, skipped
+from kernels.findings import Finding, Said, run_step, skipped
 
 __all__ = ["STEPS", "VariantAudit", "audit", "audit_variant"]
 

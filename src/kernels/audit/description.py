@@ -6,8 +6,8 @@ import re
 
 from kernels import backends
 from kernels.audit.subject import Subject
-from kernels.checkup.finding import Said, counted, failed, missing, ok, skipped
 from kernels.errors import InvalidMetadata, InvalidVariant, KernelsError
+from kernels.findings import Said, counted, failed, missing, ok, skipped
 from kernels.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.release import METADATA_FILE, is_bytecode
 from kernels.variant import UNIVERSAL, parse_variant

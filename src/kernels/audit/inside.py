@@ -19,7 +19,6 @@ import msgspec
 from kernels.api import get_local_kernel
 from kernels.audit.namespaces import is_own
 from kernels.backends import listed
-from kernels.checkup.finding import Finding, Said, counted, failed, ok, said, skipped
 from kernels.errors import (
     HubUnavailable,
     IncompatibleClient,
@@ -29,6 +28,7 @@ from kernels.errors import (
     NoSuitableBuild,
     UntrustedPublisher,
 )
+from kernels.findings import Finding, Said, counted, failed, ok, said, skipped
 from kernels.loader import get_loaded_kernels, kernel_layers
 from kernels.variant import parse_variant
 

@@ -9,8 +9,8 @@ import msgspec
 
 from kernels.audit.subject import Subject
 from kernels.backends.join.command import CommandFailed, run_command
-from kernels.checkup.finding import Finding, failed, skipped
 from kernels.errors import KernelsError
+from kernels.findings import Finding, failed, skipped
 from kernels.offer import repository_info
 
 __all__ = ["LOAD_SECONDS", "load_findings"]

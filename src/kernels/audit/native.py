@@ -16,8 +16,8 @@ from typing import Any
 
 from kernels.audit.subject import Subject
 from kernels.backends import listed
-from kernels.checkup.finding import Said, Statement, counted, failed, missing, ok, skipped
 from kernels.errors import MissingPythonDependency
+from kernels.findings import Said, Statement, counted, failed, missing, ok, skipped
 
 __all__ = ["POLICY", "SymbolPolicy", "is_native", "native_files", "require_elftools", "stable_abi"]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from kernels import backends
 from kernels.audit.namespaces import foreign_registrations
 from kernels.audit.subject import MAX_TEXT_BYTES, Subject
-from kernels.checkup.finding import Said, counted, failed, ok, skipped
+from kernels.findings import Said, counted, failed, ok, skipped
 from kernels.release import METADATA_FILE
 from kernels.variant import UNIVERSAL
 

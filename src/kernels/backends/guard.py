@@ -11,6 +11,7 @@ from typing import Any
 
 from kernels.backends import lookup
 from kernels.backends.base import Backend, BackendProbe, Device, Found, MajorMinor
+from kernels.wording import said, shown
 
 __all__ = [
     "PROBE_SECONDS",
@@ -44,7 +45,7 @@ def guarded_probe(backend: Backend, seconds: float = PROBE_SECONDS) -> BackendPr
             return backend.probe()
         answers = _within(backend, "probe", backend.probe, seconds)
     except Exception as error:  # noqa: BLE001 - a broken driver is a fact, and so is a broken vendor's file
-        return BackendProbe(notes=(f"could not be probed: {_said(error)}",))
+        return BackendProbe(notes=(f"could not be probed: {said(error)}",))
     if len(answers) == 0:
         return BackendProbe(notes=(f"could not be probed: no answer within {seconds:g} seconds",))
     wrong = _nonsense(backend, answers[0])
@@ -73,14 +74,14 @@ def guarded_torch_build(backend: Backend, torch: Any, seconds: float = PROBE_SEC
         return backend.torch_build(torch)
     answers = _within(backend, "torch_build", lambda: backend.torch_build(torch), seconds)
     if len(answers) == 0:
-        raise TimeoutError(f"no answer within {seconds:g} seconds")
+        raise TimeoutError(f"no answer within {seconds:g} seconds; allowed is Found(MajorMinor(1, 2)), Found() or None")
     found: Any = answers[0]
     if found is None:
         return None
     try:
         return Found(None if found.version is None else _version(found.version))
     except (AttributeError, TypeError, ValueError):
-        raise ValueError(f"it answered {_short(found)}; allowed is Found(MajorMinor(1, 2)), Found() or None") from None
+        raise ValueError(f"it answered {shown(found)}; allowed is Found(MajorMinor(1, 2)), Found() or None") from None
 
 
 def guarded_index(backend: Backend) -> int:
@@ -112,10 +113,10 @@ def guarded_reason(backend: Backend, ask: Callable[..., str | None], *args: Any)
     except (Exception, SystemExit) as error:
         if _built_in(backend):
             raise
-        return f"backend {backend.name} could not judge it: {_said(error)}"
+        return f"backend {backend.name} could not judge it: {said(error)}"
     if reason is None or isinstance(reason, str):
         return reason
-    return f"backend {backend.name} could not judge it: it answered {_short(reason)}"
+    return f"backend {backend.name} could not judge it: it answered {shown(reason)}"
 
 
 def guarded_text(ask: Callable[..., str | None], default: str, *args: Any) -> str:
@@ -146,7 +147,7 @@ def _within(backend: Backend, what: str, ask: Callable[[], Any], seconds: float)
         except Exception as error:  # noqa: BLE001 - raised again where it is waited for
             errors.append(error)
         except BaseException as error:  # noqa: BLE001 - `sys.exit` would only end this thread, in silence
-            errors.append(RuntimeError(_said(error)))
+            errors.append(RuntimeError(said(error)).with_traceback(error.__traceback__))
 
     # A daemon: one that never comes back must not keep the process from ending.
     thread = threading.Thread(target=run, name=f"kernels-{what}-{backend.name}", daemon=True)
@@ -163,29 +164,29 @@ def _within(backend: Backend, what: str, ask: Callable[[], Any], seconds: float)
 def _nonsense(backend: Backend, probe: Any) -> str | None:
     """What is wrong with a probe's answer, if anything."""
     if not isinstance(probe, BackendProbe):
-        return f"{_short(probe)}, which is no BackendProbe"
+        return f"{shown(probe)}, which is no BackendProbe"
     found: Any = probe.found
     if not isinstance(found, bool):
-        return f"`found` is {_short(found)}"
+        return f"`found` is {shown(found)}"
     try:
         if probe.version is not None:
             _version(probe.version)
     except (TypeError, ValueError):
-        return f"`version` is {_short(probe.version)}"
+        return f"`version` is {shown(probe.version)}"
     if not isinstance(probe.notes, (tuple, list)) or not all(isinstance(note, str) for note in probe.notes):
-        return f"`notes` is {_short(probe.notes)}"
+        return f"`notes` is {shown(probe.notes)}"
     if not isinstance(probe.devices, (tuple, list)) or len(probe.devices) > _MAX_DEVICES:
-        return f"`devices` is {_short(probe.devices)}"
+        return f"`devices` is {shown(probe.devices)}"
     seen = set()
     devices: Any = probe.devices
     for device in devices:
         if not isinstance(device, Device) or device.backend != backend.name:
-            return f"a device is {_short(device)}, which is none of {backend.name}"
+            return f"a device is {shown(device)}, which is none of {backend.name}"
         if not _whole(device.index) or device.index in seen:
-            return f"a device's index is {_short(device.index)}"
+            return f"a device's index is {shown(device.index)}"
         seen.add(device.index)
         if not all(isinstance(text, str) and len(text) <= _MAX_TEXT for text in (device.name, device.arch)):
-            return f"device {device.index} is called {_short(device.name)}, of architecture {_short(device.arch)}"
+            return f"device {device.index} is called {shown(device.name)}, of architecture {shown(device.arch)}"
         if not all(number is None or _whole(number) for number in (device.capability, device.memory)):
             return f"device {device.index} has capability {device.capability!r} and memory {device.memory!r}"
     return None
@@ -200,18 +201,3 @@ def _version(value: Any) -> MajorMinor:
     if not all(_whole(number) for number in version):
         raise ValueError("a version has two whole numbers")
     return version
-
-
-def _said(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"[:_MAX_TEXT]
-    except Exception:  # noqa: BLE001 - its message is a stranger's code too
-        return type(error).__name__
-
-
-def _short(value: object) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 - a stranger's code
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 80 else text[:77] + "…"

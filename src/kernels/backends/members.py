@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kernels.backends.base import Backend, PythonDependency
+from kernels.wording import shown
 
 __all__ = ["checked"]
 
@@ -122,11 +123,11 @@ def _wrong_types(backend: Backend) -> list[tuple[str, str]]:
         for name in names:
             value = getattr(backend, name) if _has(backend, name) else None
             if not fits(value):
-                wrong.append((name, f"{_short(value)}; allowed is {allowed}."))
+                wrong.append((name, f"{shown(value)}; allowed is {allowed}."))
     for name in _METHODS:
         method = getattr(backend, name)
         if not callable(method):
-            wrong.append((name, f"{_short(method)}; allowed is a method."))
+            wrong.append((name, f"{shown(method)}; allowed is a method."))
         elif not _takes(method, name):
             wrong.append((name, f"a method that cannot be called as {name}({_arguments(name)})."))
     return wrong
@@ -161,11 +162,3 @@ def _takes(method: Callable[..., Any], name: str) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _short(value: object) -> str:
-    try:
-        text = repr(value)
-    except Exception:  # noqa: BLE001 - a stranger's object
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 80 else text[:77] + "…"

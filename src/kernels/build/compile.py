@@ -147,7 +147,7 @@ def _run_changed(
         )
         try:
             status = process.wait()
-        except BaseException:
+        except BaseException:  # Ctrl-C, too, must not leave compilers running
             process.terminate()  # it ends the compilers, and removes what they had begun to write
             process.wait()
             raise
@@ -181,7 +181,7 @@ def _run_all(steps: Sequence[_Step], folder: Path, log: Path, jobs: int | None) 
             try:
                 for run in runs:
                     run.result()
-            except BaseException:
+            except BaseException:  # after Ctrl-C, too, no further compiler is started
                 pool.shutdown(cancel_futures=True)
                 raise
         _run(link, folder, said)

@@ -9,14 +9,14 @@ import msgspec
 from kernels.backends import lookup
 from kernels.backends.entry import Entry
 from kernels.checkup.arrival import as_before, way_in
-from kernels.checkup.asking import torch_asked_once
 from kernels.checkup.choosing import choosing, mappings
-from kernels.checkup.finding import STEP_SECONDS, Finding, Said, Step, Subject, Verdict, failed, ok, run_step
 from kernels.checkup.folder import OfferedConfigs, offered_configs, offered_operators, operators, tuning
-from kernels.checkup.machine import answer_seconds, architectures, capability, probe, python_depends, torch
+from kernels.checkup.machine import architectures, capability, probe, python_depends, torch
 from kernels.checkup.naming import added_to, build_names, members, names
 from kernels.checkup.offers import notes, own_stages, stages
+from kernels.checkup.subject import Step, Subject
 from kernels.errors import KernelsError
+from kernels.findings import STEP_SECONDS, Finding, Said, Verdict, failed, ok, run_step
 
 __all__ = [
     "STEPS",
@@ -125,7 +125,4 @@ def check_entry(entry: Entry, seconds: float = STEP_SECONDS) -> list[Finding]:
         {'ok'}
     """
     subject = Subject(entry, seconds)
-    with torch_asked_once(entry.backend, answer_seconds(seconds)):
-        return [
-            finding for name, step in STEPS for finding in run_step(name, partial(step, subject), entry.name, seconds)
-        ]
+    return [finding for name, step in STEPS for finding in run_step(name, partial(step, subject), entry.name, seconds)]

@@ -6,9 +6,10 @@ import msgspec
 
 from kernels.backends import lookup
 from kernels.backends.base import Device
-from kernels.checkup.finding import Said, Subject, failed, missing, ok, skipped
 from kernels.checkup.machine import other_arch
 from kernels.checkup.naming import build_versions
+from kernels.checkup.subject import Subject
+from kernels.findings import Said, failed, missing, ok, skipped
 from kernels.metadata import BackendInfo, KernelName, Metadata
 from kernels.resolve import Resolution, no_suitable_build, resolve
 from kernels.target import Target

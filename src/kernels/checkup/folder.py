@@ -9,8 +9,9 @@ import msgspec
 from kernels.backends.base import Backend
 from kernels.backends.join.vendor_folder import vendor_module
 from kernels.backends.torch_build import installed_torch
-from kernels.checkup.finding import Said, Subject, failed, missing, ok, said, skipped
+from kernels.checkup.subject import Subject
 from kernels.errors import KernelsError, RequestError
+from kernels.findings import Said, failed, missing, ok, said, skipped
 from kernels.tuning import read_configs
 from kernels.tuning.heuristics import heuristics_of
 from kernels.tuning.sources import CONFIGS, HEURISTICS, Place

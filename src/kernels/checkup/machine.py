@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from kernels.backends.base import Backend, Device, Found, PythonDependency, allowed_python_depends
-from kernels.backends.guard import PROBE_SECONDS, guarded_probe
+from kernels.backends.base import Backend, Device, PythonDependency, allowed_python_depends
+from kernels.backends.guard import PROBE_SECONDS, guarded_probe, guarded_torch_build
 from kernels.backends.join.answers import BEFORE_TORCH
 from kernels.backends.join.declared import DeclaredBackend
 from kernels.backends.torch_build import installed_torch
-from kernels.checkup.finding import Said, Statement, Subject, counted, failed, missing, ok, said, skipped
 from kernels.checkup.naming import mine
+from kernels.checkup.subject import Subject
+from kernels.findings import Said, Statement, counted, failed, missing, ok, said, skipped
 
 __all__ = ["answer_seconds", "architectures", "capability", "other_arch", "probe", "python_depends", "torch"]
 
@@ -195,12 +196,10 @@ def torch(subject: Subject) -> Said:
         return
     import torch
 
-    found = backend.torch_build(torch)
-    if found is not None and not _is_found(found):
-        yield failed(
-            f"torch_build answered {repr(found)[:80]}; it must return Found(), Found(MajorMinor(1, 2)) with the "
-            "version that this Torch was built for, or None"
-        )
+    try:
+        found = guarded_torch_build(backend, torch, answer_seconds(subject.seconds))
+    except (TimeoutError, ValueError) as error:
+        yield failed(f"torch_build: {error}")
         return
     given = "torch_build" in mine(backend)
     if found is not None:
@@ -214,8 +213,8 @@ def torch(subject: Subject) -> Said:
         yield missing(f"torch_build says that Torch {torch.__version__} is neither built for it nor extended with it")
     else:
         yield missing(
-            "torch_build is not given, so beside a Torch no build of it is chosen: return Found() where Torch has "
-            f"the device, such as hasattr(torch, {backend.device_type!r})"
+            f"torch_build is not given, and no extension gives Torch {torch.__version__} the device "
+            f"{backend.device_type!r}: where it comes in another way, return Found() where Torch has it"
         )
     # What Torch does not know is wrong only where the backend says that this Torch is built for it.
     absent = missing if found is None else failed
@@ -241,15 +240,6 @@ def torch(subject: Subject) -> Said:
         )
     else:
         yield ok(f"dispatch key {backend.dispatch_key!r} is known to Torch")
-
-
-def _is_found(answer: object) -> bool:
-    if not isinstance(answer, Found):
-        return False
-    version: Any = answer.version
-    return version is None or (
-        isinstance(version, tuple) and len(version) == 2 and all(type(n) is int for n in version)
-    )
 
 
 def python_depends(subject: Subject) -> Said:

@@ -13,9 +13,9 @@ from kernels.backends.clashes import check_clashes
 from kernels.backends.entry import Entry
 from kernels.backends.join.declared import DeclaredBackend
 from kernels.backends.members import checked
-from kernels.checkup.asking import without_memory
-from kernels.checkup.finding import Said, Subject, failed, missing, ok
+from kernels.checkup.subject import Subject
 from kernels.errors import InvalidVariant
+from kernels.findings import Said, failed, missing, ok
 
 __all__ = ["added_to", "build_names", "build_versions", "members", "mine", "names"]
 
@@ -73,7 +73,7 @@ def mine(backend: Backend) -> list[str]:
         (True, False)
     """
     above = type(backend).__mro__[: type(backend).__mro__.index(Backend)]
-    own = without_memory(backend)
+    own = vars(backend)
     return [name for name in _all_members() if name in own or any(name in vars(kind) for kind in above)]
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernels.backends.base import Backend
-from kernels.checkup.finding import Said, Subject, counted, failed, missing, ok
 from kernels.checkup.naming import mine
+from kernels.checkup.subject import Subject
+from kernels.findings import Said, counted, failed, missing, ok
 
 __all__ = ["notes", "own_stages", "stages"]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from kernels.errors import RequestError
 from kernels.ops.aten import Operator
+from kernels.wording import shown
 
 __all__ = ["check_function", "is_decomposed", "is_with_backward", "positional_arguments"]
 
@@ -52,7 +53,7 @@ def check_function(operator: Operator, function: Any, where: str) -> None:
         return
     if isinstance(function, type) or not callable(function):
         raise RequestError(
-            f"{where} is {_short(function)}; allowed is a function, or a subclass of torch.autograd.Function."
+            f"{where} is {shown(function)}; allowed is a function, or a subclass of torch.autograd.Function."
         )
     schema = operator.op()._schema
     signature = _signature(operator, function, where)
@@ -198,8 +199,3 @@ def _refused(operator: Operator, where: str, signature: inspect.Signature, why: 
         f"  operator: {operator.op()._schema}\n"
         f"  function: {signature}"
     )
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "…"

@@ -17,6 +17,7 @@ from kernels.errors import RequestError
 from kernels.importing import Package, all_or_nothing
 from kernels.tuning.sources import HEURISTICS, Place, file_identity
 from kernels.tuning.yaml_file import quoted
+from kernels.wording import said
 
 __all__ = ["heuristics_of"]
 
@@ -121,14 +122,5 @@ def _imported(path: Path) -> ModuleType:
             sys.modules[name] = before
         if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
             raise
-        raise RequestError(f"{path} cannot be imported: {_said(error)}") from error
+        raise RequestError(f"{path} cannot be imported: {said(error)}") from error
     return module
-
-
-def _said(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException as failure:  # noqa: BLE001 - the message is the file's code, too
-        return f"{type(error).__name__}, whose message cannot be had ({type(failure).__name__})"

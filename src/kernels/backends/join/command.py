@@ -105,7 +105,7 @@ def run_command(
             status = process.wait(max(0.05, end - time.monotonic()))
         except subprocess.TimeoutExpired:
             raise CommandTimeout(f"{_said(command)} did not end within {seconds:g} seconds") from None
-    except BaseException:
+    except BaseException:  # Ctrl-C, too, must not leave it running
         _kill(process)
         raise
     if status != 0:

@@ -16,6 +16,7 @@ from kernels.backends.entry import Entry, Origin, Problem
 from kernels.backends.join.entry_points import Unfinished, installed_backends
 from kernels.errors import RequestError
 from kernels.notices import warn_once
+from kernels.wording import said
 
 __all__ = ["discover"]
 
@@ -93,4 +94,4 @@ def _each(paths: Callable[[], Iterable[Path]], kind: Any, bring: Callable[[Path]
 def _said(error: Exception) -> str:
     if isinstance(error, (RequestError, TypeError, ValueError)):
         return str(error)
-    return f"{type(error).__name__}: {error}"
+    return said(error)

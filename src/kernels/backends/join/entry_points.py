@@ -10,6 +10,7 @@ from typing import Any
 
 from kernels.backends.base import Backend
 from kernels.backends.entry import Origin, Problem
+from kernels.wording import said
 
 __all__ = ["GROUP", "Unfinished", "installed_backends"]
 
@@ -49,7 +50,7 @@ def _offered(point: importlib.metadata.EntryPoint) -> tuple[Any, Origin] | Probl
         for name in set(sys.modules) - before:
             if name.partition(".")[0] == point.module.partition(".")[0]:
                 sys.modules.pop(name, None)
-        return Problem(origin, f"Backend {point.name!r}, {origin}: {_said(error)}.", (point.name,))
+        return Problem(origin, f"Backend {point.name!r}, {origin}: {said(error).rstrip('.')}.", (point.name,))
 
 
 def _being_imported(name: str) -> bool:
@@ -65,10 +66,3 @@ def _backend(offered: Any) -> Any:
 
 def _named(offered: Any) -> bool:
     return isinstance(getattr(offered, "name", None), str)
-
-
-def _said(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}".rstrip(".")[:500]
-    except Exception:  # noqa: BLE001 - its message is a stranger's code too
-        return type(error).__name__

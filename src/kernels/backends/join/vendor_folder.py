@@ -137,7 +137,7 @@ def register_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> Entr
         backend = package.agreed(backend)
         try:
             [entry] = registry.enter([(backend, Origin("vendor", str(folder)))], override=known)
-        except BaseException:
+        except BaseException:  # an interrupt as well: the next one must not find an object that nobody registered
             package.disagreed(backend)
             raise
         package.belongs_to(entry.backend)
@@ -186,12 +186,11 @@ def _given(path_or_module: object) -> ModuleType | None:
 
 def _registered_from(folder: Path) -> Entry | None:
     path = os.path.realpath(folder)
-    for entry in lookup.entries():
-        each: Entry | None = entry
-        while each is not None:
+    lookup.entries()  # what the environment names is there before
+    for entry in registry.registered():
+        for each in entry.layers():
             if each.origin.kind == "vendor" and os.path.realpath(each.origin.place) == path:
                 return each
-            each = each.overrides
     return None
 
 

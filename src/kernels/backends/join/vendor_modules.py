@@ -24,6 +24,7 @@ from types import ModuleType
 from kernels.backends import registry
 from kernels.backends.base import Backend
 from kernels.errors import RequestError
+from kernels.wording import said
 
 __all__ = ["Package", "package_of", "vendor_module"]
 
@@ -234,11 +235,4 @@ def _vendors_code(folder: Path, part: str, package: str | None = None) -> Iterat
                 sys.modules.pop(name, None)
         if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
             raise
-        raise RequestError(f"The vendor folder {folder}: its `{part}` cannot be imported: {_said(error)}") from error
-
-
-def _said(error: BaseException) -> str:
-    try:
-        return f"{type(error).__name__}: {error}"[:500]
-    except Exception:  # noqa: BLE001 - its message is a stranger's code too
-        return type(error).__name__
+        raise RequestError(f"The vendor folder {folder}: its `{part}` cannot be imported: {said(error)}") from error

@@ -1,18 +1,16 @@
-"""What a check found, and how one step of it is run: within a time, and whatever a vendor's code does."""
+"""What a check found, and how one step of it is run: within a time, and whatever a stranger's code does."""
 
 from __future__ import annotations
 
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from kernels.backends.base import Backend, BackendProbe, Device
-from kernels.backends.entry import Entry
+from kernels import wording
 from kernels.errors import KernelsError
 
 __all__ = [
@@ -20,8 +18,6 @@ __all__ = [
     "Finding",
     "Said",
     "Statement",
-    "Step",
-    "Subject",
     "Verdict",
     "counted",
     "failed",
@@ -41,7 +37,7 @@ STEP_SECONDS = 60.0
 #: What is kept of one message: a stranger's error may be of any length.
 _MAX_TEXT = 1000
 
-_PACKAGE = str(Path(__file__).parents[2])
+_PACKAGE = str(Path(__file__).parent)
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -60,38 +56,11 @@ class Finding(msgspec.Struct, frozen=True):
     backend: str | None = None
 
 
-@dataclass
-class Subject:
-    """The registration that is checked, and what earlier steps learned.
-
-    Attributes:
-        entry: The registration.
-        seconds: How long a step may take.
-        probe: What its probe answered; nothing found while it has not.
-    """
-
-    entry: Entry
-    seconds: float = STEP_SECONDS
-    probe: BackendProbe = field(default_factory=BackendProbe)
-
-    @property
-    def backend(self) -> Backend:
-        """The registered object."""
-        return self.entry.backend
-
-    @property
-    def device(self) -> Device | None:
-        """The first visible device, if there is one."""
-        return next(iter(self.probe.devices), None)
-
-
 #: A verdict, and what was found.
 Statement = tuple[Verdict, str]
 
 #: What a step says, one after the other.
 Said = Iterator[Statement]
-
-Step = Callable[[Subject], Said]
 
 
 def run_step(
@@ -164,13 +133,8 @@ def said(error: BaseException) -> str:
         >>> said(KeyError("arch"))
         "KeyError: 'arch'"
     """
-    try:
-        text = " ".join(str(error).split())
-    except Exception:  # noqa: BLE001 - its message is a stranger's code too
-        text = ""
-    if text and isinstance(error, KernelsError):
-        return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    text = " ".join(wording.said(error, _MAX_TEXT).split())
+    return text.removeprefix(f"{type(error).__name__}: ") if isinstance(error, KernelsError) else text
 
 
 def _where(error: BaseException) -> str:
