@@ -56,7 +56,7 @@ class _State:
 
 
 # Held while the state is replaced, and never while a stranger's code runs.
-_lock = threading.RLock()
+_lock = threading.Lock()
 _state = _State({}, {})
 
 #: What tells whether to look again, what looks, and what the last look was for.
@@ -77,7 +77,7 @@ _leaving: list[Callable[[Backend], None]] = []
 def _renew() -> None:
     # A lock that another thread of the parent held is held for ever in the child.
     global _lock, _turn, _looker
-    _lock, _turn, _looker = threading.RLock(), threading.Condition(), None
+    _lock, _turn, _looker = threading.Lock(), threading.Condition(), None
 
 
 if hasattr(os, "register_at_fork"):
@@ -131,27 +131,37 @@ def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> 
     new = [Entry(checked(given), origin, given, override=override) for given, origin in arrivals]
     global _state
     _discover()
-    with _lock:
-        registered = dict(_state.registered)
-        changed = False
-        result = []
-        for entry in new:
-            present = registered.get(entry.name)
-            if present is not None and present.given is entry.given:
-                result.append(present)
-                continue
-            # Also those that others stand in for: they come back.
-            others = [each for name, other in registered.items() if name != entry.name for each in other.layers()]
-            above, beneath = _parted(present)
-            placed = replace(entry, overrides=beneath)
-            check_clashes(placed, others if override or beneath is None else [*others, beneath])
-            result.append(placed)
-            for each in reversed(above):
-                placed = replace(each, overrides=placed)
-            registered[entry.name], changed = placed, True
-        if changed:
-            _state = _state.holding(registered.values())
-        return result
+    while True:
+        state = _state
+        registered, result = _with(new, state.registered)
+        with _lock:
+            # Another thread may have come in while the newcomers were compared with what was there: then once more.
+            if _state.registered is state.registered:
+                if registered is not None:
+                    _state = _state.holding(registered.values())
+                return result
+
+
+def _with(new: Iterable[Entry], there: Mapping[str, Entry]) -> tuple[dict[str, Entry] | None, list[Entry]]:
+    """What is registered when others come in, None where nothing changes, and the entry that each of them has."""
+    registered = dict(there)
+    changed = False
+    result = []
+    for entry in new:
+        present = registered.get(entry.name)
+        if present is not None and present.given is entry.given:
+            result.append(present)
+            continue
+        # Also those that others stand in for: they come back.
+        others = [each for name, other in registered.items() if name != entry.name for each in other.layers()]
+        above, beneath = _parted(present)
+        placed = replace(entry, overrides=beneath)
+        check_clashes(placed, others if entry.override or beneath is None else [*others, beneath])
+        result.append(placed)
+        for each in reversed(above):
+            placed = replace(each, overrides=placed)
+        registered[entry.name], changed = placed, True
+    return registered if changed else None, result
 
 
 def beneath(name: str) -> Backend | None:
@@ -197,7 +207,7 @@ def unregister_backend(name: str) -> None:
             )
         rest = [other for other in _state.registered.values() if other is not entry]
         _state = _state.holding([*rest, *([entry.overrides] if entry.overrides else [])])
-        _say_goodbye([entry])
+    _say_goodbye([entry])
 
 
 def on_leaving(call: Callable[[Backend], None]) -> None:
@@ -241,7 +251,7 @@ def renew(keep: Callable[[Entry], bool], disabled: frozenset[str] = frozenset())
         always = {host_among(kept).name} if kept else set()
         before = [each for entry in _state.registered.values() for each in entry.layers()]
         _state = replace(_state, problems=(), disabled=disabled - always).holding(kept)
-        _say_goodbye(each for each in before if not keep(each))
+    _say_goodbye(each for each in before if not keep(each))
 
 
 def _remaining(entry: Entry | None, keep: Callable[[Entry], bool]) -> Entry | None:
