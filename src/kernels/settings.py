@@ -7,7 +7,7 @@ call. Those of huggingface_hub are read by huggingface_hub itself, once, when it
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ __all__ = [
     "cache_dir",
     "disabled_backends",
     "endpoint",
+    "environment_with_local_kernels",
     "hub_folder",
     "hub_token",
     "invalid_settings",
@@ -39,7 +40,6 @@ __all__ = [
     "variables_in_force",
     "vendor_folders",
     "verify_on_load",
-    "whole_environment",
 ]
 
 
@@ -93,11 +93,6 @@ def variables_in_force() -> dict[str, str]:
         for variable in VARIABLES
         if variable.name in os.environ
     }
-
-
-def whole_environment() -> dict[str, str]:
-    """The environment as a process gets it that is started for a user's own tests."""
-    return dict(os.environ)
 
 
 def invalid_settings() -> list[str]:
@@ -346,6 +341,27 @@ def local_kernels() -> dict[str, Path]:
             )
         overrides[repo_id] = _folder("LOCAL_KERNELS", path)
     return overrides
+
+
+def environment_with_local_kernels(folders: Mapping[str, Path]) -> dict[str, str]:
+    """The environment for a process in which folders stand in for repositories, beside those that do already.
+
+    Args:
+        folders: The folder of each repository, by `org/name`.
+
+    Raises:
+        RequestError: A path cannot stand in `LOCAL_KERNELS`.
+    """
+    for path in folders.values():
+        # A colon separates entries there, and the space around one is not part of it.
+        if ":" in path.relative_to(path.anchor).as_posix() or str(path) != str(path).strip():
+            raise RequestError(
+                f"`folder` is {str(path)!r}; allowed is a path without ':' and without space at its end, as it has to "
+                "stand in LOCAL_KERNELS."
+            )
+    own = [f"{repo_id}={path}" for repo_id, path in folders.items()]
+    # Of two entries for one repository the later one counts.
+    return {**os.environ, "LOCAL_KERNELS": ":".join([*filter(None, [os.environ.get("LOCAL_KERNELS")]), *own])}
 
 
 def _paths(name: str) -> tuple[Path, ...]:

@@ -8,23 +8,19 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from kernels import settings
 from kernels.author.draft import LOCAL_PUBLISHER
 from kernels.build import build_kernel, read_source
 from kernels.errors import MissingPythonDependency, RequestError
 from kernels.release import BUILD_FOLDER, METADATA_FILE
-from kernels.requirement import check_repo_id
 
 if sys.version_info >= (3, 11):
-    import tomllib
+    pass
 else:
-    import tomli as tomllib
+    pass
 
 __all__ = ["run_tests"]
-
-_VARIABLE = "LOCAL_KERNELS"
 
 
 def run_tests(
@@ -60,37 +56,13 @@ def run_tests(
         raise RequestError(f"`folder` is {str(path)!r}, which has no tests: there is no folder {tests}.")
     if importlib.util.find_spec("pytest") is None:
         raise MissingPythonDependency("A kernel's tests need pytest, which is not installed: pip install pytest")
-    environment = {
-        **settings.whole_environment(),
-        _VARIABLE: _stand_ins(path, [f"{LOCAL_PUBLISHER}/{source.name}", *_published(path)]),
-    }
+    repo_ids = [f"{LOCAL_PUBLISHER}/{source.name}", *filter(None, [source.repo_id])]
+    environment = settings.environment_with_local_kernels(dict.fromkeys(repo_ids, path))
     if build:
         build_kernel(path, path)
     _check_built(path)
     command = [sys.executable, "-m", "pytest", str(tests), *arguments]
     return subprocess.run(command, env=environment, stdout=stdout, stdin=subprocess.DEVNULL, check=False).returncode
-
-
-def _published(path: Path) -> list[str]:
-    """The repository that `build.toml` names, if it names one."""
-    general: Any = tomllib.loads((path / "build.toml").read_text(encoding="utf-8"))["general"]
-    hub = general.get("hub", {})
-    repo_id = hub.get("repo-id") if isinstance(hub, dict) else None
-    return [] if repo_id is None else [check_repo_id(repo_id)]
-
-
-def _stand_ins(path: Path, repo_ids: Sequence[str]) -> str:
-    """The value of the variable: what is set already, and the folder for each repository."""
-    # A colon separates entries there, and the space around one is not part of it.
-    written = str(path)
-    if ":" in path.relative_to(path.anchor).as_posix() or written != written.strip():
-        raise RequestError(
-            f"`folder` is {written!r}; allowed is a path without ':' and without space at its end, as it has to stand "
-            f"in {_VARIABLE}."
-        )
-    own = [f"{repo_id}={written}" for repo_id in dict.fromkeys(repo_ids)]
-    # Of two entries for one repository the later one counts.
-    return ":".join([*filter(None, [settings.whole_environment().get(_VARIABLE)]), *own])
 
 
 def _check_built(path: Path) -> None:
