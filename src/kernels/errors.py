@@ -23,16 +23,19 @@ __all__ = [
     "KernelImportError",
     "KernelsError",
     "LayerError",
+    "LockError",
     "MappingError",
     "MissingPythonDependency",
     "NoSuitableBuild",
     "NotInCache",
+    "NotLocked",
     "RepositoryNotFound",
     "RequestError",
     "RevisionNotFound",
     "StoreError",
     "UnsupportedArch",
     "UntrustedPublisher",
+    "UntrustedSignature",
 ]
 
 
@@ -114,6 +117,18 @@ class DependencyOutsideLoad(KernelsError, RuntimeError):
 
 class StoreError(KernelsError, OSError):
     """The cache could not be read or written: a full disk, a read-only folder, a lock that cannot be taken."""
+
+
+class LockError(KernelsError, ValueError):
+    """A lock file cannot be read, or pins something else than what is asked for; the message names both."""
+
+
+class NotLocked(LockError):
+    """Only locked kernels may be used, and no lock lists this one."""
+
+
+class UntrustedSignature(KernelsError, ValueError):
+    """A policy asks for a signature, and a build has none, or one that is not valid or of somebody else."""
 
 
 class MappingError(KernelsError, ValueError):

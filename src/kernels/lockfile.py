@@ -1,0 +1,355 @@
+"""`kernels.lock`: which commit each kernel of a project is pinned to, and which content each build has.
+
+Two formats are read (the one of today, and an older one with a hash for each variant); today's is written, in an order
+that does not depend on anything but what is locked. Content hashes stand in a file of their own beside it, as other
+readers refuse a lock with more in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kernels.errors import LockError, RequestError
+from kernels.requirement import Requirement, is_commit
+from kernels.wording import shown
+
+__all__ = ["HASHES_FILE", "LOCK_FILE", "ContentHash", "Lock", "Locked", "hashes_path"]
+
+LOCK_FILE = "kernels.lock"
+HASHES_FILE = "kernels.hashes.json"
+
+#: Larger than any lock: 10,000 kernels take 2 MB, and their hashes 20.
+_MAX_LOCK_BYTES = 8 * 1024 * 1024
+_MAX_HASHES_BYTES = 64 * 1024 * 1024
+
+#: How a content hash is made: over the lines that `sha256sum` prints, or as the older lock format says.
+SHA256SUM, GIT_LFS_CONCAT = "sha256sum", "git_lfs_concat"
+_HASH = re.compile(r"sha256-[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class ContentHash:
+    """One hash over the files of a build.
+
+    Attributes:
+        kind: `sha256sum`, the SHA-256 of the lines that `sha256sum` prints for the files in the order of their paths'
+            bytes; or `git_lfs_concat`, as older locks have it.
+        value: `sha256-` and 64 hexadecimal digits.
+    """
+
+    kind: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Locked:
+    """One pin of a lock.
+
+    Attributes:
+        requirement: What was asked for. The older format knows the repository alone.
+        commit: What it is pinned to.
+    """
+
+    requirement: Requirement
+    commit: str
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The pins of a lock file.
+
+    Attributes:
+        pins: In the order in which they are written.
+        hashes: The content of builds: by repository and commit, then by variant.
+        where: What to call it in a message: the file.
+        older: Whether the file was of the older format.
+    """
+
+    pins: tuple[Locked, ...] = ()
+    hashes: Mapping[tuple[str, str], Mapping[str, ContentHash]] = field(default_factory=dict)
+    where: str = LOCK_FILE
+    older: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pins", tuple(sorted(self.pins, key=_order)))
+
+    @staticmethod
+    def read(path: Path) -> Lock:
+        """The lock in a file, with the hashes in the file beside it where there is one.
+
+        Args:
+            path: The lock file.
+
+        Raises:
+            LockError: It cannot be read, or is no lock; the message names the entry.
+        """
+        lock = Lock.from_bytes(_content(path, _MAX_LOCK_BYTES), where=str(path))
+        beside = hashes_path(path)
+        if not beside.is_file():
+            return lock
+        hashes = _read_hashes(_content(beside, _MAX_HASHES_BYTES), str(beside))
+        return replace(lock, hashes={**lock.hashes, **hashes})
+
+    @staticmethod
+    def from_bytes(data: bytes, where: str = LOCK_FILE) -> Lock:
+        """Read a lock of either format.
+
+        Args:
+            data: The file's content.
+            where: What to call it in a message.
+
+        Raises:
+            LockError: It is not JSON, has other fields than a lock has, or pins one thing twice.
+
+        Example:
+            >>> Lock.from_bytes(b"[]").pins
+            ()
+        """
+        if len(data) > _MAX_LOCK_BYTES:
+            raise LockError(f"{where} has {len(data)} bytes; a lock never has more than {_MAX_LOCK_BYTES}.")
+        try:
+            entries: Any = msgspec.json.decode(data)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise LockError(f"{where} is not JSON: {error}. Write it again with `kernels lock`.") from None
+        if not isinstance(entries, list):
+            raise LockError(f"{where} holds {shown(entries)}; a lock is a list of locked kernels.")
+        older = bool(entries) and all(isinstance(entry, dict) and "repo_id" in entry for entry in entries)
+        try:
+            if older:
+                return _from_older(msgspec.convert(entries, list[_OlderEntry]), where)
+            return _from_entries(msgspec.convert(entries, list[_Entry]), where)
+        except msgspec.ValidationError as error:
+            raise LockError(f"{where} is no lock: {error}.") from None
+
+    def to_bytes(self) -> bytes:
+        """The lock file's content, in today's format."""
+        entries = [{"dependency": _depend(pin.requirement), "lock": {"commit": pin.commit}} for pin in self.pins]
+        return _pretty(entries)
+
+    def hashes_to_bytes(self) -> bytes:
+        """The content of the file with the hashes."""
+        kernels = [
+            {
+                "repo-id": repo_id,
+                "commit": commit,
+                "variants": {
+                    name: {"hash": each.value, "hash-type": each.kind} for name, each in sorted(variants.items())
+                },
+            }
+            for (repo_id, commit), variants in sorted(self.hashes.items())
+        ]
+        return _pretty({"format": 1, "kernels": kernels})
+
+    def of(self, repo_id: str) -> tuple[Locked, ...]:
+        """The pins of a repository."""
+        return tuple(pin for pin in self.pins if pin.requirement.repo_id == repo_id)
+
+    def commit(self, requirement: Requirement) -> str | None:
+        """The commit that something asked for is pinned to; None where the lock does not list the repository.
+
+        Args:
+            requirement: What is asked for.
+
+        Raises:
+            LockError: The lock lists the repository, but not what is asked for; the message names both.
+        """
+        pin = self.find(requirement)
+        return None if pin is None else pin.commit
+
+    def find(self, requirement: Requirement) -> Locked | None:
+        """The pin that serves what is asked for; None where the lock does not list the repository.
+
+        Args:
+            requirement: What is asked for. Without a version and a revision, the one that is pinned.
+
+        Raises:
+            LockError: The lock lists the repository, but not what is asked for; the message names both.
+
+        Example:
+            >>> relu = Requirement("org/relu", version=1)
+            >>> Lock((Locked(relu, "1" * 40),)).find(Requirement("org/relu")).requirement
+            Requirement(repo_id='org/relu', version=1, revision=None)
+        """
+        pins = self.of(requirement.repo_id)
+        if not pins:
+            return None
+        unnamed = requirement.branch is None
+        fits = [pin for pin in pins if unnamed or _serves(pin, requirement)]
+        if len(fits) == 1 or (fits and not unnamed):
+            return fits[0]
+        what = "; ".join(f"{_named(pin)} (commit {pin.commit[:12]})" for pin in pins)
+        if unnamed:
+            raise LockError(f"{requirement.repo_id} is asked for without a version, and {self.where} pins {what}.")
+        raise LockError(
+            f"{requirement} is asked for, but {self.where} pins {what}. Ask for that, or change the project and lock "
+            f"again: kernels lock --upgrade-repo {requirement.repo_id}"
+        )
+
+
+def hashes_path(lock: Path) -> Path:
+    """Where the hashes that belong to a lock file stand.
+
+    Example:
+        >>> hashes_path(Path("project/kernels.lock")).name, hashes_path(Path("gpu.lock")).name
+        ('kernels.hashes.json', 'gpu.hashes.json')
+    """
+    return lock.with_name(f"{lock.name.removesuffix('.lock')}.hashes.json")
+
+
+# What stands in the files
+
+
+class _Depend(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
+    repo_id: str
+    version: int | None = None
+    revision: str | None = None
+
+
+class _Commit(msgspec.Struct, forbid_unknown_fields=True):
+    commit: str
+
+
+class _Entry(msgspec.Struct, forbid_unknown_fields=True):
+    dependency: _Depend
+    lock: _Commit
+
+
+class _OlderHash(msgspec.Struct, forbid_unknown_fields=True):
+    hash: str
+    hash_type: str
+
+
+class _OlderEntry(msgspec.Struct, forbid_unknown_fields=True):
+    repo_id: str
+    sha: str
+    variants: dict[str, _OlderHash] = {}
+
+
+class _Hash(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
+    hash: str
+    hash_type: str
+
+
+class _Hashed(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
+    repo_id: str
+    commit: str
+    variants: dict[str, _Hash]
+
+
+class _Hashes(msgspec.Struct, forbid_unknown_fields=True):
+    format: int
+    kernels: list[_Hashed]
+
+
+def _from_entries(entries: list[_Entry], where: str) -> Lock:
+    pins: dict[Requirement, Locked] = {}
+    for entry in entries:
+        depend = entry.dependency
+        named = f"{where}: {shown(depend.repo_id)}"
+        if (depend.version is None) == (depend.revision is None):
+            raise LockError(f"{named} has to have either a version or a revision.")
+        requirement = _requirement(named, depend.repo_id, depend.version, depend.revision)
+        if requirement in pins:
+            raise LockError(f"{where} pins {requirement} twice. Write it again with `kernels lock`.")
+        pins[requirement] = Locked(requirement, _checked_commit(named, entry.lock.commit))
+    return Lock(tuple(pins.values()), where=where)
+
+
+def _from_older(entries: list[_OlderEntry], where: str) -> Lock:
+    pins: dict[Requirement, Locked] = {}
+    hashes: dict[tuple[str, str], Mapping[str, ContentHash]] = {}
+    for entry in entries:
+        named = f"{where}: {shown(entry.repo_id)}"
+        requirement = _requirement(named, entry.repo_id)
+        if requirement in pins:
+            raise LockError(f"{where} pins {requirement} twice. Write it again with `kernels lock`.")
+        pins[requirement] = Locked(requirement, _checked_commit(named, entry.sha))
+        if entry.variants:
+            hashes[entry.repo_id, entry.sha] = {
+                name: _content_hash(f"{named}, {shown(name)}", each.hash, each.hash_type)
+                for name, each in entry.variants.items()
+            }
+    return Lock(tuple(pins.values()), hashes, where, older=True)
+
+
+def _read_hashes(data: bytes, where: str) -> dict[tuple[str, str], Mapping[str, ContentHash]]:
+    try:
+        file = msgspec.json.decode(data, type=_Hashes)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise LockError(f"{where} is not a file of hashes: {error}. Write it again: kernels lock --hashes") from None
+    if file.format != 1:
+        raise LockError(f"{where} has format {file.format}; this version of kernels reads format 1.")
+    hashes: dict[tuple[str, str], Mapping[str, ContentHash]] = {}
+    for each in file.kernels:
+        named = f"{where}: {shown(each.repo_id)}"
+        _requirement(named, each.repo_id)
+        key = (each.repo_id, _checked_commit(named, each.commit))
+        if key in hashes:
+            raise LockError(f"{named} has the commit {each.commit} twice. Write it again: kernels lock --hashes")
+        hashes[key] = {
+            name: _content_hash(f"{named}, {shown(name)}", hashed.hash, hashed.hash_type)
+            for name, hashed in each.variants.items()
+        }
+    return hashes
+
+
+def _requirement(named: str, repo_id: str, version: int | None = None, revision: str | None = None) -> Requirement:
+    try:
+        return Requirement(repo_id, version=version, revision=revision)
+    except (RequestError, TypeError) as error:
+        raise LockError(f"{named}: {error}") from None
+
+
+def _checked_commit(named: str, commit: str) -> str:
+    if not is_commit(commit):
+        raise LockError(f"{named} is pinned to {shown(commit)}; a commit has 40 or 64 hexadecimal digits.")
+    return commit
+
+
+def _content_hash(named: str, value: str, kind: str) -> ContentHash:
+    if kind not in (SHA256SUM, GIT_LFS_CONCAT):
+        raise LockError(f"{named} has the hash type {shown(kind)}; allowed are {SHA256SUM} and {GIT_LFS_CONCAT}.")
+    if _HASH.fullmatch(value) is None:
+        raise LockError(f"{named} has the hash {shown(value)}; allowed is sha256- and 64 hexadecimal digits.")
+    return ContentHash(kind, value)
+
+
+def _content(path: Path, limit: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise LockError(f"Cannot read {path}: {error.strerror or error}.") from error
+    if len(data) > limit:
+        raise LockError(f"{path} has more than {limit} bytes; no lock is that large.")
+    return data
+
+
+def _serves(pin: Locked, asked: Requirement) -> bool:
+    own = pin.requirement
+    return own.branch is None or own.branch == asked.branch or asked.commit == pin.commit
+
+
+def _named(pin: Locked) -> str:
+    own = pin.requirement
+    return f"version {own.version}" if own.version is not None else own.revision or "no version"
+
+
+def _order(pin: Locked) -> tuple[Any, ...]:
+    own = pin.requirement
+    return own.repo_id, own.version is None, own.version or 0, own.revision or ""
+
+
+def _depend(requirement: Requirement) -> dict[str, Any]:
+    named = {"version": requirement.version, "revision": requirement.revision}
+    return {"repo-id": requirement.repo_id, **{key: value for key, value in named.items() if value is not None}}
+
+
+def _pretty(value: Iterable[Any]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
