@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernels.backends import entries
-from kernels.build.toml_file import Section, TomlFile
+from kernels.toml_file import Section, TomlFile
 
 __all__ = ["EDITION", "FRAMEWORKS", "canonical", "edition_of", "upgraded"]
 

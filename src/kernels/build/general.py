@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernels.backends import MajorMinor, all_backends, allowed_python_depends, find, known
-from kernels.build.toml_file import Section
 from kernels.errors import RequestError
 from kernels.metadata import KernelName
 from kernels.requirement import Requirement, check_repo_id, check_revision, check_version
+from kernels.toml_file import Section
 
 __all__ = ["by_backend", "hub", "kernel_backends", "kernel_name", "kernel_version"]
 

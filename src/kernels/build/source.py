@@ -12,10 +12,10 @@ from kernels.backends import MajorMinor, all_backends
 from kernels.build.editions import EDITION, FRAMEWORKS, edition_of, upgraded
 from kernels.build.general import by_backend, hub, kernel_backends, kernel_name, kernel_version
 from kernels.build.model import PYEXT, Framework, KernelSection, KernelSource, option, spellings
-from kernels.build.toml_file import Section, TomlFile, TomlPath, read_toml
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.metadata import Digest, Metadata
 from kernels.notices import warn_once
+from kernels.toml_file import Section, TomlFile, TomlPath, read_toml
 
 __all__ = [
     "EDITION",

@@ -10,8 +10,8 @@ from typing import Any
 
 from kernels.build.editions import canonical, upgraded
 from kernels.build.source import parse_source
-from kernels.build.toml_file import TomlFile, parse_toml, read_toml
 from kernels.errors import BuildError, RequestError
+from kernels.toml_file import TomlFile, parse_toml, read_toml
 
 __all__ = ["update_build_toml"]
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.build.toml_file import MAX_TOML_BYTES, TomlPath, locate, parse_toml, read_toml
 from kernels.errors import RequestError
+from kernels.toml_file import MAX_TOML_BYTES, TomlPath, locate, parse_toml, read_toml
 
 TEXT = '''\
 # [comment] = 1

@@ -309,7 +309,7 @@ class Section:
         for key in self.table:
             if key not in self.asked:
                 allowed = ", ".join(sorted(set(self.asked)))
-                place = f"`{self.name()}`" if self.path else "build.toml"
+                place = f"`{self.name()}`" if self.path else self.file.path.name
                 raise self.error((key,), f"{place} has the unknown key `{key}`; allowed are {allowed}.")
 
 
