@@ -7,7 +7,9 @@ readers refuse a lock with more in it.
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -113,10 +115,7 @@ class Lock:
         """
         if len(data) > _MAX_LOCK_BYTES:
             raise LockError(f"{where} has {len(data)} bytes; a lock never has more than {_MAX_LOCK_BYTES}.")
-        try:
-            entries: Any = msgspec.json.decode(data)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise LockError(f"{where} is not JSON: {error}. Write it again with `kernels lock`.") from None
+        entries = _parsed(data, where, "kernels lock")
         if not isinstance(entries, list):
             raise LockError(f"{where} holds {shown(entries)}; a lock is a list of locked kernels.")
         older = bool(entries) and all(isinstance(entry, dict) and "repo_id" in entry for entry in entries)
@@ -125,10 +124,10 @@ class Lock:
                 return _from_older(msgspec.convert(entries, list[_OlderEntry]), where)
             return _from_entries(msgspec.convert(entries, list[_Entry]), where)
         except msgspec.ValidationError as error:
-            raise LockError(f"{where} is no lock: {error}.") from None
+            raise LockError(f"{where} is no lock: {_printable(error)}. Write it again: kernels lock") from None
 
     def to_bytes(self) -> bytes:
-        """The lock file's content, in today's format."""
+        """The lock file's content, in today's format; byte for byte what other writers of it write."""
         entries = [{"dependency": _depend(pin.requirement), "lock": {"commit": pin.commit}} for pin in self.pins]
         return _pretty(entries)
 
@@ -256,7 +255,7 @@ def _from_entries(entries: list[_Entry], where: str) -> Lock:
             raise LockError(f"{named} has to have either a version or a revision.")
         requirement = _requirement(named, depend.repo_id, depend.version, depend.revision)
         if requirement in pins:
-            raise LockError(f"{where} pins {requirement} twice. Write it again with `kernels lock`.")
+            raise LockError(f"{where} pins {requirement} twice. Write it again: kernels lock")
         pins[requirement] = Locked(requirement, _checked_commit(named, entry.lock.commit))
     return Lock(tuple(pins.values()), where=where)
 
@@ -268,10 +267,10 @@ def _from_older(entries: list[_OlderEntry], where: str) -> Lock:
         named = f"{where}: {shown(entry.repo_id)}"
         requirement = _requirement(named, entry.repo_id)
         if requirement in pins:
-            raise LockError(f"{where} pins {requirement} twice. Write it again with `kernels lock`.")
+            raise LockError(f"{where} pins {requirement} twice. Write it again: kernels lock")
         pins[requirement] = Locked(requirement, _checked_commit(named, entry.sha))
         if entry.variants:
-            hashes[entry.repo_id, entry.sha] = {
+            hashes[entry.repo_id, pins[requirement].commit] = {
                 name: _content_hash(f"{named}, {shown(name)}", each.hash, each.hash_type)
                 for name, each in entry.variants.items()
             }
@@ -279,10 +278,13 @@ def _from_older(entries: list[_OlderEntry], where: str) -> Lock:
 
 
 def _read_hashes(data: bytes, where: str) -> dict[tuple[str, str], Mapping[str, ContentHash]]:
+    entries = _parsed(data, where, "kernels lock --hashes")
     try:
-        file = msgspec.json.decode(data, type=_Hashes)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise LockError(f"{where} is not a file of hashes: {error}. Write it again: kernels lock --hashes") from None
+        file = msgspec.convert(entries, _Hashes)
+    except msgspec.ValidationError as error:
+        raise LockError(
+            f"{where} is not a file of hashes: {_printable(error)}. Write it again: kernels lock --hashes"
+        ) from None
     if file.format != 1:
         raise LockError(f"{where} has format {file.format}; this version of kernels reads format 1.")
     hashes: dict[tuple[str, str], Mapping[str, ContentHash]] = {}
@@ -299,6 +301,33 @@ def _read_hashes(data: bytes, where: str) -> dict[tuple[str, str], Mapping[str, 
     return hashes
 
 
+def _parsed(data: bytes, where: str, command: str) -> Any:
+    """JSON in which no name stands twice: of two values, one reader would take the first and another the last."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        fields = dict(pairs)
+        if len(fields) < len(pairs):
+            [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
+            raise ValueError(f"{shown(twice)} stands twice in one object")
+        return fields
+
+    try:
+        text = data.decode("utf-8")
+        value = json.loads(text, object_pairs_hook=once)
+        if "\\u" in text:  # half a character, which JSON can spell and no file can hold
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        return value
+    except RecursionError:
+        raise LockError(f"{where} is not JSON: it is nested too deep. Write it again: {command}") from None
+    except ValueError as error:  # also what is not UTF-8, and numbers of thousands of digits
+        raise LockError(f"{where} is not JSON: {_printable(error)}. Write it again: {command}") from None
+
+
+def _printable(error: Exception) -> str:
+    """The parser's words, which quote names from the file, on one line and without control characters."""
+    return shown(str(error), 300)[1:-1]
+
+
 def _requirement(named: str, repo_id: str, version: int | None = None, revision: str | None = None) -> Requirement:
     try:
         return Requirement(repo_id, version=version, revision=revision)
@@ -307,9 +336,10 @@ def _requirement(named: str, repo_id: str, version: int | None = None, revision:
 
 
 def _checked_commit(named: str, commit: str) -> str:
-    if not is_commit(commit):
+    # Other readers take capital letters too.
+    if not is_commit(commit.lower()):
         raise LockError(f"{named} is pinned to {shown(commit)}; a commit has 40 or 64 hexadecimal digits.")
-    return commit
+    return commit.lower()
 
 
 def _content_hash(named: str, value: str, kind: str) -> ContentHash:
@@ -352,4 +382,5 @@ def _depend(requirement: Requirement) -> dict[str, Any]:
 
 
 def _pretty(value: Iterable[Any]) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+    # Without a line break at the end: that is how the file is written by others, so that no writer changes it.
+    return msgspec.json.format(msgspec.json.encode(value), indent=2)
