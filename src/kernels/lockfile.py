@@ -115,7 +115,7 @@ class Lock:
         """
         if len(data) > _MAX_LOCK_BYTES:
             raise LockError(f"{where} has {len(data)} bytes; a lock never has more than {_MAX_LOCK_BYTES}.")
-        entries = _parsed(data, where, "kernels lock")
+        entries = _parsed(data, where, "kernels lock --upgrade")
         if not isinstance(entries, list):
             raise LockError(f"{where} holds {shown(entries)}; a lock is a list of locked kernels.")
         older = bool(entries) and all(isinstance(entry, dict) and "repo_id" in entry for entry in entries)
@@ -124,7 +124,9 @@ class Lock:
                 return _from_older(msgspec.convert(entries, list[_OlderEntry]), where)
             return _from_entries(msgspec.convert(entries, list[_Entry]), where)
         except msgspec.ValidationError as error:
-            raise LockError(f"{where} is no lock: {_printable(error)}. Write it again: kernels lock") from None
+            raise LockError(
+                f"{where} is no lock: {_printable(error)}. Write it again: kernels lock --upgrade"
+            ) from None
 
     def to_bytes(self) -> bytes:
         """The lock file's content, in today's format; byte for byte what other writers of it write."""
@@ -255,7 +257,7 @@ def _from_entries(entries: list[_Entry], where: str) -> Lock:
             raise LockError(f"{named} has to have either a version or a revision.")
         requirement = _requirement(named, depend.repo_id, depend.version, depend.revision)
         if requirement in pins:
-            raise LockError(f"{where} pins {requirement} twice. Write it again: kernels lock")
+            raise LockError(f"{where} pins {requirement} twice. Write it again: kernels lock --upgrade")
         pins[requirement] = Locked(requirement, _checked_commit(named, entry.lock.commit))
     return Lock(tuple(pins.values()), where=where)
 
@@ -267,7 +269,7 @@ def _from_older(entries: list[_OlderEntry], where: str) -> Lock:
         named = f"{where}: {shown(entry.repo_id)}"
         requirement = _requirement(named, entry.repo_id)
         if requirement in pins:
-            raise LockError(f"{where} pins {requirement} twice. Write it again: kernels lock")
+            raise LockError(f"{where} pins {requirement} twice. Write it again: kernels lock --upgrade")
         pins[requirement] = Locked(requirement, _checked_commit(named, entry.sha))
         if entry.variants:
             hashes[entry.repo_id, pins[requirement].commit] = {
@@ -283,7 +285,7 @@ def _read_hashes(data: bytes, where: str) -> dict[tuple[str, str], Mapping[str, 
         file = msgspec.convert(entries, _Hashes)
     except msgspec.ValidationError as error:
         raise LockError(
-            f"{where} is not a file of hashes: {_printable(error)}. Write it again: kernels lock --hashes"
+            f"{where} is not a file of hashes: {_printable(error)}. Delete it, then: kernels lock --hashes"
         ) from None
     if file.format != 1:
         raise LockError(f"{where} has format {file.format}; this version of kernels reads format 1.")
@@ -293,7 +295,7 @@ def _read_hashes(data: bytes, where: str) -> dict[tuple[str, str], Mapping[str, 
         _requirement(named, each.repo_id)
         key = (each.repo_id, _checked_commit(named, each.commit))
         if key in hashes:
-            raise LockError(f"{named} has the commit {each.commit} twice. Write it again: kernels lock --hashes")
+            raise LockError(f"{named} has the commit {each.commit} twice. Delete the file, then: kernels lock --hashes")
         hashes[key] = {
             name: _content_hash(f"{named}, {shown(name)}", hashed.hash, hashed.hash_type)
             for name, hashed in each.variants.items()

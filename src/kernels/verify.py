@@ -10,7 +10,7 @@ import base64
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,7 +20,7 @@ from kernels.metadata import Digest
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-__all__ = ["covered_files", "git_blob_id", "sha256_file", "variant_digest", "verify_digest"]
+__all__ = ["covered_files", "git_blob_id", "sha256_file", "variant_digest", "variant_files", "verify_digest"]
 
 #: The digest algorithms of `metadata.json`.
 _ALGORITHMS = ("sha256", "sha512")
@@ -120,6 +120,21 @@ def covered_files(path: os.PathLike[str] | str) -> list[str]:
     return [file.name for file in _scan(path)]
 
 
+def variant_files(path: os.PathLike[str] | str) -> list[str]:
+    """The files of a variant: those that a digest covers, and those that hold the digest and its signature.
+
+    Args:
+        path: The variant's directory.
+
+    Returns:
+        POSIX paths relative to the variant, in order.
+
+    Raises:
+        RequestError, InvalidRepository, StoreError: As `variant_digest`.
+    """
+    return [file.name for file in _scan(path, frozenset())]
+
+
 def sha256_file(path: os.PathLike[str] | str) -> str:
     """The SHA-256 of a file, as 64 hexadecimal digits: what a Hub's listing gives for large files (`lfs.oid`).
 
@@ -203,17 +218,17 @@ def _cores() -> int:
         return os.cpu_count() or 1
 
 
-def _scan(path: os.PathLike[str] | str) -> list[_File]:
+def _scan(path: os.PathLike[str] | str, without: Collection[str] = _UNCOVERED) -> list[_File]:
     root = os.fspath(path)
     if not os.path.isdir(root):
         raise RequestError(f"`path` is {root!r}, which is no directory; allowed is a variant's directory.")
     try:
-        return sorted(_walk(root, ""), key=lambda file: file.name)
+        return sorted(_walk(root, "", without), key=lambda file: file.name)
     except OSError as error:
         raise StoreError(f"Cannot read {error.filename or root}: {error.strerror or error}.") from error
 
 
-def _walk(folder: str, prefix: str) -> Iterator[_File]:
+def _walk(folder: str, prefix: str, without: Collection[str]) -> Iterator[_File]:
     pending = [(folder, prefix)]  # not recursion: a hostile tree may nest deeper than Python's stack
     while pending:
         folder, prefix = pending.pop()
@@ -224,7 +239,7 @@ def _walk(folder: str, prefix: str) -> Iterator[_File]:
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     pending.append((entry.path, name + "/"))
-                elif not entry.name.endswith(".pyc") and name not in _UNCOVERED:
+                elif not entry.name.endswith(".pyc") and name not in without:
                     yield _regular_file(entry, name)
 
 
