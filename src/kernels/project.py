@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,21 +9,15 @@ from typing import Any
 from kernels.errors import RequestError
 from kernels.lockfile import LOCK_FILE, Lock
 from kernels.requirement import Requirement, check_repo_id
+from kernels.toml_file import TomlFile, TomlPath, read_toml
 from kernels.wording import shown
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 __all__ = ["PROJECT_FILE", "TABLE", "Project", "dependencies", "unpinned"]
 
 PROJECT_FILE = "pyproject.toml"
 TABLE = "tool.kernels.dependencies"
 
-#: Larger than any: the longest published ones have some 100 kB.
-_MAX_PROJECT_BYTES = 4 * 1024 * 1024
-
+_KEYS = tuple(TABLE.split("."))
 _ALLOWED = "a major version such as 1, or a table with either `version` or `revision`"
 
 
@@ -54,7 +47,7 @@ class Project:
 
         Raises:
             RequestError: There is none, it is not TOML, it asks for no kernels, or an entry of its table is not what is
-                allowed; the message names the file and the entry.
+                allowed; the message names the file, the line and the entry.
 
         Example:
             >>> import tempfile
@@ -86,15 +79,19 @@ def dependencies(file: Path) -> tuple[Requirement, ...] | None:
     Raises:
         RequestError: It cannot be read, is not TOML, or an entry of the table is not what is allowed.
     """
-    table: Any = _parsed(file)
-    named = ""
-    for key in TABLE.split("."):
+    try:
+        toml = read_toml(file)
+    except OSError as error:
+        raise RequestError(f"Cannot read {file}: {error.strerror or error}.") from error
+    table: Any = toml.data
+    for depth, key in enumerate(_KEYS, 1):
         if key not in table:
             return None
-        table, named = table[key], f"{named}.{key}".lstrip(".")
+        table = table[key]
         if not isinstance(table, dict):
-            raise RequestError(f"{file}: `{named}` is {shown(table)}; allowed is a table.")
-    return tuple(_requirement(file, repo_id, asked) for repo_id, asked in table.items())
+            at = _KEYS[:depth]
+            raise toml.error(at, f"`{'.'.join(at)}` is {shown(table)}; allowed is a table.")
+    return tuple(_requirement(toml, repo_id, asked) for repo_id, asked in table.items())
 
 
 def unpinned(asked: tuple[Requirement, ...], lock: Lock) -> list[Requirement]:
@@ -112,35 +109,17 @@ def unpinned(asked: tuple[Requirement, ...], lock: Lock) -> list[Requirement]:
     return [each for each in asked if each not in pinned and Requirement(each.repo_id) not in pinned]
 
 
-def _parsed(file: Path) -> dict[str, Any]:
-    try:
-        with file.open("rb") as content:
-            data = content.read(_MAX_PROJECT_BYTES + 1)
-    except OSError as error:
-        raise RequestError(f"Cannot read {file}: {error.strerror or error}.") from error
-    if len(data) > _MAX_PROJECT_BYTES:
-        raise RequestError(f"{file} has more than {_MAX_PROJECT_BYTES} bytes; no project's has.")
-    try:
-        return tomllib.loads(data.decode())
-    except RecursionError:
-        raise RequestError(f"{file} is not TOML: it is nested too deep.") from None
-    except ValueError as error:  # also what is not UTF-8
-        raise RequestError(f"{file} is not TOML: {shown(str(error), 300)[1:-1]}.") from None
-
-
-def _requirement(file: Path, repo_id: str, asked: Any) -> Requirement:
-    where = f'{file}: `{TABLE}."{shown(repo_id)[1:-1]}"`'
+def _requirement(file: TomlFile, repo_id: str, asked: Any) -> Requirement:
+    at: TomlPath = (*_KEYS, repo_id)
+    what = f"`{TABLE}`: {shown(repo_id)}"
+    named = asked if isinstance(asked, dict) else {"version": asked}
     try:
         check_repo_id(repo_id)
+        if set(named) in ({"version"}, {"revision"}) and _has_types(named):
+            return Requirement(repo_id, **named)
     except RequestError as error:
-        raise RequestError(f"{where}: {error}") from None
-    named = asked if isinstance(asked, dict) else {"version": asked}
-    if set(named) not in ({"version"}, {"revision"}) or not _has_types(named):
-        raise RequestError(f"{where} is {shown(asked)}; allowed is {_ALLOWED}.")
-    try:
-        return Requirement(repo_id, **named)
-    except RequestError as error:
-        raise RequestError(f"{where}: {error}") from None
+        raise file.error(at, f"{what}: {error}") from None
+    raise file.error(at, f"{what} is {shown(asked)}; allowed is {_ALLOWED}.")
 
 
 def _has_types(named: dict[str, Any]) -> bool:
