@@ -91,6 +91,7 @@ def get_kernel(
         NoSuitableBuild: No build fits this machine; the message says why for each (a `FileNotFoundError`).
         UnsupportedArch: Builds fit, but none covers the device (also a `RuntimeError`).
         UntrustedPublisher: The publisher is not trusted (a `ValueError`).
+        UntrustedSignature: A policy requires a signature, and no build has one that it accepts (a `ValueError`).
         MissingPythonDependency: A Python package is missing (an `ImportError`).
         IncompatibleClient: The kernel needs a newer version of this package (a `RuntimeError`).
         HubUnavailable: The Hub gave no answer, and the cache has none (a `ConnectionError`).

@@ -17,6 +17,7 @@ from kernels.errors import (
     InvalidRepository,
     KernelsError,
     NotInCache,
+    UntrustedSignature,
 )
 from kernels.metadata import MAX_KERNEL_DEPENDS, MAX_METADATA_BYTES, Metadata
 from kernels.notices import warn_once
@@ -26,6 +27,8 @@ from kernels.release import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Release
 from kernels.requirement import Requirement
 from kernels.resolve import Resolution, no_suitable_build, resolve
 from kernels.side_by_side import side_by_side
+from kernels.signatures import Policy, Rule
+from kernels.signatures.record import require_signature
 from kernels.sources.base import Moved, Source
 
 if TYPE_CHECKING:
@@ -122,6 +125,8 @@ class Planner:
         device: The device's index or Torch name, or None for the current one.
         prerequisites: Whether what a build needs beside a fitting machine must be there: a client new enough, and
             Python packages.
+        signed: What must be signed, and by whom; the default is what `KERNELS_POLICY` says. What is the user's own, a
+            path, need not be.
     """
 
     sources: Sources
@@ -131,6 +136,7 @@ class Planner:
     check_arch: bool = True
     device: int | str | None = None
     prerequisites: bool = True
+    signed: Policy | None = field(default_factory=Policy.in_force)
     _done: dict[tuple[int | str, str, str], Planned] = field(default_factory=dict)
 
     def plan(self, requirement: Requirement) -> Planned:
@@ -279,6 +285,17 @@ class Planner:
                 raise InvalidRepository(f"{visited[0]} moved more than {redirect.MAX_REDIRECTS} times: {route}.")
             visited.append(following)
             source = self.sources.of(following.repo_id)
+            self._check_demand(asked.repo_id, following.repo_id, source)
+
+    def _check_demand(self, old: str, new: str, source: Source) -> None:
+        """Refuse a way out of having to be signed: what says where a repository has moved to is signed by nobody."""
+        signed = self.signed
+        if signed is None or source.verified or not signed.rule(old).required or signed.rule(new).required:
+            return
+        raise UntrustedSignature(
+            f"{old} must be signed, as {signed.where} says, and has moved to {new}, which need not be. Require a "
+            f"signature of {new} as well, or ask for it by its own name."
+        )
 
     # From a release to a build
 
@@ -295,6 +312,7 @@ class Planner:
         if getattr(source, "offline", False) or not fetchable:
             # Nothing can be downloaded: a build that is not complete here is no candidate.
             known = {name: NotInCache(_GONE) for name in release.builds if not source.is_local(release, name)}
+        rule = None if self.signed is None or source.verified else self.signed.rule(release.repo_id)
         while True:
             resolution = resolve(
                 release.builds,
@@ -308,14 +326,15 @@ class Planner:
             if name is None:
                 break
             try:
-                known[name] = read_metadata(source, release, name)
-            except InvalidMetadata as error:
+                known[name] = read_metadata(source, release, name, rule)
+            except (InvalidMetadata, UntrustedSignature) as error:
                 known[name] = error
         metadata = {name: fact for name, fact in known.items() if isinstance(fact, Metadata)}
         choice = Choice(requirement, source, release, resolution, metadata)
-        invalid = next((fact for fact in known.values() if isinstance(fact, InvalidMetadata)), None)
-        if invalid is not None and resolution.best is None and not every:
-            raise InvalidMetadata(f"{_called(choice)}: {invalid}") from invalid
+        for kind in (UntrustedSignature, InvalidMetadata):
+            refused = next((fact for fact in known.values() if isinstance(fact, kind)), None)
+            if refused is not None and resolution.best is None and not every:
+                raise kind(f"{_called(choice)}: {refused}") from refused
         return choice
 
     def _nothing_suits(self, choice: Choice) -> Exception:
@@ -362,11 +381,19 @@ class Planner:
             )
 
 
-def read_metadata(source: Source, release: Release, variant: str) -> Metadata:
+def read_metadata(source: Source, release: Release, variant: str, rule: Rule | None = None) -> Metadata:
     """The metadata of a build.
+
+    Args:
+        source: Where the release comes from.
+        release: The release.
+        variant: The build.
+        rule: What a policy says of the repository: where it requires a signature, that is checked before the metadata
+            is parsed.
 
     Raises:
         InvalidMetadata: It is missing, too large, or not what the format asks for.
+        UntrustedSignature: A signature is required, and there is none that the rule accepts.
     """
     path = f"{BUILD_FOLDER}/{variant}/{METADATA_FILE}"
     file = release.file(path)
@@ -375,9 +402,16 @@ def read_metadata(source: Source, release: Release, variant: str) -> Metadata:
     if file.size > MAX_METADATA_BYTES:
         raise InvalidMetadata(f"its {METADATA_FILE} has {file.size} bytes; metadata is never that large")
     try:
-        return Metadata.from_bytes(source.read(release, file, MAX_METADATA_BYTES), where=path)
+        content = source.read(release, file, MAX_METADATA_BYTES)
     except NotInCache as error:
         raise InvalidMetadata(f"its {METADATA_FILE} is not in the cache") from error
+    required = rule is not None and rule.required
+    if rule is not None and required:
+        require_signature(source, release, variant, content, rule)
+    metadata = Metadata.from_bytes(content, where=path)
+    if required and metadata.digest is None:
+        raise UntrustedSignature(f"its {METADATA_FILE} is signed, but has no digest: nothing says what its files are")
+    return metadata
 
 
 def _unread(resolution: Resolution, known: Mapping[str, Metadata | KernelsError], every: bool) -> str | None:

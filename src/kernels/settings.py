@@ -31,6 +31,7 @@ __all__ = [
     "local_kernels",
     "mapping_disabled",
     "offline",
+    "policy_file",
     "preferred_backend",
     "progress_disabled",
     "refresh_seconds",
@@ -66,6 +67,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("KERNELS_REFRESH", "seconds for which a branch's head is not asked for again", "0"),
     Variable("KERNELS_TRUSTED_PUBLISHERS", "publishers trusted beside the Hub's own, separated by commas", "none"),
     Variable("KERNELS_VERIFY", "1: check every file's content before a kernel is loaded", "0"),
+    Variable("KERNELS_POLICY", "file that says who may sign which kernels, and which must be signed", "none"),
     Variable("LOCAL_KERNELS", "folders that stand in for repositories: org/name=/path:org/other=/path", "none"),
     Variable("DISABLE_KERNEL_MAPPING", "1: kernelize keeps every layer's own forward", "0"),
     Variable("HF_ENDPOINT", "the Hub's URL", "the public Hub"),
@@ -99,7 +101,7 @@ def invalid_settings() -> list[str]:
     """What is wrong with the variables that are set, a sentence each."""
     readers: tuple[Callable[[], object], ...] = (
         hub_folder, endpoint, cache_dir, offline, refresh_seconds, trusted_publishers, local_kernels, backend_files,
-        vendor_folders, tune_files, disabled_backends,
+        vendor_folders, tune_files, disabled_backends, policy_file,
     )  # fmt: skip
     problems = []
     for read in readers:
@@ -314,6 +316,21 @@ def trusted_publishers() -> frozenset[str]:
 def verify_on_load() -> bool:
     """Whether the content of every file is checked before a kernel is loaded (`KERNELS_VERIFY`)."""
     return _flag("KERNELS_VERIFY")
+
+
+def policy_file() -> Path | None:
+    """The file that says who may sign which kernels (`KERNELS_POLICY`), or None.
+
+    Raises:
+        RequestError: There is no such file.
+    """
+    value = os.environ.get("KERNELS_POLICY", "")
+    if not value:
+        return None
+    path = _folder("KERNELS_POLICY", value)
+    if not os.path.isfile(path):
+        raise RequestError(f"`KERNELS_POLICY` is {value!r}; allowed is a TOML file that exists.")
+    return path
 
 
 def mapping_disabled() -> bool:

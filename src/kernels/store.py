@@ -10,6 +10,7 @@ The layout is huggingface_hub's, so that its tools see it:
         index/heads-<Hub>.json         branches and tags, and when they were learned
     <cache>/.locks/kernels--<org>--<name>/<name>.lock
     <cache>/.locks/kernels-verdicts/<Hub>/<publisher>.json
+    <cache>/.locks/kernels-signatures/<hash>.json  who signed, where a signature was verified
 
 A file is written under a temporary name, checked, and renamed into place: a kill at any moment leaves the old state or
 the new one.
