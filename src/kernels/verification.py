@@ -1,0 +1,327 @@
+"""What lies on disk, verified: each build's digest, the content that a lock pins, and its signature.
+
+Other than `get_kernel`, which refuses, this says of every build what holds and what does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from kernels.errors import (
+    InvalidMetadata,
+    KernelsError,
+    NoSuitableBuild,
+    NotInCache,
+    StoreError,
+    UntrustedSignature,
+)
+from kernels.findings import Verdict, counted
+from kernels.hashes import folder_hash, large_files
+from kernels.lockfile import ContentHash, Lock
+from kernels.metadata import MAX_METADATA_BYTES, Metadata
+from kernels.plan import Planner
+from kernels.release import METADATA_FILE, Release
+from kernels.requirement import Requirement
+from kernels.resolve import no_suitable_build
+from kernels.side_by_side import side_by_side
+from kernels.signatures import Identity, Policy, Rule
+from kernels.signatures.bundle import BUNDLE_FILE, MAX_BUNDLE_BYTES, too_large, verify_bundle
+from kernels.sources import PathSource, Source, open_sources
+from kernels.target import Target
+from kernels.trust import TrustPolicy
+from kernels.verify import verify_digest
+
+__all__ = ["BuildProof", "Proof", "verify_folder", "verify_lock", "verify_path", "verify_repository"]
+
+#: Builds that are fetched and verified at once; the files of each are hashed side by side as well.
+_AT_ONCE = 4
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """One thing that was verified.
+
+    Attributes:
+        verdict: `ok`, `missing` where there is nothing to verify, `failed`, or `skipped` where something before failed.
+        reason: Why.
+    """
+
+    verdict: Verdict
+    reason: str
+
+
+class BuildProof(msgspec.Struct, frozen=True):
+    """What holds of one build on disk.
+
+    Attributes:
+        repo_id: Its repository; None for a folder.
+        commit: The commit; None for a folder.
+        variant: Its name.
+        digest: Whether its files are those that its metadata's digest names.
+        pinned: Whether its content is what a lock pins.
+        signature: Whether its metadata is signed by somebody who may.
+        signer: Who signed, where the signature is accepted.
+    """
+
+    repo_id: str | None
+    commit: str | None
+    variant: str
+    digest: Proof
+    pinned: Proof
+    signature: Proof
+    signer: Identity | None = None
+
+    @property
+    def proofs(self) -> tuple[Proof, Proof, Proof]:
+        """What was verified, in the order of tables."""
+        return self.digest, self.pinned, self.signature
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything is wrong."""
+        return any(each.verdict == "failed" for each in self.proofs)
+
+
+_NOT_PINNED = Proof("missing", "no lock pins its content")
+
+
+@dataclass(frozen=True)
+class _Build:
+    """A build to verify: where it is from, and what it is held against."""
+
+    source: Source
+    release: Release
+    variant: str
+    rules: tuple[Rule, ...]
+    offline: bool
+    pinned: ContentHash | None = None
+
+
+def verify_repository(
+    repo_id: str,
+    *,
+    version: int | None = None,
+    revision: str | None = None,
+    all_variants: bool = False,
+    policy: Policy | None = None,
+    offline: bool = False,
+) -> list[BuildProof]:
+    """Verify a repository's build for this machine, or all of its builds, on disk; what is missing is downloaded.
+
+    No code of the kernel runs, so nobody is asked whether its publisher is trusted.
+
+    Args:
+        repo_id: The repository, `org/name`. `LOCAL_KERNELS` does not count here.
+        version: A major version.
+        revision: A branch, a tag or a commit; not together with `version`.
+        all_variants: Whether every build is verified, not only the one that this machine would use.
+        policy: Who may sign; the default is what `KERNELS_POLICY` names, else the policy of this package.
+        offline: Take what is in the cache, and the keys that are on this machine.
+
+    Raises:
+        NoSuitableBuild: No build fits this machine, or there is none at all (a `FileNotFoundError`).
+        MissingPythonDependency: There is a signature, and sigstore is not installed (an `ImportError`).
+        KernelsError: It cannot be had; as for `get_kernel`.
+    """
+    policy = policy or _policy()
+    requirement = Requirement(repo_id, version=version, revision=revision)
+    return _verify(_chosen(requirement, all_variants, policy, offline))
+
+
+def verify_lock(
+    path: Path, *, all_variants: bool = False, policy: Policy | None = None, offline: bool = False
+) -> list[BuildProof]:
+    """Verify what a lock pins, at the commits it pins, and with its content hashes where it has them.
+
+    Args:
+        path: The lock file.
+        all_variants: Whether every build is verified, not only those that this machine would use.
+        policy: Who may sign; the default is what `KERNELS_POLICY` names, else the policy of this package.
+        offline: Take what is in the cache, and the keys that are on this machine.
+
+    Raises:
+        LockError: It is no lock (a `ValueError`).
+        KernelsError: As for `verify_repository`.
+    """
+    policy = policy or _policy()
+    lock = Lock.read(path)
+    builds: list[_Build] = []
+    for repo_id, commit in dict.fromkeys((pin.requirement.repo_id, pin.commit) for pin in lock.pins):
+        hashes = lock.hashes.get((repo_id, commit), {})
+        builds += _chosen(Requirement(repo_id, revision=commit), all_variants, policy, offline, hashes)
+    return _verify(builds)
+
+
+def verify_path(path: Path, *, policy: Policy | None = None, offline: bool = False) -> list[BuildProof]:
+    """Verify the builds in a folder: a repository's, or one variant.
+
+    A folder is no repository's, so whoever a policy allows to sign for any may have signed.
+
+    Args:
+        path: The folder.
+        policy: Who may sign; the default is what `KERNELS_POLICY` names, else the policy of this package.
+        offline: Take the keys that are on this machine.
+
+    Raises:
+        RepositoryNotFound: There is no kernel at the path (a `FileNotFoundError`).
+        MissingPythonDependency: There is a signature, and sigstore is not installed (an `ImportError`).
+    """
+    source = PathSource(path.expanduser().absolute())
+    release = source.release(source.requirement, "")
+    rules = (policy or _policy()).anybody()
+    return _verify([_Build(source, release, name, rules, offline) for name in release.builds])
+
+
+def verify_folder(
+    folder: Path,
+    rules: Sequence[Rule],
+    *,
+    offline: bool = False,
+    pinned: ContentHash | None = None,
+    large: Iterable[str] | None = None,
+) -> BuildProof:
+    """Verify one build's folder: the signature before the metadata is parsed, then the files.
+
+    Args:
+        folder: The build's folder.
+        rules: Who may sign; of several, one has to accept the signature.
+        offline: Take the keys that are on this machine.
+        pinned: What its content must be.
+        large: The files that the Hub keeps as large ones, where the source knows; older locks ask for it.
+
+    Raises:
+        MissingPythonDependency: There is a signature, and sigstore is not installed (an `ImportError`).
+        RequestError, HubUnavailable: The keys to verify with cannot be had.
+    """
+    required = any(rule.required for rule in rules)
+    try:
+        metadata = _read(folder / METADATA_FILE, MAX_METADATA_BYTES)
+        bundle = _read(folder / BUNDLE_FILE, MAX_BUNDLE_BYTES)
+        signature, signer = _signature(metadata, bundle, rules, offline)
+    except (UntrustedSignature, InvalidMetadata, StoreError) as error:
+        signature, signer = Proof("failed", str(error)), None
+    if signature.verdict == "failed":
+        # What nobody vouches for is not looked into.
+        digest = Proof("skipped", "the metadata is not what was signed")
+    else:
+        digest = _digest(folder, metadata)
+        if required and digest.verdict == "missing" and signature.verdict == "ok":
+            digest = Proof("failed", f"{digest.reason}: the signature says nothing of the files")
+    return BuildProof(None, None, folder.name, digest, _pinned(folder, pinned, large), signature, signer)
+
+
+def _policy() -> Policy:
+    return Policy.in_force() or Policy.community()
+
+
+def _chosen(
+    requirement: Requirement,
+    all_variants: bool,
+    policy: Policy,
+    offline: bool,
+    hashes: Mapping[str, ContentHash] | None = None,
+) -> list[_Build]:
+    sources = open_sources(overrides=False, local_files_only=offline)
+    # A verdict is given on what would be refused as well, so here nothing is.
+    planner = Planner(sources, Target.current(), TrustPolicy(), prerequisites=False, signed=None)
+    choice = planner.choose(requirement, every=True)
+    release = choice.release
+    if not release.builds:
+        raise NoSuitableBuild(f"{release.repo_id} has no builds at {release.commit}.")
+    if not all_variants and choice.best is None:
+        error = no_suitable_build(str(requirement), choice.resolution)
+        raise type(error)(f"{error}\nAll builds are verified with --all-variants.")
+    names = release.builds if all_variants or choice.best is None else [choice.best]
+    rules = (policy.rule(release.repo_id),)
+    return [_Build(choice.source, release, name, rules, offline, (hashes or {}).get(name)) for name in names]
+
+
+def _verify(builds: Sequence[_Build]) -> list[BuildProof]:
+    found = side_by_side(_verify_build, builds, at_once=_AT_ONCE, name="verify")
+    if builds and all(each.digest.verdict == "skipped" and not each.failed for each in found):
+        raise NotInCache(f"None of the builds is in {builds[0].source.name}, and nothing may be downloaded.")
+    return found
+
+
+def _verify_build(build: _Build) -> BuildProof:
+    release, name = build.release, build.variant
+    try:
+        folder = build.source.fetch(release, name)
+    except NotInCache:
+        absent = Proof("skipped", "not complete in the cache, and nothing may be downloaded")
+        proof = BuildProof(None, None, name, absent, absent, absent)
+    except (KernelsError, OSError) as error:
+        if not isinstance(error, ValueError):  # it could not be had, which says nothing of what it is
+            raise
+        damaged, unseen = Proof("failed", str(error)), Proof("skipped", "its files are not what was listed")
+        proof = BuildProof(None, None, name, damaged, unseen, unseen)
+    else:
+        large = large_files(release, name) if release.listed and not build.source.verified else None
+        proof = verify_folder(folder, build.rules, offline=build.offline, pinned=build.pinned, large=large)
+    if build.source.verified:
+        return proof
+    return msgspec.structs.replace(proof, repo_id=release.repo_id, commit=release.commit)
+
+
+def _read(path: Path, limit: int) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"Cannot read {path}: {error.strerror or error}.") from error
+    if len(data) <= limit:
+        return data
+    if path.name == BUNDLE_FILE:
+        raise UntrustedSignature(too_large(path.stat().st_size))
+    raise InvalidMetadata(f"{path.name} has more than {limit} bytes; metadata is never that large")
+
+
+def _signature(
+    metadata: bytes | None, bundle: bytes | None, rules: Sequence[Rule], offline: bool
+) -> tuple[Proof, Identity | None]:
+    required = [rule for rule in rules if rule.required]
+    if bundle is None:
+        if required:
+            return Proof("failed", f"unsigned, and {required[0].where} requires a signature"), None
+        return Proof("missing", f"unsigned: it has no {BUNDLE_FILE}"), None
+    if metadata is None:
+        return Proof("failed", f"it has a {BUNDLE_FILE} and no {METADATA_FILE}"), None
+    refused: list[UntrustedSignature] = []
+    for rule in rules:
+        try:
+            signer = verify_bundle(metadata, bundle, rule, offline=offline)
+        except UntrustedSignature as error:
+            refused.append(error)
+        else:
+            return Proof("ok", f"signed by {signer}"), signer
+    return Proof("failed", "; ".join(dict.fromkeys(map(str, refused)))), None
+
+
+def _digest(folder: Path, metadata: bytes | None) -> Proof:
+    if metadata is None:
+        return Proof("missing", f"it has no {METADATA_FILE}")
+    try:
+        digest = Metadata.from_bytes(metadata).digest
+        if digest is None:
+            return Proof("missing", f"its {METADATA_FILE} has no digest")
+        verify_digest(folder, digest)
+    except (KernelsError, OSError) as error:
+        return Proof("failed", str(error))
+    return Proof("ok", f"{digest.algorithm} of {counted(len(digest.files), 'file')}")
+
+
+def _pinned(folder: Path, pinned: ContentHash | None, large: Iterable[str] | None) -> Proof:
+    if pinned is None:
+        return _NOT_PINNED
+    try:
+        found = folder_hash(folder, pinned.kind, large=None if large is None else frozenset(large))
+    except (KernelsError, OSError) as error:
+        return Proof("failed", str(error))
+    if found == pinned:
+        return Proof("ok", f"{pinned.kind} as pinned")
+    return Proof("failed", f"its content is {found.value}; {pinned.value} is pinned ({pinned.kind})")
