@@ -180,12 +180,36 @@ def test_local_kernels_that_are_none_are_an_error_that_shows_the_entry(
 def test_flags_are_set_as_huggingface_hub_sets_them(
     monkeypatch: pytest.MonkeyPatch, value: str, expected: bool
 ) -> None:
-    for name, read in (
-        ("DISABLE_KERNEL_MAPPING", settings.mapping_disabled),
-        ("KERNELS_VERIFY", settings.verify_on_load),
-    ):
-        monkeypatch.setenv(name, value)
-        assert read() is expected
+    monkeypatch.setenv("DISABLE_KERNEL_MAPPING", value)
+    assert settings.mapping_disabled() is expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, "install"), ("", "install"), ("0", "install"), ("false", "install"), ("install", "install"),
+        ("1", "load"), ("true", "load"), ("LOAD", "load"), ("off", "off"), ("OFF", "off"),
+    ],
+)  # fmt: skip
+def test_content_is_checked_when_the_variable_says_so_also_in_its_older_words(
+    monkeypatch: pytest.MonkeyPatch, value: str | None, expected: str
+) -> None:
+    monkeypatch.delenv("KERNELS_VERIFY", raising=False)
+    if value is not None:
+        monkeypatch.setenv("KERNELS_VERIFY", value)
+    assert settings.verify_when() == expected
+    assert settings.verify_when("off") == "off"
+
+
+def test_another_word_for_when_content_is_checked_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RequestError, match="`verify` is 'always'; allowed is 'off', 'install' or 'load'"):
+        settings.verify_when("always")
+    with pytest.raises(TypeError, match="`verify` is True, a bool"):
+        settings.verify_when(True)
+    monkeypatch.setenv("KERNELS_VERIFY", "sometimes")
+    with pytest.raises(RequestError, match="`KERNELS_VERIFY` is 'sometimes'"):
+        settings.verify_when()
+    assert any("KERNELS_VERIFY" in problem for problem in settings.invalid_settings())
 
 
 def test_variables_in_force_hide_secrets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING
 
 from kernels import backends
 from kernels.backends import BackendName
+from kernels.checked import Expected, check_build
 from kernels.errors import BackendUnavailable, KernelsError
 from kernels.loader import load_variant
 from kernels.plan import Choice, Planned, Planner
 from kernels.requirement import RepoInfo, Requirement
+from kernels.settings import Verify
 from kernels.side_by_side import side_by_side
 from kernels.sources import PathSource, open_sources
 from kernels.stages import prepare_build, stages_of
 from kernels.target import Target
 from kernels.trust import TrustPolicy
-from kernels.verify import verify_digest
 
 if TYPE_CHECKING:
     from kernels.resolve import VariantAccepted, VariantRejected
@@ -55,6 +56,7 @@ class KernelRequest:
     trust_remote_code: bool | Sequence[str] = False
     check_arch: bool = True
     device: int | str | None = None
+    verify: Verify | None = None
 
 
 def get_kernel(
@@ -67,6 +69,7 @@ def get_kernel(
     trust_remote_code: bool | Sequence[str] = False,
     check_arch: bool = True,
     device: int | str | None = None,
+    verify: Verify | None = None,
 ) -> ModuleType:
     """Get a kernel: find the build that fits this machine, download it if it is not here yet, and load it.
 
@@ -81,6 +84,8 @@ def get_kernel(
         check_arch: Whether the build must cover the device's architecture.
         device: The device to choose the build for: an index, or Torch's name such as `cuda:1`. The default is the
             current device.
+        verify: When the content of the builds is checked: `install` when they were downloaded or have changed since,
+            `load` now, `off` never. The default is as `KERNELS_VERIFY` says, which is `install` where it is not set.
 
     Returns:
         The kernel's module. Asking again gives the same module.
@@ -92,6 +97,8 @@ def get_kernel(
         UnsupportedArch: Builds fit, but none covers the device (also a `RuntimeError`).
         UntrustedPublisher: The publisher is not trusted (a `ValueError`).
         UntrustedSignature: A policy requires a signature, and no build has one that it accepts (a `ValueError`).
+        DigestMismatch: A build is not what its metadata or a lock says, or was changed in a cache that cannot be
+            repaired now (a `ValueError`).
         MissingPythonDependency: A Python package is missing (an `ImportError`).
         IncompatibleClient: The kernel needs a newer version of this package (a `RuntimeError`).
         HubUnavailable: The Hub gave no answer, and the cache has none (a `ConnectionError`).
@@ -107,7 +114,9 @@ def get_kernel(
         activation.silu_and_mul(out, x)
         ```
     """
-    request = KernelRequest(repo_id, version, revision, backend, user_agent, trust_remote_code, check_arch, device)
+    request = KernelRequest(
+        repo_id, version, revision, backend, user_agent, trust_remote_code, check_arch, device, verify
+    )
     planned = _plan(request)
     return _load(planned, _fetch(planned))
 
@@ -146,6 +155,7 @@ def get_local_kernel(
     user_agent: str | Mapping[str, str] | None = None,
     check_arch: bool = True,
     device: int | str | None = None,
+    verify: Verify | None = None,
 ) -> ModuleType:
     """Load a kernel from a folder: a repository, its `build` folder, or one variant.
 
@@ -158,6 +168,8 @@ def get_local_kernel(
         user_agent: What to add to the `User-Agent` header of requests.
         check_arch: Whether the build must cover the device's architecture.
         device: The device to choose the build for.
+        verify: When the content is checked: `load` now. `install` and `off` check only the kernels that this one
+            depends on, as for `get_kernel`: what is worked on changes after it was built.
 
     Returns:
         The kernel's module.
@@ -168,9 +180,11 @@ def get_local_kernel(
     """
     if not isinstance(repo_path, (str, os.PathLike)):
         raise TypeError(f"`repo_path` is {repo_path!r}, a {type(repo_path).__name__}; allowed is a path.")
-    source = PathSource(Path(os.path.expanduser(repo_path)).absolute())
+    source = PathSource(Path(os.path.expanduser(repo_path)).absolute(), verify=verify)
     requirement = source.requirement
-    request = KernelRequest(requirement.repo_id, None, None, backend, user_agent, trust_remote_code, check_arch, device)
+    request = KernelRequest(
+        requirement.repo_id, None, None, backend, user_agent, trust_remote_code, check_arch, device, verify
+    )
     planned = _planner(request).plan_at(source, requirement)
     return _load(planned, _fetch(planned))
 
@@ -187,6 +201,7 @@ def install_kernel(
     check_arch: bool = True,
     device: int | str | None = None,
     target: Target | str | None = None,
+    verify: Verify | None = None,
 ) -> Path:
     """Download a kernel, and those it depends on, without loading them.
 
@@ -202,6 +217,7 @@ def install_kernel(
         device: The device to choose the build for.
         target: The machine to choose the build for: a `Target`, or a string such as
             `torch2.9-cu128-x86_64-linux+sm_90`. The default is this one.
+        verify: When the content of the builds is checked, as for `get_kernel`; `load` means now.
 
     Returns:
         The folder of the chosen build. `LOCAL_KERNELS` does not count here.
@@ -209,7 +225,9 @@ def install_kernel(
     Raises:
         KernelsError: As for `get_kernel`.
     """
-    request = KernelRequest(repo_id, version, revision, backend, user_agent, trust_remote_code, check_arch, device)
+    request = KernelRequest(
+        repo_id, version, revision, backend, user_agent, trust_remote_code, check_arch, device, verify
+    )
     planner = _planner(
         request,
         target=_target(target),
@@ -372,7 +390,12 @@ def _planner(
     _check_flag("local_files_only", local_files_only)
     check_user_agent(request.user_agent)
     return Planner(
-        open_sources(user_agent=request.user_agent, local_files_only=local_files_only, overrides=overrides),
+        open_sources(
+            user_agent=request.user_agent,
+            local_files_only=local_files_only,
+            overrides=overrides,
+            verify=request.verify,
+        ),
         target or Target.current(),
         TrustPolicy.of(request.trust_remote_code),
         request.backend,
@@ -394,13 +417,10 @@ def _fetch(planned: Planned) -> dict[int, Path]:
 
 
 def _folder(planned: Planned) -> Path:
-    """The build on disk, with the files that its metadata's digest names."""
+    """The build on disk, with the content that its source lists and its metadata's digest names."""
     source, release, variant = planned.source, planned.release, planned.variant
     path = source.fetch(release, variant)
-    digest = planned.metadata.digest
-    if digest is not None and source.digest_due(release, variant):
-        verify_digest(path, digest)
-        source.digest_done(release, variant)
+    check_build(source, release, variant, path, Expected(planned.metadata.digest))
     return path
 
 

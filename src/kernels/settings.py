@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast, get_args
 from urllib.parse import urlsplit
 
 from kernels.errors import RequestError
@@ -19,6 +19,7 @@ from kernels.requirement import check_repo_id
 __all__ = [
     "VARIABLES",
     "Variable",
+    "Verify",
     "backend_files",
     "backend_sources",
     "cache_dir",
@@ -40,7 +41,7 @@ __all__ = [
     "tune_files",
     "variables_in_force",
     "vendor_folders",
-    "verify_on_load",
+    "verify_when",
 ]
 
 
@@ -66,8 +67,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("KERNELS_TUNE_PATH", "files or folders of tune configurations that go before a vendor's", "none"),
     Variable("KERNELS_REFRESH", "seconds for which a branch's head is not asked for again", "0"),
     Variable("KERNELS_TRUSTED_PUBLISHERS", "publishers trusted beside the Hub's own, separated by commas", "none"),
-    Variable("KERNELS_VERIFY", "1: check every file's content before a kernel is loaded", "0"),
     Variable("KERNELS_POLICY", "file that says who may sign which kernels, and which must be signed", "none"),
+    Variable("KERNELS_VERIFY", "when a build's content is checked: install (or changed since), load, off", "install"),
     Variable("LOCAL_KERNELS", "folders that stand in for repositories: org/name=/path:org/other=/path", "none"),
     Variable("DISABLE_KERNEL_MAPPING", "1: kernelize keeps every layer's own forward", "0"),
     Variable("HF_ENDPOINT", "the Hub's URL", "the public Hub"),
@@ -81,7 +82,11 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("HF_HUB_DOWNLOAD_TIMEOUT", "seconds to wait for the next bytes of a download", "10"),
 )
 
+#: When the content of a build is checked: never, when it was installed or has changed since, or at every load.
+Verify = Literal["off", "install", "load"]
+
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
+_FALSE = frozenset({"", "0", "NO", "FALSE"})
 
 
 def _flag(name: str) -> bool:
@@ -101,7 +106,7 @@ def invalid_settings() -> list[str]:
     """What is wrong with the variables that are set, a sentence each."""
     readers: tuple[Callable[[], object], ...] = (
         hub_folder, endpoint, cache_dir, offline, refresh_seconds, trusted_publishers, local_kernels, backend_files,
-        vendor_folders, tune_files, disabled_backends, policy_file,
+        vendor_folders, tune_files, disabled_backends, verify_when, policy_file,
     )  # fmt: skip
     problems = []
     for read in readers:
@@ -313,9 +318,32 @@ def trusted_publishers() -> frozenset[str]:
     return publishers
 
 
-def verify_on_load() -> bool:
-    """Whether the content of every file is checked before a kernel is loaded (`KERNELS_VERIFY`)."""
-    return _flag("KERNELS_VERIFY")
+def verify_when(asked: object = None) -> Verify:
+    """When the content of a build is checked: as asked, else as `KERNELS_VERIFY` says, else when it is installed.
+
+    Args:
+        asked: `off`, `install`, `load`, or None for what the variable says. There, 1 also means load, and 0 install.
+
+    Raises:
+        TypeError: What is asked is neither a string nor None.
+        RequestError: It is another word, or the variable's value is.
+
+    Example:
+        >>> verify_when("load")
+        'load'
+    """
+    if asked is not None and not isinstance(asked, str):
+        raise TypeError(f"`verify` is {asked!r}, a {type(asked).__name__}; allowed is 'off', 'install' or 'load'.")
+    value = os.environ.get("KERNELS_VERIFY", "") if asked is None else asked
+    for when in get_args(Verify):
+        if value == when or (asked is None and value.lower() == when):
+            return cast("Verify", when)
+    if asked is None and value.upper() in _TRUE:
+        return "load"
+    if asked is None and value.upper() in _FALSE:
+        return "install"
+    name = "KERNELS_VERIFY" if asked is None else "verify"
+    raise RequestError(f"`{name}` is {value[:200]!r}; allowed is 'off', 'install' or 'load'.")
 
 
 def policy_file() -> Path | None:

@@ -6,7 +6,7 @@ The layout is huggingface_hub's, so that its tools see it:
         blobs/<hash>                   contents
         snapshots/<commit>/<path>      links to contents
         index/<commit>-<Hub>.json      the commit's file list, which never changes
-        index/<commit>-<Hub>-<variant>.digest  the build's files are the ones its digest names
+        index/<commit>-<Hub>-<variant>.checked  what was found of a build's files, and which files those were
         index/heads-<Hub>.json         branches and tags, and when they were learned
     <cache>/.locks/kernels--<org>--<name>/<name>.lock
     <cache>/.locks/kernels-verdicts/<Hub>/<publisher>.json
@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from kernels.errors import DigestMismatch, InvalidRepository, StoreError
+from kernels.hashing import feed_file, on_every_core
 from kernels.release import Heads, RepoFile
 from kernels.requirement import is_commit
 
@@ -98,16 +99,9 @@ class RepoStore:
         # A commit's id is only as good as the Hub that says it: one Hub's word is no evidence for another's.
         return self.folder / "index" / f"{commit}-{endpoint_key(endpoint)}.json"
 
-    def digest_done(self, endpoint: str, commit: str, variant: str) -> bool:
-        """Whether the files of a build, as a Hub listed them, were found to be the ones its digest names."""
-        return self._digest(endpoint, commit, variant).exists()
-
-    def keep_digest_done(self, endpoint: str, commit: str, variant: str) -> None:
-        """Store that the files of a build, as a Hub listed them, are the ones its digest names."""
-        write_record(self._digest(endpoint, commit, variant), True)
-
-    def _digest(self, endpoint: str, commit: str, variant: str) -> Path:
-        return self.folder / "index" / f"{commit}-{endpoint_key(endpoint)}-{variant}.digest"
+    def findings(self, endpoint: str, commit: str, variant: str) -> Path:
+        """Where stands what was found of a build's files, as one Hub listed them."""
+        return self.folder / "index" / f"{commit}-{endpoint_key(endpoint)}-{variant}.checked"
 
     # Facts with an age
 
@@ -164,14 +158,14 @@ class RepoStore:
 
     def has(self, commit: str, file: RepoFile) -> bool:
         """Whether a file is in the snapshot with the size and the content's name that were listed."""
-        path = self.snapshot(commit) / file.path
+        path = f"{os.fspath(self.snapshot(commit))}/{file.path}"
         try:
-            if path.stat().st_size != file.size:
+            if os.stat(path).st_size != file.size:
                 return False
             target = os.readlink(path)
         except OSError as error:
             # A file that is no link: a file system without them, where size is all there is to compare.
-            return error.errno not in _ABSENT and path.is_file() and not path.is_symlink()
+            return error.errno not in _ABSENT and os.path.isfile(path) and not os.path.islink(path)
         return not file.blob or os.path.basename(target) == file.blob
 
     def missing(self, commit: str, files: Iterable[RepoFile]) -> list[RepoFile]:
@@ -218,7 +212,10 @@ class RepoStore:
 
     def altered(self, commit: str, files: Iterable[RepoFile]) -> list[RepoFile]:
         """The files whose content on disk is no longer what was listed."""
-        return [file for file in files if not _has_content(self.snapshot(commit) / file.path, file)]
+        listed = list(files)
+        root = self.snapshot(commit)
+        same = on_every_core(lambda file: _has_content(root / file.path, file), listed, lambda file: file.size)
+        return [file for file, found in zip(listed, same, strict=True) if not found]
 
     def check_links(self, commit: str, files: Iterable[RepoFile]) -> None:
         """Make sure that every file of a build really lies in this cache.
@@ -228,9 +225,11 @@ class RepoStore:
                 shares between repositories, `<cache>/blobs`).
         """
         roots = tuple(os.path.realpath(root) + os.sep for root in (self.folder, self.cache / "blobs"))
+        resolved: dict[str, str] = {}
+        snapshot = os.fspath(self.snapshot(commit))
         for file in files:
-            path = self.snapshot(commit) / file.path
-            if not os.path.realpath(path).startswith(roots):
+            path = f"{snapshot}/{file.path}"
+            if not _real_path(path, resolved).startswith(roots):
                 raise InvalidRepository(
                     f"{path} is a link to {os.path.realpath(path)}, outside the repository's folder in the cache. "
                     f"Delete {self.folder} and download the kernel again."
@@ -315,6 +314,23 @@ def replace_file(path: Path, content: bytes, suffix: str = ".tmp") -> None:
             temporary.unlink()
 
 
+def _real_path(path: str, resolved: dict[str, str]) -> str:
+    """`os.path.realpath`, for many files in few folders: what a folder really is, is looked up once."""
+
+    def folder(name: str) -> str:
+        if name not in resolved:
+            resolved[name] = os.path.realpath(name)
+        return resolved[name]
+
+    parent, name = os.path.split(path)
+    try:
+        target_folder, name = os.path.split(os.path.join(folder(parent), os.readlink(path)))
+    except OSError:  # no link
+        return os.path.join(folder(parent), name)
+    target = os.path.join(folder(target_folder), name)
+    return os.path.realpath(target) if name in ("", ".", "..") or os.path.islink(target) else target
+
+
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 
 
@@ -350,16 +366,12 @@ def _same_content(blob: Path, file: RepoFile) -> bool:
 def _has_content(path: Path, file: RepoFile) -> bool:
     if not file.blob:
         return path.is_file()
-    hasher = file.hasher()
     try:
-        with path.open("rb") as content:
-            if os.fstat(content.fileno()).st_size != file.size:
-                return False
-            while chunk := content.read(1 << 20):
-                hasher.update(chunk)
+        if path.stat().st_size != file.size:
+            return False
+        return feed_file(path, lambda size: file.hasher()).hexdigest() == file.blob
     except OSError:
         return False
-    return hasher.hexdigest() == file.blob
 
 
 @contextmanager

@@ -1,8 +1,4 @@
-"""Digests: whether a variant's files are the ones its metadata, or a Hub's listing, describes.
-
-Hashing runs in threads: hashlib gives up the interpreter's lock while it hashes, so two cores check two files at once.
-A single file is hashed by a single core.
-"""
+"""Digests: whether a variant's files are the ones its metadata, or a Hub's listing, describes."""
 
 from __future__ import annotations
 
@@ -12,9 +8,10 @@ import os
 import stat
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from kernels.errors import DigestMismatch, InvalidRepository, RequestError, StoreError
+from kernels.hashing import feed_file, on_every_core
 from kernels.metadata import Digest
 
 if TYPE_CHECKING:
@@ -26,14 +23,8 @@ __all__ = ["covered_files", "git_blob_id", "sha256_file", "variant_digest", "var
 _ALGORITHMS = ("sha256", "sha512")
 #: Top-level files that hold the digest and its signature, so the digest cannot cover them.
 _UNCOVERED = frozenset({"metadata.json", "metadata.json.sigstore"})
-# Large enough that reading costs little beside hashing: 1.6 GB/s on a core that hashes 1.7 GB/s from memory (64 KiB:
-# 1.2).
-# Not a memory map, which gains 7% and ends the process when the file is cut short meanwhile.
-_BLOCK_BYTES = 1024 * 1024
 #: How many files of each kind an error message names.
 _NAMED = 10
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -151,7 +142,7 @@ def sha256_file(path: os.PathLike[str] | str) -> str:
         >>> sha256_file(file)[:16]
         'e3b0c44298fc1c14'
     """
-    return _hash_file(path, hashlib.sha256()).hexdigest()
+    return _hash_file(path, lambda size: hashlib.sha256()).hexdigest()
 
 
 def git_blob_id(content: os.PathLike[str] | str | bytes) -> str:
@@ -177,45 +168,19 @@ def _blob_hash(size: int, content: bytes = b"") -> _Hash:
     return hashlib.sha1(b"blob %d\0" % size + content, usedforsecurity=False)
 
 
-def _hash_file(path: os.PathLike[str] | str, start: _Hash | Callable[[int], _Hash]) -> _Hash:
-    """Feed a file to a hash, or to the one made from the file's size in bytes."""
-    buffer = memoryview(bytearray(_BLOCK_BYTES))
+def _hash_file(path: os.PathLike[str] | str, start: Callable[[int], _Hash]) -> _Hash:
     try:
-        with open(path, "rb", buffering=0) as file:
-            hashed: _Hash = start(os.fstat(file.fileno()).st_size) if callable(start) else start
-            while count := file.readinto(buffer):
-                hashed.update(buffer[:count])
+        return feed_file(path, start)
     except OSError as error:
         raise StoreError(f"Cannot read {os.fspath(path)}: {error.strerror or error}.") from error
-    return hashed
 
 
 def _digest_files(files: list[_File], algorithm: str) -> dict[str, str]:
     def digest(file: _File) -> str:
-        return base64.b64encode(_hash_file(file.path, hashlib.new(algorithm)).digest()).decode("ascii")
+        return base64.b64encode(_hash_file(file.path, lambda size: hashlib.new(algorithm)).digest()).decode("ascii")
 
-    return dict(zip((file.name for file in files), _in_threads(digest, files), strict=True))
-
-
-def _in_threads(work: Callable[[_File], _T], files: list[_File]) -> list[_T]:
-    """The results of `work`, in the files' order."""
-    workers = min(_cores(), len(files))
-    if workers < 2:
-        return [work(file) for file in files]
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(workers) as pool:
-        # Largest first: a large file that starts last leaves the other cores idle at the end.
-        order = sorted(range(len(files)), key=lambda index: -files[index].size)
-        futures = {index: pool.submit(work, files[index]) for index in order}
-        return [futures[index].result() for index in range(len(files))]
-
-
-def _cores() -> int:
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS and Windows
-        return os.cpu_count() or 1
+    digests = on_every_core(digest, files, lambda file: file.size)
+    return dict(zip((file.name for file in files), digests, strict=True))
 
 
 def _scan(path: os.PathLike[str] | str, without: Collection[str] = _UNCOVERED) -> list[_File]:

@@ -211,11 +211,13 @@ def test_a_digest_covers_every_file_and_no_other(hub: TestHub, change: str) -> N
 def test_a_digest_is_compared_once_and_again_when_asked_for(
     hub: TestHub, monkeypatch: pytest.MonkeyPatch, new_process: Callable[[], None]
 ) -> None:
-    import kernels.api
+    import kernels.checked
 
     compared: list[Path] = []
-    real = kernels.api.verify_digest
-    monkeypatch.setattr(kernels.api, "verify_digest", lambda path, digest: [compared.append(path), real(path, digest)])
+    real = kernels.checked.verify_digest
+    monkeypatch.setattr(
+        kernels.checked, "verify_digest", lambda path, digest: [compared.append(path), real(path, digest)]
+    )
     hub.make_repo("acme/relu", digest=True)
     path = install_kernel("acme/relu", version=1)
     new_process()
@@ -552,10 +554,10 @@ def test_what_one_hub_lists_under_a_commit_is_no_evidence_for_another(
 def test_a_digest_that_was_compared_for_one_hub_is_compared_anew_for_another(
     hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import kernels.api
+    import kernels.checked
 
     compared: list[Path] = []
-    monkeypatch.setattr(kernels.api, "verify_digest", lambda path, digest: compared.append(path))
+    monkeypatch.setattr(kernels.checked, "verify_digest", lambda path, digest: compared.append(path))
     hub.make_repo("acme/relu", digest=True)
     install_kernel("acme/relu", version=1)
     with TestHub(tmp_path / "mirror") as mirror:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from kernels.release import Heads, Release, RepoFile
     from kernels.requirement import Requirement
+    from kernels.settings import Verify
 
 __all__ = ["Moved", "Source"]
 
@@ -75,10 +76,15 @@ class Source(Protocol):
         """The folder that no link in a build may leave; None where links are the user's own."""
         ...
 
-    def digest_due(self, release: Release, variant: str) -> bool:
-        """Whether the digest in a build's metadata still has to be compared with its files."""
+    @property
+    def verify(self) -> Verify:
+        """When the content of builds from here is checked."""
         ...
 
-    def digest_done(self, release: Release, variant: str) -> None:
-        """Remember that a build's files are the ones its digest names."""
+    def findings(self, release: Release, variant: str) -> Path | None:
+        """Where to keep what was found of a build's files; None where nothing is kept."""
+        ...
+
+    def mend(self, release: Release, variant: str) -> None:
+        """Compare the content of a build's files with the listing, and have those fetched again that are others."""
         ...

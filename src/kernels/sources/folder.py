@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ from kernels import settings
 from kernels.errors import InvalidRepository, RepositoryNotFound, RevisionNotFound
 from kernels.release import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, Release, RepoFile, is_bytecode
 from kernels.requirement import Requirement
+from kernels.settings import Verify
 
 __all__ = ["FolderSource", "PathSource", "files_below"]
 
@@ -21,12 +23,14 @@ class FolderSource:
 
     Args:
         root: The folder.
+        verify: When the content of builds is checked, the default as `KERNELS_VERIFY` says.
     """
 
     verified = False
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, verify: Verify | None = None) -> None:
         self.root = root
+        self.verify: Verify = settings.verify_when(verify)
 
     @property
     def name(self) -> str:
@@ -69,12 +73,14 @@ class FolderSource:
         """The folder of the version or revision."""
         return self._folder(release)
 
-    def digest_due(self, release: Release, variant: str) -> bool:
-        """Always: files in a folder may change at any time."""
-        return True
+    def findings(self, release: Release, variant: str) -> Path | None:
+        """Beside the downloads: the folder may be one that nobody here can write to."""
+        folder = os.path.realpath(self.fetch(release, variant))
+        key = hashlib.sha256(folder.encode(errors="surrogateescape")).hexdigest()
+        return settings.cache_dir() / ".locks" / "kernels-folders" / f"{key[:32]}.checked"
 
-    def digest_done(self, release: Release, variant: str) -> None:
-        """Nothing is remembered."""
+    def mend(self, release: Release, variant: str) -> None:
+        """Nothing: a folder lists no hashes."""
 
     def _folder(self, release: Release) -> Path:
         return self._repository(release.repo_id) / release.commit
@@ -91,6 +97,8 @@ class PathSource:
 
     Args:
         path: The folder.
+        verify: When the content of the builds is checked. `install` means never here: a kernel that is being worked on
+            changes after it was built. The default is as `KERNELS_VERIFY` says.
 
     Raises:
         RepositoryNotFound: There is no such folder, or no build in it.
@@ -98,8 +106,9 @@ class PathSource:
 
     verified = True
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, verify: Verify | None = None) -> None:
         self.path = path
+        self.verify: Verify = "load" if settings.verify_when(verify) == "load" else "off"
         self._builds, self._variant = _find_builds(path)
 
     @property
@@ -149,12 +158,12 @@ class PathSource:
         """None: the folder is the user's own."""
         return None
 
-    def digest_due(self, release: Release, variant: str) -> bool:
-        """Only when asked for: a kernel that is being worked on changes after it was built."""
-        return settings.verify_on_load()
+    def findings(self, release: Release, variant: str) -> Path | None:
+        """None: nothing is kept."""
+        return None
 
-    def digest_done(self, release: Release, variant: str) -> None:
-        """Nothing is remembered."""
+    def mend(self, release: Release, variant: str) -> None:
+        """Nothing: a folder lists no hashes."""
 
 
 def files_below(root: Path, *, contained: bool) -> tuple[RepoFile, ...]:

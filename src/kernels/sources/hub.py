@@ -21,6 +21,7 @@ from kernels.errors import (
 from kernels.notices import warn_once
 from kernels.release import BUILD_FOLDER, MAX_FILES, Heads, Release, RepoFile
 from kernels.requirement import Requirement, is_commit
+from kernels.settings import Verify
 from kernels.sources.answers import is_folder, listed_file, refs
 from kernels.sources.base import Moved
 from kernels.sources.download import download, resolve_path
@@ -43,18 +44,28 @@ class HubSource:
         endpoint: The Hub's URL.
         cache: The cache's folder.
         user_agent: What the caller adds to the `User-Agent` header.
+        offline: Answer from the cache alone.
+        verify: When the content of builds is checked, the default as `KERNELS_VERIFY` says.
     """
 
     verified = False
 
     def __init__(
-        self, endpoint: str, cache: Path, user_agent: str | Mapping[str, str] | None = None, *, offline: bool = False
+        self,
+        endpoint: str,
+        cache: Path,
+        user_agent: str | Mapping[str, str] | None = None,
+        *,
+        offline: bool = False,
+        verify: Verify | None = None,
     ) -> None:
         self.endpoint = endpoint
+        self.verify: Verify = settings.verify_when(verify)
         self.cache = cache
         self._client = HubClient(endpoint, user_agent)
         self._offline = offline
         self._memory = memory_of(endpoint, cache)
+        self._fresh: set[tuple[str, str]] = set()  # commits and files that were checked when they arrived here
         self.verdicts = Verdicts(cache, endpoint, self._ask_verdict)
 
     @property
@@ -298,18 +309,31 @@ class HubSource:
         """The cache: huggingface_hub may share contents between the repositories in it."""
         return self.cache
 
-    def digest_due(self, release: Release, variant: str) -> bool:
-        """Once after a download, always for what this Hub never listed, and when asked for (`KERNELS_VERIFY`)."""
-        if settings.verify_on_load() or not release.listed:
-            return True
+    def findings(self, release: Release, variant: str) -> Path | None:
+        """In the repository's folder, for this Hub; nothing is kept of what it never listed."""
+        if not release.listed:
+            return None
         store = self._store(release.repo_type, release.repo_id)
-        return not store.digest_done(self.endpoint, release.commit, variant)
+        return store.findings(self.endpoint, release.commit, variant)
 
-    def digest_done(self, release: Release, variant: str) -> None:
-        """Remember, for every process, that a build's files are the ones its digest names."""
-        if release.listed:
-            store = self._store(release.repo_type, release.repo_id)
-            store.keep_digest_done(self.endpoint, release.commit, variant)
+    def mend(self, release: Release, variant: str) -> None:
+        """Compare the content of a build's files with the listing, and fetch again those that are others.
+
+        Raises:
+            DigestMismatch: Some are, and nothing may be downloaded.
+            HubUnavailable, StoreError: They cannot be fetched, or not be written.
+        """
+        store = self._store(release.repo_type, release.repo_id)
+        commit, files = release.commit, release.builds[variant]
+        altered = store.altered(commit, [file for file in files if (commit, file.path) not in self._fresh])
+        if altered and self.offline:
+            raise changed_files(release.repo_id, altered)
+        if altered:
+            with exclusively(store.lock(f"{commit}-{variant}")):
+                altered = store.altered(commit, altered)
+                for file in altered:
+                    store.discard(commit, file)
+                download(self._client, store, release, altered)
 
     def _fetch(self, store: RepoStore, release: Release, variant: str) -> None:
         files = release.builds[variant]
@@ -318,24 +342,11 @@ class HubSource:
                 raise self._not_in_cache(f"build {variant} of {release.repo_id}")
             with exclusively(store.lock(f"{release.commit}-{variant}")):
                 store.sweep()
-                missing = store.missing(release.commit, files)
-                missing = [file for file in missing if not store.adopt(release.commit, file)]
+                fresh = store.missing(release.commit, files)
+                missing = [file for file in fresh if not store.adopt(release.commit, file)]
                 download(self._client, store, release, missing)
-        if settings.verify_on_load():
-            self._mend(store, release, variant)
+                self._fresh.update((release.commit, file.path) for file in fresh)
         store.check_links(release.commit, files)
-
-    def _mend(self, store: RepoStore, release: Release, variant: str) -> None:
-        files = release.builds[variant]
-        altered = store.altered(release.commit, files)
-        if altered and self.offline:
-            raise changed_files(release.repo_id, altered)
-        if altered:
-            with exclusively(store.lock(f"{release.commit}-{variant}")):
-                altered = store.altered(release.commit, files)
-                for file in altered:
-                    store.discard(release.commit, file)
-                download(self._client, store, release, altered)
 
     def _store(self, repo_type: str, repo_id: str) -> RepoStore:
         return RepoStore(self.cache, repo_type, repo_id)

@@ -1,0 +1,169 @@
+"""Whether a build's files are what they have to be, found out once and remembered with the files' identity.
+
+A file whose size, time and inode are those of the file that was checked is taken for that file. Any other is checked
+again: one that was changed, and one that was copied to another machine with its cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from kernels.errors import DigestMismatch
+from kernels.hashes import folder_hash, large_files
+from kernels.lockfile import ContentHash
+from kernels.metadata import Digest
+from kernels.release import Release, is_bytecode
+from kernels.sources.base import Source
+from kernels.store import read_record, write_record
+from kernels.verify import verify_digest
+
+__all__ = ["Expected", "Findings", "check_build", "identities"]
+
+#: The form of findings: those of another form count as none.
+_FORM = 1
+
+#: The time of findings says when a build was last used, to the hour: more often would cost a write at each load.
+_USED_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the files of a build have to be, beside what its source lists.
+
+    Attributes:
+        digest: What the build's metadata says.
+        pinned: The content that a lock pins.
+        lock: What to call that lock in a message: the file.
+    """
+
+    digest: Digest | None = None
+    pinned: ContentHash | None = None
+    lock: str = ""
+
+    def facts(self) -> dict[str, str]:
+        """What to remember once it was found to hold."""
+        facts = {}
+        if self.digest is not None:
+            listed = msgspec.json.encode(self.digest.files, order="sorted")
+            facts[f"digest {self.digest.algorithm}"] = hashlib.sha256(listed).hexdigest()
+        if self.pinned is not None:
+            facts[f"pinned {self.pinned.kind}"] = self.pinned.value
+        return facts
+
+
+class Findings(msgspec.Struct):
+    """What was found of a build's files.
+
+    Attributes:
+        form: What the fields below mean.
+        facts: What holds, by name.
+        files: Each file's size in bytes, time in nanoseconds and inode, by its path relative to the build.
+    """
+
+    form: int
+    facts: dict[str, str]
+    files: dict[str, tuple[int, int, int]]
+
+
+def check_build(source: Source, release: Release, variant: str, folder: Path, expected: Expected) -> None:
+    """Check the files of a build on disk, unless it is known that they are what they have to be.
+
+    Args:
+        source: Where the build comes from. It says when to check, and mends what is not as it listed it.
+        release: The release.
+        variant: The build.
+        folder: The build's folder.
+        expected: What its files have to be.
+
+    Raises:
+        DigestMismatch: They are something else.
+        KernelsError: What was changed could not be fetched again.
+    """
+    facts = expected.facts()
+    files = release.builds[variant]
+    if source.verify == "off" or not (facts or any(file.blob for file in files)):
+        return
+    facts["listed"] = hashlib.sha256(msgspec.json.encode(files)).hexdigest()
+    place = source.findings(release, variant)
+    known = None if place is None else read_record(place, Findings)
+    if known is not None and (known.form != _FORM or known.files != identities(folder)):
+        known = None
+    if known is not None and source.verify == "install" and facts.items() <= known.facts.items():
+        _used(place)
+        return
+    source.mend(release, variant)
+    # Before the content is read: who changes a file meanwhile changes its time as well.
+    found = identities(folder)
+    if expected.digest is not None:
+        verify_digest(folder, expected.digest)
+    if expected.pinned is not None:
+        _check_pin(release, variant, folder, expected.pinned, expected.lock)
+    if place is not None:
+        # What another lock pins holds as long as the files are the same.
+        held = known.facts if known is not None and known.files == found else {}
+        write_record(place, Findings(_FORM, {**held, **facts}, found))
+
+
+def identities(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Each file's size in bytes, time in nanoseconds and inode, by its path relative to a build's folder.
+
+    Links are followed, bytecode is left out. What cannot be looked at has zeros.
+
+    Args:
+        folder: The folder.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp())
+        >>> _ = (path / "__init__.py").write_text("")
+        >>> [(name, size) for name, (size, _, _) in identities(path).items()]
+        [('__init__.py', 0)]
+    """
+    found: dict[str, tuple[int, int, int]] = {}
+    pending = [("", os.fspath(folder))]
+    while pending:
+        prefix, current = pending.pop()
+        with suppress(OSError), os.scandir(current) as entries:
+            for entry in entries:
+                name = prefix + entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name != "__pycache__":
+                        pending.append((f"{name}/", entry.path))
+                elif not is_bytecode(entry.name):
+                    found[name.encode(errors="replace").decode()] = _identity(entry)
+    return found
+
+
+def _identity(entry: os.DirEntry[str]) -> tuple[int, int, int]:
+    try:
+        # Not `entry.stat()`, which has no inode on Windows.
+        facts = os.stat(entry.path)
+    except OSError:
+        return 0, 0, 0
+    return facts.st_size, facts.st_mtime_ns, facts.st_ino
+
+
+def _used(place: Path | None) -> None:
+    with suppress(OSError):  # a cache that cannot be written
+        if place is not None and time.time() - place.stat().st_mtime > _USED_SECONDS:
+            os.utime(place)
+
+
+def _check_pin(release: Release, variant: str, folder: Path, pinned: ContentHash, lock: str) -> None:
+    known = release.listed and all(file.blob for file in release.builds[variant])
+    found = folder_hash(folder, pinned.kind, large=large_files(release, variant) if known else None)
+    if found != pinned:
+        raise DigestMismatch(
+            f"{release.repo_id}: build {variant} of commit {release.commit} is not what {lock} pins: its hash "
+            f"({pinned.kind}) is {found.value}, and {pinned.value} was locked. It was not loaded. Files that were "
+            f"changed on this machine: kernels cache verify --repo {release.repo_id} --repair. If they were not, the "
+            "publisher or a mirror gives something else than when it was locked; where that is meant, lock again: "
+            "kernels lock --hashes"
+        )
