@@ -6,6 +6,7 @@ first. Large ones and those kept in Xet go through huggingface_hub, which resume
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -13,6 +14,7 @@ from kernels import settings
 from kernels.errors import HubUnavailable, StoreError
 from kernels.side_by_side import pause, side_by_side
 from kernels.sources.http import HubClient, HubMoved, HubRefused, Patience, connection_errors
+from kernels.sources.progress import silent_bar, watcher
 
 if TYPE_CHECKING:
     from kernels.release import Release, RepoFile
@@ -67,6 +69,7 @@ def _one(client: HubClient, store: RepoStore, release: Release, file: RepoFile) 
     except (HubRefused, HubMoved) as error:
         raise HubUnavailable(f"{release.repo_id}: {file.path} is listed but cannot be had: {error}") from error
     store.place(release.commit, file, content)
+    _tell(1, file.size)
 
 
 def _through_huggingface_hub(client: HubClient, store: RepoStore, release: Release, file: RepoFile) -> None:
@@ -75,6 +78,9 @@ def _through_huggingface_hub(client: HubClient, store: RepoStore, release: Relea
 
     from kernels import __version__
 
+    bar: dict[str, Any] = {}
+    if watcher() is not None and "tqdm_class" in inspect.signature(hf_hub_download).parameters:
+        bar["tqdm_class"] = silent_bar(lambda size: _tell(0, size))
     problem = ""
     for attempt in range(LARGE_TRIES):
         if attempt:
@@ -90,6 +96,7 @@ def _through_huggingface_hub(client: HubClient, store: RepoStore, release: Relea
                 token=client.token,
                 library_name="kernels",
                 library_version=__version__,
+                **bar,
             )
         except (HfHubHTTPError, EntryNotFoundError) as error:
             raise HubUnavailable(f"{release.repo_id}: {file.path} is listed but cannot be had: {error}") from error
@@ -99,10 +106,17 @@ def _through_huggingface_hub(client: HubClient, store: RepoStore, release: Relea
         except OSError as error:
             raise StoreError(f"{release.repo_id}: {file.path} could not be stored: {error}") from error
         if not store.altered(release.commit, [file]):
+            _tell(1, 0 if bar else file.size)
             return
         store.discard(release.commit, file)
         problem = f"it is not the file that {client.endpoint} lists"
     raise HubUnavailable(f"{release.repo_id}: {file.path} could not be had in {LARGE_TRIES} tries; {problem}")
+
+
+def _tell(files: int, size: int) -> None:
+    arrived = watcher()
+    if arrived is not None:
+        arrived(files, size)
 
 
 def _progress(release: Release, total: int) -> Any:
@@ -110,6 +124,5 @@ def _progress(release: Release, total: int) -> Any:
 
     bar: Any = utils.tqdm
     # `disable=None` shows nothing where standard error is not a terminal.
-    return bar(
-        total=total, desc=f"Fetching {release.repo_id}", unit="file", disable=settings.progress_disabled() or None
-    )
+    hidden = True if watcher() is not None else settings.progress_disabled() or None
+    return bar(total=total, desc=f"Fetching {release.repo_id}", unit="file", disable=hidden)
