@@ -40,7 +40,16 @@ from kernels.requirement import is_commit
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-__all__ = ["RepoStore", "endpoint_key", "exclusively", "lock_at", "read_record", "replace_file", "write_record"]
+__all__ = [
+    "RepoStore",
+    "endpoint_key",
+    "exclusively",
+    "has_content",
+    "lock_at",
+    "read_record",
+    "replace_file",
+    "write_record",
+]
 
 _T = TypeVar("_T")
 
@@ -214,7 +223,7 @@ class RepoStore:
         """The files whose content on disk is no longer what was listed."""
         listed = list(files)
         root = self.snapshot(commit)
-        same = on_every_core(lambda file: _has_content(root / file.path, file), listed, lambda file: file.size)
+        same = on_every_core(lambda file: has_content(root / file.path, file), listed, lambda file: file.size)
         return [file for file, found in zip(listed, same, strict=True) if not found]
 
     def check_links(self, commit: str, files: Iterable[RepoFile]) -> None:
@@ -358,12 +367,13 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.ENOTSUP})
 
 def _same_content(blob: Path, file: RepoFile) -> bool:
     try:
-        return blob.stat().st_size == file.size and _has_content(blob, file)
+        return blob.stat().st_size == file.size and has_content(blob, file)
     except OSError:
         return False
 
 
-def _has_content(path: Path, file: RepoFile) -> bool:
+def has_content(path: Path, file: RepoFile) -> bool:
+    """Whether a file on disk has the size and the hash that were listed."""
     if not file.blob:
         return path.is_file()
     try:

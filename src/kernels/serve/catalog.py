@@ -4,6 +4,9 @@
 repository; a sub-folder named like a commit id is that commit. Pull requests lie in `.pulls/<number>`, and a file
 `.private` hides a repository from those without a token. The disk is looked at on every call, so a changed file is a
 new commit at the next request; only hashes are remembered.
+
+A repository with a record of `kernels download --to` is as it was on the Hub it came from: its branches are those
+commits, under their own ids, of which the builds are there that were carried; nothing in it changes.
 """
 
 from __future__ import annotations
@@ -12,15 +15,18 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from threading import Lock
 
-from kernels.errors import RepositoryNotFound, RequestError, RevisionNotFound
+from kernels.errors import InvalidRepository, RepositoryNotFound, RequestError, RevisionNotFound
+from kernels.release import BUILD_FOLDER, RepoFile
 from kernels.requirement import check_repo_id, check_revision, is_commit
 from kernels.serve.snapshot import Commit, File, blob_oid, lfs_pointer, take_snapshot
+from kernels.sources.record import Record, Records
+from kernels.store import has_content
 
 __all__ = ["PRIVATE", "PULLS", "Catalog", "Publisher", "kept_large"]
 
@@ -80,7 +86,8 @@ class Catalog:
         self.users = users
         self.models = models
         self.bytecode = bytecode
-        self._hashes: dict[tuple[str, int, int], tuple[str, str | None]] = {}
+        self._hashes: dict[tuple[str, int, int, str], tuple[str, str | None]] = {}
+        self._records = Records()
         self._commits: dict[Path, tuple[list[tuple[str, str, int, int]], Commit]] = {}
         self._lock = Lock()
         self._folder_locks: dict[Path, Lock] = {}
@@ -94,7 +101,26 @@ class Catalog:
         folder = self._inside(self.root / name)
         if folder is None:
             return None
-        return Publisher(name, name in self.users, name in self.trusted, len(_subfolders(folder)))
+        names = _subfolders(folder)
+        trusted = name in self.trusted or (names != [] and all(self._vouched(f"{name}/{each}") for each in names))
+        return Publisher(name, name in self.users, trusted, len(names))
+
+    def carried(self, repo_id: str) -> Record | None:
+        """The record of a repository that `kernels download --to` wrote; None for any other.
+
+        Raises:
+            InvalidRepository: It cannot be used.
+        """
+        folder = self._inside(self.root / repo_id)
+        return None if folder is None else self._records.of(folder)
+
+    def _vouched(self, repo_id: str) -> bool:
+        """Whether the Hub that a repository was carried from marks its publisher as trusted."""
+        try:
+            record = self.carried(repo_id)
+        except InvalidRepository:
+            return False
+        return record is not None and record.trusted is True
 
     def branches(self, repo_id: str, *, kind: str = "kernel") -> dict[str, str]:
         """The repository's branches and the commit at the head of each.
@@ -103,6 +129,9 @@ class Catalog:
             RepositoryNotFound: There is no such repository of that type.
         """
         folder = self.repository(repo_id, kind)
+        record = self.carried(repo_id)
+        if record is not None:
+            return {name: commit for name, commit in sorted(record.branches.items()) if self._inside(folder / commit)}
         return {name: self._commit(repo_id, folder / name).id for name in self._branch_names(folder)}
 
     def commit(self, repo_id: str, revision: str | None = None, *, kind: str = "kernel") -> Commit:
@@ -119,6 +148,9 @@ class Catalog:
             RevisionNotFound: It has no such revision.
         """
         folder = self.repository(repo_id, kind)
+        record = self.carried(repo_id)
+        if record is not None:
+            return self._carried_commit(repo_id, record, folder, revision)
         names = self._branch_names(folder)
         pull = _PULL.fullmatch(revision or "")
         if pull is not None and self._inside(folder / PULLS / pull[1]):
@@ -167,9 +199,23 @@ class Catalog:
         except RequestError:
             raise missing from None
         folder = self._inside(self.root / repo_id)
-        if folder is None or kind != ("model" if repo_id in self.models else "kernel"):
+        if folder is None:
+            raise missing
+        record = self._records.of(folder)
+        own = record.repo_type if record is not None else "model" if repo_id in self.models else "kernel"
+        if kind != own:
             raise missing
         return folder
+
+    def _carried_commit(self, repo_id: str, record: Record, folder: Path, revision: str | None) -> Commit:
+        branch = _default(sorted(record.branches)) if revision is None else revision.removeprefix("refs/heads/")
+        commit = record.branches.get(branch or "", branch or "")
+        if commit not in record.files or not self._inside(folder / commit):
+            there = ", ".join([*record.branches, *record.files])
+            raise RevisionNotFound(f"{repo_id} has no revision {revision or 'main'!r}; it has: {there or 'none'}.")
+        release = record.release(repo_id, commit)
+        assert release is not None
+        return self._commit(repo_id, folder / commit, {file.path: file for file in release.files})
 
     def _branch_names(self, folder: Path) -> list[str]:
         return [name for name in _subfolders(folder) if not is_commit(name) and self._inside(folder / name)]
@@ -188,16 +234,18 @@ class Catalog:
         known = self._commits.get(folder)
         return None if known is None else known[1].id
 
-    def _commit(self, repo_id: str, folder: Path) -> Commit:
+    def _commit(self, repo_id: str, folder: Path, listed: Mapping[str, RepoFile] | None = None) -> Commit:
         with self._lock:
             lock = self._folder_locks.setdefault(folder, Lock())
         with lock:  # one request hashes a new repository, the others wait for it
             found = sorted(self._walk(folder))
+            if listed is not None:
+                found = _complete(found, listed)
             known = self._commits.get(folder)
             if known is not None and known[0] == found:
                 commit = known[1]
             else:
-                files = [self._file(*row) for row in found]
+                files = [self._file(*row, None if listed is None else listed[row[0]]) for row in found]
                 newest = max((row[2] for row in found), default=0)
                 commit = take_snapshot(repo_id, files, datetime.fromtimestamp(newest / 1e9, timezone.utc))
                 self._commits[folder] = (found, commit)
@@ -233,13 +281,34 @@ class Catalog:
             return False
         return self.bytecode or not (name == "__pycache__" or name.endswith((".pyc", ".pyo")))
 
-    def _file(self, path: str, source: str, mtime_ns: int, size: int) -> File:
-        key = (source, mtime_ns, size)
+    def _file(self, path: str, source: str, mtime_ns: int, size: int, listed: RepoFile | None) -> File:
+        key = (source, mtime_ns, size, "" if listed is None else listed.blob)
         hashes = self._hashes.get(key)
         if hashes is None:
-            hashes = self._hashes[key] = _hash(source, size)
+            hashes = self._hashes[key] = _hash(source, size) if listed is None else _listed_hash(source, listed)
         oid, sha256 = hashes
         return File(path, Path(source), size, oid, sha256)
+
+
+def _complete(
+    found: list[tuple[str, str, int, int]], listed: Mapping[str, RepoFile]
+) -> list[tuple[str, str, int, int]]:
+    """The files that were carried, of builds of which none has got lost on the way."""
+    here = {path for path, _, _, size in found if path in listed and listed[path].size == size}
+    lost = {_build_of(path) for path in listed if path not in here} - {""}
+    return [row for row in found if row[0] in here and _build_of(row[0]) not in lost]
+
+
+def _build_of(path: str) -> str:
+    parts = path.split("/", 2)
+    return parts[1] if len(parts) == 3 and parts[0] == BUILD_FOLDER else ""
+
+
+def _listed_hash(source: str, listed: RepoFile) -> tuple[str, str | None]:
+    """The hashes that a Hub gave, of a file that still has them."""
+    if not has_content(Path(source), listed):
+        raise InvalidRepository(f"{source} is not what the Hub listed that it came from. Carry it here again.")
+    return listed.oid or blob_oid(lfs_pointer(listed.blob, listed.size)), listed.sha256
 
 
 def _hash(source: str, size: int) -> tuple[str, str | None]:

@@ -113,7 +113,7 @@ class Writer:
         check_revision(branch)
         if "/" in branch or "\\" in branch or is_commit(branch) or branch == "refs":
             raise RequestError(f"`branch` is {branch[:200]!r}; allowed is a name without slashes, and no commit's id.")
-        folder = self._catalog.repository(repo_id)
+        folder = self._own(repo_id)
         with self._changing(repo_id):
             names = self._catalog.branches(repo_id)
             taken = f"{repo_id} has a branch {branch!r} already."
@@ -145,7 +145,7 @@ class Writer:
             MissingPath: What is deleted is not there.
             Conflict: The branch is no longer at `change.parent`.
         """
-        folder = self._catalog.repository(repo_id)
+        folder = self._own(repo_id)
         revision = revision.removeprefix("refs/heads/")
         if is_commit(revision):
             raise RequestError(f"`revision` is {revision!r}, a commit, which never changes; allowed is a branch.")
@@ -166,6 +166,12 @@ class Writer:
                     _exchange(staging, target)
                     _keep(staging, folder / before.id, before)
             return self._catalog.commit(repo_id, revision if number is None else f"refs/pr/{number}"), number
+
+    def _own(self, repo_id: str) -> Path:
+        folder = self._catalog.repository(repo_id)
+        if self._catalog.carried(repo_id) is not None:
+            raise Conflict(f"{repo_id} was carried here from another Hub and is only read here; change it there.")
+        return folder
 
     def _changed(self, before: Commit, change: Change) -> dict[str, bytes | Path]:
         files: dict[str, bytes | Path] = {path: file.source for path, file in before.files.items()}

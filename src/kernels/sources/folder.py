@@ -5,13 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from kernels import settings
-from kernels.errors import InvalidRepository, RepositoryNotFound, RevisionNotFound
+from kernels.errors import DigestMismatch, InvalidRepository, NotInCache, RepositoryNotFound, RevisionNotFound
+from kernels.hashing import on_every_core
 from kernels.release import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, Release, RepoFile, is_bytecode
 from kernels.requirement import Requirement
 from kernels.settings import Verify
+from kernels.sources.base import Moved
+from kernels.sources.record import Record, Records, plain_files
+from kernels.store import has_content
+from kernels.trust import Standing
+from kernels.wording import shown
 
 __all__ = ["FolderSource", "PathSource", "files_below"]
 
@@ -19,7 +26,9 @@ __all__ = ["FolderSource", "PathSource", "files_below"]
 class FolderSource:
     """A folder of repositories: `<root>/<org>/<name>/<version or revision>/build/<variant>/…`.
 
-    Each sub-folder of a repository is one of its versions (`v1`) or revisions; its name stands for the commit.
+    Each sub-folder of a repository is one of its versions (`v1`) or revisions; its name stands for the commit. Where
+    `kernels download --to` wrote a record, branches, commits and the publisher's standing are as that says, and only
+    the builds that it lists are there.
 
     Args:
         root: The folder.
@@ -27,24 +36,45 @@ class FolderSource:
     """
 
     verified = False
+    #: What is not here cannot be had.
+    offline = True
 
     def __init__(self, root: Path, *, verify: Verify | None = None) -> None:
         self.root = root
         self.verify: Verify = settings.verify_when(verify)
+        self._records = Records()
 
     @property
     def name(self) -> str:
         """What to call the source in a message."""
         return f"the folder {self.root}"
 
+    @property
+    def authority(self) -> str:
+        """Who says which publishers are trusted."""
+        return f"the Hub that the folder {self.root} was filled from"
+
+    def standing(self, repo_id: str) -> Standing:
+        """What the Hub said of a repository's publisher when the folder was filled."""
+        trusted = record.trusted if (record := self._record(repo_id)) is not None else None
+        return {True: Standing.TRUSTED, False: Standing.UNTRUSTED, None: Standing.UNKNOWN}[trusted]
+
     def heads(self, repo_id: str) -> Heads:
-        """The sub-folders of a repository's folder."""
+        """The branches that a record has, else the sub-folders of a repository's folder."""
         folder = self._repository(repo_id)
-        return Heads({path.name: path.name for path in sorted(folder.iterdir()) if path.is_dir()})
+        record = self._record(repo_id)
+        if record is None:
+            return Heads({path.name: path.name for path in sorted(folder.iterdir()) if path.is_dir()})
+        if record.moved_to is not None:
+            raise Moved(repo_id, record.moved_to)
+        return Heads(record.branches, time=record.time)
 
     def look_up(self, repo_id: str, revision: str) -> str | None:
-        """None: a folder has no revisions but its sub-folders."""
-        return None
+        """A commit that a record has, from its first digits; else None, as a folder has only its sub-folders."""
+        record = self._record(repo_id)
+        short = re.fullmatch("[0-9a-f]{7,63}", revision)
+        fits = [] if record is None or short is None else [each for each in record.files if each.startswith(revision)]
+        return fits[0] if len(fits) == 1 else None
 
     def date(self, repo_id: str, commit: str) -> str | None:
         """None: a folder does not say when it was published."""
@@ -52,22 +82,46 @@ class FolderSource:
 
     def release(self, requirement: Requirement, commit: str) -> Release:
         """The files below one sub-folder."""
-        folder = self._repository(requirement.repo_id) / commit
-        if not folder.is_dir():
-            raise RevisionNotFound(f"{requirement.repo_id} has no folder {commit!r} in {folder.parent}.")
-        return Release(requirement.repo_id, commit, files_below(folder, contained=True))
+        repo_id = requirement.repo_id
+        folder = self._repository(repo_id) / commit
+        record = self._record(repo_id)
+        if record is None:
+            if not folder.is_dir():
+                raise RevisionNotFound(f"{repo_id} has no folder {commit!r} in {folder.parent}.")
+            return Release(repo_id, commit, files_below(folder, contained=True))
+        if record.moved_to is not None:
+            raise Moved(repo_id, record.moved_to)
+        release = record.release(repo_id, commit)
+        if release is None:
+            raise RevisionNotFound(
+                f"{repo_id} is not here at {commit}; {folder.parent} has {', '.join(record.files) or 'nothing of it'}."
+            )
+        return release
 
     def read(self, release: Release, file: RepoFile, limit: int) -> bytes:
         """The content of a small file."""
-        return _read(self._folder(release) / file.path, file, limit)
+        folder = self._folder(release)
+        if not file.blob:
+            return _read(folder / file.path, file, limit)
+        _check_no_link(folder, file.path)
+        if not (folder / file.path).is_file():
+            raise NotInCache(f"{folder / file.path} is missing. {_CARRY_AGAIN}")
+        data = _read(folder / file.path, file, limit)
+        if not file.describes(data):
+            raise _altered(release, folder, [file.path])
+        return data
 
     def is_local(self, release: Release, variant: str) -> bool:
-        """Always: a folder needs no download."""
-        return True
+        """Whether a build is here: one that a record lists may have got lost on the way."""
+        return not self._missing(release, variant)
 
     def fetch(self, release: Release, variant: str) -> Path:
         """The folder of the variant, where it lies."""
-        return self._folder(release) / BUILD_FOLDER / variant
+        folder = self._folder(release)
+        missing = self._missing(release, variant)
+        if missing:
+            raise NotInCache(f"{folder / missing[0]} is missing, or not as large as listed. {_CARRY_AGAIN}")
+        return folder / BUILD_FOLDER / variant
 
     def boundary(self, release: Release) -> Path | None:
         """The folder of the version or revision."""
@@ -75,12 +129,38 @@ class FolderSource:
 
     def findings(self, release: Release, variant: str) -> Path | None:
         """Beside the downloads: the folder may be one that nobody here can write to."""
-        folder = os.path.realpath(self.fetch(release, variant))
+        folder = os.path.realpath(self._folder(release) / BUILD_FOLDER / variant)
         key = hashlib.sha256(folder.encode(errors="surrogateescape")).hexdigest()
         return settings.cache_dir() / ".locks" / "kernels-folders" / f"{key[:32]}.checked"
 
     def mend(self, release: Release, variant: str) -> None:
-        """Nothing: a folder lists no hashes."""
+        """Compare the content of a build's files with what a record lists; nothing can be fetched again.
+
+        Raises:
+            DigestMismatch: Some are others, or there are more.
+        """
+        folder, files = self._folder(release), release.builds[variant]
+        if not _recorded(files):
+            return
+        same = on_every_core(lambda file: has_content(folder / file.path, file), files, lambda file: file.size)
+        altered = [file.path for file, found in zip(files, same, strict=True) if not found]
+        found = {f"{BUILD_FOLDER}/{variant}/{name}" for name in plain_files(folder / BUILD_FOLDER / variant)}
+        altered += sorted(found - {file.path for file in files})
+        if altered:
+            raise _altered(release, folder, altered)
+
+    def _missing(self, release: Release, variant: str) -> list[str]:
+        """The files of a build that are not here as a record lists them."""
+        files = release.builds[variant]
+        if not _recorded(files):
+            return []
+        folder, inside = self._folder(release), f"{BUILD_FOLDER}/{variant}"
+        _check_no_link(folder, inside)
+        found = plain_files(folder / inside)
+        return [file.path for file in files if found.get(file.path[len(inside) + 1 :]) != file.size]
+
+    def _record(self, repo_id: str) -> Record | None:
+        return self._records.of(self.root / repo_id)
 
     def _folder(self, release: Release) -> Path:
         return self._repository(release.repo_id) / release.commit
@@ -189,6 +269,33 @@ def files_below(root: Path, *, contained: bool) -> tuple[RepoFile, ...]:
             continue
         files.append(RepoFile(name, path.stat().st_size))
     return tuple(files)
+
+
+_CARRY_AGAIN = "Carry the folder here again."
+
+
+def _recorded(files: Iterable[RepoFile]) -> bool:
+    """Whether files are as a record lists them: with a hash, which a folder without a record does not have."""
+    return any(file.blob for file in files)
+
+
+def _check_no_link(folder: Path, path: str) -> None:
+    """Raise unless every step from a commit's folder to a path in it is a real one."""
+    step = folder
+    for part in ("", *path.split("/")):
+        step = step / part
+        if step.is_symlink():
+            raise InvalidRepository(
+                f"{step} is a link to {os.path.realpath(step)}. {_CARRY_AGAIN[:-1]}, without links."
+            )
+
+
+def _altered(release: Release, folder: Path, paths: list[str]) -> DigestMismatch:
+    names = ", ".join(shown(path, 200) for path in paths[:5]) + (f" and {len(paths) - 5} more" if paths[5:] else "")
+    return DigestMismatch(
+        f"{release.repo_id}: what is in {folder} is not what the Hub listed when it was downloaded: {names}. "
+        f"{_CARRY_AGAIN}"
+    )
 
 
 def _find_builds(path: Path) -> tuple[Path, str | None]:
