@@ -25,6 +25,7 @@ from kernels.errors import RequestError
 __all__ = ["Device", "Target"]
 
 _EXAMPLE = "torch2.9-cu128-x86_64-linux+sm_90"
+_FORM = "torch<version>-<accelerator>-<cpu>-<os>"
 _TEXT = re.compile(
     r"(?:torch(?P<torch>[0-9]+\.[0-9]+(?:\.[0-9]+)?)-)?(?:(?P<abi>cxx11|cxx98)-)?"
     r"(?:tvm-ffi(?P<tvm>[0-9]+\.[0-9]+(?:\.[0-9]+)?)-)?(?:py(?P<python>3\.[0-9]+)(?P<threaded>t?)-)?"
@@ -291,8 +292,7 @@ def _parse(text: str) -> Target:
     system = None if match is None else _SYSTEMS.get(match["os"], match["os"])
     if match is None or system not in ("linux", "darwin", "windows"):
         raise RequestError(
-            f"`target` is {text[:200]!r}; allowed is torch<version>-<accelerator>-<cpu>-<os>, with devices as "
-            f"+<architecture>, such as {_EXAMPLE!r}."
+            f"`target` is {text[:200]!r}; allowed is {_FORM}, with devices as +<architecture>, such as {_EXAMPLE!r}."
         )
     backend, version = _parse_accelerator(text, match["accelerator"])
     found: dict[str, str | None] = {backend.name: None if version is None else str(version)}
@@ -328,7 +328,10 @@ def _parse_accelerator(text: str, accelerator: str) -> tuple[backends.Backend, M
             rest = accelerator[len(backend.token) :]
             if not rest or re.fullmatch(r"[0-9]+\.[0-9]+", rest):
                 return backend, MajorMinor.parse(rest)
-    raise RequestError(f"`target` is {text[:200]!r}: {backends.unknown_accelerator(accelerator)}.")
+    raise RequestError(
+        f"`target` is {text[:200]!r}: {backends.unknown_accelerator(accelerator)}. Allowed is {_FORM}, such as "
+        f"{_EXAMPLE!r}."
+    )
 
 
 def _parse_devices(text: str, backend: backends.Backend, archs: Sequence[str]) -> tuple[Device, ...]:
