@@ -30,6 +30,7 @@ _NAMES = {
     "get_local_kernel": "kernels.api",
     "has_kernel": "kernels.api",
     "install_kernel": "kernels.api",
+    "download_kernels": "kernels.prefetch",
     "BackendName": "kernels.backends",
     "get_backend": "kernels.backends",
     "list_backends": "kernels.backends",

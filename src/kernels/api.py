@@ -230,7 +230,7 @@ def install_kernel(
     )
     planner = _planner(
         request,
-        target=_target(target),
+        target=target_of(target),
         local_files_only=local_files_only,
         overrides=False,
         # Python packages are looked for where the kernel will run, which may be elsewhere.
@@ -343,7 +343,7 @@ def explain(
     Returns:
         The release, with a decision for each build and the metadata of those that fit by name.
     """
-    planner = Planner(open_sources(), _target(target), TrustPolicy(), backend, check_arch, device)
+    planner = Planner(open_sources(), target_of(target), TrustPolicy(), backend, check_arch, device)
     return planner.choose(Requirement(repo_id, version=version, revision=revision), every=True)
 
 
@@ -351,7 +351,8 @@ def _requirement(request: KernelRequest) -> Requirement:
     return Requirement(request.repo_id, version=request.version, revision=request.revision)
 
 
-def _target(target: Target | str | None) -> Target:
+def target_of(target: Target | str | None) -> Target:
+    """The machine that a `target` argument names; None is this one."""
     if target is None:
         return Target.current()
     if isinstance(target, str):
@@ -412,12 +413,12 @@ def _plan(request: KernelRequest) -> Planned:
 def _fetch(planned: Planned) -> dict[int, Path]:
     """Everything of a plan on disk: the folder of each kernel, by the identity of its plan."""
     [*depends, last] = list(planned.walk())
-    folders = side_by_side(_folder, depends, at_once=_AT_ONCE, name="fetch")
-    return {id(each): folder for each, folder in zip([*depends, last], [*folders, _folder(last)], strict=True)}
+    folders = side_by_side(fetch_build, depends, at_once=_AT_ONCE, name="fetch")
+    return {id(each): folder for each, folder in zip([*depends, last], [*folders, fetch_build(last)], strict=True)}
 
 
-def _folder(planned: Planned) -> Path:
-    """The build on disk, with the content that its source lists and its metadata's digest names."""
+def fetch_build(planned: Planned) -> Path:
+    """One build of a plan on disk, with the content that its source lists and its metadata's digest names."""
     source, release, variant = planned.source, planned.release, planned.variant
     path = source.fetch(release, variant)
     check_build(source, release, variant, path, Expected(planned.metadata.digest))

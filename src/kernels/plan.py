@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kernels.target import Target
     from kernels.trust import Standing, TrustPolicy
 
-__all__ = ["Choice", "Planned", "Planner"]
+__all__ = ["Choice", "Planned", "Planner", "Route"]
 
 #: Kernels nest two or three deep; a chain this long is a mistake or an attack.
 MAX_DEPTH = 32
@@ -112,6 +112,26 @@ class Planned:
         yield from visit(self)
 
 
+@dataclass(frozen=True)
+class Route:
+    """How something asked for led to a release.
+
+    Attributes:
+        asked: What was asked for.
+        steps: Each release on the way with what was then asked for; all but the last redirect.
+        source: Where the last comes from.
+    """
+
+    asked: Requirement
+    steps: tuple[tuple[Requirement, Release], ...]
+    source: Source
+
+    @property
+    def release(self) -> Release:
+        """The release it led to."""
+        return self.steps[-1][1]
+
+
 @dataclass
 class Planner:
     """Plans kernels for one target.
@@ -137,6 +157,8 @@ class Planner:
     device: int | str | None = None
     prerequisites: bool = True
     signed: Policy | None = field(default_factory=Policy.in_force)
+    #: What was found on behalf of the plans so far.
+    routes: list[Route] = field(default_factory=list)
     _done: dict[tuple[int | str, str, str], Planned] = field(default_factory=dict)
 
     def plan(self, requirement: Requirement) -> Planned:
@@ -150,6 +172,21 @@ class Planner:
     def plan_at(self, source: Source, requirement: Requirement) -> Planned:
         """Plan a kernel of one given source; what it depends on comes from the sources."""
         return self._plan(requirement, source, ())
+
+    def find(self, requirement: Requirement) -> Route:
+        """The release that a requirement leads to, of publishers that are trusted.
+
+        Raises:
+            KernelsError: As for `plan`.
+        """
+        _, source, release, fetchable = self._find(requirement, self.sources.of(requirement.repo_id))
+        if not fetchable:
+            raise trust.unverified(release.repo_id, source.name)
+        return next(route for route in reversed(self.routes) if route.asked == requirement)
+
+    def rule(self, source: Source, release: Release) -> Rule | None:
+        """What the policy says of who must have signed a release's builds; None where nothing does."""
+        return None if self.signed is None or source.verified else self.signed.rule(release.repo_id)
 
     def choose(self, requirement: Requirement, *, every: bool = False) -> Choice:
         """Choose among the builds of a release, whoever publishes it; nothing is downloaded but metadata.
@@ -223,6 +260,7 @@ class Planner:
         standings: dict[str, Standing] = {}
         found: tuple[Requirement, Source, Release] | None = None
         first = requirement.repo_id
+        asked, taken = requirement, []
 
         def look(what: str) -> object:
             return self._standing(first, source) if what == "publisher" else next(steps)
@@ -233,6 +271,7 @@ class Planner:
         fetchable = True
         while found is not None:
             requirement, source, release = found
+            taken.append((requirement, release))
             repo_id = requirement.repo_id
             if repo_id not in standings:
                 standings[repo_id] = self._standing(repo_id, source)
@@ -243,6 +282,7 @@ class Planner:
             vouched = known is trust.Standing.TRUSTED and (release.listed or self._allowed(repo_id, source))
             fetchable = fetchable and vouched
             found = next(steps, None)
+        self.routes.append(Route(asked, tuple(taken), source))
         return requirement, source, release, fetchable
 
     # Trust
@@ -312,7 +352,7 @@ class Planner:
         if getattr(source, "offline", False) or not fetchable:
             # Nothing can be downloaded: a build that is not complete here is no candidate.
             known = {name: NotInCache(_GONE) for name in release.builds if not source.is_local(release, name)}
-        rule = None if self.signed is None or source.verified else self.signed.rule(release.repo_id)
+        rule = self.rule(source, release)
         while True:
             resolution = resolve(
                 release.builds,

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hub import make_repo
+from hub import TestHub, make_repo
 
-from kernels import get_kernel
-from kernels.errors import InvalidRepository
+from kernels import download_kernels, get_kernel, get_kernel_variants, install_kernel
+from kernels.errors import DigestMismatch, InvalidRepository, KernelsError, NotInCache
 from kernels.sources.folder import FolderSource, PathSource, files_below
+from kernels.trust import Standing
 
 
 @pytest.fixture
@@ -81,3 +88,161 @@ def test_the_sub_folders_of_a_repository_are_its_heads(tmp_path: Path) -> None:
 def test_a_folder_of_any_name_has_a_name_as_a_repository(tmp_path: Path, name: str, repo_id: str) -> None:
     folder = make_repo(tmp_path, "acme/relu").rename(tmp_path / name)
     assert PathSource(folder).requirement.repo_id == repo_id
+
+
+# Folders that `kernels download --to` wrote
+
+SHA = "1" * 40
+
+
+@pytest.fixture
+def carried(hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_process: Callable[[], None]) -> Path:
+    """The repository `acme/relu` in a folder that was carried, and that `KERNELS_HUB` names."""
+    hub.make_repo("acme/relu")
+    download_kernels(["acme/relu"], version=1, to=tmp_path / "to")
+    monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "to"))
+    new_process()
+    return tmp_path / "to" / "acme" / "relu"
+
+
+def build_of(carried: Path) -> Path:
+    [build] = carried.glob("*/build/torch-cpu")
+    return build
+
+
+def change_record(carried: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    record = json.loads((carried / ".kernels.json").read_text())
+    change(record)
+    (carried / ".kernels.json").write_text(json.dumps(record))
+
+
+def each_file(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], object]:
+    return lambda record: [change(file) for files in record["files"].values() for file in files]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[]",
+        b"{}",
+        b"[" * 100_000,
+        b'{"form": 2, "endpoint": "", "time": 0, "trusted": null}',
+        b'{"form": 1, "endpoint": "", "time": 0, "trusted": "yes"}',
+        b" " * (64 * 1024 * 1024 + 1),
+    ],
+    ids=["empty", "no text", "list", "no fields", "deep", "newer", "wrong type", "large"],
+)
+def test_a_record_that_is_none_is_one_clear_error(carried: Path, content: bytes) -> None:
+    (carried / ".kernels.json").write_bytes(content)
+    with pytest.raises(InvalidRepository, match=r"\.kernels\.json is no record of what `kernels download --to` wrote"):
+        get_kernel("acme/relu", version=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (each_file(lambda file: file.update(path="../../../evil.py")), "could leave its folder"),
+        (each_file(lambda file: file.update(path="/etc/passwd")), "could leave its folder"),
+        (each_file(lambda file: file.update(path="build/torch-cpu/a\x1b[2J.py")), "could leave its folder"),
+        (each_file(lambda file: file.update(path="build/torch-cpu/same.py")), "twice"),
+        (each_file(lambda file: file.update(oid="../blob")), "object id"),
+        (each_file(lambda file: file.update(oid="")), "without a hash"),
+        (each_file(lambda file: file.update(size=-1)), "could leave its folder"),
+        (lambda record: record.update(branches={"v1": "../.."}), "is no commit"),
+        (lambda record: record.update(branches={"v1\n": SHA}), "allowed is a branch"),
+        (lambda record: record["files"].update({"../evil": []}), "is no commit"),
+        (lambda record: record.update({"moved-to": "../evil"}), "org/name"),
+        (lambda record: record.update({"repo-type": "space"}), "the type 'space'"),
+        (lambda record: record.update(branches={"v1": SHA}), f"not here at {SHA}"),
+        (lambda record: record.update({"moved-to": "acme/relu"}), "in a circle"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "change",
+)
+def test_what_a_record_may_not_say_is_refused(
+    carried: Path, change: Callable[[dict[str, Any]], object], says: str
+) -> None:
+    change_record(carried, change)
+    with pytest.raises(KernelsError, match=re.escape(says)) as caught:
+        get_kernel("acme/relu", version=1)
+    assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["commit", "build", "variant", "file", "extra", "record"])
+def test_a_link_in_a_carried_folder_is_refused(carried: Path, tmp_path: Path, place: str) -> None:
+    build = build_of(carried)
+    path = {
+        "commit": build.parents[1],
+        "build": build.parent,
+        "variant": build,
+        "file": build / "layers.py",
+        "extra": build / "extra.py",
+        "record": carried / ".kernels.json",
+    }[place]
+    if path.exists():
+        path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InvalidRepository, match=r"is a link|no plain file"):
+        get_kernel("acme/relu", version=1)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no such files")
+def test_a_record_that_is_a_pipe_is_not_waited_for(carried: Path) -> None:
+    (carried / ".kernels.json").unlink()
+    os.mkfifo(carried / ".kernels.json")
+    with pytest.raises(InvalidRepository, match="no plain file"):
+        get_kernel("acme/relu", version=1)
+
+
+def test_content_is_compared_with_the_listing(carried: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = build_of(carried) / "layers.py"
+    good, facts = layers.read_bytes(), layers.stat()
+    assert install_kernel("acme/relu", version=1) == layers.parent
+    layers.write_bytes(b"#" * len(good))
+    with pytest.raises(DigestMismatch, match=r"not what the Hub listed.*layers\.py"):
+        install_kernel("acme/relu", version=1)
+    os.utime(layers, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    assert install_kernel("acme/relu", version=1) == layers.parent  # it looks like the one that was checked
+    monkeypatch.setenv("KERNELS_VERIFY", "load")
+    with pytest.raises(DigestMismatch, match=r"not what the Hub listed.*layers\.py"):
+        install_kernel("acme/relu", version=1)
+    layers.write_bytes(good)
+    assert install_kernel("acme/relu", version=1) == layers.parent
+    (layers.parent / "planted.py").write_text("")
+    with pytest.raises(DigestMismatch, match=r"planted\.py"):
+        install_kernel("acme/relu", version=1)
+    monkeypatch.setenv("KERNELS_VERIFY", "off")
+    assert install_kernel("acme/relu", version=1) == layers.parent
+
+
+def test_metadata_is_always_compared_with_the_listing(carried: Path) -> None:
+    path = build_of(carried) / "metadata.json"
+    path.write_bytes(path.read_bytes().replace(b"Apache-2.0", b"Apache-9.9"))
+    with pytest.raises(DigestMismatch, match=r"metadata\.json"):
+        get_kernel("acme/relu", version=1)
+
+
+@pytest.mark.parametrize("lost", ["layers.py", "metadata.json", ""])
+def test_a_build_that_is_not_whole_is_not_offered(carried: Path, lost: str) -> None:
+    build = build_of(carried)
+    shutil.rmtree(build) if not lost else (build / lost).unlink()
+    assert [type(each).__name__ for each in get_kernel_variants("acme/relu", version=1)] == ["VariantRejected"]
+    with pytest.raises(NotInCache, match=r"complete in the folder .*to, and nothing may be downloaded"):
+        get_kernel("acme/relu", version=1)
+
+
+def test_only_what_was_carried_of_a_commit_is_offered(carried: Path) -> None:
+    shutil.copytree(build_of(carried), build_of(carried).with_name("torch-cuda"))
+    assert [each.variant.name for each in get_kernel_variants("acme/relu", version=1)] == ["torch-cpu"]
+
+
+@pytest.mark.parametrize(
+    ("trusted", "expected"), [(True, Standing.TRUSTED), (False, Standing.UNTRUSTED), (None, Standing.UNKNOWN)]
+)
+def test_the_publishers_standing_is_the_recorded_one(carried: Path, trusted: bool | None, expected: Standing) -> None:
+    change_record(carried, lambda record: record.update(trusted=trusted))
+    assert FolderSource(carried.parents[1]).standing("acme/relu") is expected
+    if trusted is None:
+        with pytest.warns(UserWarning, match="without a Hub's word on its publisher"):
+            get_kernel("acme/relu", version=1)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-__all__ = ["AsJson", "BackendName", "Repository", "Revision", "Version"]
+if TYPE_CHECKING:
+    from kernels.target import Target
+
+__all__ = ["AsJson", "BackendName", "Repository", "Revision", "Version", "machine"]
 
 
 def _backend_names() -> list[str]:
@@ -23,3 +28,16 @@ BackendName = Annotated[
     typer.Option(metavar="NAME", help="The backend; else the one Torch was built for.", autocompletion=_backend_names),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+
+
+def machine(text: str) -> Target:
+    """The machine that `--target` names: a string, or a file with a target's JSON.
+
+    Example:
+        >>> machine("torch2.9-cpu-x86_64-linux").torch
+        '2.9'
+    """
+    from kernels.target import Target
+
+    # Other than a `Path`, it finds no file where the text can be no file's name.
+    return Target.from_json(Path(text).read_bytes()) if os.path.isfile(text) else Target.parse(text)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernels.cli._arguments import AsJson, BackendName, Repository, Revision, Version
+from kernels.cli._arguments import AsJson, BackendName, Repository, Revision, Version, machine
 
 if TYPE_CHECKING:
     from kernels.plan import Choice
-    from kernels.target import Target
 
 __all__ = ["explain"]
 
@@ -36,8 +33,8 @@ def explain(
     from kernels import api
     from kernels.cli._output import format_size, print_json, print_table
 
-    machine = None if target is None else _target(target)
-    choice = api.explain(repo, version=version, revision=revision, backend=backend, target=machine)
+    there = None if target is None else machine(target)
+    choice = api.explain(repo, version=version, revision=revision, backend=backend, target=there)
     rows = _rows(choice)
     if as_json:
         print_json(_plain(choice, rows))
@@ -47,13 +44,6 @@ def explain(
         [(row["variant"], row["verdict"], row["reason"], format_size(row["size"])) for row in rows],
         title=_title(choice),
     )
-
-
-def _target(text: str) -> Target:
-    from kernels.target import Target
-
-    # Other than a `Path`, it finds no file where the text can be no file's name.
-    return Target.from_json(Path(text).read_bytes()) if os.path.isfile(text) else Target.parse(text)
 
 
 def _rows(choice: Choice) -> list[dict[str, Any]]:

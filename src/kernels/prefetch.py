@@ -1,0 +1,505 @@
+"""Kernels on disk before they are asked for: several at once, for this machine, for others, or every build there is.
+
+requirements x targets -> plans -> builds, each once -> the cache -> a folder that can be moved (`carry.py`)
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from kernels.api import check_user_agent, fetch_build, target_of
+from kernels.carry import CarriedFolder
+from kernels.errors import (
+    DependencyCycle,
+    InvalidMetadata,
+    KernelsError,
+    LockError,
+    NoSuitableBuild,
+    RequestError,
+)
+from kernels.lockfile import Lock, hashes_path
+from kernels.metadata import MAX_KERNEL_DEPENDS, Metadata
+from kernels.notices import warn_once
+from kernels.plan import Planned, Planner, Route, read_metadata
+from kernels.release import STATUS_FILE, Heads, Release
+from kernels.requirement import Requirement
+from kernels.side_by_side import side_by_side
+from kernels.sources import Source, Sources, open_sources
+from kernels.sources.progress import watched
+from kernels.target import Target
+from kernels.trust import Standing, TrustPolicy
+
+__all__ = ["DownloadFailure", "DownloadedBuild", "Downloads", "Progress", "download_kernels", "prefetch"]
+
+#: Kernels that are planned, and builds that are fetched, at once; each fetches its own files side by side as well.
+_AT_ONCE = 8
+
+#: What may go wrong with one kernel and leaves the others as they are.
+_PROBLEMS = (KernelsError, OSError, ValueError, TypeError)
+
+
+@dataclass(frozen=True)
+class DownloadedBuild:
+    """One build that is on disk now.
+
+    Attributes:
+        repo_id: The repository, after redirects.
+        commit: The commit.
+        variant: The build.
+        size: Bytes of its files.
+        targets: The machines it is for, as strings; none where every build was asked for.
+        path: Its folder.
+        new: Whether it was not there before.
+    """
+
+    repo_id: str
+    commit: str
+    variant: str
+    size: int
+    targets: tuple[str, ...]
+    path: Path
+    new: bool
+
+
+@dataclass(frozen=True)
+class DownloadFailure:
+    """One kernel that could not be had for one machine.
+
+    Attributes:
+        kernel: What was asked for, or the build that failed.
+        target: The machine, or None where every build was asked for.
+        error: Why.
+    """
+
+    kernel: str
+    target: str | None
+    error: Exception
+
+
+@dataclass(frozen=True)
+class Downloads:
+    """What came of a download.
+
+    Attributes:
+        builds: Every build that is on disk, dependencies included.
+        failures: What could not be had.
+    """
+
+    builds: tuple[DownloadedBuild, ...]
+    failures: tuple[DownloadFailure, ...]
+
+
+class Progress(Protocol):
+    """Who is told how far a download is, from any thread."""
+
+    def start(self, files: int, size: int) -> None:
+        """So many files, of so many bytes in all, are to come."""
+
+    def arrived(self, files: int, size: int) -> None:
+        """So many more files and bytes are here."""
+
+
+def download_kernels(
+    kernels: Sequence[str] = (),
+    *,
+    version: int | None = None,
+    revision: str | None = None,
+    lock: str | os.PathLike[str] | None = None,
+    targets: Sequence[Target | str] = (),
+    all_variants: bool = False,
+    to: str | os.PathLike[str] | None = None,
+    backend: str | None = None,
+    trust_remote_code: bool | Sequence[str] = False,
+    user_agent: str | Mapping[str, str] | None = None,
+) -> tuple[DownloadedBuild, ...]:
+    """Download kernels and all they depend on, side by side, for this machine or for others, without loading them.
+
+    Args:
+        kernels: Repositories, `org/name`; none for all that `lock` pins.
+        version: A major version of each.
+        revision: A branch, a tag or a commit of each; not together with `version`.
+        lock: A lock file that says which commits are meant.
+        targets: The machines to choose builds for, as `Target` or as strings such as
+            `torch2.9-cu128-x86_64-linux+sm_90`. The default is this one.
+        all_variants: Whether to take every build, for whichever machine.
+        to: A folder to put the builds into, which other machines use with `KERNELS_HUB=<folder>`. The default is the
+            cache.
+        backend: The backend to choose builds for.
+        trust_remote_code: As for `get_kernel`.
+        user_agent: What to add to the `User-Agent` header of requests.
+
+    Returns:
+        Every build that is on disk now.
+
+    Raises:
+        RequestError: An argument is not what is allowed, or `to` holds something else.
+        KernelsError: As for `get_kernel`: the first problem, after everything else was downloaded.
+
+    Example:
+        ```python
+        from kernels import download_kernels
+
+        hopper = "torch2.9-cu128-x86_64-linux+sm_90"
+        for build in download_kernels(["kernels-community/activation"], version=1, targets=[hopper]):
+            print(build.repo_id, build.variant, build.size)
+        ```
+    """
+    downloads = prefetch(
+        kernels,
+        version=version,
+        revision=revision,
+        lock=lock,
+        targets=targets,
+        all_variants=all_variants,
+        to=to,
+        backend=backend,
+        trust_remote_code=trust_remote_code,
+        user_agent=user_agent,
+    )
+    for failure in downloads.failures:
+        raise failure.error
+    return downloads.builds
+
+
+def prefetch(
+    kernels: Sequence[str] = (),
+    *,
+    version: int | None = None,
+    revision: str | None = None,
+    lock: str | os.PathLike[str] | None = None,
+    targets: Sequence[Target | str] = (),
+    all_variants: bool = False,
+    to: str | os.PathLike[str] | None = None,
+    backend: str | None = None,
+    trust_remote_code: bool | Sequence[str] = False,
+    user_agent: str | Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Downloads:
+    """`download_kernels`, telling of every failure, and of progress.
+
+    Args:
+        kernels, version, revision, lock, targets, all_variants, to, backend, trust_remote_code, user_agent: As for
+            `download_kernels`.
+        progress: Who is told how far it is.
+
+    Raises:
+        RequestError: An argument is not what is allowed, or `to` holds something else. Nothing was downloaded.
+        LockError: The lock cannot be used.
+        StoreError: `to` cannot be written.
+    """
+    if isinstance(kernels, str):
+        raise TypeError(f"`kernels` is {kernels!r}, a string; allowed is a list of repositories such as ['org/name'].")
+    check_user_agent(user_agent)
+    if all_variants and targets:
+        raise RequestError("Every build is for every target: give either targets, or all variants.")
+    pins = None if lock is None else Lock.read(Path(lock))
+    asked = _requirements(kernels, version, revision, pins)
+    machines: list[Target | None] = [None]
+    if not all_variants:
+        machines = list({str(each): each for each in map(target_of, targets or (None,))}.values())
+    sources = open_sources(user_agent=user_agent, overrides=False)
+    carried = None if to is None else _carried(Path(to), sources.default)
+    job = _Job(
+        sources if pins is None else _PinnedSources(sources.default, lock=pins),
+        TrustPolicy.of(trust_remote_code),
+        backend,
+        # Python packages are looked for where the kernel will run, which may be elsewhere.
+        prerequisites=not (targets or to or all_variants),
+    )
+    planned = side_by_side(
+        lambda item: job.plan(*item),
+        [(each, machine) for each in asked for machine in machines],
+        at_once=_AT_ONCE,
+        name="plan",
+    )
+    plans = [each for each in planned if isinstance(each, _Plan)]
+    failures = [each for each in planned if isinstance(each, DownloadFailure)]
+    if pins is not None and not kernels:
+        failures = [each for each in failures if not _is_dependency_only(each, job, pins)]
+    wanted = _once(plans)
+    if carried is None:
+        builds, failed = _fetch(wanted, None, progress)
+    else:
+        with carried.writing():
+            builds, failed = _fetch(wanted, carried, progress)
+            _point(carried, plans, builds)
+            if lock is not None and builds:
+                _keep_lock(carried, Path(lock))
+    return Downloads(tuple(builds), (*failures, *failed))
+
+
+# What is asked for
+
+
+def _requirements(
+    kernels: Sequence[str], version: int | None, revision: str | None, lock: Lock | None
+) -> list[Requirement]:
+    if kernels:
+        named = [Requirement(repo_id, version=version, revision=revision) for repo_id in dict.fromkeys(kernels)]
+        for each in named if lock is not None else ():
+            if lock is not None and lock.find(each) is None:
+                raise LockError(f"{lock.where} does not pin {each.repo_id}. Leave the lock out, or lock it first.")
+        return named
+    if lock is None:
+        raise RequestError("There is nothing to download: name kernels, or a lock.")
+    if version is not None or revision is not None:
+        raise RequestError("A version or a revision is one kernel's; a lock says which of each is meant.")
+    return [
+        pin.requirement if pin.requirement.branch else Requirement(pin.requirement.repo_id, revision=pin.commit)
+        for pin in lock.pins
+    ]
+
+
+class _Pinned:
+    """A source whose branches are those that a lock pins."""
+
+    def __init__(self, source: Source, lock: Lock) -> None:
+        self._source = source
+        self._lock = lock
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    def heads(self, repo_id: str) -> Heads:
+        pins = self._lock.of(repo_id)
+        if not pins:
+            return self._source.heads(repo_id)
+        if all(pin.requirement.branch for pin in pins):
+            return Heads({str(pin.requirement.branch): pin.commit for pin in pins})
+        # The older format does not say which version it pins: whichever is asked for.
+        return Heads(dict.fromkeys(self._source.heads(repo_id).branches, pins[0].commit))
+
+
+@dataclass(frozen=True)
+class _PinnedSources(Sources):
+    lock: Lock = field(default_factory=Lock)
+
+    def of(self, repo_id: str) -> Source:
+        return cast("Source", _Pinned(super().of(repo_id), self.lock))
+
+
+def _carried(to: Path, source: Source) -> CarriedFolder:
+    endpoint = getattr(source, "endpoint", None)
+    if endpoint is None:
+        raise RequestError(f"Kernels come from {source.name} (KERNELS_HUB): copy that to {to}, as it is.")
+    return CarriedFolder(Path(os.path.expanduser(to)).absolute(), endpoint)
+
+
+# From what is asked for to builds
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What one kernel takes on one machine."""
+
+    builds: tuple[Planned, ...]
+    routes: tuple[Route, ...]
+    target: str | None
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What all plans of a download have in common."""
+
+    sources: Sources
+    policy: TrustPolicy
+    backend: str | None
+    prerequisites: bool
+
+    def plan(self, asked: Requirement, target: Target | None) -> _Plan | DownloadFailure:
+        named = None if target is None else str(target)
+        machine = Target.current() if target is None else target
+        planner = Planner(self.sources, machine, self.policy, self.backend, prerequisites=self.prerequisites)
+        try:
+            builds = list(planner.plan(asked).walk()) if target is not None else _every(planner, asked)
+        except _PROBLEMS as error:
+            return DownloadFailure(str(asked), named, error)
+        return _Plan(tuple(builds), tuple(planner.routes), named)
+
+
+def _every(planner: Planner, asked: Requirement) -> list[Planned]:
+    """Every build of a kernel, and of all that any of its builds depends on."""
+    builds: list[Planned] = []
+    pending, seen = [asked], {asked}
+    while pending:
+        requirement = pending.pop()
+        route = planner.find(requirement)
+        release = route.release
+        if not release.builds:
+            raise NoSuitableBuild(f"{requirement} (commit {release.commit[:12]}) has no builds.")
+        for variant, metadata in _all_metadata(planner, route).items():
+            steps = route.steps[-1]
+            builds.append(Planned(steps[0], route.source, release, variant, metadata, metadata.backend.type, None))
+            new = [each for each in metadata.kernel_depends if each not in seen]
+            seen.update(new)
+            pending += new
+        if len(seen) > MAX_KERNEL_DEPENDS:
+            raise DependencyCycle(f"{asked} depends on more than {MAX_KERNEL_DEPENDS} kernels.")
+    return builds
+
+
+def _all_metadata(planner: Planner, route: Route) -> dict[str, Metadata]:
+    rule = planner.rule(route.source, route.release)
+
+    def read(variant: str) -> Metadata | None:
+        try:
+            return read_metadata(route.source, route.release, variant, rule)
+        except InvalidMetadata as error:
+            warn_once(f"Build {variant} of {route.release.repo_id} is left out: {error}.")
+            return None
+
+    names = list(route.release.builds)
+    found = side_by_side(read, names, at_once=_AT_ONCE, name="metadata")
+    return {name: each for name, each in zip(names, found, strict=True) if each is not None}
+
+
+def _is_dependency_only(failure: DownloadFailure, job: _Job, lock: Lock) -> bool:
+    """Whether what has no build for a target is locked only because builds for other targets depend on it."""
+    if not isinstance(failure.error, NoSuitableBuild):
+        return False
+    repo_id = failure.kernel.partition(" ")[0]
+    planner = Planner(job.sources, Target.current(), job.policy, prerequisites=False)
+    for pin in lock.pins:
+        if pin.requirement.repo_id == repo_id:
+            continue
+        try:
+            route = planner.find(pin.requirement)
+            metadata = _all_metadata(planner, route).values()
+        except _PROBLEMS:
+            continue
+        if any(depend.repo_id == repo_id for each in metadata for depend in each.kernel_depends):
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A build that is wanted, whoever wants it."""
+
+    planned: Planned
+    targets: tuple[str, ...]
+
+    @property
+    def files(self) -> int:
+        return len(self.planned.release.builds[self.planned.variant])
+
+    @property
+    def size(self) -> int:
+        return self.planned.release.size(self.planned.variant)
+
+
+def _once(plans: Iterable[_Plan]) -> list[_Wanted]:
+    wanted: dict[tuple[str, str, str], _Wanted] = {}
+    for plan in plans:
+        for planned in plan.builds:
+            key = (planned.release.repo_id, planned.release.commit, planned.variant)
+            known = wanted.get(key) or _Wanted(planned, ())
+            targets = [*known.targets, *([] if plan.target is None else [plan.target])]
+            wanted[key] = replace(known, targets=tuple(dict.fromkeys(targets)))
+    return [wanted[key] for key in sorted(wanted)]
+
+
+# From builds to disk
+
+
+def _fetch(
+    wanted: list[_Wanted], carried: CarriedFolder | None, progress: Progress | None
+) -> tuple[list[DownloadedBuild], list[DownloadFailure]]:
+    def here(each: _Wanted) -> bool:
+        planned = each.planned
+        if carried is not None:
+            return carried.has(planned.release, planned.variant)
+        return planned.source.is_local(planned.release, planned.variant)
+
+    missing = [each for each in wanted if not here(each)]
+    if progress is not None and missing:
+        progress.start(sum(each.files for each in missing), sum(each.size for each in missing))
+    new = {id(each) for each in missing}
+
+    def bring(each: _Wanted) -> DownloadedBuild | list[DownloadFailure]:
+        planned = each.planned
+        release, variant = planned.release, planned.variant
+        try:
+            if carried is not None and id(each) not in new:
+                folder = carried.folder(release, variant)
+            else:
+                with watched(_Counter(each, progress if id(each) in new else None)) as counter:
+                    folder = fetch_build(planned)
+                if carried is not None:
+                    folder = carried.add(release, variant, folder)
+                counter.finish()
+        except _PROBLEMS as error:
+            kernel = f"{release.repo_id} {variant}"
+            return [DownloadFailure(kernel, target, error) for target in each.targets or (None,)]
+        return DownloadedBuild(
+            release.repo_id, release.commit, variant, each.size, each.targets, folder, id(each) in new
+        )
+
+    done = side_by_side(bring, wanted, at_once=_AT_ONCE, name="fetch")
+    builds = [each for each in done if isinstance(each, DownloadedBuild)]
+    return builds, [failure for each in done if isinstance(each, list) for failure in each]
+
+
+class _Counter:
+    """What has arrived of one build, told once: what was here already, or comes again, counts no more than it is."""
+
+    def __init__(self, wanted: _Wanted, progress: Progress | None) -> None:
+        self._left = [wanted.files, wanted.size]
+        self._progress = progress
+        self._guard = threading.Lock()
+
+    def __call__(self, files: int, size: int) -> None:
+        with self._guard:
+            files, size = min(files, self._left[0]), min(size, self._left[1])
+            self._left = [self._left[0] - files, self._left[1] - size]
+        if self._progress is not None:
+            self._progress.arrived(files, size)
+
+    def finish(self) -> None:
+        """Count what was here already."""
+        self(*self._left)
+
+
+def _point(carried: CarriedFolder, plans: Iterable[_Plan], builds: Iterable[DownloadedBuild]) -> None:
+    """Let the folder answer for branches, redirects and publishers as the Hub did."""
+    here = {(each.repo_id, each.commit) for each in builds}
+    verdicts: dict[str, bool | None] = {}
+
+    def trusted(source: Source, repo_id: str) -> bool | None:
+        publisher = repo_id.partition("/")[0]
+        if publisher not in verdicts:
+            standing: Callable[[str], Standing] = source.standing  # type: ignore[attr-defined]
+            verdicts[publisher] = {Standing.TRUSTED: True, Standing.UNTRUSTED: False}.get(standing(repo_id))
+        return verdicts[publisher]
+
+    routes = {
+        (route.asked, *(release.commit for _, release in route.steps)): route for plan in plans for route in plan.routes
+    }
+    for route in routes.values():
+        if (route.release.repo_id, route.release.commit) not in here:
+            continue  # what could not be had
+        first = route.steps[0][1].repo_id
+        if first != route.asked.repo_id:
+            verdict = trusted(route.source, route.asked.repo_id)
+            carried.point(route.asked.repo_id, {}, trusted=verdict, moved_to=first)
+        for requirement, release in route.steps:
+            status = release.file(STATUS_FILE)
+            if status is not None:
+                carried.add_file(release, status, route.source.read(release, status, status.size))
+            verdict = trusted(route.source, release.repo_id)
+            carried.point(release.repo_id, _branches(requirement, release), trusted=verdict)
+
+
+def _branches(requirement: Requirement, release: Release) -> dict[str, str]:
+    name = (requirement.branch or "").removeprefix("refs/heads/")
+    return {} if not name or release.commit.startswith(name) else {name: release.commit}
+
+
+def _keep_lock(carried: CarriedFolder, lock: Path) -> None:
+    beside = hashes_path(lock)
+    carried.keep_lock(lock.read_bytes(), beside.read_bytes() if beside.is_file() else None)
