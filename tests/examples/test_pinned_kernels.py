@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pinned_kernels import LOCK, build_kernel_set, lock_text, locked_commits
+from pinned_kernels import LOCK, build_kernel_set, lock_kernel_set, locked_commits
 
 from kernels import get_kernel
+from kernels.lockfile import Lock
 from kernels.serve import HubServer
 
 
@@ -16,9 +17,12 @@ def kernel_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_kernel_set(tmp_path_factory.mktemp("kernel-set"))
 
 
-def test_the_lock_is_that_of_the_sources(kernel_set: Path) -> None:
-    fresh = lock_text(kernel_set)
-    assert LOCK.read_text(encoding="utf-8") == fresh, f"make lock-kernels: {LOCK.name} is not that of examples/kernels"
+def test_the_lock_is_that_of_the_sources(kernel_set: Path, isolated_env: Path, tmp_path: Path) -> None:
+    fresh = tmp_path / "fresh.lock"
+    lock_kernel_set(kernel_set, fresh)
+    assert Lock.read(LOCK).pins == Lock.read(fresh).pins, (
+        f"make lock-kernels: {LOCK.name} is not that of examples/kernels"
+    )
 
 
 @pytest.mark.parametrize(("repo_id", "version"), locked_commits())

@@ -6,17 +6,21 @@ What a commit of them contains follows from their sources alone, so the lock say
 
 from __future__ import annotations
 
-import json
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from example_kernels import SOURCES, example_builder
 
+from kernels.lockfile import Lock
+from kernels.project import PROJECT_FILE, TABLE
+from kernels.serve import HubServer
 from kernels.serve.catalog import Catalog
 
-__all__ = ["LOCK", "build_kernel_set", "lock_text", "locked_commits"]
+__all__ = ["LOCK", "build_kernel_set", "lock_kernel_set", "locked_commits"]
 
 LOCK = Path(__file__).parents[2] / "lockfiles" / "kernels-gpu.lock"
 
@@ -33,31 +37,33 @@ def build_kernel_set(root: Path) -> Path:
 
 def locked_commits() -> dict[tuple[str, int], str]:
     """The lock's commits, by repository and version."""
-    return {
-        (entry["dependency"]["repo-id"], entry["dependency"]["version"]): entry["lock"]["commit"]
-        for entry in json.loads(LOCK.read_text(encoding="utf-8"))
-    }
+    pins = Lock.read(LOCK).pins
+    return {(pin.requirement.repo_id, pin.requirement.version or 0): pin.commit for pin in pins}
 
 
-def lock_text(hub: Path) -> str:
-    """The lock of the repositories below a folder."""
+def lock_kernel_set(hub: Path, lock: Path, *options: str) -> str:
+    """Lock the repositories below a folder, with `kernels lock`; returns what it printed."""
     catalog = Catalog(hub)
-    entries = [
-        {
-            "dependency": {"repo-id": repo_id, "version": int(branch.removeprefix("v"))},
-            "lock": {"commit": commit},
-        }
+    table = [
+        f'"{repo_id}" = {branch.removeprefix("v")}'
         for repo_id in sorted(path.relative_to(hub).as_posix() for path in hub.glob("*/*"))
-        for branch, commit in sorted(catalog.branches(repo_id).items())
+        for branch in catalog.branches(repo_id)
     ]
-    return json.dumps(entries, indent=2) + "\n"
+    publishers = {path.name for path in hub.iterdir()}
+    with tempfile.TemporaryDirectory() as folder, HubServer(hub, trusted=publishers) as server:
+        (Path(folder) / PROJECT_FILE).write_text("\n".join([f"[{TABLE}]", *table, ""]), encoding="utf-8")
+        environment = os.environ | {"KERNELS_HUB": server.url, "KERNELS_CACHE": str(Path(folder) / "cache")}
+        command = [sys.executable, "-m", "kernels", "lock", folder, "--lockfile", str(lock), *options]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr)
+    return done.stdout
 
 
 def main() -> None:
     """Write the lock."""
     with tempfile.TemporaryDirectory() as folder:
-        LOCK.write_text(lock_text(build_kernel_set(Path(folder))), encoding="utf-8")
-    sys.stdout.write(f"Wrote {LOCK.name}: {len(locked_commits())} kernels\n")
+        sys.stdout.write(lock_kernel_set(build_kernel_set(Path(folder)), LOCK, "--upgrade"))
 
 
 if __name__ == "__main__":
