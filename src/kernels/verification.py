@@ -259,7 +259,9 @@ def _verify_build(build: _Build) -> BuildProof:
         damaged, unseen = Proof("failed", str(error)), Proof("skipped", "its files are not what was listed")
         proof = BuildProof(None, None, name, damaged, unseen, unseen)
     else:
-        large = large_files(release, name) if release.listed and not build.source.verified else None
+        # A listing without hashes, as a folder's, does not say which files a Hub keeps as large ones.
+        hashed = release.listed and any(file.blob for file in release.builds[name])
+        large = large_files(release, name) if hashed else None
         proof = verify_folder(folder, build.rules, offline=build.offline, pinned=build.pinned, large=large)
     if build.source.verified:
         return proof

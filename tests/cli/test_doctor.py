@@ -136,6 +136,7 @@ def test_a_password_in_a_hubs_url_is_not_printed(
         ("KERNELS_BACKEND", "abacus"),
         ("KERNELS_REFRESH", "soon"),
         ("KERNELS_TRUSTED_PUBLISHERS", "acme/relu"),
+        ("KERNELS_POLICY", "/nowhere"),
         ("LOCAL_KERNELS", "relu=/x"),
         ("HF_HUB_ETAG_TIMEOUT", "abc"),
     ],
@@ -144,6 +145,13 @@ def test_a_setting_that_is_not_valid_is_a_problem_that_names_it(isolated_env: Pa
     report = json.loads(run("--json", **OFFLINE, **{name: value}))
     assert [problem for problem in report["problems"] if problem.startswith(f"`{name}`")]
     assert f"`{name}`" in run(**OFFLINE, **{name: value})
+
+
+def test_a_policy_that_is_none_is_a_problem_with_its_line(isolated_env: Path, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text("require-signature = 1")
+    report = json.loads(run("--json", **OFFLINE, KERNELS_POLICY=str(policy)))
+    assert f"{policy}:1: `require-signature` is 1; allowed is true or false." in report["problems"]
 
 
 def test_one_kernel_is_one_kernel(isolated_env: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from dataclasses import replace
 from datetime import timedelta
@@ -39,6 +40,18 @@ def test_long_ago_is_no_reason_to_refuse(root: SigstoreRoot, rule: Rule) -> None
     # The certificate lasts ten minutes: what counts is that the signature was logged within them.
     bundle = root.sign(METADATA, after=timedelta(minutes=9))
     assert verify_bundle(METADATA, bundle, rule, offline=True) == ALLOWED
+
+
+def test_a_timestamp_authority_may_say_when_instead_of_the_log(root: SigstoreRoot, rule: Rule) -> None:
+    bundle = root.sign(METADATA, clock=True)
+    assert b"integratedTime" not in bundle
+    assert verify_bundle(METADATA, bundle, rule, offline=True) == ALLOWED
+    late = root.sign(METADATA, clock=True, after=timedelta(hours=1))
+    assert "not valid at validation time" in refusal(METADATA, late, rule)
+    foreign = SigstoreRoot().sign(METADATA, clock=True)
+    stamp = ("verificationMaterial", "timestampVerificationData")
+    borrowed = changed(bundle, *stamp, value=json.loads(foreign)[stamp[0]][stamp[1]])
+    assert "not enough sources of verified time" in refusal(METADATA, borrowed, rule)
 
 
 @pytest.mark.parametrize("who", list(OTHERS))
@@ -187,6 +200,16 @@ def test_offline_the_public_sigstore_is_verified_with_the_keys_that_are_here(
     assert "its signature is not valid" in refusal(METADATA, root.sign(METADATA), Rule((ALLOWED,)))
     assert list(own_home.rglob("trusted_root.json")) != []
     assert capfd.readouterr() == ("", "")
+
+
+def test_where_the_keys_cannot_be_refreshed_the_error_says_how_to_do_without(
+    root: SigstoreRoot, own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:  # bound and never listening: connecting is refused
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        with pytest.raises(HubUnavailable, match=r"cannot be had: TUFError.*`kernels verify --offline`.*trusted-root"):
+            verify_bundle(METADATA, root.sign(METADATA), Rule((ALLOWED,)), offline=False)
 
 
 def test_offline_without_keys_the_error_says_where_to_get_them(root: SigstoreRoot, own_home: Path) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub import TestHub
+from hub import TestHub, make_repo
 from sigstore_root import ACME, OTHERS
 from typer.testing import CliRunner
+from writable_hub import TOKEN, WritableHub
 
 from kernels.cli import app
 from kernels.hashes import folder_hash
@@ -164,6 +165,25 @@ def test_a_folder_and_one_variant_are_verified_where_they_lie(relu: Path, allowe
     every = {CPU: "ok missing ok", CUDA: "ok missing ok", UNIVERSAL: "missing missing missing"}
     assert verdicts(relu, *allowed) == verdicts(relu / "build", "--offline", *allowed) == every
     assert verdicts(relu / "build" / CUDA, *allowed) == {CUDA: every[CUDA]}
+
+
+def test_a_kernel_that_was_signed_before_it_was_published_is_verified_from_the_hub(
+    isolated_env: Path,
+    tmp_path: Path,
+    allowed: Any,
+    sign_builds: Callable[..., None],
+    write_policy: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_policy()
+    kernel = make_repo(tmp_path / "work", "acme/relu", variants=[CPU], digest=True)
+    sign_builds(kernel)
+    with WritableHub(tmp_path / "hub") as hub:
+        monkeypatch.setenv("KERNELS_HUB", hub.url)
+        monkeypatch.setenv("KERNELS_HUB_TOKEN", TOKEN)
+        uploaded = kernels("upload", kernel, "--repo-id", "acme/relu")
+        assert uploaded.exit_code == 0, uploaded.output
+        assert verdicts("acme/relu", "--version", 1, *allowed) == {CPU: "ok missing ok"}
 
 
 # Offline

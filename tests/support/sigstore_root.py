@@ -21,6 +21,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, NameOID, ObjectIdentifier
+from der import octets, text
+from timestamp_authority import timestamp
 
 __all__ = ["ACME", "OTHERS", "SIGNED_AT", "SigstoreRoot", "Workflow"]
 
@@ -57,7 +59,8 @@ class SigstoreRoot:
         self._root_key, self._ca_key = _new_key(), _new_key()
         self._root = _authority(f"{name} root", None, self._root_key, self._root_key)
         self._ca = _authority(f"{name} intermediate", self._root, self._root_key, self._ca_key)
-        self._ct_key, self._rekor_key = _new_key(), _new_key()
+        self._ct_key, self._rekor_key, self._clock_key = _new_key(), _new_key(), _new_key()
+        self._clock = _authority(f"{name} clock", self._root, self._root_key, self._clock_key, clock=True)
 
     @functools.cached_property
     def trusted_root(self) -> dict[str, Any]:
@@ -77,13 +80,16 @@ class SigstoreRoot:
                 "logId": {"keyId": _text(_key_id(key))},
             }
 
-        chain = [{"rawBytes": _text(each.public_bytes(Encoding.DER))} for each in (self._ca, self._root)]
+        def authority(certificate: x509.Certificate) -> dict[str, Any]:
+            chain = [{"rawBytes": _text(each.public_bytes(Encoding.DER))} for each in (certificate, self._root)]
+            return {"subject": subject, "certChain": {"certificates": chain}, "validFor": valid}
+
         return {
             "mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1",
             "tlogs": [log("https://rekor.example", self._rekor_key)],
-            "certificateAuthorities": [{"subject": subject, "certChain": {"certificates": chain}, "validFor": valid}],
+            "certificateAuthorities": [authority(self._ca)],
             "ctlogs": [log("https://ctfe.example", self._ct_key)],
-            "timestampAuthorities": [],
+            "timestampAuthorities": [authority(self._clock)],
         }
 
     def write(self, path: Path) -> Path:
@@ -92,7 +98,13 @@ class SigstoreRoot:
         return path
 
     def sign(
-        self, content: bytes, workflow: Workflow = ACME, *, at: datetime = SIGNED_AT, after: timedelta = timedelta()
+        self,
+        content: bytes,
+        workflow: Workflow = ACME,
+        *,
+        at: datetime = SIGNED_AT,
+        after: timedelta = timedelta(),
+        clock: bool = False,
     ) -> bytes:
         """A bundle over some bytes, as the file beside them holds it.
 
@@ -101,23 +113,27 @@ class SigstoreRoot:
             workflow: Who signs.
             at: When the certificate is given; it is valid for ten minutes.
             after: How long after that the signature is made, and logged.
+            clock: Whether the timestamp authority says when, as with newer logs; else the log does.
         """
         key = _new_key()
         certificate = self._certificate(key, workflow, at)
         signature = key.sign(content, ec.ECDSA(hashes.SHA256()))
-        return json.dumps(
-            {
-                "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
-                "verificationMaterial": {
-                    "certificate": {"rawBytes": _text(certificate.public_bytes(Encoding.DER))},
-                    "tlogEntries": [self._entry(content, signature, certificate, at + after)],
-                },
-                "messageSignature": {
-                    "messageDigest": {"algorithm": "SHA2_256", "digest": _text(hashlib.sha256(content).digest())},
-                    "signature": _text(signature),
-                },
-            }
-        ).encode()
+        entry = self._entry(content, signature, certificate, at + after)
+        material: dict[str, Any] = {
+            "certificate": {"rawBytes": _text(certificate.public_bytes(Encoding.DER))},
+            "tlogEntries": [entry],
+        }
+        if clock:
+            del entry["integratedTime"], entry["inclusionPromise"]
+            answer = timestamp(signature, at + after, self._clock, self._clock_key)
+            material["timestampVerificationData"] = {"rfc3161Timestamps": [{"signedTimestamp": _text(answer)}]}
+        digest = {"algorithm": "SHA2_256", "digest": _text(hashlib.sha256(content).digest())}
+        bundle = {
+            "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
+            "verificationMaterial": material,
+            "messageSignature": {"messageDigest": digest, "signature": _text(signature)},
+        }
+        return json.dumps(bundle).encode()
 
     def _certificate(self, key: ec.EllipticCurvePrivateKey, workflow: Workflow, at: datetime) -> x509.Certificate:
         """A certificate as Fulcio gives it (https://github.com/sigstore/fulcio/blob/main/docs/oid-info.md)."""
@@ -139,10 +155,10 @@ class SigstoreRoot:
             )
         )
         named = {8: workflow.issuer, 9: workflow.signer, 12: workflow.repository, 14: workflow.ref}
-        for number, text in named.items():
-            if text is not None:
+        for number, said in named.items():
+            if said is not None:
                 oid = ObjectIdentifier(f"1.3.6.1.4.1.57264.1.{number}")
-                builder = builder.add_extension(x509.UnrecognizedExtension(oid, _der_text(text)), critical=False)
+                builder = builder.add_extension(x509.UnrecognizedExtension(oid, text(said)), critical=False)
         return self._logged(builder, at)
 
     def _logged(self, builder: x509.CertificateBuilder, at: datetime) -> x509.Certificate:
@@ -159,7 +175,7 @@ class SigstoreRoot:
         listed = struct.pack("!H", len(promise)) + promise
         listed = struct.pack("!H", len(listed)) + listed
         oid = ExtensionOID.PRECERT_SIGNED_CERTIFICATE_TIMESTAMPS
-        return builder.add_extension(x509.UnrecognizedExtension(oid, _der(0x04, listed)), critical=False).sign(
+        return builder.add_extension(x509.UnrecognizedExtension(oid, octets(listed)), critical=False).sign(
             self._ca_key, hashes.SHA256()
         )
 
@@ -212,6 +228,8 @@ def _authority(
     issuer: x509.Certificate | None,
     issuer_key: ec.EllipticCurvePrivateKey,
     key: ec.EllipticCurvePrivateKey,
+    *,
+    clock: bool = False,
 ) -> x509.Certificate:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = (
@@ -222,11 +240,16 @@ def _authority(
         .serial_number(x509.random_serial_number())
         .not_valid_before(SIGNED_AT - 365 * _DAY)
         .not_valid_after(SIGNED_AT + 3650 * _DAY)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=1 if issuer is None else 0), critical=True)
-        .add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
     )
+    if clock:
+        stamping = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.TIME_STAMPING])
+        builder = builder.add_extension(stamping, critical=True).add_extension(_usage(digital_signature=True), True)
+    else:
+        constraints = x509.BasicConstraints(ca=True, path_length=1 if issuer is None else 0)
+        usage = _usage(key_cert_sign=True, crl_sign=True)
+        builder = builder.add_extension(constraints, critical=True).add_extension(usage, critical=True)
     return builder.sign(issuer_key, hashes.SHA256())
 
 
@@ -248,16 +271,6 @@ def _public(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def _key_id(key: ec.EllipticCurvePrivateKey) -> bytes:
     return hashlib.sha256(_public(key)).digest()
-
-
-def _der(tag: int, content: bytes) -> bytes:
-    size = len(content)
-    length = bytes([size]) if size < 128 else b"\x82" + struct.pack("!H", size)
-    return bytes([tag]) + (length if size < 128 or size > 255 else b"\x81" + bytes([size])) + content
-
-
-def _der_text(text: str) -> bytes:
-    return _der(0x0C, text.encode())
 
 
 def _canonical(value: Any) -> bytes:

@@ -104,7 +104,7 @@ def doctor_report() -> DoctorReport:
         },
         packages=dict(installed),
         problems=(
-            *settings.invalid_settings(),
+            *dict.fromkeys([*settings.invalid_settings(), *_invalid_policy()]),
             *unusable,
             *(problem.message for problem in backends.problems()),
             *_other_distributions(),
@@ -190,6 +190,17 @@ def _other_distributions() -> list[str]:
         return []
     listed = "; ".join(f"{name} {version} in {place}" for name, version, place in sorted(found))
     return [f"Other packages provide the module `kernels`: {listed}. Uninstall all of them, then install one."]
+
+
+def _invalid_policy() -> list[str]:
+    """What is wrong with the policy on signatures in force."""
+    from kernels.signatures import Policy
+
+    try:
+        Policy.in_force()
+    except RequestError as error:
+        return [str(error)]
+    return []
 
 
 def _unmet_requirements() -> list[str]:
