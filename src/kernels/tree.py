@@ -21,7 +21,7 @@ from kernels.errors import (
     RevisionNotFound,
 )
 from kernels.lockfile import Lock
-from kernels.metadata import MAX_KERNEL_DEPENDS
+from kernels.metadata import MAX_KERNEL_DEPENDS, Metadata
 from kernels.notices import warn_once
 from kernels.pin import pin
 from kernels.plan import MAX_DEPTH, read_metadata
@@ -137,7 +137,14 @@ class Tree:
         if status is not None:
             content = source.read(release, status, redirect.MAX_STATUS_BYTES)
             return _Found(commit, source, release, redirect.destination(content, requirement), ())
-        return _Found(commit, source, release, None, _depends(requirement, source, release))
+        described = _described(requirement, source, release)
+        versions = {each.version for each in described} - {None}
+        if kept is not None and self.kept.older and versions and requirement.version not in (None, *versions):
+            # The older format does not say which version it pinned: the builds do, and it is another one.
+            self._kept[requirement] = None
+            return self._look(requirement)
+        depends = {depend for each in described for depend in each.kernel_depends}
+        return _Found(commit, source, release, None, tuple(sorted(depends, key=str)))
 
     def _admit(self, repo_id: str, source: Source) -> None:
         if source.verified or self.policy.allows(repo_id):
@@ -243,22 +250,21 @@ def _release(source: Source, requirement: Requirement, commit: str) -> Release:
     return release
 
 
-def _depends(requirement: Requirement, source: Source, release: Release) -> tuple[Requirement, ...]:
-    """What any build depends on."""
+def _described(requirement: Requirement, source: Source, release: Release) -> list[Metadata]:
+    """What the builds say of themselves, those that can be loaded."""
 
-    def read(name: str) -> tuple[Requirement, ...] | InvalidMetadata:
+    def read(name: str) -> Metadata | InvalidMetadata:
         try:
-            return read_metadata(source, release, name).kernel_depends
+            return read_metadata(source, release, name)
         except InvalidMetadata as error:
             if isinstance(error.__cause__, NotInCache):  # it may be valid, and name others
                 raise error.__cause__ from None
             return error
 
     names = list(release.builds)
-    read_ones = side_by_side(read, names, at_once=AT_ONCE, name="lock-read")
-    bad = [(name, each) for name, each in zip(names, read_ones, strict=True) if isinstance(each, InvalidMetadata)]
+    found = side_by_side(read, names, at_once=AT_ONCE, name="lock-read")
+    bad = [(name, each) for name, each in zip(names, found, strict=True) if isinstance(each, InvalidMetadata)]
     if bad or not names:
         what = f"{len(bad)} of its {len(names)} builds cannot be loaded: {bad[0][0]}: {said(bad[0][1])}" if bad else ""
         warn_once(f"{requirement} is locked, but {what or 'it has no builds'}.")
-    depends = [depend for each in read_ones if not isinstance(each, InvalidMetadata) for depend in each]
-    return tuple(sorted(set(depends), key=str))
+    return [each for each in found if isinstance(each, Metadata)]

@@ -203,6 +203,15 @@ def test_an_older_lock_keeps_its_commits_and_hashes_in_todays_format(hub: TestHu
     assert "Nothing was written" in lock(project).stdout
 
 
+def test_an_older_locks_commit_of_another_version_is_not_kept(hub: TestHub, lock: Run, project: Path) -> None:
+    hub.make_repo()
+    hub.make_repo(version=2)
+    (project / "kernels.lock").write_text(json.dumps([{"repo_id": "acme/relu", "sha": hub.commit()}]))
+    asks(project, '"acme/relu" = 2')
+    done = lock(project)
+    assert (done.exit_code, pins(project)) == (0, {"acme/relu version 2": hub.commit(revision="v2")})
+
+
 def test_another_file_than_the_projects_is_locked(hub: TestHub, lock: Run, project: Path, tmp_path: Path) -> None:
     hub.make_repo()
     file = tmp_path / "locks" / "gpu.lock"
