@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -143,6 +144,30 @@ def test_a_dependency_that_one_backend_allows_is_that_backends(write_source: Cal
     assert source.python_depends == {"cpu": ("einops",), "cuda": ("nvidia-cutlass-dsl", "einops")}
 
 
+def test_a_section_of_a_backend_that_is_not_listed_is_read_and_mentioned_once(
+    write_source: Callable[..., Path],
+) -> None:
+    other = '[kernel.b]\nbackend = "rocm"\nrocm-archs = ["gfx942"]\nsrc = ["missing.cu"]\n'
+    folder = write_source("noarch", changes={"build.toml": CPU + other, "missing.cu": ""})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        source = read_source(folder)
+        read_source(folder)
+    assert [kernel.backend for kernel in source.kernels] == ["cpu", "rocm"]
+    [said] = [str(each.message) for each in caught]
+    assert said.endswith("`kernel.b` is for rocm, which `general.backends` does not list: it is not built.")
+    (folder / "missing.cu").unlink()
+    with pytest.raises(RequestError, match=r"build\.toml:14: `kernel\.b\.src` has 'missing\.cu', which does not exist"):
+        read_source(folder)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(write_source: Callable[..., Path]) -> None:
+    folder = write_source("noarch")
+    path = folder / "build.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert read_source(folder).name == "add-one"
+
+
 class Acme(Backend):
     """A stranger's accelerator."""
 
@@ -180,9 +205,15 @@ def test_a_strangers_backend_is_named_like_any_other(write_source: Callable[...,
         ("", 1, "`general` is missing; allowed is a section"),
         ("general = 1", 1, "`general` is 1; allowed is a section"),
         (NOARCH + "[torch-noarch.cuda]\n", 8, "`torch-noarch` has the unknown key `cuda`; allowed are cpu-archs, "),
-        (NOARCH.replace("edition = 5", "edition = 4"), 4, "`general.edition` is 4; allowed is 5; files of older"),
-        (NOARCH.replace("edition = 5", 'edition = "5"'), 4, "`general.edition` is '5'; allowed is 5"),
-        (NOARCH.replace("edition = 5", "edition = true"), 4, "`general.edition` is True; allowed is 5"),
+        *(
+            (NOARCH.replace("edition = 5", f"edition = {said}"), 4, f"`general.edition` is {shown}; allowed is 5")
+            for said, shown in [
+                *((str(edition), str(edition)) for edition in (-1, 0, 1, 2, 3, 4, 6, 5.0)),
+                ('"5"', "'5'"),
+                ("true", "True"),
+                ("[5]", "[5]"),
+            ]
+        ),
         (NOARCH.replace("version = 1\n", ""), 1, "`general.version` is missing; allowed is 0 or a positive integer"),
         (NOARCH.replace("version = 1", "version = -1"), 3, "`general.version` is -1; allowed is 0 or a positive"),
         (NOARCH.replace("version = 1", 'version = "1"'), 3, "`general.version` is '1'; allowed is 0 or a positive"),
@@ -270,7 +301,8 @@ def test_a_strangers_backend_is_named_like_any_other(write_source: Callable[...,
             8,
             "`kernel.a.src` is missing; allowed is a list of files",
         ),
-        (CPU.replace('= "cpu"', '= "cuda"'), 9, "`kernel.a.backend` is 'cuda'; allowed is one of cpu, which are"),
+        (CPU.replace('= "cpu"', '= "cudda"'), 9, "`kernel.a.backend` is 'cudda'; allowed is one of cpu, which are"),
+        (CPU.replace('= "cpu"', '= "npu"'), 9, "`kernel.a.backend` is 'npu'; allowed is one of cpu, which are"),
         (CPU + "flags = []\n", 11, "`kernel.a` has the unknown key `flags`; allowed are backend, cpu-archs"),
         (CPU + 'cuda-capabilities = ["8.0"]\n', 11, "`kernel.a` has the unknown key `cuda-capabilities`; allowed are"),
         (

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kernels.backends import MajorMinor, all_backends
+from kernels.backends import MajorMinor, all_backends, known
 from kernels.build.editions import EDITION, FRAMEWORKS, edition_of, upgraded
 from kernels.build.general import by_backend, hub, kernel_backends, kernel_name, kernel_version
 from kernels.build.model import PYEXT, Framework, KernelSection, KernelSource, option, spellings
@@ -72,6 +72,12 @@ def read_source(source_dir: os.PathLike[str] | str) -> KernelSource:
             f"{file.path} is of edition {source.edition} and was read as edition {EDITION}; "
             "`kernels build --update` writes it so."
         )
+    for kernel in source.kernels:
+        if kernel.backend not in source.backends:
+            warn_once(
+                f"{file.path}: `kernel.{kernel.name}` is for {kernel.backend}, which `general.backends` does not list: "
+                "it is not built."
+            )
     return source
 
 
@@ -215,7 +221,8 @@ def _kernel(folder: Path, backends: tuple[str, ...], section: Section) -> Kernel
     backend = section.text("backend", allowed)
     if backend is None:
         raise section.missing("backend", allowed)
-    if backend not in backends:
+    # Published files keep sections of backends that they no longer list; other builders pass over them.
+    if backend not in backends and known(backend) is None:
         raise section.wrong("backend", backend, allowed)
     if "src" not in section.table:
         raise section.missing("src", "a list of files inside the folder")

@@ -76,7 +76,7 @@ def read_toml(path: Path) -> TomlFile:
     if len(data) > MAX_TOML_BYTES:
         raise RequestError(f"{path} is larger than {MAX_TOML_BYTES // 2**20} MiB; allowed is a file that is not.")
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise RequestError(f"{path}:{line}: not valid TOML: a byte that is not UTF-8.") from None
