@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -151,6 +153,98 @@ def test_two_builds_of_one_commit_in_two_folders_are_the_same(
     first, second = (build_kernel(folder, folder) for folder in (source, tmp_path / "clone"))
     assert list(map(_files, first)) == list(map(_files, second))
     assert _metadata(first[0])["id"] == f"_add_one_cpu_{_git(source, 'rev-parse', 'HEAD^{tree}')[:7]}"
+
+
+def test_neither_the_time_nor_the_place_nor_who_builds_shows_in_a_build(
+    write_source: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The kernel is a folder of a larger repository, and each clone lies elsewhere.
+    source = write_source("noarch", "all/kernels/add-one")
+    (tmp_path / "all" / "README.md").write_text("all kernels\n")
+    _committed(tmp_path / "all")
+    built = []
+    for name, umask, zone, time in (("one", 0o022, "UTC", 1), ("two", 0o077, "Asia/Tokyo", 2_000_000_000)):
+        before = os.umask(umask)
+        try:
+            monkeypatch.setenv("TZ", zone)
+            monkeypatch.setenv("LC_ALL", "C" if umask == 0o077 else "C.UTF-8")
+            _git(tmp_path, "clone", "-q", "all", name)
+            folder = tmp_path / name / "kernels" / "add-one"
+            for path in folder.rglob("*"):
+                os.utime(path, (time, time))
+            built.append(build_kernel(folder, tmp_path / f"out-{name}"))
+        finally:
+            os.umask(before)
+    first, second = built
+    assert list(map(_files, first)) == list(map(_files, second))
+    tree = _git(source, "rev-parse", "HEAD:kernels/add-one")
+    assert [_metadata(variant)["id"] for variant in first] == [
+        f"_add_one_{backend}_{tree[:7]}" for backend in ("cpu", "cuda", "cann")
+    ]
+    # A change elsewhere in the repository is none of the kernel's.
+    (tmp_path / "one" / "README.md").write_text("changed\n")
+    folder = tmp_path / "one" / "kernels" / "add-one"
+    assert list(map(_files, build_kernel(folder, tmp_path / "again"))) == list(map(_files, first))
+
+
+def test_what_a_test_run_leaves_behind_is_no_change(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    source = write_source("noarch")
+    _committed(source)
+    before = _metadata(build_kernel(source, tmp_path / "a")[0])
+    for name in ("tests/__pycache__/test_add.cpython-312.pyc", ".idea/workspace.xml", ".coverage", "old.pyc"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes(b"x")
+    assert _metadata(build_kernel(source, tmp_path / "b")[0]) == before
+    (source / "torch-ext/add_one/new file.py").write_text("")
+    assert _metadata(build_kernel(source, tmp_path / "c")[0])["id"].endswith("_dirty")
+    (source / "torch-ext/add_one/new file.py").unlink()
+    (source / "torch-ext/add_one/notes.txt").unlink()
+    assert _metadata(build_kernel(source, tmp_path / "d")[0])["id"].endswith("_dirty")
+
+
+def test_without_git_the_id_is_that_of_the_content(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    source = write_source("noarch")
+
+    def unique() -> str:
+        metadata = _metadata(build_kernel(source, tmp_path / "out", backends=["cpu"])[0])
+        assert "provenance" not in metadata
+        return metadata["id"].removeprefix("_add_one_cpu_")
+
+    first = unique()
+    assert re.fullmatch("[0-9a-f]{7}", first)
+    (source / "torch-ext/add_one/deep/inner.py").write_text("one = 2\n")
+    assert unique() != first
+    (source / "torch-ext/add_one/deep/inner.py").write_text("one = 1\n")
+    assert unique() == first
+
+
+def test_architectures_stand_in_the_metadata_of_their_own_backend_and_of_no_other(
+    write_source: Callable[..., Path], tmp_path: Path
+) -> None:
+    toml = """
+[general]
+name = "add-one"
+version = 1
+edition = 5
+license = "MIT"
+backends = ["cpu", "cuda", "rocm", "xpu", "cann"]
+
+[torch-noarch]
+cuda_capabilities = ["8.0", "9.0a"]
+rocm-archs = ["gfx90a", "gfx942"]
+pyext = ["py", "json"]
+"""
+    changes = {"build.toml": toml, "torch-ext/add_one/deep/sizes.json": "[1]\n"}
+    variants = build_kernel(write_source("noarch", changes=changes), tmp_path / "out")
+    assert {variant.name: _metadata(variant)["backend"] for variant in variants} == {
+        "torch-cpu": {"type": "cpu"},
+        "torch-cuda": {"type": "cuda", "archs": ["8.0", "9.0a"]},
+        "torch-rocm": {"type": "rocm", "archs": ["gfx90a", "gfx942"]},
+        "torch-xpu": {"type": "xpu"},
+        "torch-npu": {"type": "cann"},
+    }
+    # By the suffixes that were asked for, wherever they lie in the package.
+    assert all((variant / "deep/sizes.json").read_text() == "[1]\n" for variant in variants)
 
 
 def test_the_id_of_changed_sources_says_so_and_is_another_for_every_change(

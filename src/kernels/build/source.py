@@ -21,6 +21,7 @@ __all__ = [
     "EDITION",
     "KernelSection",
     "KernelSource",
+    "is_source",
     "metadata_json",
     "option",
     "parse_source",
@@ -341,7 +342,20 @@ def source_files(folder: Path) -> Iterator[tuple[PurePosixPath, Path]]:
         Each file's path relative to the folder, and the file.
     """
     for path in sorted(folder.rglob("*")):
-        relative = path.relative_to(folder)
-        hidden = any(part.startswith(".") or part == "__pycache__" for part in relative.parts)
-        if path.is_file() and not hidden and path.suffix != ".pyc":
-            yield PurePosixPath(relative.as_posix()), path
+        relative = PurePosixPath(path.relative_to(folder).as_posix())
+        if is_source(relative) and path.is_file():
+            yield relative, path
+
+
+def is_source(path: PurePosixPath) -> bool:
+    """Whether a build can depend on a file of that name: it is neither hidden nor bytecode.
+
+    Args:
+        path: Relative to the source folder.
+
+    Example:
+        >>> is_source(PurePosixPath("tests/__pycache__/test_relu.pyc"))
+        False
+    """
+    hidden = any(part.startswith(".") or part == "__pycache__" for part in path.parts)
+    return not hidden and path.suffix != ".pyc"
