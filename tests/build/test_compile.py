@@ -113,6 +113,38 @@ def test_without_ninja_the_same_bytes_are_built(plain: Path, monkeypatch: pytest
     assert next(variant.glob("*.so")).read_bytes() == first
 
 
+#: A compiler that waits until another one is at work as well.
+_SOCIABLE = """#!/bin/sh
+case " $* " in
+*" -c "*)
+    touch {folder}/at-work.$$
+    tries=0
+    while [ "$(ls {folder}/at-work.* | wc -l)" -lt 2 ]; do
+        tries=$((tries + 1))
+        [ $tries -gt 600 ] && echo "alone" >&2 && exit 1
+        sleep 0.05
+    done ;;
+esac
+exec c++ "$@"
+"""
+
+
+@compiler
+@pytest.mark.parametrize("ninja", [True, False])
+def test_sources_are_compiled_side_by_side(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ninja: bool
+) -> None:
+    if not ninja:
+        _without_ninja(monkeypatch)
+    sociable = tmp_path / "sociable"
+    sociable.write_text(_SOCIABLE.format(folder=tmp_path))
+    sociable.chmod(0o755)
+    monkeypatch.setenv("CXX", str(sociable))
+    (variant,) = build_kernel(plain, tmp_path / "out", jobs=2)
+    assert list(variant.glob("*.abi3.so"))
+    assert len(list(tmp_path.glob("at-work.*"))) == 2
+
+
 @compiler
 @pytest.mark.parametrize("ninja", [True, False])
 def test_a_long_complaint_is_shortened_around_its_first_error(
