@@ -13,6 +13,7 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -33,6 +34,9 @@ _LFS_SUFFIXES = (".so", ".dylib", ".dll", ".pyd")
 _LFS_SIZE = 10 * 10**6
 _CHUNK = 1 << 20
 _VERSION = re.compile(r"v(0|[1-9][0-9]*)")
+# A file: path in the repository, path on disk, time of change in ns, size, inode.
+_Row = tuple[str, str, int, int, int]
+
 _PULL = re.compile(r"refs/pr/([1-9][0-9]{0,8})")
 
 
@@ -80,8 +84,8 @@ class Catalog:
         self.users = users
         self.models = models
         self.bytecode = bytecode
-        self._hashes: dict[tuple[str, int, int], tuple[str, str | None]] = {}
-        self._commits: dict[Path, tuple[list[tuple[str, str, int, int]], Commit]] = {}
+        self._hashes: dict[tuple[str, int, int, int], tuple[str, str | None]] = {}
+        self._commits: dict[Path, tuple[list[_Row], Commit]] = {}
         self._lock = Lock()
         self._folder_locks: dict[Path, Lock] = {}
 
@@ -133,6 +137,8 @@ class Catalog:
                 head = self._commit(repo_id, folder / name)
                 if head.id == branch:
                     return head
+            if self._inside(folder / branch):  # it was a head until a moment ago
+                return self._commit(repo_id, folder / branch)
         raise RevisionNotFound(
             f"{repo_id} has no revision {revision or 'main'!r}; it has: {', '.join(names) or 'none'}."
         )
@@ -188,10 +194,16 @@ class Catalog:
         known = self._commits.get(folder)
         return None if known is None else known[1].id
 
-    def _commit(self, repo_id: str, folder: Path) -> Commit:
+    @contextmanager
+    def alone(self, folder: Path) -> Iterator[None]:
+        """While this is held nobody else looks at the folder of a branch: who replaces it is never seen half-way."""
         with self._lock:
             lock = self._folder_locks.setdefault(folder, Lock())
-        with lock:  # one request hashes a new repository, the others wait for it
+        with lock:
+            yield
+
+    def _commit(self, repo_id: str, folder: Path) -> Commit:
+        with self.alone(folder):  # one request hashes a new repository, the others wait for it
             found = sorted(self._walk(folder))
             known = self._commits.get(folder)
             if known is not None and known[0] == found:
@@ -205,8 +217,8 @@ class Catalog:
             return replace(commit, id=folder.name)
         return commit
 
-    def _walk(self, top: Path) -> Iterator[tuple[str, str, int, int]]:
-        """Yield (path in the repository, path on disk, mtime in ns, size) of every regular file inside the root."""
+    def _walk(self, top: Path) -> Iterator[_Row]:
+        """Yield every regular file inside the root."""
         pending: list[tuple[str, str, frozenset[str]]] = [("", str(top), frozenset({os.path.realpath(top)}))]
         while pending:
             prefix, folder, above = pending.pop()
@@ -223,7 +235,7 @@ class Catalog:
                         continue
                     path = prefix + entry.name
                     if stat.S_ISREG(status.st_mode):
-                        yield path, source, status.st_mtime_ns, status.st_size
+                        yield path, source, status.st_mtime_ns, status.st_size, status.st_ino
                     elif stat.S_ISDIR(status.st_mode) and source not in above:  # a link to a parent would never end
                         pending.append((path + "/", source, above | {source}))
 
@@ -233,13 +245,13 @@ class Catalog:
             return False
         return self.bytecode or not (name == "__pycache__" or name.endswith((".pyc", ".pyo")))
 
-    def _file(self, path: str, source: str, mtime_ns: int, size: int) -> File:
-        key = (source, mtime_ns, size)
+    def _file(self, path: str, source: str, mtime_ns: int, size: int, inode: int) -> File:
+        key = (source, mtime_ns, size, inode)
         hashes = self._hashes.get(key)
         if hashes is None:
             hashes = self._hashes[key] = _hash(source, size)
         oid, sha256 = hashes
-        return File(path, Path(source), size, oid, sha256)
+        return File(path, Path(source), size, oid, sha256, (mtime_ns, size, inode))
 
 
 def _hash(source: str, size: int) -> tuple[str, str | None]:
