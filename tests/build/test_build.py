@@ -8,13 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kernels.build.plan
+from kernels import load_backends
 from kernels.backends import Backend, BackendProbe, Found, register_backend, unregister_backend
 from kernels.build import build_kernel
 from kernels.errors import BuildError, CompilerNotFound, RequestError
@@ -378,18 +379,18 @@ class Acme(Backend):
         return Found()
 
 
-@compiler
-def test_a_strangers_backend_is_built_like_any_other(write_source: Callable[..., Path], tmp_path: Path) -> None:
-    register_backend(Acme())
-    try:
-        toml = """
+_DECLARED = """{"acme": {"device_string": "cpu", "vendor": "Acme", "arch_rule": "exact"}}"""
+
+_ACME_TOML = """
 [general]
 name = "add-one"
 version = 1
 edition = 5
 license = "MIT"
 backends = ["acme"]
+"""
 
+_ACME_COMPILED = """
 [torch]
 src = ["torch-ext/binding.cpp"]
 
@@ -400,14 +401,47 @@ include = ["headers"]
 cxx-flags = ["-DONE=1"]
 acme-archs = ["a1", "a2"]
 """
-        source = write_source("compiled", changes={"build.toml": toml})
-        text = (source / "add_one.cpp").read_text()
-        (source / "add_one.cpp").write_text(text.replace("CPU_KERNEL", "ACME_KERNEL"))
-        variant = build_kernel(source, tmp_path / "out")[0]
-    finally:
-        unregister_backend("acme")
+
+
+@pytest.fixture(params=["registered", "declared"])
+def acme(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+    if request.param == "registered":
+        register_backend(Acme())
+    else:
+        (tmp_path / "acme.json").write_text(_DECLARED)
+        load_backends(tmp_path / "acme.json")
+    yield
+    unregister_backend("acme")
+
+
+@compiler
+@pytest.mark.usefixtures("acme")
+def test_a_strangers_backend_is_compiled_for_like_any_other(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    import torch
+
+    # Other sources for each way to join: a process takes the operators of one build once.
+    changes = {"build.toml": _ACME_TOML + _ACME_COMPILED, "which.txt": tmp_path.name}
+    source = write_source("compiled", changes=changes)
+    text = (source / "add_one.cpp").read_text()
+    (source / "add_one.cpp").write_text(text.replace("CPU_KERNEL", "ACME_KERNEL"))
+    (variant,) = build_kernel(source, tmp_path / "out")
     assert "-cxx11-acme-" in variant.name
     assert _metadata(variant)["backend"] == {"type": "acme", "archs": ["a1", "a2"]}
+    assert _metadata(variant)["id"].startswith("_add_one_acme_")
+    assert _load(variant).add_one(torch.tensor([1.0])).tolist() == [2.0]
+
+
+@pytest.mark.usefixtures("acme")
+def test_a_strangers_noarch_build_is_made_like_any_other(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    toml = _ACME_TOML.replace('"acme"', '"acme", "cpu"') + '[torch-noarch]\nacme-archs = ["a1"]\n'
+    acme, cpu = build_kernel(write_source("noarch", changes={"build.toml": toml}), tmp_path / "out")
+    assert (acme.name, cpu.name) == ("torch-acme", "torch-cpu")
+    assert _metadata(acme)["backend"] == {"type": "acme", "archs": ["a1"]}
+    assert _metadata(cpu)["backend"] == {"type": "cpu"}
+    metadata = Metadata.read_from_file(acme / "metadata.json")
+    assert metadata.digest is not None
+    verify_digest(acme, metadata.digest)
+    assert _files(acme).keys() == _files(cpu).keys()
 
 
 def test_an_interrupt_between_two_renames_brings_back_what_was_there(
