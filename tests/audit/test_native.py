@@ -73,6 +73,30 @@ def test_a_newer_symbol_version_is_named_with_its_symbol(
 
 
 @pytest.mark.parametrize(
+    ("library", "version", "verdict"),
+    [
+        ("libc.so.6", "GLIBC_2.28", "ok"),
+        ("libc.so.6", "GLIBC_2.34", "failed"),
+        ("libstdc++.so.6", "GLIBCXX_3.4.24", "ok"),
+        ("libstdc++.so.6", "GLIBCXX_3.4.29", "failed"),
+        ("libstdc++.so.6", "CXXABI_1.3.13", "failed"),
+    ],
+)
+def test_what_a_newer_system_was_linked_against_is_refused(
+    check: Check, compile_native: Compile, tmp_path: Path, library: str, version: str, verdict: str
+) -> None:
+    # A library of another system stands in for the real one: what is linked asks for the version it has there.
+    (tmp_path / "versions").write_text(f"{version} {{ global: newer; }};\n")
+    script, name = f"-Wl,--version-script={tmp_path / 'versions'}", f"-Wl,-soname,{library}"
+    (tmp_path / "libnewer.so").write_bytes(compile_native("int newer(void) { return 0; }", script, name))
+    content = compile_native("int newer(void);\nint f(void) { return newer(); }", str(tmp_path / "libnewer.so"))
+    [(found, said)] = check(content)
+    assert found == verdict
+    if verdict == "failed":
+        assert f"needs {version} (for newer), which systems of manylinux_2_28 do not have" in said
+
+
+@pytest.mark.parametrize(
     ("version", "allowed"),
     [
         ("GLIBC_2.2.5", True),

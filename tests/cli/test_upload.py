@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from hub import TestHub, make_repo
+from huggingface_hub.utils import get_session
 from writable_hub import TOKEN, WritableHub
 
 
@@ -54,6 +55,18 @@ def test_what_goes_and_a_pull_request_are_named(kernels: Callable[..., Any], hub
     done = kernels("upload", kernel, "--repo-id", "acme/relu", "--create-pr")
     assert "  deleted: build/torch-cuda/\n" in done.stdout
     assert done.stdout.endswith(f"Opened {hub.url}/kernels/acme/relu/discussions/1\n")
+
+
+def test_another_branch_and_a_private_repository_can_be_asked_for(
+    kernels: Callable[..., Any], hub: TestHub, kernel: Path
+) -> None:
+    done = kernels("upload", kernel, "--repo-id", "acme/relu", "--branch", "next", "--private")
+    assert (done.exit_code, done.stdout.splitlines()[0]) == (0, f"acme/relu, branch next, at {hub.url}: 2 builds")
+    assert "build/torch-cpu/metadata.json" in hub.catalog.commit("acme/relu", "next").files
+    refs = f"{hub.url}/api/kernels/acme/relu/refs"
+    assert get_session().get(refs).status_code == 404
+    answer = get_session().get(refs, headers={"Authorization": f"Bearer {TOKEN}"})
+    assert [branch["name"] for branch in answer.json()["branches"]] == ["main", "next"]
 
 
 @pytest.mark.parametrize(
