@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-import kernels.build.plan
+import kernels.build.against
 from kernels import load_backends
 from kernels.backends import Backend, BackendProbe, Found, register_backend, unregister_backend
 from kernels.build import build_kernel
@@ -304,7 +304,7 @@ def test_what_is_compiled_already_is_not_compiled_again(compiled_once: Path) -> 
 def test_compiling_needs_no_python_headers(
     write_source: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels.build.plan.sysconfig, "get_path", lambda name: str(tmp_path / "no-headers"))
+    monkeypatch.setattr(kernels.build.against.sysconfig, "get_path", lambda name: str(tmp_path / "no-headers"))
     source = write_source("compiled", changes={"headers/one.h": "constexpr float one = ONE + 41;\n"})
     variant = build_kernel(source, tmp_path / "out", jobs=1)[0]
     program = f"""

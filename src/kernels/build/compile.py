@@ -51,6 +51,7 @@ class Compilation:
         link: The command line that links the objects, without objects and output.
         libraries: What stands after the objects.
         files: SHA-256 of the folder's files, by their path: which of them the objects were made from.
+        against: The framework whose headers and libraries are used, with its version.
     """
 
     folder: Path
@@ -58,15 +59,16 @@ class Compilation:
     link: tuple[str, ...]
     libraries: tuple[str, ...]
     files: tuple[tuple[str, str], ...] = ()
+    against: str = ""
 
     def versions(self) -> list[str]:
-        """What each compiler says of its version.
+        """What each compiler says of its version, and what it compiles against.
 
         Raises:
             CompilerNotFound: A compiler does not run.
         """
         commands = {self.link[0], *(unit.command[0] for unit in self.units)}
-        return [f"{name}: {compiler_version([name])}" for name in sorted(commands)]
+        return [self.against, *(f"{name}: {compiler_version([name])}" for name in sorted(commands))]
 
     def fingerprint(self) -> list[str]:
         """Everything but the sources that the result depends on: command lines and compiler versions.

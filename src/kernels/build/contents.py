@@ -11,8 +11,8 @@ from kernels.build.source import source_files
 
 __all__ = ["Contents", "read_contents"]
 
-#: The macro that carries a build's id into its sources.
-_ID_MACRO = b"TORCH_EXTENSION_NAME"
+#: The macros that carry a build's id into its sources: Torch's, and tvm-ffi's.
+_ID_MACROS = (b"TORCH_EXTENSION_NAME", b"TVM_FFI_EXTENSION_NAME")
 
 _CHUNK = 1 << 20
 
@@ -24,7 +24,7 @@ class Contents:
     Attributes:
         hashes: SHA-256, in hexadecimal, by the path relative to the folder.
         id: SHA-256, in hexadecimal, of all files and their names.
-        naming: The files that mention the macro of the build's id; what they become changes with every id.
+        naming: The files that mention a macro of the build's id; what they become changes with every id.
     """
 
     hashes: Mapping[str, str]
@@ -40,7 +40,7 @@ def read_contents(folder: Path) -> Contents:
 
     Example:
         >>> sorted(read_contents(Path(__file__).parent / "include").hashes)
-        ['registration.h']
+        ['older_glibc.h', 'registration.h']
     """
     hashes, naming = {}, set()
     for name, path in source_files(folder):
@@ -50,9 +50,9 @@ def read_contents(folder: Path) -> Contents:
         with path.open("rb") as file:
             while chunk := file.read(_CHUNK):
                 digest.update(chunk)
-                if _ID_MACRO in tail + chunk:
+                if any(macro in tail + chunk for macro in _ID_MACROS):
                     naming.add(str(name))
-                tail = chunk[-len(_ID_MACRO) :]
+                tail = chunk[-max(map(len, _ID_MACROS)) :]
         hashes[str(name)] = digest.hexdigest()
     together = "".join(f"{name}\0{value}\n" for name, value in hashes.items())
     return Contents(hashes, hashlib.sha256(together.encode()).hexdigest(), frozenset(naming))

@@ -31,7 +31,7 @@ class Outcome:
 
     Attributes:
         backend: The backend it is for.
-        variant: Its name, or None where there is no telling without a Torch or a compiler.
+        variant: Its name, or None where there is no telling without a Torch, a tvm-ffi or a compiler.
         state: `built`; `up to date`: there already, from the same sources; `not built`: this machine cannot build it;
             `failed`.
         reason: Why it is not there, in one line; "" when it is.
@@ -65,7 +65,7 @@ def build_kernel(
         out_dir: The repository's folder: variants go to `out_dir/build/<variant>`, beside those of other source
             folders of the same kernel.
         backends: Backends to build for. Default: of those that `build.toml` names, all for noarch sources, and for
-            compiled ones those the installed Torch is built for.
+            compiled ones those the installed Torch is built for, or whose compiler is here (tvm-ffi).
         work_dir: Where objects, logs and stamps of finished builds are kept; on the file system of `out_dir`. Default:
             `.kernels-build` in `out_dir`.
         jobs: Compilers to run at once, default one a processor.
@@ -76,7 +76,7 @@ def build_kernel(
     Raises:
         RequestError: `build.toml` is missing or not valid, a backend is not one that it names, or two of its sections
             compile one file.
-        CompilerNotFound: No compiler for one of the sources, or no Torch to compile against.
+        CompilerNotFound: No compiler for one of the sources, or no Torch or tvm-ffi to compile against.
         BuildError: A compiler failed, and the message has its output; or the files could not be written.
 
     Example:

@@ -80,6 +80,10 @@ def install_variant(files: Path, variant_dir: Path) -> None:
 
 
 def _ops_module(plan: Plan) -> str:
+    return _tvm_ffi_ops(plan) if plan.source.framework == "tvm-ffi" else _torch_ops(plan)
+
+
+def _torch_ops(plan: Plan) -> str:
     loading = (
         "" if plan.compilation is None else f"\nfrom . import {plan.id}  # noqa: F401  (loading it registers them)\n"
     )
@@ -95,4 +99,31 @@ ops = torch.ops.{plan.id}
 def add_op_namespace_prefix(name: str) -> str:
     """An operator's name with this build's namespace before it."""
     return f"{plan.id}::{{name}}"
+'''
+
+
+def _tvm_ffi_ops(plan: Plan) -> str:
+    # Sources that also register their functions with JAX import the last two of these names.
+    return f'''"""This build's functions. Written by the builder."""
+
+import importlib.util
+from pathlib import Path
+
+import tvm_ffi
+
+__all__ = ["add_op_namespace_prefix", "has_jax", "jax_add_ffi_target_name_prefix", "ops"]
+
+ops = tvm_ffi.load_module(Path(__file__).parent / "{plan.extension_file}")
+
+has_jax = all(importlib.util.find_spec(name) is not None for name in ("jax", "jax_tvm_ffi"))
+
+
+def add_op_namespace_prefix(name: str) -> str:
+    """A function's name with this build's namespace before it."""
+    return f"{plan.id}::{{name}}"
+
+
+def jax_add_ffi_target_name_prefix(name: str) -> str:
+    """A function's name as a target of JAX, which no other build has."""
+    return f"{plan.id}.{{name}}"
 '''
