@@ -130,6 +130,29 @@ def test_an_extension_for_one_python_is_refused(check: Check, compile_native: Co
     assert "does not end with .abi3.so" in said
 
 
+TVM_FFI = "tvm-ffi01-cpu-x86_64-linux"
+LIBRARY = EXTENSION.replace(".abi3", "")
+
+
+@pytest.mark.parametrize(
+    ("source", "file", "answers"),
+    [
+        ("int __tvm_ffi_add_one(void) { return 0; }", LIBRARY, [("ok", f"{LIBRARY}: manylinux_2_28")]),
+        ("int __tvm_ffi__ctx(void) { return 0; }", LIBRARY, [("missing", "offers no function"), ("ok", "")]),
+        ("int __tvm_ffi_add_one(void) { return 0; }", EXTENSION, [("ok", ""), ("failed", f"there is no {LIBRARY}")]),
+        ("int __tvm_ffi_add_one(void) { return 0; }", "other.so", [("ok", ""), ("failed", f"there is no {LIBRARY}")]),
+        (GOOD, LIBRARY, [("failed", "does not end with .abi3.so"), ("missing", "offers no function")]),
+    ],
+    ids=["good", "nothing offered", "named as an extension", "under another name", "a Python extension"],
+)
+def test_tvm_ffi_loads_a_plain_library(
+    check: Check, compile_native: Compile, source: str, file: str, answers: list[tuple[str, str]]
+) -> None:
+    found = check(compile_native(source), file, TVM_FFI)
+    assert [verdict for verdict, _ in found] == [verdict for verdict, _ in answers]
+    assert all(what in said for (_, said), (_, what) in zip(found, answers, strict=True))
+
+
 def test_pythons_own_library_is_refused(check: Check, compile_native: Compile, tmp_path: Path) -> None:
     (tmp_path / "libpython3.11.so.1.0").write_bytes(
         compile_native("int PyModule_Create2(void) { return 0; }", "-Wl,-soname,libpython3.11.so.1.0")
