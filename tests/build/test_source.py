@@ -208,12 +208,14 @@ def test_a_strangers_backend_is_named_like_any_other(write_source: Callable[...,
         *(
             (NOARCH.replace("edition = 5", f"edition = {said}"), 4, f"`general.edition` is {shown}; allowed is 5")
             for said, shown in [
-                *((str(edition), str(edition)) for edition in (-1, 0, 1, 2, 3, 4, 6, 5.0)),
+                *((str(edition), str(edition)) for edition in (-1, 0, 1, 2, 3, 5.0)),
                 ('"5"', "'5'"),
                 ("true", "True"),
                 ("[5]", "[5]"),
             ]
         ),
+        (NOARCH.replace("edition = 5", "edition = 4"), 4, "`general.edition` is 4; allowed is 5; files of older"),
+        (NOARCH.replace("edition = 5", "edition = 6"), 4, "`general.edition` is 6; allowed is 5; a newer one is read"),
         (NOARCH.replace("version = 1\n", ""), 1, "`general.version` is missing; allowed is 0 or a positive integer"),
         (NOARCH.replace("version = 1", "version = -1"), 3, "`general.version` is -1; allowed is 0 or a positive"),
         (NOARCH.replace("version = 1", 'version = "1"'), 3, "`general.version` is '1'; allowed is 0 or a positive"),
