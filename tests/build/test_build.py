@@ -108,12 +108,77 @@ def test_a_damaged_build_is_made_again(write_source: Callable[..., Path], tmp_pa
 def test_hidden_files_and_bytecode_are_no_part_of_a_source(write_source: Callable[..., Path], tmp_path: Path) -> None:
     source = write_source("noarch")
     before = _metadata(build_kernel(source, tmp_path / "a")[0])["id"]
-    for name in (".swp", "__pycache__/inner.cpython-312.pyc"):
+    for name in (".swp", ".hidden.py", "__pycache__/inner.cpython-312.pyc"):
         (source / "torch-ext/add_one" / name).parent.mkdir(exist_ok=True)
         (source / "torch-ext/add_one" / name).write_bytes(b"x")
     variant = build_kernel(source, tmp_path / "b")[0]
     assert _metadata(variant)["id"] == before
-    assert not [name for name in _files(variant) if "pycache" in name or "swp" in name]
+    assert not [name for name in _files(variant) if "pycache" in name or "swp" in name or "hidden" in name]
+
+
+@pytest.mark.parametrize(
+    ("link", "to", "says"),
+    [
+        ("secret.py", "../../../secret.py", "is a link that leads out of"),
+        ("deep/secret.py", "../../../../secret.py", "is a link that leads out of"),
+        ("folder", "../..", "is a link to a folder"),
+        ("a\nb.py", "__init__.py", "a name that not every system can have"),
+        ("a\\b.py", "__init__.py", "a name that not every system can have"),
+        (os.fsdecode(b"\xff.py"), "__init__.py", "a name that not every system can have"),
+    ],
+    ids=["file", "deep", "folder", "newline", "backslash", "bytes"],
+)
+def test_a_package_that_cannot_be_published_is_not_built(
+    write_source: Callable[..., Path], tmp_path: Path, link: str, to: str, says: str
+) -> None:
+    source = write_source("noarch")
+    (source.parent / "secret.py").write_text("PASSWORD = 1")
+    (source / "torch-ext/add_one" / link).symlink_to(to)
+    with pytest.raises(RequestError, match=says):
+        build_kernel(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_beside_the_package_a_name_may_be_any_bytes(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    source = write_source("noarch")
+    (source / os.fsdecode(b"\xff.txt")).write_text("")
+    assert len(build_kernel(source, tmp_path / "out")) == 3
+
+
+def test_folders_that_nest_without_end_are_refused(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    source = write_source("noarch")
+    source.joinpath("torch-ext/add_one", *["d"] * 120).mkdir(parents=True)
+    with pytest.raises(RequestError, match="nest deeper than 100"):
+        build_kernel(source, tmp_path / "out")
+
+
+@pytest.mark.parametrize("out", ["dist", "torch-ext/add_one"])
+def test_builds_do_not_go_among_the_sources(write_source: Callable[..., Path], out: str) -> None:
+    source = write_source("noarch")
+    with pytest.raises(RequestError, match=r"`out_dir` is .* among the sources"):
+        build_kernel(source, source / out)
+    (source.parent / "link").symlink_to(source)
+    with pytest.raises(RequestError, match=r"`out_dir` is .* among the sources"):
+        build_kernel(source, source.parent / "link" / out)
+    assert not list(source.rglob("metadata.json"))
+
+
+def test_links_that_came_with_the_sources_lead_no_build_elsewhere(write_source: Callable[..., Path]) -> None:
+    source = write_source("noarch")
+    mine = source.parent / "mine"
+    mine.write_text("precious")
+    work = source / ".kernels-build"
+    (work / "torch-cpu").mkdir(parents=True)
+    for name in ("lock", "torch-cpu.stamp", "torch-cpu.log", "torch-cpu/build.ninja", "torch-cpu/made-from.json"):
+        (work / name).symlink_to(mine)
+    (work / ".gitignore").symlink_to(source.parent / "new")
+    assert len(build_kernel(source, source)) == 3
+    assert mine.read_text() == "precious"
+    assert not (source.parent / "new").exists()
+    shutil.rmtree(work)
+    work.symlink_to(source.parent)
+    with pytest.raises(RequestError, match=r"\.kernels-build is a link; delete it"):
+        build_kernel(source, source)
 
 
 def _git(folder: Path, *arguments: str) -> str:

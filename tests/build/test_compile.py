@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -181,10 +182,30 @@ def test_a_file_that_two_sections_compile_is_refused(plain: Path, path: str) -> 
 
 
 @compiler
-def test_a_flag_with_a_line_break_is_refused(plain: Path) -> None:
-    (plain / "build.toml").write_text(_TOML + 'cxx-flags = ["-DA=1\\n"]\n')
-    with pytest.raises(RequestError, match=r"The command line for one\.cpp has a line break"):
+def test_a_section_called_as_the_framework_is_another_one(plain: Path) -> None:
+    toml = _TOML.replace("[torch]\n", '[torch]\nsrc = ["one.cpp"]\n').replace("[kernel.one]", "[kernel.torch]")
+    (plain / "build.toml").write_text(toml)
+    with pytest.raises(RequestError, match=r"`src` of torch and of torch both have one\.cpp"):
         build_kernel(plain, plain)
+
+
+@compiler
+@pytest.mark.parametrize("flag", ["-DA=1\\n", "-DA=1\\r", "\\u0000"], ids=["newline", "return", "null"])
+def test_a_flag_with_a_line_break_is_refused(plain: Path, flag: str) -> None:
+    (plain / "build.toml").write_text(_TOML + f'cxx-flags = ["{flag}"]\n')
+    with pytest.raises(RequestError, match=r"The command line for one\.cpp has a line break or a null byte"):
+        build_kernel(plain, plain)
+
+
+@compiler
+@pytest.mark.parametrize("name", ["-x.cpp", "@x.cpp", "a|b.cpp", "a$b: 'c\\" + '".cpp', "a;touch b.cpp"])
+def test_a_source_may_have_any_name(plain: Path, name: str) -> None:
+    (plain / "one.cpp").rename(plain / name)
+    (plain / "build.toml").write_text(_TOML.replace('"one.cpp"', json.dumps(name)))
+    first = _library(plain)
+    assert (first, _library(plain)) == (first, first)
+    (plain / name).write_text('#include "number.h"\nint one() { return number + 1; }\n')
+    assert _library(plain) != first
 
 
 @compiler

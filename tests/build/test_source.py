@@ -290,6 +290,11 @@ def test_a_strangers_backend_is_named_like_any_other(write_source: Callable[...,
             "`torch.src` has '/etc/passwd', which leads out of the folder",
         ),
         (GENERAL + '[torch]\nsrc = ["a\\u0000b"]\n', 8, "which leads out of the folder; allowed are files inside"),
+        (GENERAL + f'[torch]\nsrc = ["{"x" * 5000}"]\n', 8, "which does not exist; allowed are files inside"),
+        (GENERAL + '[torch]\nsrc = ["in/../hidden.cpp"]\n', 8, "which leads out of the folder; allowed are files"),
+        (GENERAL + '[torch]\nsrc = [".swp.cpp"]\n', 8, "which is hidden, or lies in build/, where builds go; allowed"),
+        (GENERAL + '[torch]\nsrc = ["./build/a.cpp"]\n', 8, "which is hidden, or lies in build/, where builds go;"),
+        (GENERAL + '[torch]\nsrc = ["a\\n.cpp"]\n', 8, "which has a name that not every system can have; allowed"),
         (GENERAL + '[torch]\ninclude = [".", ".."]\n', 8, "`torch.include` has '..', which leads out of the folder"),
         (GENERAL + "[torch]\nstable-abi = 2\n", 8, "`torch.stable-abi` is 2; allowed is a version such as"),
         (
@@ -345,11 +350,26 @@ def test_a_mistake_is_named_with_its_line(write_source: Callable[..., Path], tom
     folder = write_source("noarch", changes={"build.toml": toml})
     (folder.parent / "outside.cpp").write_text("")
     (folder / "link").symlink_to(folder.parent)
+    # To the compiler this is `hidden.cpp`, whatever the link leads to.
+    (folder / "in").symlink_to("torch-ext/add_one")
+    (folder / "hidden.cpp").symlink_to("../outside.cpp")
+    for name in ("torch-ext/hidden.cpp", ".swp.cpp", "build/a.cpp", "a\n.cpp"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("")
     with pytest.raises(RequestError) as caught:
         read_source(folder)
     place, _, message = str(caught.value).partition(": ")
     assert says in message
     assert re.sub(r".*/", "", place) == f"build.toml:{line}"
+
+
+@pytest.mark.parametrize("part", ["torch-ext", "torch-ext/add_one"])
+def test_a_package_that_lies_elsewhere_is_refused(write_source: Callable[..., Path], part: str) -> None:
+    folder = write_source("noarch")
+    (folder / part).rename(folder.parent / "elsewhere")
+    (folder / part).symlink_to(folder.parent / "elsewhere")
+    with pytest.raises(RequestError, match=r"build\.toml:3: .*is a link that leads out of the folder"):
+        read_source(folder)
 
 
 def test_a_folder_without_its_parts_is_no_source(write_source: Callable[..., Path], tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def compile_extension(
         jobs: Compilers to run at once, default one a processor.
 
     Raises:
-        RequestError: A path or a flag has a line break.
+        RequestError: A path or a flag has a line break or a null byte.
         BuildError: A compiler failed; the message has the output for the first source that failed. No further compiler
             is started then.
     """
@@ -111,20 +111,26 @@ def compile_extension(
     steps = []
     for unit in compilation.units:
         made = object_dir / "objects" / f"{os.path.normpath(unit.source)}.o"
-        steps.append(_Step(unit.source, [*unit.command, "-c", unit.source, "-o", str(made)], [unit.source], made))
+        # A name that begins like an option is a file all the same.
+        source = f"./{unit.source}" if unit.source[0] in "-@" else unit.source
+        steps.append(_Step(unit.source, [*unit.command, "-c", source, "-o", str(made)], [source], made))
     made_objects = [str(step.output) for step in steps]
     link = [*compilation.link, *made_objects, "-o", str(library), *compilation.libraries]
     steps.append(_Step(output.name, link, made_objects, library))
     for step in steps:
-        if any("\n" in part for part in step.command):
-            raise RequestError(f"The command line for {step.what} has a line break; allowed are flags without one.")
+        if any(set(part) & set("\0\n\r") for part in step.command):
+            raise RequestError(
+                f"The command line for {step.what} has a line break or a null byte; allowed are paths and flags "
+                "without one."
+            )
 
     log.parent.mkdir(parents=True, exist_ok=True)
     keep_objects(object_dir, compilation.folder, dict(compilation.files), compilation.versions())
     for step in steps:
         step.output.parent.mkdir(parents=True, exist_ok=True)
     ninja = _ninja()
-    if ninja is None:
+    # Ninja's files have no way to write this character in a path.
+    if ninja is None or any("|" in path for step in steps for path in (*step.inputs, str(step.output))):
         _run_all(steps, compilation.folder, log, jobs)
     else:
         _run_changed(ninja, steps, compilation.folder, object_dir, log, jobs)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kernels.backends import Backend, find
 from kernels.build.against import Against, against, compiled_sources, own_backends
 from kernels.build.compile import Compilation, Unit
-from kernels.build.contents import Contents, read_contents
+from kernels.build.contents import Contents, package_files, read_contents
 from kernels.build.dependencies import dependency_includes
 from kernels.build.provenance import git_state, provenance
 from kernels.build.source import KernelSection, KernelSource
@@ -72,7 +72,11 @@ def source_state(source: KernelSource) -> SourceState:
         Its state. The ids of builds end in the first seven digits of the folder's tree in git. Where its files are not
         those of the last commit, they end in seven of the files' own hash and `_dirty`, so that one change can be
         loaded beside the next; and where git does not know them, in seven of that hash.
+
+    Raises:
+        RequestError: The package has a file that cannot be published.
     """
+    package_files(source)  # before hours of compiling, not after
     contents, git = read_contents(source.folder), git_state(source.folder)
     unique = contents.id[:7] if git is None else f"{contents.id[:7]}_dirty" if git.dirty else git.tree[:7]
     return SourceState(contents, unique, provenance(git))
@@ -128,9 +132,9 @@ def plan_build(source: KernelSource, state: SourceState, backend: str, *, this_g
     kernels = [kernel for kernel in source.kernels if kernel.backend == backend]
     sections = [*([source.binding] if source.binding else []), *kernels]
     _check_objects(source, sections)
-    archs = {section.name: _archs(section, found, framework, this_gpu) for section in sections}
+    archs = [_archs(section, found, framework, this_gpu) for section in sections]
     compilation = _compilation(source, state, found, sections, archs, id, framework)
-    every = tuple(dict.fromkeys(arch for each in archs.values() for arch in each))
+    every = tuple(dict.fromkeys(arch for each in archs for arch in each))
     file = f"{id}{framework.suffix}"
     return Plan(source, state, found, framework.variant.name, id, every or None, compilation, file)
 
@@ -153,14 +157,14 @@ def default_backends(source: KernelSource) -> tuple[str, ...]:
 
 def _check_objects(source: KernelSource, sections: Iterable[KernelSection]) -> None:
     """Refuse a file that two sections compile: of the two objects only one could be linked."""
-    owners: dict[str, str] = {}
+    owners: dict[str, KernelSection] = {}
     for section in sections:
         for path in dict.fromkeys(map(os.path.normpath, compiled_sources(section.src))):
-            other = owners.setdefault(path, section.name)
-            if other != section.name:
+            other = owners.setdefault(path, section)
+            if other is not section:
                 raise RequestError(
-                    f"{source.folder / 'build.toml'}: `src` of {other} and of {section.name} both have {path}, which "
-                    "would make one object twice; allowed is one section a file."
+                    f"{source.folder / 'build.toml'}: `src` of {other.name} and of {section.name} both have {path}, "
+                    "which would make one object twice; allowed is one section a file."
                 )
 
 
@@ -198,8 +202,8 @@ def _compilation(
     source: KernelSource,
     state: SourceState,
     backend: Backend,
-    sections: Iterable[KernelSection],
-    archs: Mapping[str, tuple[str, ...]],
+    sections: Sequence[KernelSection],
+    archs: Sequence[tuple[str, ...]],
     id: str,
     framework: Against,
 ) -> Compilation:
@@ -210,7 +214,7 @@ def _compilation(
     sources = {os.path.normpath(path) for section in sections for path in compiled_sources(section.src)}
     # The id changes with every change of any file: where it went to all of them, all would be compiled each time.
     everywhere = not state.contents.naming <= sources
-    for section in sections:
+    for section, covered in zip(sections, archs, strict=True):
         includes = [f"-I{folder}" for folder in (".", *section.include)]
         includes += [f"-isystem{folder}" for folder in dependency_includes(section.name, section.depends)]
         for path in map(os.path.normpath, compiled_sources(section.src)):
@@ -218,7 +222,7 @@ def _compilation(
             linker = toolchain if toolchain.device else linker
             extra = section.device_flags if toolchain.device else section.cxx_flags
             named = [f"-D{framework.id_macro}={id}"] if everywhere or path in state.contents.naming else []
-            flags = [*toolchain.flags(archs[section.name], extra), *named, *defines, *includes, *headers]
+            flags = [*toolchain.flags(covered, extra), *named, *defines, *includes, *headers]
             units[path] = Unit(path, (*toolchain.command(), *flags))
     libraries = (*framework.libraries, *linker.link_flags(framework.torch_lib))
     files = tuple(state.contents.hashes.items())

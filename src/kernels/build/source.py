@@ -16,6 +16,7 @@ from kernels.build.toml_file import Section, TomlFile, TomlPath, read_toml
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.metadata import Digest, Metadata
 from kernels.notices import warn_once
+from kernels.release import BUILD_FOLDER
 
 __all__ = [
     "EDITION",
@@ -26,11 +27,15 @@ __all__ = [
     "option",
     "parse_source",
     "read_source",
+    "source_entries",
     "source_files",
 ]
 
 #: What sources may be compiled against: other builders know CUTLASS from 2.10 to 4.5, each minor by its own name.
 _DEPENDS = re.compile(r"torch|cutlass_[2-4]_[0-9]{1,2}|sycl_tla|metal-cpp")
+
+#: Folders inside each other: what copies and removes them takes a frame of Python's stack for each.
+_MAX_DEPTH = 100
 
 #: Device languages whose compilers' flags have a key of their own, whatever the backend is called.
 _LANGUAGES = ("hip", "sycl")
@@ -254,14 +259,33 @@ def _kernel(folder: Path, backends: tuple[str, ...], section: Section) -> Kernel
 def _sources(folder: Path, section: Section) -> tuple[str, ...]:
     paths = section.texts("src")
     for index, path in enumerate(paths):
-        inside = _inside(folder, path)
-        if inside is None or not inside.is_file():
-            what = "leads out of the folder" if inside is None else "does not exist"
+        what = _source_fault(folder, path)
+        if what is not None:
             raise section.error(
                 ("src", index),
                 f"`{section.name('src')}` has {path[:200]!r}, which {what}; allowed are files inside the folder.",
             )
     return paths
+
+
+def _source_fault(folder: Path, path: str) -> str | None:
+    """Why a path is no source; None if it is one."""
+    inside = _inside(folder, path)
+    if inside is None:
+        return "leads out of the folder"
+    try:
+        there = inside.is_file()
+    except OSError:  # a name that is too long
+        there = False
+    if not there:
+        return "does not exist"
+    if not path.isprintable():
+        return "has a name that not every system can have"
+    plain = PurePosixPath(os.path.normpath(path))
+    if not is_source(plain) or plain.parts[0] == BUILD_FOLDER:
+        # Its changes would not be seen.
+        return f"is hidden, or lies in {BUILD_FOLDER}/, where builds go"
+    return None
 
 
 def _includes(folder: Path, section: Section) -> tuple[str, ...]:
@@ -279,13 +303,20 @@ def _includes(folder: Path, section: Section) -> tuple[str, ...]:
 
 def _inside(folder: Path, path: str) -> Path | None:
     try:
-        resolved = (folder / path).resolve()
+        # As the compiler is given it: `link/..` is not where the link leads to.
+        resolved = (folder / os.path.normpath(path)).resolve()
     except (OSError, ValueError, RuntimeError):  # too long, a null byte, a loop of links
         return None
     return resolved if not Path(path).is_absolute() and resolved.is_relative_to(folder) else None
 
 
 def _check_package(general: Section, source: KernelSource) -> None:
+    if not source.package_dir.resolve().is_relative_to(source.folder):
+        raise general.error(
+            ("name",),
+            f"`general.name` is {source.name!r}, and its package, {source.package_dir}, is a link that leads out of "
+            "the folder; allowed is a package inside it.",
+        )
     if (source.package_dir / "__init__.py").is_file():
         return
     wanted = (source.package_dir / "__init__.py").relative_to(source.folder).as_posix()
@@ -339,12 +370,30 @@ def source_files(folder: Path) -> Iterator[tuple[PurePosixPath, Path]]:
         folder: The source folder.
 
     Returns:
-        Each file's path relative to the folder, and the file.
+        Each file's path relative to the folder, and the file. Links to folders are not followed.
+
+    Raises:
+        RequestError: The folders nest deeper than any sources do.
     """
-    for path in sorted(folder.rglob("*")):
-        relative = PurePosixPath(path.relative_to(folder).as_posix())
-        if is_source(relative) and path.is_file():
-            yield relative, path
+    for path in source_entries(folder):
+        if (folder / path).is_file():
+            yield path, folder / path
+
+
+def source_entries(folder: Path) -> list[PurePosixPath]:
+    """Everything in a source folder but its folders: files, links, and what else there is; as for `source_files`."""
+    found: list[PurePosixPath] = []
+    pending = [PurePosixPath()]
+    while pending:
+        inside = pending.pop()
+        if len(inside.parts) > _MAX_DEPTH:
+            raise RequestError(f"The folders in {folder} nest deeper than {_MAX_DEPTH}; those of sources never do.")
+        for path in (inside / name for name in os.listdir(folder / inside)):
+            if not is_source(path):
+                continue
+            is_folder = (folder / path).is_dir() and not (folder / path).is_symlink()
+            (pending if is_folder else found).append(path)
+    return sorted(found)
 
 
 def is_source(path: PurePosixPath) -> bool:

@@ -99,6 +99,8 @@ def parse_toml(text: str, path: Path) -> TomlFile:
         ({'general': {'name': 'relu'}}, 2)
     """
     try:
+        if _DEEP_KEY.search(text):
+            raise RecursionError
         data = tomllib.loads(text)
         lines = locate(text)
     except ValueError as error:  # TOML's own error, or a number with too many digits
@@ -127,6 +129,10 @@ def locate(text: str) -> dict[TomlPath, int]:
         {('a',): 1, ('b',): 2, ('b', 'c'): 3, ('b', 'c', 0): 4}
     """
     return _Locator(text).lines
+
+
+# A key of a hundred parts: what reads it takes time and memory by the square of their number.
+_DEEP_KEY = re.compile(r"""(?<![A-Za-z0-9_-])(?:(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){100}""")
 
 
 class _Locator:
@@ -225,7 +231,8 @@ class Section:
 
     def name(self, *more: str | int) -> str:
         """How a key is called in a message."""
-        text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in (*self.path, *more))
+        path = (*self.path, *more)
+        text = "".join(f"[{part}]" if isinstance(part, int) else f".{part[:200]}" for part in path)
         return text.removeprefix(".")
 
     def error(self, key: TomlPath, problem: str) -> RequestError:
@@ -310,7 +317,7 @@ class Section:
             if key not in self.asked:
                 allowed = ", ".join(sorted(set(self.asked)))
                 place = f"`{self.name()}`" if self.path else "build.toml"
-                raise self.error((key,), f"{place} has the unknown key `{key}`; allowed are {allowed}.")
+                raise self.error((key,), f"{place} has the unknown key `{key[:200]}`; allowed are {allowed}.")
 
 
 def _short(value: Any) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kernels.build.contents import package_files
 from kernels.build.plan import Plan
 from kernels.build.source import metadata_json
 from kernels.verify import variant_digest
@@ -39,12 +40,10 @@ def write_package(plan: Plan, folder: Path) -> None:
         folder: Where to; a compiled extension is there already.
     """
     source = plan.source
-    suffixes = {f".{suffix}" for suffix in source.pyext}
-    for path in sorted(source.package_dir.rglob("*")):
-        if path.is_file() and path.suffix in suffixes and path.name != "_ops.py":
-            to = folder / path.relative_to(source.package_dir)
-            to.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, to)
+    for name, path in package_files(source):
+        to = folder / name
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, to)
     (folder / "_ops.py").write_text(_ops_module(plan), encoding="utf-8", newline="\n")
 
     digest = variant_digest(folder, "sha256")
