@@ -20,6 +20,7 @@ from pathlib import Path
 from threading import Lock
 
 from kernels.errors import RepositoryNotFound, RequestError, RevisionNotFound
+from kernels.release import BUILD_FOLDER
 from kernels.requirement import check_repo_id, check_revision, is_commit
 from kernels.serve.snapshot import Commit, File, blob_oid, lfs_pointer, take_snapshot
 
@@ -77,7 +78,8 @@ class Catalog:
         path = Path(root).expanduser()
         if not path.is_dir():
             raise RequestError(
-                f"`root` is {str(root)!r}; allowed is a folder that exists: <root>/<org>/<name>/<version>/…"
+                f"`root` is {str(root)!r}; allowed is a folder that exists: <root>/<org>/<name>/<version>/…, or an "
+                "empty one to publish to."
             )
         self.root = Path(os.path.realpath(path))
         self.trusted = trusted
@@ -99,6 +101,18 @@ class Catalog:
         if folder is None:
             return None
         return Publisher(name, name in self.users, name in self.trusted, len(_subfolders(folder)))
+
+    def with_builds(self) -> list[str]:
+        """The repositories, `org/name`, of which a branch has builds."""
+        return [
+            f"{publisher}/{name}"
+            for publisher in self._folders(self.root)
+            for name in self._folders(self.root / publisher)
+            if any(
+                self._inside(self.root / publisher / name / branch / BUILD_FOLDER)
+                for branch in self._folders(self.root / publisher / name)
+            )
+        ]
 
     def branches(self, repo_id: str, *, kind: str = "kernel") -> dict[str, str]:
         """The repository's branches and the commit at the head of each.
@@ -178,7 +192,10 @@ class Catalog:
         return folder
 
     def _branch_names(self, folder: Path) -> list[str]:
-        return [name for name in _subfolders(folder) if not is_commit(name) and self._inside(folder / name)]
+        return [name for name in self._folders(folder) if not is_commit(name)]
+
+    def _folders(self, folder: Path) -> list[str]:
+        return [name for name in _subfolders(folder) if self._inside(folder / name)]
 
     def _pull_numbers(self, folder: Path) -> list[int]:
         pulls = self._inside(folder / PULLS)
