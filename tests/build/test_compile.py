@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -214,6 +217,46 @@ def test_what_a_shell_would_read_is_passed_as_it_is(plain: Path, tmp_path: Path)
     (plain / "one.cpp").write_text("static_assert(TEXT[0] == '$' && TEXT[1] == 'H', \"\");\n")
     build_kernel(plain, plain)
     assert not (tmp_path / "touched").exists()
+
+
+_HOLDER = """
+import pathlib, subprocess, sys
+log, ended = map(pathlib.Path, sys.argv[1:])
+from kernels.build.compile import open_log
+with open_log(log) as out:
+    # What a build that was killed leaves running: a process that has the log open, and waits.
+    code = "import sys, pathlib; sys.stdin.read(); pathlib.Path(sys.argv[1]).touch()"
+    subprocess.Popen([sys.executable, "-c", code, str(ended)], stdout=out)
+    print("there", flush=True)
+    import os, signal
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@compiler
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
+def test_compilers_that_outlive_a_killed_build_are_waited_for(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _library(plain)
+    (log,) = (plain / ".kernels-build").glob("*.log")
+    ended, seen = tmp_path / "ended", []
+    command = [sys.executable, "-c", _HOLDER, str(log), str(ended)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as killed:
+        assert killed.stdout is not None
+        assert killed.stdin is not None
+        assert killed.stdout.readline() == b"there\n"
+        keep = kernels.build.compile.keep_objects
+        monkeypatch.setattr(
+            kernels.build.compile, "keep_objects", lambda *arguments: (seen.append(ended.exists()), keep(*arguments))
+        )
+        (plain / "one.cpp").write_text("int one() { return 11; }\n")
+        building = Thread(target=_library, args=(plain,))
+        building.start()
+        building.join(0.5)
+        killed.stdin.close()
+        building.join()
+    assert seen == [True]
 
 
 def test_outcomes_come_one_by_one(write_source: Callable[..., Path], tmp_path: Path) -> None:
