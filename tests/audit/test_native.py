@@ -189,8 +189,8 @@ def _without_sections(content: bytes) -> bytes:
     return bytes(changed)
 
 
-def _endless_versions(content: bytes) -> bytes:
-    """The section of needed versions says that it has as many entries as can be."""
+def _endless_versions(content: bytes, *, inside: bool = False) -> bytes:
+    """The section of needed versions says that it has as many entries as can be, and each of them that (`inside`)."""
     changed = bytearray(content)
     [offset], [size, count] = struct.unpack_from("<Q", changed, 0x28), struct.unpack_from("<HH", changed, 0x3A)
     for number in range(count):
@@ -199,6 +199,10 @@ def _endless_versions(content: bytes) -> bytes:
             struct.pack_into("<I", changed, start + 44, 0xFFFFFFFF)
             at = struct.unpack_from("<Q", changed, start + 24)[0]
             struct.pack_into("<I", changed, at + 12, 0)  # the next entry is this one
+            if inside:
+                [first] = struct.unpack_from("<I", changed, at + 8)
+                struct.pack_into("<H", changed, at + 2, 0xFFFF)
+                struct.pack_into("<I", changed, at + first + 12, 0)
     return bytes(changed)
 
 
@@ -220,7 +224,10 @@ def test_a_file_that_is_not_what_it_says_is_refused(
 
 def test_a_list_of_versions_without_end_comes_to_one(check: Check, compile_native: Compile) -> None:
     content = compile_native("#include <string.h>\nvoid *f(void *a, void *b, int n) { return memcpy(a, b, n); }")
-    assert [verdict for verdict, _ in check(_endless_versions(content))]
+    for inside in (False, True):
+        assert ("failed", "more than 10000 symbol versions") in [
+            (verdict, said.partition(": ")[2]) for verdict, said in check(_endless_versions(content, inside=inside))
+        ]
 
 
 def test_more_symbols_than_any_library_has_are_not_read(

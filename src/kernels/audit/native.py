@@ -206,13 +206,14 @@ def _libraries(tags: Iterable[Any]) -> Iterator[Statement]:
 
 def _versions(needed: Any, symbols: Any, versym: Any) -> Iterator[Statement]:
     indices: dict[int, str] = {}
-    for _, versions in islice(needed.iter_versions(), _MAX_VERSIONS):
-        for version in islice(versions, _MAX_VERSIONS):
-            if len(indices) > _MAX_VERSIONS:
-                yield failed(f"more than {_MAX_VERSIONS} symbol versions")
-                return
-            if not POLICY.allows(version.name):
-                indices[version["vna_other"]] = version.name
+    # Entries may say that they follow themselves, so that they never end: it is their number that counts.
+    every = (version for _, versions in needed.iter_versions() for version in versions)
+    for count, version in enumerate(every, 1):
+        if count > _MAX_VERSIONS:
+            yield failed(f"more than {_MAX_VERSIONS} symbol versions")
+            return
+        if not POLICY.allows(version.name):
+            indices[version["vna_other"]] = version.name
     if not indices:
         return
     users: dict[str, list[str]] = {name: [] for name in indices.values()}
