@@ -89,7 +89,7 @@ def require_elftools() -> None:
         import elftools.elf.elffile  # noqa: F401
     except ImportError:
         raise MissingPythonDependency(
-            'Native files are checked with pyelftools, which is not installed: pip install "kernels[build]"'
+            "Native files are checked with pyelftools, which is not installed: pip install pyelftools (extra `build`)"
         ) from None
 
 

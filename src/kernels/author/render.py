@@ -59,6 +59,7 @@ def _values(draft: Draft) -> dict[str, str]:
         "PYTHON_NAME": draft.name.python_name,
         "REPO_ID": draft.test_repo_id,
         "LICENSE": draft.license,
+        "UPLOAD_OPTIONS": " --repo-id org/name" if draft.repo_id is None else "",
         "BACKENDS": ", ".join(f'"{name}"' for name in names),
         # One a line: sources stay formatted, however many there are.
         "BACKEND_LINES": "\n".join(f'    "{name}",' for name in names),

@@ -32,7 +32,7 @@ def benchmark(
     ] = False,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE.svg", help="Draw the times, readable on a light and on a dark page."),
+        typer.Option("--plot", metavar="FILE.svg", help="Draw the times, for light and dark pages; needs matplotlib."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
