@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 import subprocess
@@ -432,6 +433,15 @@ def test_a_card_says_the_licence_so_that_a_hub_can_read_it(license: str, lines: 
     front = card.split("\n---\n")[0].removeprefix("---\n")
     assert [line for line in front.splitlines() if line.startswith("license")] == lines
     assert set(yaml.safe_load(front)) <= {"library_name", "license", "license_name", "tags"}
+
+
+def test_a_branch_is_a_string_in_the_code_of_a_card() -> None:
+    data = b'{"name": "relu", "id": "_r", "version": 1, "license": "MIT", "backend": {"type": "cpu"}}'
+    branch = 'x"+print()+"'
+    card = kernel_card("acme/relu", branch, Metadata.from_bytes(data), ["torch-cpu"])
+    [line] = [line for line in card.splitlines() if line.startswith("kernel = ")]
+    [keyword] = ast.parse(line).body[0].value.keywords  # type: ignore[attr-defined]
+    assert ast.literal_eval(keyword.value) == branch
 
 
 def test_a_card_shows_what_metadata_says_as_text() -> None:

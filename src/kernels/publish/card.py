@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 
@@ -40,7 +41,7 @@ def kernel_card(repo_id: str, branch: str, metadata: Metadata, variants: Iterabl
     names = sorted(variants)
     backends = {name: parse_variant(name).backend for name in names}
     version = None if metadata.version is None else f"version={metadata.version}"
-    asked = version if version is not None and branch == f"v{metadata.version}" else f'revision="{branch}"'
+    asked = version if version is not None and branch == f"v{metadata.version}" else f"revision={json.dumps(branch)}"
     facts = {
         "Version": None if metadata.version is None else str(metadata.version),
         "Licence": metadata.license,
@@ -88,8 +89,6 @@ def _license(name: str | None) -> str:
     simple = name.lower().removesuffix("-only").removesuffix("-or-later")
     if _SIMPLE_LICENSE.fullmatch(simple) and not simple.startswith("licenseref"):
         return f"license: {simple}\n"
-    import json
-
     # A JSON string is a YAML string as well (YAML 1.2, 1.3).
     return f"license: other\nlicense_name: {json.dumps(name)}\n"
 
