@@ -86,6 +86,31 @@ def test_a_kernel_is_published_with_its_repository_branch_and_card(hub: TestHub,
     assert len(_published(hub)) == 1
 
 
+@pytest.mark.parametrize(
+    ("written", "published"),
+    [
+        ("# ReLU\n", "---\nlibrary_name: kernels\nlicense: apache-2.0\ntags:\n- kernels\n---\n\n# ReLU\n"),
+        ("\ufeff---\nlicense: mit\n---\n# ReLU\n", "---\nlicense: mit\n---\n# ReLU\n"),
+    ],
+    ids=["without a front matter", "with one"],
+)
+def test_the_authors_page_is_the_card(hub: TestHub, kernel: Path, written: str, published: str) -> None:
+    (kernel / "README.md").write_text(written)
+    upload_kernel(kernel, REPO, branch="v1")
+    assert f'get_kernel("{REPO}"' in _card(hub, REPO, "v1")  # no sources: the page of another time
+    (kernel / "build.toml").touch()
+    assert upload_kernel(kernel, REPO, branch="v1").sent == ("README.md",)
+    assert _card(hub, REPO, "v1") == published
+
+
+def test_an_authors_page_that_is_no_text_is_refused(hub: TestHub, kernel: Path) -> None:
+    (kernel / "build.toml").touch()
+    (kernel / "README.md").write_bytes(b"\xff\xfe")
+    with pytest.raises(RequestError, match="not UTF-8"):
+        upload_kernel(kernel, REPO, branch="v1")
+    assert _published(hub) == []
+
+
 def test_publishing_again_makes_no_commit(hub: TestHub, kernel: Path) -> None:
     first = upload_kernel(kernel, REPO)
     again = upload_kernel(kernel, REPO)

@@ -1,4 +1,4 @@
-"""The card of a published kernel: the `README.md` that a Hub shows."""
+"""The card of a published kernel: the `README.md` that a Hub shows, written here or by the author."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ CARD_FILE = "README.md"
 _SIMPLE_LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 
 
-def kernel_card(repo_id: str, branch: str, metadata: Metadata, variants: Iterable[str]) -> str:
-    """Write a kernel's card.
+def kernel_card(
+    repo_id: str, branch: str, metadata: Metadata, variants: Iterable[str], readme: str | None = None
+) -> str:
+    """Write a kernel's card, or make one of the page that its author wrote.
 
     Args:
         repo_id: The repository, `org/name`.
         branch: The branch that the card stands on.
         metadata: What the builds say of the kernel.
         variants: The names of the branch's builds.
+        readme: The author's page. It is the card as it is where it begins with a front matter, else with one before it.
 
     Returns:
         Markdown with a front matter; the same for the same arguments.
@@ -38,6 +41,8 @@ def kernel_card(repo_id: str, branch: str, metadata: Metadata, variants: Iterabl
         tags:
         - kernels
     """
+    if readme is not None:
+        return readme if readme.startswith("---") else f"{_front_matter(metadata)}\n{readme}"
     names = sorted(variants)
     backends = {name: parse_variant(name).backend for name in names}
     version = None if metadata.version is None else f"version={metadata.version}"
@@ -53,12 +58,7 @@ def kernel_card(repo_id: str, branch: str, metadata: Metadata, variants: Iterabl
     }
     rows = "\n".join(f"| {_cell(key)} | {_cell(value)} |" for key, value in facts.items() if value)
     builds = "\n".join(f"| `{name}` | {_cell(backends[name])} |" for name in names)
-    return f"""---
-library_name: kernels
-{_license(metadata.license)}tags:
-- kernels
----
-
+    return f"""{_front_matter(metadata)}
 # {_cell(metadata.name)}
 
 | | |
@@ -80,6 +80,15 @@ kernel = get_kernel("{repo_id}", {asked})
 | Variant | Backend |
 |---|---|
 {builds}
+"""
+
+
+def _front_matter(metadata: Metadata) -> str:
+    return f"""---
+library_name: kernels
+{_license(metadata.license)}tags:
+- kernels
+---
 """
 
 
