@@ -195,6 +195,18 @@ def _committed(source: Path) -> str:
     return _git(source, "rev-parse", "HEAD")
 
 
+def test_a_repositorys_hooks_are_not_run(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    source = write_source("noarch")
+    _committed(source)
+    hook = source / ".git/hooks/post-index-change"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch '{tmp_path}/ran'\n")
+    hook.chmod(0o755)
+    os.utime(source / "build.toml", (1, 1))  # the index has another time
+    build_kernel(source, tmp_path / "out")
+    assert not (tmp_path / "ran").exists()
+
+
 def test_provenance_tells_the_commit_and_whether_the_sources_differ(
     write_source: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -93,8 +93,10 @@ def _tree_id(entries: bytes) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> bytes | None:
-    # A monitor of file changes is a program that the repository's own settings name.
-    command = ["git", "-C", str(folder), "-c", "core.fsmonitor=false", *arguments]
+    # A monitor of file changes and a checker of signatures are programs that the repository's own settings name, and
+    # who writes the index runs its hooks.
+    settings = ["-c", "core.fsmonitor=false", "-c", "log.showSignature=false", "-c", f"core.hooksPath={os.devnull}"]
+    command = ["git", "-C", str(folder), "--no-optional-locks", *settings, *arguments]
     try:
         done = subprocess.run(command, capture_output=True, check=True, timeout=_SECONDS)
     except (OSError, subprocess.SubprocessError):
