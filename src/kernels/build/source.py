@@ -17,6 +17,7 @@ from kernels.errors import InvalidMetadata, RequestError
 from kernels.metadata import Digest, Metadata
 from kernels.notices import warn_once
 from kernels.release import BUILD_FOLDER
+from kernels.wording import did_you_mean
 
 __all__ = [
     "EDITION",
@@ -120,6 +121,8 @@ def _framework(top: Section) -> tuple[Framework, Section]:
             found.append((name, section))  # type: ignore[arg-type]  # FRAMEWORKS are its values
     allowed = "allowed is exactly one framework of " + ", ".join(f"`[{name}]`" for name in FRAMEWORKS)
     if not found:
+        top.get("kernel")
+        top.refuse_unknown()  # it may be a mistyped one
         raise top.error((), f"build.toml has no framework section; {allowed}.")
     if len(found) > 1:
         both = " and ".join(f"`[{name}]`" for name, _ in found)
@@ -229,9 +232,7 @@ def _kernel(folder: Path, backends: tuple[str, ...], section: Section) -> Kernel
         raise section.missing("backend", allowed)
     # Published files keep sections of backends that they no longer list; other builders pass over them.
     if backend not in backends and known(backend) is None:
-        raise section.wrong("backend", backend, allowed)
-    if "src" not in section.table:
-        raise section.missing("src", "a list of files inside the folder")
+        raise section.wrong("backend", backend, allowed, did_you_mean(backend, backends))
     depends = section.texts("depends")
     for index, each in enumerate(depends):
         if _DEPENDS.fullmatch(each) is None:
@@ -253,6 +254,8 @@ def _kernel(folder: Path, backends: tuple[str, ...], section: Section) -> Kernel
         minver=minver,
     )
     section.refuse_unknown()
+    if "src" not in section.table:  # after a key that is a mistyped one of it
+        raise section.missing("src", "a list of files inside the folder")
     return kernel
 
 

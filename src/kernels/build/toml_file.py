@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import re
@@ -14,6 +15,7 @@ from typing import Any
 
 from kernels.backends import MajorMinor
 from kernels.errors import RequestError
+from kernels.wording import did_you_mean
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -24,6 +26,9 @@ __all__ = ["MAX_TOML_BYTES", "Section", "TomlFile", "TomlPath", "locate", "parse
 
 #: The largest file that is read. The longest published `build.toml`, which lists every header it needs, has 552 kB.
 MAX_TOML_BYTES = 4 * 1024 * 1024
+
+#: How like a missing key another must be (`difflib`, 0 to 1) to be taken for it: `kernel` and `general` have 0.62.
+_NEAR = 0.65
 
 #: The way to a value: keys, and indices in lists.
 TomlPath = tuple[str | int, ...]
@@ -239,14 +244,17 @@ class Section:
         """An error at the line of a key of this section."""
         return self.file.error((*self.path, *key), problem)
 
-    def wrong(self, key: str | TomlPath, value: Any, allowed: str) -> RequestError:
+    def wrong(self, key: str | TomlPath, value: Any, allowed: str, hint: str = "") -> RequestError:
         """An error that names a value and what is allowed instead."""
         at = (key,) if isinstance(key, str) else key
-        return self.error(at, f"`{self.name(*at)}` is {_short(value)}; allowed is {allowed}.")
+        return self.error(at, f"`{self.name(*at)}` is {_short(value)}; allowed is {allowed}.{hint}")
 
     def missing(self, key: str, allowed: str) -> RequestError:
-        """An error that names a key that is not there."""
-        return self.error((key,), f"`{self.name(key)}` is missing; allowed is {allowed}.")
+        """An error that names a key that is not there, and the one that may be a mistyped one of it."""
+        near = difflib.get_close_matches(key, list(self.table), n=1, cutoff=_NEAR)
+        mistyped = near[0] if near else key
+        hint = f" Is `{mistyped}` meant for it?" if near else ""
+        return self.error((mistyped,), f"`{self.name(key)}` is missing; allowed is {allowed}.{hint}")
 
     def get(self, *spellings: str) -> tuple[str, Any]:
         """The first of some keys that is there, and its value; None where none is."""
@@ -317,7 +325,8 @@ class Section:
             if key not in self.asked:
                 allowed = ", ".join(sorted(set(self.asked)))
                 place = f"`{self.name()}`" if self.path else "build.toml"
-                raise self.error((key,), f"{place} has the unknown key `{key[:200]}`; allowed are {allowed}.")
+                hint = did_you_mean(key, self.asked)
+                raise self.error((key,), f"{place} has the unknown key `{key[:200]}`; allowed are {allowed}.{hint}")
 
 
 def _short(value: Any) -> str:
