@@ -351,10 +351,12 @@ def test_a_folder_or_no_network_is_no_hub_to_publish_to(
 
 
 def test_a_refused_token_is_told(hub: TestHub, kernel: Path) -> None:
-    with pytest.raises(RequestError, match=r"refuses the token \(401\).*Nothing was published"):
+    with pytest.raises(RequestError, match=r"refuses the token \(401\).*Nothing was published") as refused:
         upload_kernel(kernel, REPO, token="hf_other")
+    assert "(Invalid credentials in Authorization header). " in str(refused.value)
+    assert "developer.mozilla.org" not in str(refused.value)
     hub.fail("/api/repos/create", status=403)
-    with pytest.raises(RequestError, match=r"refuses the token \(403\)"):
+    with pytest.raises(RequestError, match=r"refuses the token \(403\).*A Hub that can be written to, and a token"):
         upload_kernel(kernel, REPO)
 
 

@@ -381,7 +381,7 @@ def test_a_package_that_lies_elsewhere_is_refused(write_source: Callable[..., Pa
 
 
 def test_a_folder_without_its_parts_is_no_source(write_source: Callable[..., Path], tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"allowed is a folder with build\.toml"):
+    with pytest.raises(RequestError, match=r"holds no build\.toml, so it is no kernel.s sources"):
         read_source(tmp_path)
     with pytest.raises(RequestError, match=r"add_one/__init__\.py is missing \(there is no package beside it\)"):
         read_source(write_source("noarch", changes={"torch-ext/add_one/__init__.py": None}))

@@ -70,9 +70,7 @@ def read_source(source_dir: os.PathLike[str] | str) -> KernelSource:
     try:
         file = read_toml(folder / "build.toml")
     except OSError as error:
-        raise RequestError(
-            f"`source_dir` is {os.fspath(source_dir)!r}; allowed is a folder with build.toml."
-        ) from error
+        raise RequestError(_no_sources(folder)) from error
     source = parse_source(file)
     if source.edition != EDITION:
         warn_once(
@@ -86,6 +84,20 @@ def read_source(source_dir: os.PathLike[str] | str) -> KernelSource:
                 "it is not built."
             )
     return source
+
+
+def _no_sources(folder: Path) -> str:
+    """Why a folder is no kernel's sources, and where they may be instead."""
+    if not folder.is_dir():
+        what = "no folder" if folder.exists() else "not there"
+        return f"{folder} is {what}; a kernel's sources are a folder with build.toml."
+    near = [path.parent for path in (*folder.parent.glob("build.toml"), *sorted(folder.glob("*/build.toml")))]
+    hint = (
+        f"did you mean {' or '.join(map(str, near[:5]))}?"
+        if near
+        else "`kernels init NAME` makes a new kernel's folder."
+    )
+    return f"{folder} holds no build.toml, so it is no kernel's sources; {hint}"
 
 
 def parse_source(file: TomlFile) -> KernelSource:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "BackendName", "Repository", "Revision", "Version"]
+__all__ = ["AsJson", "BackendName", "Kernel", "Repository", "Revision", "Version"]
 
 
 def _backend_names() -> list[str]:
@@ -16,6 +16,7 @@ def _backend_names() -> list[str]:
 
 
 Repository = Annotated[str, typer.Argument(metavar="REPO", help="The repository, org/name.")]
+Kernel = Annotated[str, typer.Argument(metavar="KERNEL", help="A repository, org/name, or the path of a folder.")]
 Version = Annotated[int | None, typer.Option(metavar="N", help="A major version: the head of branch vN.")]
 Revision = Annotated[str | None, typer.Option(metavar="REV", help="A branch, a tag or a commit.")]
 BackendName = Annotated[
