@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import shutil
 import subprocess
@@ -83,6 +84,31 @@ def test_a_kernel_is_published_with_its_repository_branch_and_card(hub: TestHub,
     assert all(f"`{variant}`" in card for variant in done.variants)
     assert (done.branch, done.commit, done.changed) == ("v1", hub.commit(REPO, "v1"), True)
     assert len(_published(hub)) == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "published"),
+    [
+        ("# ReLU\n", "---\nlibrary_name: kernels\nlicense: apache-2.0\ntags:\n- kernels\n---\n\n# ReLU\n"),
+        ("\ufeff---\nlicense: mit\n---\n# ReLU\n", "---\nlicense: mit\n---\n# ReLU\n"),
+    ],
+    ids=["without a front matter", "with one"],
+)
+def test_the_authors_page_is_the_card(hub: TestHub, kernel: Path, written: str, published: str) -> None:
+    (kernel / "README.md").write_text(written)
+    upload_kernel(kernel, REPO, branch="v1")
+    assert f'get_kernel("{REPO}"' in _card(hub, REPO, "v1")  # no sources: the page of another time
+    (kernel / "build.toml").touch()
+    assert upload_kernel(kernel, REPO, branch="v1").sent == ("README.md",)
+    assert _card(hub, REPO, "v1") == published
+
+
+def test_an_authors_page_that_is_no_text_is_refused(hub: TestHub, kernel: Path) -> None:
+    (kernel / "build.toml").touch()
+    (kernel / "README.md").write_bytes(b"\xff\xfe")
+    with pytest.raises(RequestError, match="not UTF-8"):
+        upload_kernel(kernel, REPO, branch="v1")
+    assert _published(hub) == []
 
 
 def test_publishing_again_makes_no_commit(hub: TestHub, kernel: Path) -> None:
@@ -325,10 +351,12 @@ def test_a_folder_or_no_network_is_no_hub_to_publish_to(
 
 
 def test_a_refused_token_is_told(hub: TestHub, kernel: Path) -> None:
-    with pytest.raises(RequestError, match=r"refuses the token \(401\).*Nothing was published"):
+    with pytest.raises(RequestError, match=r"refuses the token \(401\).*Nothing was published") as refused:
         upload_kernel(kernel, REPO, token="hf_other")
+    assert "(Invalid credentials in Authorization header). " in str(refused.value)
+    assert "developer.mozilla.org" not in str(refused.value)
     hub.fail("/api/repos/create", status=403)
-    with pytest.raises(RequestError, match=r"refuses the token \(403\)"):
+    with pytest.raises(RequestError, match=r"refuses the token \(403\).*A Hub that can be written to, and a token"):
         upload_kernel(kernel, REPO)
 
 
@@ -432,6 +460,15 @@ def test_a_card_says_the_licence_so_that_a_hub_can_read_it(license: str, lines: 
     front = card.split("\n---\n")[0].removeprefix("---\n")
     assert [line for line in front.splitlines() if line.startswith("license")] == lines
     assert set(yaml.safe_load(front)) <= {"library_name", "license", "license_name", "tags"}
+
+
+def test_a_branch_is_a_string_in_the_code_of_a_card() -> None:
+    data = b'{"name": "relu", "id": "_r", "version": 1, "license": "MIT", "backend": {"type": "cpu"}}'
+    branch = 'x"+print()+"'
+    card = kernel_card("acme/relu", branch, Metadata.from_bytes(data), ["torch-cpu"])
+    [line] = [line for line in card.splitlines() if line.startswith("kernel = ")]
+    [keyword] = ast.parse(line).body[0].value.keywords  # type: ignore[attr-defined]
+    assert ast.literal_eval(keyword.value) == branch
 
 
 def test_a_card_shows_what_metadata_says_as_text() -> None:

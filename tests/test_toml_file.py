@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.errors import RequestError
-from kernels.toml_file import MAX_TOML_BYTES, TomlPath, locate, parse_toml, read_toml
+from kernels.toml_file import MAX_TOML_BYTES, Section, TomlPath, locate, parse_toml, read_toml
 
 TEXT = '''\
 # [comment] = 1
@@ -118,12 +118,21 @@ def test_an_error_falls_back_to_the_section_that_is_there() -> None:
         (b"a = 1\nb = [\n", r"a\.toml:3: not valid TOML"),
         (b"# " + b"x" * MAX_TOML_BYTES, "larger than 4 MiB"),
         (b"a = " + b"[" * 100_000, r"a\.toml"),
+        (b"a." * 200_000 + b"a = 1\n", r"a\.toml is nested too deep"),
+        (b"[" + b"'a' . " * 200_000 + b"a]\n", r"a\.toml is nested too deep"),
     ],
 )
 def test_what_is_no_toml_is_refused(tmp_path: Path, data: bytes, says: str) -> None:
     (tmp_path / "a.toml").write_bytes(data)
     with pytest.raises(RequestError, match=says):
         read_toml(tmp_path / "a.toml")
+
+
+def test_a_long_key_is_not_shown_whole() -> None:
+    file = parse_toml("k" * 100_000 + " = 1\n", Path("a.toml"))
+    with pytest.raises(RequestError, match=r"a\.toml:1: .*unknown key `k{200}`") as caught:
+        Section(file, (), file.data).refuse_unknown()
+    assert len(str(caught.value)) < 500
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes here")

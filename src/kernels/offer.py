@@ -208,7 +208,10 @@ def repository_info(
 
 
 def is_path(kernel: str | os.PathLike[str]) -> bool:
-    """Whether a kernel's name is the path of a folder.
+    """Whether a kernel's name is the path of a folder, not a repository's name.
+
+    Raises:
+        RequestError: It can be neither.
 
     Example:
         >>> is_path("./relu"), is_path("kernels-community/relu")
@@ -216,7 +219,15 @@ def is_path(kernel: str | os.PathLike[str]) -> bool:
     """
     if not isinstance(kernel, str):
         return True
-    return kernel.startswith((".", "/", "~", os.sep)) or (kernel != "" and os.path.isdir(kernel))
+    if kernel.startswith((".", "/", "~", os.sep)) or (kernel != "" and os.path.isdir(kernel)):
+        return True
+    try:
+        check_repo_id(kernel)
+    except RequestError as error:
+        raise RequestError(
+            f"There is no folder {kernel[:200]!r} here, and it is no repository's name: {error}"
+        ) from None
+    return False
 
 
 def _expanded(kernel: str | os.PathLike[str]) -> Path:

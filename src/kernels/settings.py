@@ -37,6 +37,7 @@ __all__ = [
     "progress_disabled",
     "refresh_seconds",
     "telemetry_disabled",
+    "token_source",
     "trusted_publishers",
     "tune_files",
     "variables_in_force",
@@ -162,6 +163,21 @@ def hub_folder() -> Path | None:
 def hub_token() -> str | None:
     """The token for the Hub that `KERNELS_HUB` names: huggingface_hub's own token is never sent to another Hub."""
     return os.environ.get("KERNELS_HUB_TOKEN") or None
+
+
+def token_source(address: str) -> str:
+    """Where the token for a Hub is looked for, for messages.
+
+    Args:
+        address: The Hub's URL.
+
+    Example:
+        >>> token_source("http://127.0.0.1:8910")
+        'KERNELS_HUB_TOKEN, with KERNELS_HUB set to that URL'
+    """
+    if address == str(_huggingface_hub().ENDPOINT).rstrip("/"):
+        return "HF_TOKEN, or the one that `hf auth login` stored"
+    return "KERNELS_HUB_TOKEN, with KERNELS_HUB set to that URL"
 
 
 def _is_url(value: str) -> bool:

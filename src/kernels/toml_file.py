@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import re
@@ -14,6 +15,7 @@ from typing import Any
 
 from kernels.backends import MajorMinor
 from kernels.errors import RequestError
+from kernels.wording import did_you_mean
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -24,6 +26,9 @@ __all__ = ["MAX_TOML_BYTES", "Section", "TomlFile", "TomlPath", "locate", "parse
 
 #: The largest file that is read. The longest published `build.toml`, which lists every header it needs, has 552 kB.
 MAX_TOML_BYTES = 4 * 1024 * 1024
+
+#: How like a missing key another must be (`difflib`, 0 to 1) to be taken for it: `kernel` and `general` have 0.62.
+_NEAR = 0.65
 
 #: The way to a value: keys, and indices in lists.
 TomlPath = tuple[str | int, ...]
@@ -76,7 +81,7 @@ def read_toml(path: Path) -> TomlFile:
     if len(data) > MAX_TOML_BYTES:
         raise RequestError(f"{path} is larger than {MAX_TOML_BYTES // 2**20} MiB; allowed is a file that is not.")
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise RequestError(f"{path}:{line}: not valid TOML: a byte that is not UTF-8.") from None
@@ -99,6 +104,8 @@ def parse_toml(text: str, path: Path) -> TomlFile:
         ({'general': {'name': 'relu'}}, 2)
     """
     try:
+        if _DEEP_KEY.search(text):
+            raise RecursionError
         data = tomllib.loads(text)
         lines = locate(text)
     except ValueError as error:  # TOML's own error, or a number with too many digits
@@ -127,6 +134,10 @@ def locate(text: str) -> dict[TomlPath, int]:
         {('a',): 1, ('b',): 2, ('b', 'c'): 3, ('b', 'c', 0): 4}
     """
     return _Locator(text).lines
+
+
+# A key of a hundred parts: what reads it takes time and memory by the square of their number.
+_DEEP_KEY = re.compile(r"""(?<![A-Za-z0-9_-])(?:(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){100}""")
 
 
 class _Locator:
@@ -225,21 +236,25 @@ class Section:
 
     def name(self, *more: str | int) -> str:
         """How a key is called in a message."""
-        text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in (*self.path, *more))
+        path = (*self.path, *more)
+        text = "".join(f"[{part}]" if isinstance(part, int) else f".{part[:200]}" for part in path)
         return text.removeprefix(".")
 
     def error(self, key: TomlPath, problem: str) -> RequestError:
         """An error at the line of a key of this section."""
         return self.file.error((*self.path, *key), problem)
 
-    def wrong(self, key: str | TomlPath, value: Any, allowed: str) -> RequestError:
+    def wrong(self, key: str | TomlPath, value: Any, allowed: str, hint: str = "") -> RequestError:
         """An error that names a value and what is allowed instead."""
         at = (key,) if isinstance(key, str) else key
-        return self.error(at, f"`{self.name(*at)}` is {_short(value)}; allowed is {allowed}.")
+        return self.error(at, f"`{self.name(*at)}` is {_short(value)}; allowed is {allowed}.{hint}")
 
     def missing(self, key: str, allowed: str) -> RequestError:
-        """An error that names a key that is not there."""
-        return self.error((key,), f"`{self.name(key)}` is missing; allowed is {allowed}.")
+        """An error that names a key that is not there, and the one that may be a mistyped one of it."""
+        near = difflib.get_close_matches(key, list(self.table), n=1, cutoff=_NEAR)
+        mistyped = near[0] if near else key
+        hint = f" Is `{mistyped}` meant for it?" if near else ""
+        return self.error((mistyped,), f"`{self.name(key)}` is missing; allowed is {allowed}.{hint}")
 
     def get(self, *spellings: str) -> tuple[str, Any]:
         """The first of some keys that is there, and its value; None where none is."""
@@ -310,7 +325,8 @@ class Section:
             if key not in self.asked:
                 allowed = ", ".join(sorted(set(self.asked)))
                 place = f"`{self.name()}`" if self.path else self.file.path.name
-                raise self.error((key,), f"{place} has the unknown key `{key}`; allowed are {allowed}.")
+                hint = did_you_mean(key, self.asked)
+                raise self.error((key,), f"{place} has the unknown key `{key[:200]}`; allowed are {allowed}.{hint}")
 
 
 def _short(value: Any) -> str:

@@ -142,7 +142,8 @@ def untrusted(repo_id: str, where: str) -> UntrustedPublisher:
     return UntrustedPublisher(
         f"{repo_id} was not loaded: its publisher {publisher!r} is not one that {where} marks as a trusted publisher "
         f"of kernels, and a kernel is code that runs with your rights. If you trust it, pass "
-        f"trust_remote_code=[{repo_id!r}], or add {publisher!r} to KERNELS_TRUSTED_PUBLISHERS."
+        f"trust_remote_code=[{repo_id!r}] (in a command: --trust-remote-code), or add {publisher!r} to "
+        "KERNELS_TRUSTED_PUBLISHERS."
     )
 
 
@@ -150,7 +151,8 @@ def unverified(repo_id: str, where: str) -> UntrustedPublisher:
     """The error for a repository whose publisher the Hub could not be asked about, and which is not on disk."""
     return UntrustedPublisher(
         f"{repo_id} was not fetched: {where} could not be asked whether its publisher is trusted, and no earlier "
-        f"answer is stored. Try again when it can be reached, or pass trust_remote_code=[{repo_id!r}] if you trust it."
+        f"answer is stored. Try again when it can be reached, or pass trust_remote_code=[{repo_id!r}] (in a command: "
+        "--trust-remote-code) if you trust it."
     )
 
 

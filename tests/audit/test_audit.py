@@ -514,6 +514,20 @@ def test_the_process_says_why_nothing_was_loaded(
     assert [(each.step, each.verdict) for each in load_and_look(str(folder))] == [("loading", verdict)]
 
 
+def test_what_torch_itself_registers_when_it_is_used_is_not_the_kernels(write_variant: Write) -> None:
+    # `triton_op` imports parts of Torch that register operators, wherever Torch is installed.
+    source = f"""
+import torch
+from torch.library import triton_op
+
+@triton_op("{ID}::add_one", mutates_args=())
+def add_one(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+"""
+    found = loaded(write_variant({"__init__.py": source, "_ops.py": None, "layers.py": None}))
+    assert said(found, "operators") == [("ok", "1 operator under the kernel's own namespace, nothing else")]
+
+
 def test_only_the_first_operators_are_listed(write_variant: Write) -> None:
     init = "import torch\nlib = torch.library.Library('many' + '_more', 'DEF')\n"
     init += "for number in range(30):\n    lib.define(f'x{number}(Tensor x) -> Tensor')\n"

@@ -73,6 +73,30 @@ def test_a_newer_symbol_version_is_named_with_its_symbol(
 
 
 @pytest.mark.parametrize(
+    ("library", "version", "verdict"),
+    [
+        ("libc.so.6", "GLIBC_2.28", "ok"),
+        ("libc.so.6", "GLIBC_2.34", "failed"),
+        ("libstdc++.so.6", "GLIBCXX_3.4.24", "ok"),
+        ("libstdc++.so.6", "GLIBCXX_3.4.29", "failed"),
+        ("libstdc++.so.6", "CXXABI_1.3.13", "failed"),
+    ],
+)
+def test_what_a_newer_system_was_linked_against_is_refused(
+    check: Check, compile_native: Compile, tmp_path: Path, library: str, version: str, verdict: str
+) -> None:
+    # A library of another system stands in for the real one: what is linked asks for the version it has there.
+    (tmp_path / "versions").write_text(f"{version} {{ global: newer; }};\n")
+    script, name = f"-Wl,--version-script={tmp_path / 'versions'}", f"-Wl,-soname,{library}"
+    (tmp_path / "libnewer.so").write_bytes(compile_native("int newer(void) { return 0; }", script, name))
+    content = compile_native("int newer(void);\nint f(void) { return newer(); }", str(tmp_path / "libnewer.so"))
+    [(found, said)] = check(content)
+    assert found == verdict
+    if verdict == "failed":
+        assert f"needs {version} (for newer), which systems of manylinux_2_28 do not have" in said
+
+
+@pytest.mark.parametrize(
     ("version", "allowed"),
     [
         ("GLIBC_2.2.5", True),
@@ -104,6 +128,29 @@ def test_an_extension_for_one_python_is_refused(check: Check, compile_native: Co
     [(verdict, said)] = check(compile_native(GOOD), "add.cpython-311-x86_64-linux-gnu.so")
     assert verdict == "failed"
     assert "does not end with .abi3.so" in said
+
+
+TVM_FFI = "tvm-ffi01-cpu-x86_64-linux"
+LIBRARY = EXTENSION.replace(".abi3", "")
+
+
+@pytest.mark.parametrize(
+    ("source", "file", "answers"),
+    [
+        ("int __tvm_ffi_add_one(void) { return 0; }", LIBRARY, [("ok", f"{LIBRARY}: manylinux_2_28")]),
+        ("int __tvm_ffi__ctx(void) { return 0; }", LIBRARY, [("missing", "offers no function"), ("ok", "")]),
+        ("int __tvm_ffi_add_one(void) { return 0; }", EXTENSION, [("ok", ""), ("failed", f"there is no {LIBRARY}")]),
+        ("int __tvm_ffi_add_one(void) { return 0; }", "other.so", [("ok", ""), ("failed", f"there is no {LIBRARY}")]),
+        (GOOD, LIBRARY, [("failed", "does not end with .abi3.so"), ("missing", "offers no function")]),
+    ],
+    ids=["good", "nothing offered", "named as an extension", "under another name", "a Python extension"],
+)
+def test_tvm_ffi_loads_a_plain_library(
+    check: Check, compile_native: Compile, source: str, file: str, answers: list[tuple[str, str]]
+) -> None:
+    found = check(compile_native(source), file, TVM_FFI)
+    assert [verdict for verdict, _ in found] == [verdict for verdict, _ in answers]
+    assert all(what in said for (_, said), (_, what) in zip(found, answers, strict=True))
 
 
 def test_pythons_own_library_is_refused(check: Check, compile_native: Compile, tmp_path: Path) -> None:
@@ -142,8 +189,8 @@ def _without_sections(content: bytes) -> bytes:
     return bytes(changed)
 
 
-def _endless_versions(content: bytes) -> bytes:
-    """The section of needed versions says that it has as many entries as can be."""
+def _endless_versions(content: bytes, *, inside: bool = False) -> bytes:
+    """The section of needed versions says that it has as many entries as can be, and each of them that (`inside`)."""
     changed = bytearray(content)
     [offset], [size, count] = struct.unpack_from("<Q", changed, 0x28), struct.unpack_from("<HH", changed, 0x3A)
     for number in range(count):
@@ -152,6 +199,10 @@ def _endless_versions(content: bytes) -> bytes:
             struct.pack_into("<I", changed, start + 44, 0xFFFFFFFF)
             at = struct.unpack_from("<Q", changed, start + 24)[0]
             struct.pack_into("<I", changed, at + 12, 0)  # the next entry is this one
+            if inside:
+                [first] = struct.unpack_from("<I", changed, at + 8)
+                struct.pack_into("<H", changed, at + 2, 0xFFFF)
+                struct.pack_into("<I", changed, at + first + 12, 0)
     return bytes(changed)
 
 
@@ -173,7 +224,10 @@ def test_a_file_that_is_not_what_it_says_is_refused(
 
 def test_a_list_of_versions_without_end_comes_to_one(check: Check, compile_native: Compile) -> None:
     content = compile_native("#include <string.h>\nvoid *f(void *a, void *b, int n) { return memcpy(a, b, n); }")
-    assert [verdict for verdict, _ in check(_endless_versions(content))]
+    for inside in (False, True):
+        assert ("failed", "more than 10000 symbol versions") in [
+            (verdict, said.partition(": ")[2]) for verdict, said in check(_endless_versions(content, inside=inside))
+        ]
 
 
 def test_more_symbols_than_any_library_has_are_not_read(
@@ -188,5 +242,5 @@ def test_without_pyelftools_the_error_says_what_to_install(
 ) -> None:
     content = compile_native(GOOD)
     monkeypatch.setitem(sys.modules, "elftools.elf.elffile", None)
-    with pytest.raises(MissingPythonDependency, match=r"pip install \"kernels\[build\]\""):
+    with pytest.raises(MissingPythonDependency, match="pip install pyelftools"):
         check(content)

@@ -74,6 +74,26 @@ def test_its_build_toml_says_what_was_asked_for(tmp_path: Path, noarch: bool, re
     assert f'REPO_ID = "{repo_id or "local/rms-norm"}"' in (folder / "tests" / "test_rms_norm.py").read_text()
 
 
+@pytest.mark.parametrize(
+    ("backends", "listed"),
+    [
+        (EVERY, {"cuda": ("8.0", "9.0", "10.0", "12.0"), "rocm": ("gfx90a", "gfx942", "gfx950")}),
+        (["cuda"], {"cuda": ("8.0", "9.0", "10.0", "12.0")}),
+        (["cpu"], {}),
+    ],
+    ids=["every backend", "cuda", "cpu"],
+)
+def test_a_noarch_kernel_shows_how_architectures_are_listed(
+    tmp_path: Path, backends: list[str], listed: dict[str, tuple[str, ...]]
+) -> None:
+    folder = new_kernel("rms-norm", tmp_path / "k", backends=backends, noarch=True)
+    assert read_source(folder).archs == {}
+    path = folder / "build.toml"
+    assert not path.read_text().endswith("\n\n")
+    path.write_text(re.sub(r"^# (\w+ = .*\d.*)$", r"\1", path.read_text(), flags=re.MULTILINE))
+    assert read_source(folder).archs == listed
+
+
 @pytest.mark.parametrize("name", ["a1", "class", "x" * 40])
 @pytest.mark.parametrize("noarch", [False, True])
 @pytest.mark.parametrize("line_length", [88, 120])
@@ -103,7 +123,7 @@ def test_every_template_is_used() -> None:
     for noarch in (False, True):
         used |= set(render(draft_kernel("rms-norm", backends=EVERY, noarch=noarch)))
     kinds = {path.parts[0] for path in (each.relative_to(TEMPLATES) for each in TEMPLATES.rglob("*.in"))}
-    assert kinds == {"common", "compiled", "noarch", "device", "fragments"}
+    assert kinds == {"common", "compiled", "noarch", "device", "fragments", "archs"}
     for kind in ("common", "compiled", "noarch"):
         for path in (TEMPLATES / kind).rglob("*.in"):
             name = (

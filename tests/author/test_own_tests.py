@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,26 @@ def test_a_new_kernel_builds_passes_its_own_tests_and_can_be_measured(
     compiled = torch.compile(kernel.relu, backend="eager", fullgraph=True)
     x = torch.randn(4, 8)
     torch.testing.assert_close(compiled(x), torch.relu(x))
+
+
+def test_its_tests_skip_with_a_reason_what_was_not_built_or_is_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolated_env: Path
+) -> None:
+    folder = new_kernel("rms-norm", tmp_path / "k", backends=["cpu", "cuda", "xpu"], noarch=True)
+    build_kernel(folder, folder, backends=["cuda", "xpu"])
+    # A Torch that is built for CUDA, where no device is visible.
+    (tmp_path / "no_device.py").write_text(
+        "import kernels.backends\nkernels.backends.get('cuda').torch_build = kernels.backends.get('cpu').torch_build\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    report = tmp_path / "report.xml"
+    arguments = [f"--junitxml={report}", "-p", "no:cacheprovider", "-p", "no_device", "-q"]
+    assert run_tests(folder, arguments) == 0
+    assert counts(tmp_path) == {"tests": 48, "failures": 0, "errors": 0, "skipped": 48}
+    reasons = set(re.findall(r'<skipped type="pytest.skip" message="([^"]*)"', report.read_text()))
+    assert any("torch-cuda" in each and "for cuda, not cpu" in each for each in reasons), reasons
+    assert any("`backend` is 'xpu'; allowed on this machine" in each for each in reasons), reasons
+    assert any(each.startswith("there is no cuda here: ") for each in reasons), reasons
 
 
 def benchmarks(folder: Path) -> list[Any]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import kernels.build.plan
+import kernels.build.against
+from kernels import load_backends
 from kernels.backends import Backend, BackendProbe, Found, register_backend, unregister_backend
 from kernels.build import build_kernel
 from kernels.errors import BuildError, CompilerNotFound, RequestError
@@ -105,12 +108,77 @@ def test_a_damaged_build_is_made_again(write_source: Callable[..., Path], tmp_pa
 def test_hidden_files_and_bytecode_are_no_part_of_a_source(write_source: Callable[..., Path], tmp_path: Path) -> None:
     source = write_source("noarch")
     before = _metadata(build_kernel(source, tmp_path / "a")[0])["id"]
-    for name in (".swp", "__pycache__/inner.cpython-312.pyc"):
+    for name in (".swp", ".hidden.py", "__pycache__/inner.cpython-312.pyc"):
         (source / "torch-ext/add_one" / name).parent.mkdir(exist_ok=True)
         (source / "torch-ext/add_one" / name).write_bytes(b"x")
     variant = build_kernel(source, tmp_path / "b")[0]
     assert _metadata(variant)["id"] == before
-    assert not [name for name in _files(variant) if "pycache" in name or "swp" in name]
+    assert not [name for name in _files(variant) if "pycache" in name or "swp" in name or "hidden" in name]
+
+
+@pytest.mark.parametrize(
+    ("link", "to", "says"),
+    [
+        ("secret.py", "../../../secret.py", "is a link that leads out of"),
+        ("deep/secret.py", "../../../../secret.py", "is a link that leads out of"),
+        ("folder", "../..", "is a link to a folder"),
+        ("a\nb.py", "__init__.py", "a name that not every system can have"),
+        ("a\\b.py", "__init__.py", "a name that not every system can have"),
+        (os.fsdecode(b"\xff.py"), "__init__.py", "a name that not every system can have"),
+    ],
+    ids=["file", "deep", "folder", "newline", "backslash", "bytes"],
+)
+def test_a_package_that_cannot_be_published_is_not_built(
+    write_source: Callable[..., Path], tmp_path: Path, link: str, to: str, says: str
+) -> None:
+    source = write_source("noarch")
+    (source.parent / "secret.py").write_text("PASSWORD = 1")
+    (source / "torch-ext/add_one" / link).symlink_to(to)
+    with pytest.raises(RequestError, match=says):
+        build_kernel(source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_beside_the_package_a_name_may_be_any_bytes(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    source = write_source("noarch")
+    (source / os.fsdecode(b"\xff.txt")).write_text("")
+    assert len(build_kernel(source, tmp_path / "out")) == 3
+
+
+def test_folders_that_nest_without_end_are_refused(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    source = write_source("noarch")
+    source.joinpath("torch-ext/add_one", *["d"] * 120).mkdir(parents=True)
+    with pytest.raises(RequestError, match="nest deeper than 100"):
+        build_kernel(source, tmp_path / "out")
+
+
+@pytest.mark.parametrize("out", ["dist", "torch-ext/add_one"])
+def test_builds_do_not_go_among_the_sources(write_source: Callable[..., Path], out: str) -> None:
+    source = write_source("noarch")
+    with pytest.raises(RequestError, match=r"`out_dir` is .* among the sources"):
+        build_kernel(source, source / out)
+    (source.parent / "link").symlink_to(source)
+    with pytest.raises(RequestError, match=r"`out_dir` is .* among the sources"):
+        build_kernel(source, source.parent / "link" / out)
+    assert not list(source.rglob("metadata.json"))
+
+
+def test_links_that_came_with_the_sources_lead_no_build_elsewhere(write_source: Callable[..., Path]) -> None:
+    source = write_source("noarch")
+    mine = source.parent / "mine"
+    mine.write_text("precious")
+    work = source / ".kernels-build"
+    (work / "torch-cpu").mkdir(parents=True)
+    for name in ("lock", "torch-cpu.stamp", "torch-cpu.log", "torch-cpu/build.ninja", "torch-cpu/made-from.json"):
+        (work / name).symlink_to(mine)
+    (work / ".gitignore").symlink_to(source.parent / "new")
+    assert len(build_kernel(source, source)) == 3
+    assert mine.read_text() == "precious"
+    assert not (source.parent / "new").exists()
+    shutil.rmtree(work)
+    work.symlink_to(source.parent)
+    with pytest.raises(RequestError, match=r"\.kernels-build is a link; delete it"):
+        build_kernel(source, source)
 
 
 def _git(folder: Path, *arguments: str) -> str:
@@ -125,6 +193,18 @@ def _committed(source: Path) -> str:
     _git(source, "add", ".")
     _git(source, "commit", "-qm", "all")
     return _git(source, "rev-parse", "HEAD")
+
+
+def test_a_repositorys_hooks_are_not_run(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    source = write_source("noarch")
+    _committed(source)
+    hook = source / ".git/hooks/post-index-change"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch '{tmp_path}/ran'\n")
+    hook.chmod(0o755)
+    os.utime(source / "build.toml", (1, 1))  # the index has another time
+    build_kernel(source, tmp_path / "out")
+    assert not (tmp_path / "ran").exists()
 
 
 def test_provenance_tells_the_commit_and_whether_the_sources_differ(
@@ -151,6 +231,98 @@ def test_two_builds_of_one_commit_in_two_folders_are_the_same(
     first, second = (build_kernel(folder, folder) for folder in (source, tmp_path / "clone"))
     assert list(map(_files, first)) == list(map(_files, second))
     assert _metadata(first[0])["id"] == f"_add_one_cpu_{_git(source, 'rev-parse', 'HEAD^{tree}')[:7]}"
+
+
+def test_neither_the_time_nor_the_place_nor_who_builds_shows_in_a_build(
+    write_source: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The kernel is a folder of a larger repository, and each clone lies elsewhere.
+    source = write_source("noarch", "all/kernels/add-one")
+    (tmp_path / "all" / "README.md").write_text("all kernels\n")
+    _committed(tmp_path / "all")
+    built = []
+    for name, umask, zone, time in (("one", 0o022, "UTC", 1), ("two", 0o077, "Asia/Tokyo", 2_000_000_000)):
+        before = os.umask(umask)
+        try:
+            monkeypatch.setenv("TZ", zone)
+            monkeypatch.setenv("LC_ALL", "C" if umask == 0o077 else "C.UTF-8")
+            _git(tmp_path, "clone", "-q", "all", name)
+            folder = tmp_path / name / "kernels" / "add-one"
+            for path in folder.rglob("*"):
+                os.utime(path, (time, time))
+            built.append(build_kernel(folder, tmp_path / f"out-{name}"))
+        finally:
+            os.umask(before)
+    first, second = built
+    assert list(map(_files, first)) == list(map(_files, second))
+    tree = _git(source, "rev-parse", "HEAD:kernels/add-one")
+    assert [_metadata(variant)["id"] for variant in first] == [
+        f"_add_one_{backend}_{tree[:7]}" for backend in ("cpu", "cuda", "cann")
+    ]
+    # A change elsewhere in the repository is none of the kernel's.
+    (tmp_path / "one" / "README.md").write_text("changed\n")
+    folder = tmp_path / "one" / "kernels" / "add-one"
+    assert list(map(_files, build_kernel(folder, tmp_path / "again"))) == list(map(_files, first))
+
+
+def test_what_a_test_run_leaves_behind_is_no_change(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    source = write_source("noarch")
+    _committed(source)
+    before = _metadata(build_kernel(source, tmp_path / "a")[0])
+    for name in ("tests/__pycache__/test_add.cpython-312.pyc", ".idea/workspace.xml", ".coverage", "old.pyc"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_bytes(b"x")
+    assert _metadata(build_kernel(source, tmp_path / "b")[0]) == before
+    (source / "torch-ext/add_one/new file.py").write_text("")
+    assert _metadata(build_kernel(source, tmp_path / "c")[0])["id"].endswith("_dirty")
+    (source / "torch-ext/add_one/new file.py").unlink()
+    (source / "torch-ext/add_one/notes.txt").unlink()
+    assert _metadata(build_kernel(source, tmp_path / "d")[0])["id"].endswith("_dirty")
+
+
+def test_without_git_the_id_is_that_of_the_content(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    source = write_source("noarch")
+
+    def unique() -> str:
+        metadata = _metadata(build_kernel(source, tmp_path / "out", backends=["cpu"])[0])
+        assert "provenance" not in metadata
+        return metadata["id"].removeprefix("_add_one_cpu_")
+
+    first = unique()
+    assert re.fullmatch("[0-9a-f]{7}", first)
+    (source / "torch-ext/add_one/deep/inner.py").write_text("one = 2\n")
+    assert unique() != first
+    (source / "torch-ext/add_one/deep/inner.py").write_text("one = 1\n")
+    assert unique() == first
+
+
+def test_architectures_stand_in_the_metadata_of_their_own_backend_and_of_no_other(
+    write_source: Callable[..., Path], tmp_path: Path
+) -> None:
+    toml = """
+[general]
+name = "add-one"
+version = 1
+edition = 5
+license = "MIT"
+backends = ["cpu", "cuda", "rocm", "xpu", "cann"]
+
+[torch-noarch]
+cuda_capabilities = ["8.0", "9.0a"]
+rocm-archs = ["gfx90a", "gfx942"]
+pyext = ["py", "json"]
+"""
+    changes = {"build.toml": toml, "torch-ext/add_one/deep/sizes.json": "[1]\n"}
+    variants = build_kernel(write_source("noarch", changes=changes), tmp_path / "out")
+    assert {variant.name: _metadata(variant)["backend"] for variant in variants} == {
+        "torch-cpu": {"type": "cpu"},
+        "torch-cuda": {"type": "cuda", "archs": ["8.0", "9.0a"]},
+        "torch-rocm": {"type": "rocm", "archs": ["gfx90a", "gfx942"]},
+        "torch-xpu": {"type": "xpu"},
+        "torch-npu": {"type": "cann"},
+    }
+    # By the suffixes that were asked for, wherever they lie in the package.
+    assert all((variant / "deep/sizes.json").read_text() == "[1]\n" for variant in variants)
 
 
 def test_the_id_of_changed_sources_says_so_and_is_another_for_every_change(
@@ -209,7 +381,7 @@ def test_what_is_compiled_already_is_not_compiled_again(compiled_once: Path) -> 
 def test_compiling_needs_no_python_headers(
     write_source: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels.build.plan.sysconfig, "get_path", lambda name: str(tmp_path / "no-headers"))
+    monkeypatch.setattr(kernels.build.against.sysconfig, "get_path", lambda name: str(tmp_path / "no-headers"))
     source = write_source("compiled", changes={"headers/one.h": "constexpr float one = ONE + 41;\n"})
     variant = build_kernel(source, tmp_path / "out", jobs=1)[0]
     program = f"""
@@ -284,18 +456,18 @@ class Acme(Backend):
         return Found()
 
 
-@compiler
-def test_a_strangers_backend_is_built_like_any_other(write_source: Callable[..., Path], tmp_path: Path) -> None:
-    register_backend(Acme())
-    try:
-        toml = """
+_DECLARED = """{"acme": {"device_string": "cpu", "vendor": "Acme", "arch_rule": "exact"}}"""
+
+_ACME_TOML = """
 [general]
 name = "add-one"
 version = 1
 edition = 5
 license = "MIT"
 backends = ["acme"]
+"""
 
+_ACME_COMPILED = """
 [torch]
 src = ["torch-ext/binding.cpp"]
 
@@ -306,14 +478,47 @@ include = ["headers"]
 cxx-flags = ["-DONE=1"]
 acme-archs = ["a1", "a2"]
 """
-        source = write_source("compiled", changes={"build.toml": toml})
-        text = (source / "add_one.cpp").read_text()
-        (source / "add_one.cpp").write_text(text.replace("CPU_KERNEL", "ACME_KERNEL"))
-        variant = build_kernel(source, tmp_path / "out")[0]
-    finally:
-        unregister_backend("acme")
+
+
+@pytest.fixture(params=["registered", "declared"])
+def acme(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+    if request.param == "registered":
+        register_backend(Acme())
+    else:
+        (tmp_path / "acme.json").write_text(_DECLARED)
+        load_backends(tmp_path / "acme.json")
+    yield
+    unregister_backend("acme")
+
+
+@compiler
+@pytest.mark.usefixtures("acme")
+def test_a_strangers_backend_is_compiled_for_like_any_other(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    import torch
+
+    # Other sources for each way to join: a process takes the operators of one build once.
+    changes = {"build.toml": _ACME_TOML + _ACME_COMPILED, "which.txt": tmp_path.name}
+    source = write_source("compiled", changes=changes)
+    text = (source / "add_one.cpp").read_text()
+    (source / "add_one.cpp").write_text(text.replace("CPU_KERNEL", "ACME_KERNEL"))
+    (variant,) = build_kernel(source, tmp_path / "out")
     assert "-cxx11-acme-" in variant.name
     assert _metadata(variant)["backend"] == {"type": "acme", "archs": ["a1", "a2"]}
+    assert _metadata(variant)["id"].startswith("_add_one_acme_")
+    assert _load(variant).add_one(torch.tensor([1.0])).tolist() == [2.0]
+
+
+@pytest.mark.usefixtures("acme")
+def test_a_strangers_noarch_build_is_made_like_any_other(write_source: Callable[..., Path], tmp_path: Path) -> None:
+    toml = _ACME_TOML.replace('"acme"', '"acme", "cpu"') + '[torch-noarch]\nacme-archs = ["a1"]\n'
+    acme, cpu = build_kernel(write_source("noarch", changes={"build.toml": toml}), tmp_path / "out")
+    assert (acme.name, cpu.name) == ("torch-acme", "torch-cpu")
+    assert _metadata(acme)["backend"] == {"type": "acme", "archs": ["a1"]}
+    assert _metadata(cpu)["backend"] == {"type": "cpu"}
+    metadata = Metadata.read_from_file(acme / "metadata.json")
+    assert metadata.digest is not None
+    verify_digest(acme, metadata.digest)
+    assert _files(acme).keys() == _files(cpu).keys()
 
 
 def test_an_interrupt_between_two_renames_brings_back_what_was_there(

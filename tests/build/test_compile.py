@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -113,6 +117,38 @@ def test_without_ninja_the_same_bytes_are_built(plain: Path, monkeypatch: pytest
     assert next(variant.glob("*.so")).read_bytes() == first
 
 
+#: A compiler that waits until another one is at work as well.
+_SOCIABLE = """#!/bin/sh
+case " $* " in
+*" -c "*)
+    touch {folder}/at-work.$$
+    tries=0
+    while [ "$(ls {folder}/at-work.* | wc -l)" -lt 2 ]; do
+        tries=$((tries + 1))
+        [ $tries -gt 600 ] && echo "alone" >&2 && exit 1
+        sleep 0.05
+    done ;;
+esac
+exec c++ "$@"
+"""
+
+
+@compiler
+@pytest.mark.parametrize("ninja", [True, False])
+def test_sources_are_compiled_side_by_side(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ninja: bool
+) -> None:
+    if not ninja:
+        _without_ninja(monkeypatch)
+    sociable = tmp_path / "sociable"
+    sociable.write_text(_SOCIABLE.format(folder=tmp_path))
+    sociable.chmod(0o755)
+    monkeypatch.setenv("CXX", str(sociable))
+    (variant,) = build_kernel(plain, tmp_path / "out", jobs=2)
+    assert list(variant.glob("*.abi3.so"))
+    assert len(list(tmp_path.glob("at-work.*"))) == 2
+
+
 @compiler
 @pytest.mark.parametrize("ninja", [True, False])
 def test_a_long_complaint_is_shortened_around_its_first_error(
@@ -149,10 +185,30 @@ def test_a_file_that_two_sections_compile_is_refused(plain: Path, path: str) -> 
 
 
 @compiler
-def test_a_flag_with_a_line_break_is_refused(plain: Path) -> None:
-    (plain / "build.toml").write_text(_TOML + 'cxx-flags = ["-DA=1\\n"]\n')
-    with pytest.raises(RequestError, match=r"The command line for one\.cpp has a line break"):
+def test_a_section_called_as_the_framework_is_another_one(plain: Path) -> None:
+    toml = _TOML.replace("[torch]\n", '[torch]\nsrc = ["one.cpp"]\n').replace("[kernel.one]", "[kernel.torch]")
+    (plain / "build.toml").write_text(toml)
+    with pytest.raises(RequestError, match=r"`src` of torch and of torch both have one\.cpp"):
         build_kernel(plain, plain)
+
+
+@compiler
+@pytest.mark.parametrize("flag", ["-DA=1\\n", "-DA=1\\r", "\\u0000"], ids=["newline", "return", "null"])
+def test_a_flag_with_a_line_break_is_refused(plain: Path, flag: str) -> None:
+    (plain / "build.toml").write_text(_TOML + f'cxx-flags = ["{flag}"]\n')
+    with pytest.raises(RequestError, match=r"The command line for one\.cpp has a line break or a null byte"):
+        build_kernel(plain, plain)
+
+
+@compiler
+@pytest.mark.parametrize("name", ["-x.cpp", "@x.cpp", "a|b.cpp", "a$b: 'c\\" + '".cpp', "a;touch b.cpp"])
+def test_a_source_may_have_any_name(plain: Path, name: str) -> None:
+    (plain / "one.cpp").rename(plain / name)
+    (plain / "build.toml").write_text(_TOML.replace('"one.cpp"', json.dumps(name)))
+    first = _library(plain)
+    assert (first, _library(plain)) == (first, first)
+    (plain / name).write_text('#include "number.h"\nint one() { return number + 1; }\n')
+    assert _library(plain) != first
 
 
 @compiler
@@ -161,6 +217,46 @@ def test_what_a_shell_would_read_is_passed_as_it_is(plain: Path, tmp_path: Path)
     (plain / "one.cpp").write_text("static_assert(TEXT[0] == '$' && TEXT[1] == 'H', \"\");\n")
     build_kernel(plain, plain)
     assert not (tmp_path / "touched").exists()
+
+
+_HOLDER = """
+import pathlib, subprocess, sys
+log, ended = map(pathlib.Path, sys.argv[1:])
+from kernels.build.compile import open_log
+with open_log(log) as out:
+    # What a build that was killed leaves running: a process that has the log open, and waits.
+    code = "import sys, pathlib; sys.stdin.read(); pathlib.Path(sys.argv[1]).touch()"
+    subprocess.Popen([sys.executable, "-c", code, str(ended)], stdout=out)
+    print("there", flush=True)
+    import os, signal
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@compiler
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
+def test_compilers_that_outlive_a_killed_build_are_waited_for(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _library(plain)
+    (log,) = (plain / ".kernels-build").glob("*.log")
+    ended, seen = tmp_path / "ended", []
+    command = [sys.executable, "-c", _HOLDER, str(log), str(ended)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as killed:
+        assert killed.stdout is not None
+        assert killed.stdin is not None
+        assert killed.stdout.readline() == b"there\n"
+        keep = kernels.build.compile.keep_objects
+        monkeypatch.setattr(
+            kernels.build.compile, "keep_objects", lambda *arguments: (seen.append(ended.exists()), keep(*arguments))
+        )
+        (plain / "one.cpp").write_text("int one() { return 11; }\n")
+        building = Thread(target=_library, args=(plain,))
+        building.start()
+        building.join(0.5)
+        killed.stdin.close()
+        building.join()
+    assert seen == [True]
 
 
 def test_outcomes_come_one_by_one(write_source: Callable[..., Path], tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ def write(tmp_path: Path) -> Callable[..., Path]:
             "build.toml": _GENERAL + toml,
             "one.cpp": code,
             "torch-ext/add_one/__init__.py": "",
-            "tvm-ffi-ext/add_one/__init__.py": "",
         }.items():
             (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / "source" / name).write_text(text)
@@ -40,7 +39,6 @@ def write(tmp_path: Path) -> Callable[..., Path]:
         ('[torch]\nminver = "9.0"\n' + _KERNEL, r"Torch .* is older than the oldest that `torch` allows: 9\.0"),
         ('[torch]\nmaxver = "1.0"\n' + _KERNEL, r"Torch .* is newer than the newest that `torch` allows: 1\.0"),
         ('[torch]\nstable-abi = "9.0"\n' + _KERNEL, r"Torch .* is older than the oldest that `torch.stable-abi`"),
-        ("[tvm-ffi]\n" + _KERNEL, "written against tvm-ffi, which this builder does not compile for"),
         ("[torch]\n" + _KERNEL + 'depends = ["cutlass_4_0"]\n', r"pip install 'nvidia-cutlass==4\.0\.\*'"),
         ("[torch]\n" + _KERNEL + 'depends = ["sycl_tla"]\n', "depends on sycl_tla, which this builder does not find"),
     ],
@@ -108,14 +106,14 @@ def test_a_device_build_declares_what_was_compiled(
     archs: tuple[str, ...],
     this_gpu: bool,
 ) -> None:
-    from kernels.build import plan
+    from kernels.build import against, plan
 
     nvcc = tmp_path / "nvcc"
     nvcc.write_text("#!/bin/sh\n[ $1 = --list-gpu-arch ] && printf 'compute_80\\ncompute_90\\n' || echo fake\n")
     nvcc.chmod(0o755)
     monkeypatch.setenv("NVCC", str(nvcc))
     source = _device_source(write, listed)
-    monkeypatch.setattr(plan, "torch_builds", lambda: {"cuda": (13, 0)})
+    monkeypatch.setattr(against, "torch_builds", lambda: {"cuda": (13, 0)})
     target = Target.parse("torch2.13-cu130-x86_64-linux+sm_90")
     monkeypatch.setattr(plan.Target, "current", lambda: target)
     made = plan.plan_build(source, plan.source_state(source), "cuda", this_gpu=this_gpu)
@@ -138,10 +136,10 @@ def test_a_device_build_declares_what_was_compiled(
 def test_this_gpu_needs_a_device_that_the_sources_cover(
     write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, listed: str, target: str, says: str
 ) -> None:
-    from kernels.build import plan
+    from kernels.build import against, plan
 
     source = _device_source(write, listed)
-    monkeypatch.setattr(plan, "torch_builds", lambda: {"cuda": (13, 0)})
+    monkeypatch.setattr(against, "torch_builds", lambda: {"cuda": (13, 0)})
     described = Target.parse(target)
     monkeypatch.setattr(plan.Target, "current", lambda: described)
     with pytest.raises(RequestError, match=says):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -143,6 +144,30 @@ def test_a_dependency_that_one_backend_allows_is_that_backends(write_source: Cal
     assert source.python_depends == {"cpu": ("einops",), "cuda": ("nvidia-cutlass-dsl", "einops")}
 
 
+def test_a_section_of_a_backend_that_is_not_listed_is_read_and_mentioned_once(
+    write_source: Callable[..., Path],
+) -> None:
+    other = '[kernel.b]\nbackend = "rocm"\nrocm-archs = ["gfx942"]\nsrc = ["missing.cu"]\n'
+    folder = write_source("noarch", changes={"build.toml": CPU + other, "missing.cu": ""})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        source = read_source(folder)
+        read_source(folder)
+    assert [kernel.backend for kernel in source.kernels] == ["cpu", "rocm"]
+    [said] = [str(each.message) for each in caught]
+    assert said.endswith("`kernel.b` is for rocm, which `general.backends` does not list: it is not built.")
+    (folder / "missing.cu").unlink()
+    with pytest.raises(RequestError, match=r"build\.toml:14: `kernel\.b\.src` has 'missing\.cu', which does not exist"):
+        read_source(folder)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(write_source: Callable[..., Path]) -> None:
+    folder = write_source("noarch")
+    path = folder / "build.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert read_source(folder).name == "add-one"
+
+
 class Acme(Backend):
     """A stranger's accelerator."""
 
@@ -180,9 +205,17 @@ def test_a_strangers_backend_is_named_like_any_other(write_source: Callable[...,
         ("", 1, "`general` is missing; allowed is a section"),
         ("general = 1", 1, "`general` is 1; allowed is a section"),
         (NOARCH + "[torch-noarch.cuda]\n", 8, "`torch-noarch` has the unknown key `cuda`; allowed are cpu-archs, "),
+        *(
+            (NOARCH.replace("edition = 5", f"edition = {said}"), 4, f"`general.edition` is {shown}; allowed is 5")
+            for said, shown in [
+                *((str(edition), str(edition)) for edition in (-1, 0, 1, 2, 3, 5.0)),
+                ('"5"', "'5'"),
+                ("true", "True"),
+                ("[5]", "[5]"),
+            ]
+        ),
         (NOARCH.replace("edition = 5", "edition = 4"), 4, "`general.edition` is 4; allowed is 5; files of older"),
-        (NOARCH.replace("edition = 5", 'edition = "5"'), 4, "`general.edition` is '5'; allowed is 5"),
-        (NOARCH.replace("edition = 5", "edition = true"), 4, "`general.edition` is True; allowed is 5"),
+        (NOARCH.replace("edition = 5", "edition = 6"), 4, "`general.edition` is 6; allowed is 5; a newer one is read"),
         (NOARCH.replace("version = 1\n", ""), 1, "`general.version` is missing; allowed is 0 or a positive integer"),
         (NOARCH.replace("version = 1", "version = -1"), 3, "`general.version` is -1; allowed is 0 or a positive"),
         (NOARCH.replace("version = 1", 'version = "1"'), 3, "`general.version` is '1'; allowed is 0 or a positive"),
@@ -257,6 +290,11 @@ def test_a_strangers_backend_is_named_like_any_other(write_source: Callable[...,
             "`torch.src` has '/etc/passwd', which leads out of the folder",
         ),
         (GENERAL + '[torch]\nsrc = ["a\\u0000b"]\n', 8, "which leads out of the folder; allowed are files inside"),
+        (GENERAL + f'[torch]\nsrc = ["{"x" * 5000}"]\n', 8, "which does not exist; allowed are files inside"),
+        (GENERAL + '[torch]\nsrc = ["in/../hidden.cpp"]\n', 8, "which leads out of the folder; allowed are files"),
+        (GENERAL + '[torch]\nsrc = [".swp.cpp"]\n', 8, "which is hidden, or lies in build/, where builds go; allowed"),
+        (GENERAL + '[torch]\nsrc = ["./build/a.cpp"]\n', 8, "which is hidden, or lies in build/, where builds go;"),
+        (GENERAL + '[torch]\nsrc = ["a\\n.cpp"]\n', 8, "which has a name that not every system can have; allowed"),
         (GENERAL + '[torch]\ninclude = [".", ".."]\n', 8, "`torch.include` has '..', which leads out of the folder"),
         (GENERAL + "[torch]\nstable-abi = 2\n", 8, "`torch.stable-abi` is 2; allowed is a version such as"),
         (
@@ -270,7 +308,16 @@ def test_a_strangers_backend_is_named_like_any_other(write_source: Callable[...,
             8,
             "`kernel.a.src` is missing; allowed is a list of files",
         ),
-        (CPU.replace('= "cpu"', '= "cuda"'), 9, "`kernel.a.backend` is 'cuda'; allowed is one of cpu, which are"),
+        (CPU.replace('= "cpu"', '= "cudda"'), 9, "`kernel.a.backend` is 'cudda'; allowed is one of cpu, which are"),
+        (CPU.replace('= "cpu"', '= "cpuu"'), 9, "which are `general.backends`. Did you mean 'cpu'?"),
+        (NOARCH.replace("name =", "nmae ="), 2, "a letter. Is `nmae` meant for it?"),
+        (NOARCH.replace("backends =", "backend ="), 6, "xpu. Is `backend` meant for it?"),
+        (NOARCH.replace("general", "genral"), 1, "`backends`. Is `genral` meant for it?"),
+        (NOARCH.replace("torch-noarch", "torch-noarhc"), 7, "`torch-noarhc`; allowed are general, kernel, torch"),
+        (GENERAL + "[trch]\n", 7, "unknown key `trch`; allowed are general, kernel, torch, torch-noarch, tvm-ffi. Did"),
+        (CPU.replace("src", "sources"), 10, "`kernel.a` has the unknown key `sources`; allowed are backend,"),
+        (NOARCH.replace('"cpu"', '"cdua"'), 6, "package adds. Did you mean 'cuda'?"),
+        (CPU.replace('= "cpu"', '= "npu"'), 9, "`kernel.a.backend` is 'npu'; allowed is one of cpu, which are"),
         (CPU + "flags = []\n", 11, "`kernel.a` has the unknown key `flags`; allowed are backend, cpu-archs"),
         (CPU + 'cuda-capabilities = ["8.0"]\n', 11, "`kernel.a` has the unknown key `cuda-capabilities`; allowed are"),
         (
@@ -311,6 +358,12 @@ def test_a_mistake_is_named_with_its_line(write_source: Callable[..., Path], tom
     folder = write_source("noarch", changes={"build.toml": toml})
     (folder.parent / "outside.cpp").write_text("")
     (folder / "link").symlink_to(folder.parent)
+    # To the compiler this is `hidden.cpp`, whatever the link leads to.
+    (folder / "in").symlink_to("torch-ext/add_one")
+    (folder / "hidden.cpp").symlink_to("../outside.cpp")
+    for name in ("torch-ext/hidden.cpp", ".swp.cpp", "build/a.cpp", "a\n.cpp"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("")
     with pytest.raises(RequestError) as caught:
         read_source(folder)
     place, _, message = str(caught.value).partition(": ")
@@ -318,8 +371,17 @@ def test_a_mistake_is_named_with_its_line(write_source: Callable[..., Path], tom
     assert re.sub(r".*/", "", place) == f"build.toml:{line}"
 
 
+@pytest.mark.parametrize("part", ["torch-ext", "torch-ext/add_one"])
+def test_a_package_that_lies_elsewhere_is_refused(write_source: Callable[..., Path], part: str) -> None:
+    folder = write_source("noarch")
+    (folder / part).rename(folder.parent / "elsewhere")
+    (folder / part).symlink_to(folder.parent / "elsewhere")
+    with pytest.raises(RequestError, match=r"build\.toml:3: .*is a link that leads out of the folder"):
+        read_source(folder)
+
+
 def test_a_folder_without_its_parts_is_no_source(write_source: Callable[..., Path], tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"allowed is a folder with build\.toml"):
+    with pytest.raises(RequestError, match=r"holds no build\.toml, so it is no kernel.s sources"):
         read_source(tmp_path)
     with pytest.raises(RequestError, match=r"add_one/__init__\.py is missing \(there is no package beside it\)"):
         read_source(write_source("noarch", changes={"torch-ext/add_one/__init__.py": None}))

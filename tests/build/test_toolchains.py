@@ -132,8 +132,9 @@ def test_device_libraries_are_linked_where_torch_has_them(tmp_path: Path) -> Non
 
 def test_the_commands_that_run_are_part_of_the_fingerprint(tmp_path: Path) -> None:
     compiler = str(_program(tmp_path, "cxx", "echo cxx 7"))
-    compilation = Compilation(tmp_path, (Unit("a.cpp", (compiler, "-O2")),), (compiler,), ("-lm",))
-    assert compilation.fingerprint() == [f"{compiler} -O2 a.cpp", f"{compiler} -lm", f"{compiler}: cxx 7\n"]
+    compilation = Compilation(tmp_path, (Unit("a.cpp", (compiler, "-O2")),), (compiler,), ("-lm",), (), "torch 9.0")
+    commands = [f"{compiler} -O2 a.cpp", f"{compiler} -lm"]
+    assert compilation.fingerprint() == [*commands, "torch 9.0", f"{compiler}: cxx 7\n"]
 
 
 def test_a_compiler_that_does_not_start_is_an_error(tmp_path: Path) -> None:

@@ -72,6 +72,24 @@ def test_what_is_not_ok_is_said_and_is_status_1(kernels: Callable[..., Any], fol
     assert result.stdout.endswith("\n1 of 2 not ok.\n")
 
 
+def test_a_repository_is_measured_by_its_name(
+    kernels: Callable[..., Any], folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = folder(SCRIPT)
+    (tmp_path / "hub" / "acme" / "relu").mkdir(parents=True)
+    source.rename(tmp_path / "hub" / "acme" / "relu" / "v1")
+    monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "hub"))
+    monkeypatch.setenv("KERNELS_TRUSTED_PUBLISHERS", "acme")
+    arguments = ["acme/relu", "--version", 1, "--iterations", 2, "--warmup", 1, "--json"]
+    result = kernels("benchmark", *arguments)
+    assert result.exit_code == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert (report["kernel"], report["variant"], report["iterations"], report["warmup"]) == (
+        "acme/relu", "torch-cpu", 2, 1,
+    )  # fmt: skip
+    assert [each["verdict"] for each in report["outcomes"]] == ["ok"]
+
+
 def test_json_has_the_machine_and_the_numbers_and_nothing_a_script_prints(
     kernels_process: Callable[..., Any], folder: Callable[[str], Path]
 ) -> None:

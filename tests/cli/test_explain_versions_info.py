@@ -49,6 +49,50 @@ def table(text: str) -> dict[str, str]:
 # explain
 
 
+def test_explain_says_where_get_kernel_would_refuse_the_publisher(hub: TestHub, kernels: Callable[..., Any]) -> None:
+    hub.make_repo("acme/relu", version=1, variants=["torch-universal"])
+    trusted = kernels("explain", "acme/relu", "--version", 1)
+    assert "trust" not in trusted.stdout
+    hub.make_repo("stranger/relu", version=1, variants=["torch-universal"])
+    refused = kernels("explain", "stranger/relu", "--version", 1)
+    assert refused.exit_code == 0
+    assert refused.stdout.splitlines()[-1] == (
+        "Its publisher is not trusted here: get_kernel takes it with trust_remote_code=['stranger/relu'] only."
+    )
+
+
+def test_a_folders_builds_are_explained_and_a_folder_has_one_version(
+    tmp_path: Path, isolated_env: Path, kernels: Callable[..., Any]
+) -> None:
+    folder = make_repo(tmp_path, "acme/relu", variants=["torch-cuda", "torch-rocm"])
+    result = kernels("explain", folder, "--target", HOPPER)
+    assert result.exit_code == 0, result.stderr
+    assert table(result.stdout)["torch-cuda"].split()[1] == "chosen"
+    refused = kernels("explain", folder, "--version", 1)
+    assert (refused.exit_code, "has one version only" in refused.stderr) == (1, True)
+    versions = kernels("versions", folder)
+    assert (versions.exit_code, f"`kernels info {folder}`" in versions.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["info", "check", "benchmark", "explain"])
+def test_a_name_that_is_no_folder_and_no_repository_is_said_to_be_neither(
+    kernels: Callable[..., Any], command: str
+) -> None:
+    result = kernels(command, "no-such-folder")
+    assert result.exit_code == 1
+    assert "There is no folder 'no-such-folder' here, and it is no repository's name" in result.stderr
+
+
+def test_a_missing_repository_names_the_token_of_the_hub_that_was_asked(
+    hub: TestHub, kernels: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_ENDPOINT", raising=False)
+    monkeypatch.setenv("KERNELS_HUB", hub.url)
+    result = kernels("info", "acme/none")
+    assert result.exit_code == 1
+    assert "KERNELS_HUB_TOKEN" in result.stderr
+
+
 @pytest.mark.filterwarnings("ignore:acme/relu version 2 is used")
 @pytest.mark.parametrize(
     ("target", "chosen", "reason"),

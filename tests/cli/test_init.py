@@ -19,7 +19,8 @@ def test_it_makes_the_folder_and_tells_what_is_next(
     assert first == f"Made {tmp_path / 'rms-norm'}"
     assert all((tmp_path / "rms-norm" / name.strip()).is_file() for name in files)
     assert "  rms_norm_cuda/rms_norm.cu" in files
-    assert last == "Next: kernels build rms-norm, kernels test rms-norm, kernels benchmark rms-norm"
+    steps = ("build", "test", "benchmark", "check", "upload")
+    assert last == "Next: " + ", ".join(f"kernels {step} rms-norm" for step in steps) + " --repo-id org/name"
 
 
 def test_every_option_counts(kernels: Callable[..., Any], tmp_path: Path) -> None:
@@ -29,7 +30,10 @@ def test_every_option_counts(kernels: Callable[..., Any], tmp_path: Path) -> Non
     assert result.exit_code == 0, result.stderr
     text = (folder / "build.toml").read_text()
     assert all(line in text for line in ('license = "MIT"', 'repo-id = "org/x"', "[torch-noarch]", '["cpu"]'))
-    assert result.stdout.splitlines()[-1].startswith(f"Next: kernels build {folder}, ")
+    next_steps = result.stdout.splitlines()[-1]
+    assert next_steps.startswith(f"Next: kernels build {folder}, ")
+    assert next_steps.endswith(f", kernels upload {folder}")
+    assert "$ kernels upload .\n" in (folder / "README.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,11 @@ def test_what_pytest_prints_is_the_answer_on_standard_output(kernels_process: Ca
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [(["k"], "which has no builds; `kernels build"), (["nowhere"], "build.toml"), (["k/tests"], "build.toml")],
+    [
+        (["k"], "which has no builds; `kernels build"),
+        (["nowhere"], "nowhere is not there; "),
+        (["k/tests"], "did you mean {k}?"),
+    ],
 )
 def test_a_folder_that_cannot_be_tested_is_one_line(
     kernels: Callable[..., Any],
@@ -53,4 +57,4 @@ def test_a_folder_that_cannot_be_tested_is_one_line(
     assert (result.exit_code, result.stdout) == (1, "")
     [line] = result.stderr.splitlines()
     assert line.startswith("Error: ")
-    assert says in line
+    assert says.format(k=kernel) in line

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from hub import TestHub, make_repo
+from huggingface_hub.utils import get_session
 from writable_hub import TOKEN, WritableHub
 
 
@@ -56,6 +57,18 @@ def test_what_goes_and_a_pull_request_are_named(kernels: Callable[..., Any], hub
     assert done.stdout.endswith(f"Opened {hub.url}/kernels/acme/relu/discussions/1\n")
 
 
+def test_another_branch_and_a_private_repository_can_be_asked_for(
+    kernels: Callable[..., Any], hub: TestHub, kernel: Path
+) -> None:
+    done = kernels("upload", kernel, "--repo-id", "acme/relu", "--branch", "next", "--private")
+    assert (done.exit_code, done.stdout.splitlines()[0]) == (0, f"acme/relu, branch next, at {hub.url}: 2 builds")
+    assert "build/torch-cpu/metadata.json" in hub.catalog.commit("acme/relu", "next").files
+    refs = f"{hub.url}/api/kernels/acme/relu/refs"
+    assert get_session().get(refs).status_code == 404
+    answer = get_session().get(refs, headers={"Authorization": f"Bearer {TOKEN}"})
+    assert [branch["name"] for branch in answer.json()["branches"]] == ["main", "next"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -91,12 +104,16 @@ def test_an_interrupted_upload_publishes_nothing_and_can_be_run_again(
     assert kernels("upload", kernel, "--repo-id", "acme/relu").exit_code == 0
 
 
+@pytest.mark.parametrize("given", ["option", "environment"])
 def test_kernels_serve_takes_what_kernels_upload_publishes(
-    kernels: Callable[..., Any], hub: TestHub, kernel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kernels: Callable[..., Any], hub: TestHub, kernel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
     (tmp_path / "root").mkdir()
     command = [sys.executable, "-u", "-m", "kernels", "serve", str(tmp_path / "root"), "--port", "0", "--writable"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # the token is KERNELS_HUB_TOKEN's
+    environment = dict(os.environ)
+    if given == "option":
+        command += ["--token", environment.pop("KERNELS_HUB_TOKEN")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         assert process.stdout is not None
         url = process.stdout.readline().split()[-1]

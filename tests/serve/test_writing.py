@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -17,8 +18,9 @@ from huggingface_hub.errors import HfHubHTTPError, RemoteEntryNotFoundError, Rep
 from huggingface_hub.hf_api import RepoFile
 
 from kernels.errors import RequestError
-from kernels.serve import Catalog, HubServer
+from kernels.serve import Catalog, HubServer, changes
 from kernels.serve.changes import Change, Writer
+from kernels.serve.snapshot import File, blob_oid
 
 REPO = "acme/relu"
 TOKEN = "hf_secret"
@@ -254,6 +256,8 @@ def test_hostile_paths_write_nothing(
         (_ndjson(("lfsFile", {"path": "x", "oid": "0" * 64})), "not uploaded before"),
         (_ndjson(("lfsFile", {"path": "x", "oid": "../../etc"})), "not uploaded before"),
         (_ndjson(("renamed", {"path": "x"})), "not known here"),
+        (b'{"key": ["file"], "value": {"path": "x"}}', "Line 1"),
+        (b'{"key": {"file": 1}, "value": {"path": "x"}}', "Line 1"),
         (
             _ndjson(("file", {"path": "a", "content": "1"}), ("file", {"path": "a/b", "content": "2"})),
             "a file, not a folder",
@@ -283,6 +287,7 @@ def test_a_commit_that_is_none_changes_nothing(
         (f"/api/kernels/{REPO}/branch/a%2Fb", {}, 400),
         (f"/api/kernels/{REPO}/branch/.pulls", {}, 400),
         (f"/api/kernels/{REPO}/branch/{'0' * 40}", {}, 400),
+        (f"/api/kernels/{REPO}/branch/{'%C3%A9' * 128}", {}, 400),
         (f"/api/kernels/{REPO}/branch/v2", {"startingPoint": 3}, 400),
         (f"/api/kernels/{REPO}/branch/v2", {"startingPoint": "absent"}, 404),
         ("/api/kernels/acme/absent/branch/v2", {}, 404),
@@ -363,6 +368,59 @@ def test_a_link_to_elsewhere_is_no_place_to_write(api: HfApi, server: HubServer,
     with pytest.raises(HfHubHTTPError, match="409"):
         api.create_repo("linked/relu", repo_type="kernel")
     assert list(outside.iterdir()) == []
+
+
+def test_a_file_is_no_publisher(api: HfApi, server: HubServer) -> None:
+    (server.catalog.root / "notes").write_text("mine")
+    with pytest.raises(HfHubHTTPError, match="409"):
+        api.create_repo("notes/relu", repo_type="kernel")
+    assert (server.catalog.root / "notes").read_text() == "mine"
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_commit_between_looking_and_reading_changes_no_answer(
+    api: HfApi, repo: str, server: HubServer, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    path, old, new = ("_x.so", LIBRARY, LIBRARY[::-1]) if large else ("x.py", b"x = 1\n", b"x = 2\n")
+    head = _commit(api, _add(path, old)).oid
+    opens, due = File.open, [None, Change({path: new})]
+
+    def late(file: File) -> Any:
+        if len(due) > 1:  # someone commits before the file that was looked up is open
+            Writer(server.catalog).commit(REPO, "v1", due.pop())  # type: ignore[arg-type]
+        opened = opens(file)
+        if due and opened is not None:  # and again once it is
+            due.pop()
+            Writer(server.catalog).commit(REPO, "v1", Change({path: b"x = 3\n"}))
+        return opened
+
+    monkeypatch.setattr(File, "open", late)
+    url = f"{server.url}/kernels/{REPO}/resolve"
+    with urllib.request.urlopen(f"{url}/{head}/{path}", timeout=30) as answer:
+        assert answer.read() == old
+    due[:] = [None, Change({path: old})]
+    with urllib.request.urlopen(f"{url}/v1/{path}", timeout=30) as answer:
+        content = answer.read()
+        assert answer.headers["ETag"].strip('"') in (hashlib.sha256(content).hexdigest(), blob_oid(content))
+
+
+def test_a_commit_is_there_also_while_another_one_takes_its_place(
+    api: HfApi, repo: str, server: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = _commit(api, _add("x.py", b"1")).oid
+    asked = Thread(target=lambda: found.append(server.catalog.commit(REPO, head).id))
+    found: list[str] = []
+    keep = changes._keep
+
+    def slowly(*arguments: Any) -> None:
+        asked.start()
+        asked.join(0.2)  # it waits
+        keep(*arguments)
+
+    monkeypatch.setattr(changes, "_keep", slowly)
+    _commit(api, _add("x.py", b"2"))
+    asked.join(30)
+    assert found == [head]
 
 
 def test_a_failure_in_the_middle_leaves_the_branch_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,12 @@ def _operators(folder: str, before: dict[str, frozenset[str]]) -> Said:
 
 def _foreign(lines: frozenset[str]) -> Iterator[str]:
     """The places of registrations, without those of installed packages: Torch imports some of its own when used."""
-    installed = tuple(os.path.join(folder, "") for folder in {*site.getsitepackages(), site.getusersitepackages()})
+    import torch
+
+    # Torch may lie where no site's folders are: in a folder of PYTHONPATH, say.
+    beside_torch = os.path.dirname(os.path.dirname(torch.__file__))
+    folders = {*site.getsitepackages(), site.getusersitepackages(), beside_torch}
+    installed = tuple(os.path.join(folder, "") for folder in folders)
     for line in sorted(lines):
         match = re.match(r"(?P<key>\w+).*?: registered at (?P<place>.+?:[0-9]+)", line)
         if match is not None and not match["place"].startswith(installed):

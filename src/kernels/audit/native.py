@@ -89,7 +89,7 @@ def require_elftools() -> None:
         import elftools.elf.elffile  # noqa: F401
     except ImportError:
         raise MissingPythonDependency(
-            'Native files are checked with pyelftools, which is not installed: pip install "kernels[build]"'
+            "Native files are checked with pyelftools, which is not installed: pip install pyelftools (extra `build`)"
         ) from None
 
 
@@ -126,6 +126,16 @@ def native_files(subject: Subject) -> Said:
             yield from faults
             if not any(verdict == "failed" for verdict, _ in faults):
                 yield ok(f"{name}: {POLICY.name}, Python {_PYTHON}")
+        library = _tvm_ffi_library(subject)
+        if library is not None and library not in natives:
+            yield failed(f"there is no {library}, which tvm-ffi loads: a plain library, no Python extension (abi3)")
+
+
+def _tvm_ffi_library(subject: Subject) -> str | None:
+    """The name of the library that a variant for tvm-ffi has; None for other variants."""
+    if subject.variant is None or subject.variant.kind != "tvm-ffi" or subject.metadata is None:
+        return None
+    return f"{subject.metadata.id}.so"
 
 
 def _faults(subject: Subject, name: str, cpu: str | None) -> Iterator[Statement]:
@@ -136,12 +146,13 @@ def _faults(subject: Subject, name: str, cpu: str | None) -> Iterator[Statement]
         try:
             from elftools.elf.elffile import ELFFile
 
-            yield from ((verdict, f"{name}: {what}") for verdict, what in _look(ELFFile(file), name, cpu))
+            found = _look(ELFFile(file), name, cpu, name == _tvm_ffi_library(subject))
+            yield from ((verdict, f"{name}: {what}") for verdict, what in found)
         except Exception as error:  # noqa: BLE001 - the library trusts what the file says of itself
             yield failed(f"{name}: cannot be read as an ELF file ({type(error).__name__})")
 
 
-def _look(elf: Any, name: str, cpu: str | None) -> Iterator[Statement]:
+def _look(elf: Any, name: str, cpu: str | None, tvm_ffi: bool) -> Iterator[Statement]:
     machine = elf["e_machine"]
     if cpu in _MACHINES and (machine != _MACHINES[cpu] or elf.elfclass != 64):
         yield failed(f"compiled for {machine}, {elf.elfclass} bits; the variant is for {cpu}")
@@ -161,6 +172,8 @@ def _look(elf: Any, name: str, cpu: str | None) -> Iterator[Statement]:
     if "DT_SYMTAB" in present:
         symbols = _bounded(sections["SHT_DYNSYM"].iter_symbols(), _MAX_SYMBOLS, "symbols")
         yield from _python_symbols(symbols, name)
+        if tvm_ffi and not any(_offered_to_tvm_ffi(symbol) for symbol in symbols):
+            yield missing("offers no function to tvm-ffi, as TVM_FFI_DLL_EXPORT_TYPED_FUNC does; `ops` is empty")
 
 
 def _stack(elf: Any) -> Iterator[Statement]:
@@ -193,13 +206,14 @@ def _libraries(tags: Iterable[Any]) -> Iterator[Statement]:
 
 def _versions(needed: Any, symbols: Any, versym: Any) -> Iterator[Statement]:
     indices: dict[int, str] = {}
-    for _, versions in islice(needed.iter_versions(), _MAX_VERSIONS):
-        for version in islice(versions, _MAX_VERSIONS):
-            if len(indices) > _MAX_VERSIONS:
-                yield failed(f"more than {_MAX_VERSIONS} symbol versions")
-                return
-            if not POLICY.allows(version.name):
-                indices[version["vna_other"]] = version.name
+    # Entries may say that they follow themselves, so that they never end: it is their number that counts.
+    every = (version for _, versions in needed.iter_versions() for version in versions)
+    for count, version in enumerate(every, 1):
+        if count > _MAX_VERSIONS:
+            yield failed(f"more than {_MAX_VERSIONS} symbol versions")
+            return
+        if not POLICY.allows(version.name):
+            indices[version["vna_other"]] = version.name
     if not indices:
         return
     users: dict[str, list[str]] = {name: [] for name in indices.values()}
@@ -230,6 +244,11 @@ def _python_symbols(symbols: Iterable[Any], name: str) -> Iterator[Statement]:
         )
     if offers and not name.endswith(".abi3.so"):
         yield failed("a Python extension whose name does not end with .abi3.so, so that only one Python loads it")
+
+
+def _offered_to_tvm_ffi(symbol: Any) -> bool:
+    # The prefix is a part of its ABI (tvm/ffi/extra/module.h, `tvm_ffi_symbol_prefix`); a second `_` is its own.
+    return symbol["st_shndx"] != "SHN_UNDEF" and re.match("__tvm_ffi_[^_]", symbol.name) is not None
 
 
 def _bounded(items: Iterable[Any], limit: int, what: str) -> list[Any]:

@@ -11,7 +11,7 @@ __all__ = ["guidance"]
 
 _HEADING = """# Guidance
 
-What the backends that this kernel is for tell those who write kernels for them. `kernels backends NAME` has the same.
+What the backends that this kernel is for tell those who write kernels for them, as `kernels backends show NAME` does.
 """
 
 

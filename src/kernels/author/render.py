@@ -40,6 +40,8 @@ def render(draft: Draft) -> dict[PurePosixPath, str]:
     values["GUIDANCE_NOTE"] = "" if notes is None else _fragment("guidance-note.md", values) + "\n\n"
     values["HUB"] = _fragment("no-hub.toml" if draft.repo_id is None else "hub.toml", values)
     values["GENERAL"] = _fragment("general.toml", values)
+    archs = (TEMPLATES / "archs" / f"{backend.name}.toml{_SUFFIX}" for backend in draft.backends)
+    values["ARCHS"] = "".join(f"\n{_read(path)}".rstrip("\n") for path in archs if path.is_file())
     files = dict(_tree(TEMPLATES / "common", values))
     if draft.noarch:
         files.update(_tree(TEMPLATES / "noarch", values))
@@ -57,6 +59,7 @@ def _values(draft: Draft) -> dict[str, str]:
         "PYTHON_NAME": draft.name.python_name,
         "REPO_ID": draft.test_repo_id,
         "LICENSE": draft.license,
+        "UPLOAD_OPTIONS": " --repo-id org/name" if draft.repo_id is None else "",
         "BACKENDS": ", ".join(f'"{name}"' for name in names),
         # One a line: sources stay formatted, however many there are.
         "BACKEND_LINES": "\n".join(f'    "{name}",' for name in names),

@@ -15,6 +15,7 @@ from kernels.backends.clashes import check_clashes
 from kernels.backends.entry import Entry, Origin, Problem
 from kernels.backends.members import checked
 from kernels.errors import RequestError
+from kernels.wording import did_you_mean
 
 __all__ = [
     "MISSING_VENDOR",
@@ -338,7 +339,7 @@ def check_name(name: object) -> None:
 def unknown(name: str, among: Mapping[str, Entry]) -> RequestError:
     """The error for a name that no backend has; where something stood in its way, that is said."""
     names = dict.fromkeys(each for entry in among.values() for each in entry.backend.device_names())
-    message = f"`backend` is {name!r}; allowed is one of {', '.join(names)}."
+    message = f"`backend` is {name!r}; allowed is one of {', '.join(names)}.{did_you_mean(name, names)}"
     reasons = [*_why_missing(name)] or [f"{MISSING_VENDOR[0].upper()}{MISSING_VENDOR[1:]}."]
     return RequestError("\n".join([message, *reasons]))
 

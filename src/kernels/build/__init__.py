@@ -1,6 +1,7 @@
 """From a kernel's sources to `build/<variant>`.
 
-A source folder holds `build.toml` and one framework: `[torch]`, compiled here, or `[torch-noarch]`, copied.
+A source folder holds `build.toml` and one framework: `[torch]` or `[tvm-ffi]`, compiled here, or `[torch-noarch]`,
+copied.
 """
 
 from __future__ import annotations

@@ -9,17 +9,20 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from kernels.build.objects import keep_objects
 from kernels.build.toolchains import compiler_version
 from kernels.errors import BuildError, RequestError
 
-__all__ = ["Compilation", "Unit", "compile_extension"]
+__all__ = ["Compilation", "Unit", "compile_extension", "open_log"]
 
 #: What begins a step in the log, since no compiler writes it: ASCII's record separator.
 _STEP = "\x1e"
@@ -51,6 +54,7 @@ class Compilation:
         link: The command line that links the objects, without objects and output.
         libraries: What stands after the objects.
         files: SHA-256 of the folder's files, by their path: which of them the objects were made from.
+        against: The framework whose headers and libraries are used, with its version.
     """
 
     folder: Path
@@ -58,15 +62,16 @@ class Compilation:
     link: tuple[str, ...]
     libraries: tuple[str, ...]
     files: tuple[tuple[str, str], ...] = ()
+    against: str = ""
 
     def versions(self) -> list[str]:
-        """What each compiler says of its version.
+        """What each compiler says of its version, and what it compiles against.
 
         Raises:
             CompilerNotFound: A compiler does not run.
         """
         commands = {self.link[0], *(unit.command[0] for unit in self.units)}
-        return [f"{name}: {compiler_version([name])}" for name in sorted(commands)]
+        return [self.against, *(f"{name}: {compiler_version([name])}" for name in sorted(commands))]
 
     def fingerprint(self) -> list[str]:
         """Everything but the sources that the result depends on: command lines and compiler versions.
@@ -101,7 +106,7 @@ def compile_extension(
         jobs: Compilers to run at once, default one a processor.
 
     Raises:
-        RequestError: A path or a flag has a line break.
+        RequestError: A path or a flag has a line break or a null byte.
         BuildError: A compiler failed; the message has the output for the first source that failed. No further compiler
             is started then.
     """
@@ -109,24 +114,51 @@ def compile_extension(
     steps = []
     for unit in compilation.units:
         made = object_dir / "objects" / f"{os.path.normpath(unit.source)}.o"
-        steps.append(_Step(unit.source, [*unit.command, "-c", unit.source, "-o", str(made)], [unit.source], made))
+        # A name that begins like an option is a file all the same.
+        source = f"./{unit.source}" if unit.source[0] in "-@" else unit.source
+        steps.append(_Step(unit.source, [*unit.command, "-c", source, "-o", str(made)], [source], made))
     made_objects = [str(step.output) for step in steps]
     link = [*compilation.link, *made_objects, "-o", str(library), *compilation.libraries]
     steps.append(_Step(output.name, link, made_objects, library))
     for step in steps:
-        if any("\n" in part for part in step.command):
-            raise RequestError(f"The command line for {step.what} has a line break; allowed are flags without one.")
+        if any(set(part) & set("\0\n\r") for part in step.command):
+            raise RequestError(
+                f"The command line for {step.what} has a line break or a null byte; allowed are paths and flags "
+                "without one."
+            )
 
     log.parent.mkdir(parents=True, exist_ok=True)
-    keep_objects(object_dir, compilation.folder, dict(compilation.files), compilation.versions())
-    for step in steps:
-        step.output.parent.mkdir(parents=True, exist_ok=True)
-    ninja = _ninja()
-    if ninja is None:
-        _run_all(steps, compilation.folder, log, jobs)
-    else:
-        _run_changed(ninja, steps, compilation.folder, object_dir, log, jobs)
-    shutil.copyfile(library, output)
+    with open_log(log) as out:
+        keep_objects(object_dir, compilation.folder, dict(compilation.files), compilation.versions())
+        for step in steps:
+            step.output.parent.mkdir(parents=True, exist_ok=True)
+        ninja = _ninja()
+        # Ninja's files have no way to write this character in a path.
+        if ninja is None or any("|" in path for step in steps for path in (*step.inputs, str(step.output))):
+            _run_all(steps, compilation.folder, log, out, jobs)
+        else:
+            _run_changed(ninja, steps, compilation.folder, object_dir, log, out, jobs)
+        shutil.copyfile(library, output)
+
+
+@contextmanager
+def open_log(log: Path) -> Iterator[BinaryIO]:
+    """A log, opened to be written from its beginning, by one build at a time.
+
+    Ninja has it open as well: one that outlives a build that was killed is waited for, lest it write objects from the
+    sources of then while others are made from those of now.
+
+    Args:
+        log: The file.
+    """
+    with log.open("ab") as out:
+        if sys.platform != "win32":
+            from fcntl import LOCK_EX, flock
+
+            with suppress(OSError):  # a file system without locks
+                flock(out, LOCK_EX)
+        out.truncate(0)
+        yield out
 
 
 def _ninja() -> str | None:
@@ -135,22 +167,21 @@ def _ninja() -> str | None:
 
 
 def _run_changed(
-    ninja: str, steps: Sequence[_Step], folder: Path, object_dir: Path, log: Path, jobs: int | None
+    ninja: str, steps: Sequence[_Step], folder: Path, object_dir: Path, log: Path, out: BinaryIO, jobs: int | None
 ) -> None:
     script = object_dir / "build.ninja"
     script.write_text(_ninja_script(steps, object_dir), encoding="utf-8")
     command = [ninja, "-f", str(script), *([] if jobs is None else ["-j", str(jobs)])]
-    with log.open("wb") as out:
-        environment = {**os.environ, "NINJA_STATUS": _STEP}
-        process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
-        )
-        try:
-            status = process.wait()
-        except BaseException:  # Ctrl-C, too, must not leave compilers running
-            process.terminate()  # it ends the compilers, and removes what they had begun to write
-            process.wait()
-            raise
+    environment = {**os.environ, "NINJA_STATUS": _STEP}
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+    )
+    try:
+        status = process.wait()
+    except BaseException:  # Ctrl-C, too, must not leave compilers running
+        process.terminate()  # it ends the compilers, and removes what they had begun to write
+        process.wait()
+        raise
     if status != 0:
         raise _failure(log.read_text(encoding="utf-8", errors="replace"), steps, log)
 
@@ -172,7 +203,7 @@ def _escaped(path: str) -> str:
     return path.replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
 
 
-def _run_all(steps: Sequence[_Step], folder: Path, log: Path, jobs: int | None) -> None:
+def _run_all(steps: Sequence[_Step], folder: Path, log: Path, out: BinaryIO, jobs: int | None) -> None:
     *units, link = steps
     said: list[str] = []
     try:
@@ -188,7 +219,7 @@ def _run_all(steps: Sequence[_Step], folder: Path, log: Path, jobs: int | None) 
     except _StepFailed:
         raise _failure("".join(said), steps, log) from None
     finally:
-        log.write_text("".join(said), encoding="utf-8")
+        out.write("".join(said).encode())
 
 
 class _StepFailed(Exception):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from kernels.build.source import source_files
+from kernels.build.source import KernelSource, source_entries, source_files
+from kernels.errors import RequestError
+from kernels.release import BUILD_FOLDER
 
-__all__ = ["Contents", "read_contents"]
+__all__ = ["Contents", "package_files", "read_contents"]
 
-#: The macro that carries a build's id into its sources.
-_ID_MACRO = b"TORCH_EXTENSION_NAME"
+#: The macros that carry a build's id into its sources: Torch's, and tvm-ffi's.
+_ID_MACROS = (b"TORCH_EXTENSION_NAME", b"TVM_FFI_EXTENSION_NAME")
 
 _CHUNK = 1 << 20
 
@@ -24,7 +26,7 @@ class Contents:
     Attributes:
         hashes: SHA-256, in hexadecimal, by the path relative to the folder.
         id: SHA-256, in hexadecimal, of all files and their names.
-        naming: The files that mention the macro of the build's id; what they become changes with every id.
+        naming: The files that mention a macro of the build's id; what they become changes with every id.
     """
 
     hashes: Mapping[str, str]
@@ -40,19 +42,51 @@ def read_contents(folder: Path) -> Contents:
 
     Example:
         >>> sorted(read_contents(Path(__file__).parent / "include").hashes)
-        ['registration.h']
+        ['older_glibc.h', 'registration.h']
     """
     hashes, naming = {}, set()
     for name, path in source_files(folder):
-        if name.parts[0] == "build" and len(name.parts) > 1:
+        if name.parts[0] == BUILD_FOLDER and len(name.parts) > 1:
             continue
         digest, tail = hashlib.sha256(), b""
         with path.open("rb") as file:
             while chunk := file.read(_CHUNK):
                 digest.update(chunk)
-                if _ID_MACRO in tail + chunk:
+                if any(macro in tail + chunk for macro in _ID_MACROS):
                     naming.add(str(name))
-                tail = chunk[-len(_ID_MACRO) :]
+                tail = chunk[-max(map(len, _ID_MACROS)) :]
         hashes[str(name)] = digest.hexdigest()
     together = "".join(f"{name}\0{value}\n" for name, value in hashes.items())
-    return Contents(hashes, hashlib.sha256(together.encode()).hexdigest(), frozenset(naming))
+    # A name need not be Unicode, unless the file is published.
+    data = together.encode("utf-8", "surrogateescape")
+    return Contents(hashes, hashlib.sha256(data).hexdigest(), frozenset(naming))
+
+
+def package_files(source: KernelSource) -> list[tuple[PurePosixPath, Path]]:
+    """The files of a source's Python package that go into its builds.
+
+    Args:
+        source: The source.
+
+    Returns:
+        Each file's path in the package, and the file.
+
+    Raises:
+        RequestError: A link leads out of the source folder, or to a folder; or a name is none that every system can
+            have.
+    """
+    suffixes = {f".{suffix}" for suffix in source.pyext}
+    found = []
+    for name in source_entries(source.package_dir):
+        path = source.package_dir / name
+        if path.is_dir():
+            raise RequestError(f"{path} is a link to a folder; a package holds its own files.")
+        if not path.is_file() or path.suffix not in suffixes or name.name == "_ops.py":
+            continue
+        if not path.resolve().is_relative_to(source.folder):
+            raise RequestError(f"{path} is a link that leads out of {source.folder}; a package holds its own files.")
+        if not str(name).isprintable() or "\\" in str(name):
+            shown = str(name)[:200]
+            raise RequestError(f"{source.package_dir} holds {shown!r}, a name that not every system can have.")
+        found.append((name, path))
+    return found

@@ -21,6 +21,7 @@ EDITION = 5
 FRAMEWORKS = ("torch", "torch-noarch", "tvm-ffi")
 
 _OLDER = "files of older editions have no such key"
+_NEWER = "a newer one is read by a newer version of this package"
 
 
 def edition_of(file: TomlFile) -> int:
@@ -39,7 +40,7 @@ def edition_of(file: TomlFile) -> int:
     said = general.integer("edition", f"{EDITION}; {_OLDER}")
     if said is not None:
         if said != EDITION:
-            raise general.wrong("edition", said, f"{EDITION}; {_OLDER}")
+            raise general.wrong("edition", said, f"{EDITION}; {_NEWER if said > EDITION else _OLDER}")
         return EDITION
     framework = [name for name in FRAMEWORKS if name in file.data]
     tables = [general.table, *(table for name in framework if isinstance(table := file.data[name], dict))]

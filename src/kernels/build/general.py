@@ -13,6 +13,7 @@ from kernels.errors import RequestError
 from kernels.metadata import KernelName
 from kernels.requirement import Requirement, check_repo_id, check_revision, check_version
 from kernels.toml_file import Section
+from kernels.wording import did_you_mean
 
 __all__ = ["by_backend", "hub", "kernel_backends", "kernel_name", "kernel_version"]
 
@@ -51,7 +52,8 @@ def kernel_backends(general: Section) -> tuple[str, ...]:
         raise general.missing("backends", allowed)
     for index, name in enumerate(names):
         if known(name) is None:
-            raise general.wrong(("backends", index), name, _one_of(name, registered))
+            every = [backend.name for backend in all_backends()]
+            raise general.wrong(("backends", index), name, _one_of(name, registered), did_you_mean(name, every))
     return tuple(dict.fromkeys(names))
 
 

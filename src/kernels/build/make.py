@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from filelock import FileLock
@@ -15,10 +15,11 @@ from filelock import FileLock
 from kernels.backends import find
 from kernels.build.compile import compile_extension
 from kernels.build.plan import Plan, plan_build, plan_builds, source_state
-from kernels.build.source import KernelSource, read_source
+from kernels.build.source import KernelSource, is_source, read_source
 from kernels.build.stamp import inputs_hash, is_current, leave_stamp
 from kernels.build.variant import install_variant, staged_variant, write_package
 from kernels.errors import BuildError, CompilerNotFound, KernelsError, RequestError
+from kernels.release import BUILD_FOLDER
 
 __all__ = ["Outcome", "build_kernel", "build_variants"]
 
@@ -31,7 +32,7 @@ class Outcome:
 
     Attributes:
         backend: The backend it is for.
-        variant: Its name, or None where there is no telling without a Torch or a compiler.
+        variant: Its name, or None where there is no telling without a Torch, a tvm-ffi or a compiler.
         state: `built`; `up to date`: there already, from the same sources; `not built`: this machine cannot build it;
             `failed`.
         reason: Why it is not there, in one line; "" when it is.
@@ -65,7 +66,7 @@ def build_kernel(
         out_dir: The repository's folder: variants go to `out_dir/build/<variant>`, beside those of other source
             folders of the same kernel.
         backends: Backends to build for. Default: of those that `build.toml` names, all for noarch sources, and for
-            compiled ones those the installed Torch is built for.
+            compiled ones those the installed Torch is built for, or whose compiler is here (tvm-ffi).
         work_dir: Where objects, logs and stamps of finished builds are kept; on the file system of `out_dir`. Default:
             `.kernels-build` in `out_dir`.
         jobs: Compilers to run at once, default one a processor.
@@ -76,7 +77,7 @@ def build_kernel(
     Raises:
         RequestError: `build.toml` is missing or not valid, a backend is not one that it names, or two of its sections
             compile one file.
-        CompilerNotFound: No compiler for one of the sources, or no Torch to compile against.
+        CompilerNotFound: No compiler for one of the sources, or no Torch or tvm-ffi to compile against.
         BuildError: A compiler failed, and the message has its output; or the files could not be written.
 
     Example:
@@ -90,8 +91,9 @@ def build_kernel(
         >>> [path.name for path in build_kernel(folder / "src", folder / "out")]
         ['torch-cpu']
     """
-    plans = plan_builds(read_source(source_dir), backends)
-    out, work = _folders(out_dir, work_dir)
+    source = read_source(source_dir)
+    out, work = _folders(source, out_dir, work_dir)
+    plans = plan_builds(source, backends)
     made = []
     for plan in plans:
         with _exclusive(plan.variant, work):
@@ -144,7 +146,7 @@ def build_variants(
     for name in wanted or ():
         if name not in source.backends:
             raise RequestError(f"`backend` is {name!r}; allowed are those of {source.name}: {_listed(source)}.")
-    out, work = _folders(out_dir, work_dir)
+    out, work = _folders(source, out_dir, work_dir)
     planned = _planned(source, wanted or source.backends, this_gpu)
     if variant is not None:
         planned = _only(variant, planned)
@@ -216,9 +218,24 @@ def _make(plan: Plan, out: Path, work: Path, jobs: int | None) -> Path:
     return variant_dir
 
 
-def _folders(out_dir: os.PathLike[str] | str, work_dir: os.PathLike[str] | str | None) -> tuple[Path, Path]:
+def _folders(
+    source: KernelSource, out_dir: os.PathLike[str] | str, work_dir: os.PathLike[str] | str | None
+) -> tuple[Path, Path]:
     out = Path(out_dir).absolute()
-    return out, out / ".kernels-build" if work_dir is None else Path(work_dir).absolute()
+    real = Path(os.path.realpath(out))
+    if real.is_relative_to(source.folder):
+        inside = PurePosixPath(real.relative_to(source.folder).as_posix())
+        if inside.parts and inside.parts[0] != BUILD_FOLDER and is_source(inside):
+            raise RequestError(
+                f"`out_dir` is {os.fspath(out_dir)!r}, among the sources: builds there would be sources of the next. "
+                f"Allowed are {source.folder} itself, and folders outside of it."
+            )
+    if work_dir is not None:
+        return out, Path(work_dir).absolute()
+    work = out / ".kernels-build"
+    if work.is_symlink():
+        raise RequestError(f"{work} is a link; delete it. Builds keep their objects there.")
+    return out, work
 
 
 def _stamp(plan: Plan, work: Path) -> Path:
@@ -230,6 +247,7 @@ def _exclusive(variant: str, work: Path) -> Iterator[None]:
     """One build at a time in a work folder; what the file system refuses is a failed build."""
     try:
         work.mkdir(parents=True, exist_ok=True)
+        _remove_links(work)
         ignored = work / ".gitignore"
         if not ignored.exists():
             ignored.write_text("*\n", encoding="utf-8")
@@ -241,6 +259,18 @@ def _exclusive(variant: str, work: Path) -> Iterator[None]:
         if isinstance(error, KernelsError):
             raise
         raise BuildError(f"{variant} could not be written; what was there is as it was: {error}") from error
+
+
+def _remove_links(work: Path) -> None:
+    """No build leaves links there; those that came with a stranger's sources would have other files overwritten."""
+    pending = [os.fspath(work)]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    os.unlink(entry.path)
+                elif entry.is_dir():
+                    pending.append(entry.path)
 
 
 def _listed(source: KernelSource) -> str:

@@ -22,7 +22,7 @@ def keep_objects(object_dir: Path, folder: Path, files: Mapping[str, str], versi
         object_dir: Their folder; it is there afterwards.
         folder: The source folder.
         files: SHA-256 of the source folder's files, by their path relative to it.
-        versions: What the compilers say of themselves.
+        versions: What the compilers say of themselves, and what they compile against.
     """
     record = object_dir / "made-from.json"
     now = {"versions": list(versions), "files": dict(files)}

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
+
+from kernels.build.source import is_source
 
 __all__ = ["GitState", "git_state", "provenance"]
 
@@ -23,7 +26,7 @@ class GitState:
     Attributes:
         commit: The last commit that changed it.
         tree: The id of its tree in HEAD, without `build/`.
-        dirty: Whether its files differ from that, or new ones stand beside them.
+        dirty: Whether its files differ from that, or new ones that a build can depend on stand beside them.
     """
 
     commit: str
@@ -46,8 +49,11 @@ def git_state(folder: Path) -> GitState | None:
     entries = _git(folder, "ls-tree", "-z", "HEAD")
     if not commit or not entries:
         return None
-    status = _git(folder, "status", "--porcelain", "--", *_SOURCES)
-    return GitState(commit.decode().strip(), _tree_id(entries), bool(status))
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", *_SOURCES)
+    others = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", *_SOURCES) or b""
+    # What a test run or an editor leaves behind is no new source.
+    new = any(is_source(PurePosixPath(os.fsdecode(name))) for name in others.split(b"\0") if name)
+    return GitState(commit.decode().strip(), _tree_id(entries), bool(changed) or new)
 
 
 def provenance(kernel: GitState | None) -> dict[str, Any] | None:
@@ -87,8 +93,10 @@ def _tree_id(entries: bytes) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> bytes | None:
-    # A monitor of file changes is a program that the repository's own settings name.
-    command = ["git", "-C", str(folder), "-c", "core.fsmonitor=false", *arguments]
+    # A monitor of file changes and a checker of signatures are programs that the repository's own settings name, and
+    # who writes the index runs its hooks.
+    settings = ["-c", "core.fsmonitor=false", "-c", "log.showSignature=false", "-c", f"core.hooksPath={os.devnull}"]
+    command = ["git", "-C", str(folder), "--no-optional-locks", *settings, *arguments]
     try:
         done = subprocess.run(command, capture_output=True, check=True, timeout=_SECONDS)
     except (OSError, subprocess.SubprocessError):

@@ -8,28 +8,35 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kernels.backends import MajorMinor, all_backends
+from kernels.backends import MajorMinor, all_backends, known
 from kernels.build.editions import EDITION, FRAMEWORKS, edition_of, upgraded
 from kernels.build.general import by_backend, hub, kernel_backends, kernel_name, kernel_version
 from kernels.build.model import PYEXT, Framework, KernelSection, KernelSource, option, spellings
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.metadata import Digest, Metadata
 from kernels.notices import warn_once
+from kernels.release import BUILD_FOLDER
 from kernels.toml_file import Section, TomlFile, TomlPath, read_toml
+from kernels.wording import did_you_mean
 
 __all__ = [
     "EDITION",
     "KernelSection",
     "KernelSource",
+    "is_source",
     "metadata_json",
     "option",
     "parse_source",
     "read_source",
+    "source_entries",
     "source_files",
 ]
 
 #: What sources may be compiled against: other builders know CUTLASS from 2.10 to 4.5, each minor by its own name.
 _DEPENDS = re.compile(r"torch|cutlass_[2-4]_[0-9]{1,2}|sycl_tla|metal-cpp")
+
+#: Folders inside each other: what copies and removes them takes a frame of Python's stack for each.
+_MAX_DEPTH = 100
 
 #: Device languages whose compilers' flags have a key of their own, whatever the backend is called.
 _LANGUAGES = ("hip", "sycl")
@@ -63,16 +70,34 @@ def read_source(source_dir: os.PathLike[str] | str) -> KernelSource:
     try:
         file = read_toml(folder / "build.toml")
     except OSError as error:
-        raise RequestError(
-            f"`source_dir` is {os.fspath(source_dir)!r}; allowed is a folder with build.toml."
-        ) from error
+        raise RequestError(_no_sources(folder)) from error
     source = parse_source(file)
     if source.edition != EDITION:
         warn_once(
             f"{file.path} is of edition {source.edition} and was read as edition {EDITION}; "
             "`kernels build --update` writes it so."
         )
+    for kernel in source.kernels:
+        if kernel.backend not in source.backends:
+            warn_once(
+                f"{file.path}: `kernel.{kernel.name}` is for {kernel.backend}, which `general.backends` does not list: "
+                "it is not built."
+            )
     return source
+
+
+def _no_sources(folder: Path) -> str:
+    """Why a folder is no kernel's sources, and where they may be instead."""
+    if not folder.is_dir():
+        what = "no folder" if folder.exists() else "not there"
+        return f"{folder} is {what}; a kernel's sources are a folder with build.toml."
+    near = [path.parent for path in (*folder.parent.glob("build.toml"), *sorted(folder.glob("*/build.toml")))]
+    hint = (
+        f"did you mean {' or '.join(map(str, near[:5]))}?"
+        if near
+        else "`kernels init NAME` makes a new kernel's folder."
+    )
+    return f"{folder} holds no build.toml, so it is no kernel's sources; {hint}"
 
 
 def parse_source(file: TomlFile) -> KernelSource:
@@ -108,6 +133,8 @@ def _framework(top: Section) -> tuple[Framework, Section]:
             found.append((name, section))  # type: ignore[arg-type]  # FRAMEWORKS are its values
     allowed = "allowed is exactly one framework of " + ", ".join(f"`[{name}]`" for name in FRAMEWORKS)
     if not found:
+        top.get("kernel")
+        top.refuse_unknown()  # it may be a mistyped one
         raise top.error((), f"build.toml has no framework section; {allowed}.")
     if len(found) > 1:
         both = " and ".join(f"`[{name}]`" for name, _ in found)
@@ -215,10 +242,9 @@ def _kernel(folder: Path, backends: tuple[str, ...], section: Section) -> Kernel
     backend = section.text("backend", allowed)
     if backend is None:
         raise section.missing("backend", allowed)
-    if backend not in backends:
-        raise section.wrong("backend", backend, allowed)
-    if "src" not in section.table:
-        raise section.missing("src", "a list of files inside the folder")
+    # Published files keep sections of backends that they no longer list; other builders pass over them.
+    if backend not in backends and known(backend) is None:
+        raise section.wrong("backend", backend, allowed, did_you_mean(backend, backends))
     depends = section.texts("depends")
     for index, each in enumerate(depends):
         if _DEPENDS.fullmatch(each) is None:
@@ -240,20 +266,41 @@ def _kernel(folder: Path, backends: tuple[str, ...], section: Section) -> Kernel
         minver=minver,
     )
     section.refuse_unknown()
+    if "src" not in section.table:  # after a key that is a mistyped one of it
+        raise section.missing("src", "a list of files inside the folder")
     return kernel
 
 
 def _sources(folder: Path, section: Section) -> tuple[str, ...]:
     paths = section.texts("src")
     for index, path in enumerate(paths):
-        inside = _inside(folder, path)
-        if inside is None or not inside.is_file():
-            what = "leads out of the folder" if inside is None else "does not exist"
+        what = _source_fault(folder, path)
+        if what is not None:
             raise section.error(
                 ("src", index),
                 f"`{section.name('src')}` has {path[:200]!r}, which {what}; allowed are files inside the folder.",
             )
     return paths
+
+
+def _source_fault(folder: Path, path: str) -> str | None:
+    """Why a path is no source; None if it is one."""
+    inside = _inside(folder, path)
+    if inside is None:
+        return "leads out of the folder"
+    try:
+        there = inside.is_file()
+    except OSError:  # a name that is too long
+        there = False
+    if not there:
+        return "does not exist"
+    if not path.isprintable():
+        return "has a name that not every system can have"
+    plain = PurePosixPath(os.path.normpath(path))
+    if not is_source(plain) or plain.parts[0] == BUILD_FOLDER:
+        # Its changes would not be seen.
+        return f"is hidden, or lies in {BUILD_FOLDER}/, where builds go"
+    return None
 
 
 def _includes(folder: Path, section: Section) -> tuple[str, ...]:
@@ -271,13 +318,20 @@ def _includes(folder: Path, section: Section) -> tuple[str, ...]:
 
 def _inside(folder: Path, path: str) -> Path | None:
     try:
-        resolved = (folder / path).resolve()
+        # As the compiler is given it: `link/..` is not where the link leads to.
+        resolved = (folder / os.path.normpath(path)).resolve()
     except (OSError, ValueError, RuntimeError):  # too long, a null byte, a loop of links
         return None
     return resolved if not Path(path).is_absolute() and resolved.is_relative_to(folder) else None
 
 
 def _check_package(general: Section, source: KernelSource) -> None:
+    if not source.package_dir.resolve().is_relative_to(source.folder):
+        raise general.error(
+            ("name",),
+            f"`general.name` is {source.name!r}, and its package, {source.package_dir}, is a link that leads out of "
+            "the folder; allowed is a package inside it.",
+        )
     if (source.package_dir / "__init__.py").is_file():
         return
     wanted = (source.package_dir / "__init__.py").relative_to(source.folder).as_posix()
@@ -331,10 +385,41 @@ def source_files(folder: Path) -> Iterator[tuple[PurePosixPath, Path]]:
         folder: The source folder.
 
     Returns:
-        Each file's path relative to the folder, and the file.
+        Each file's path relative to the folder, and the file. Links to folders are not followed.
+
+    Raises:
+        RequestError: The folders nest deeper than any sources do.
     """
-    for path in sorted(folder.rglob("*")):
-        relative = path.relative_to(folder)
-        hidden = any(part.startswith(".") or part == "__pycache__" for part in relative.parts)
-        if path.is_file() and not hidden and path.suffix != ".pyc":
-            yield PurePosixPath(relative.as_posix()), path
+    for path in source_entries(folder):
+        if (folder / path).is_file():
+            yield path, folder / path
+
+
+def source_entries(folder: Path) -> list[PurePosixPath]:
+    """Everything in a source folder but its folders: files, links, and what else there is; as for `source_files`."""
+    found: list[PurePosixPath] = []
+    pending = [PurePosixPath()]
+    while pending:
+        inside = pending.pop()
+        if len(inside.parts) > _MAX_DEPTH:
+            raise RequestError(f"The folders in {folder} nest deeper than {_MAX_DEPTH}; those of sources never do.")
+        for path in (inside / name for name in os.listdir(folder / inside)):
+            if not is_source(path):
+                continue
+            is_folder = (folder / path).is_dir() and not (folder / path).is_symlink()
+            (pending if is_folder else found).append(path)
+    return sorted(found)
+
+
+def is_source(path: PurePosixPath) -> bool:
+    """Whether a build can depend on a file of that name: it is neither hidden nor bytecode.
+
+    Args:
+        path: Relative to the source folder.
+
+    Example:
+        >>> is_source(PurePosixPath("tests/__pycache__/test_relu.pyc"))
+        False
+    """
+    hidden = any(part.startswith(".") or part == "__pycache__" for part in path.parts)
+    return not hidden and path.suffix != ".pyc"

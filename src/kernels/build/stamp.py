@@ -7,7 +7,6 @@ import json
 from functools import cache
 from pathlib import Path
 
-from kernels.backends.torch_build import installed_torch
 from kernels.build.contents import read_contents
 from kernels.build.plan import Plan
 from kernels.errors import KernelsError
@@ -33,7 +32,7 @@ def inputs_hash(plan: Plan) -> str:
     inputs = [plan.id, plan.variant, state.contents.id, _builder()]
     inputs.append(json.dumps([state.provenance, plan.archs], sort_keys=True))
     if plan.compilation is not None:
-        inputs += [*plan.compilation.fingerprint(), f"torch {installed_torch().__version__}"]
+        inputs += plan.compilation.fingerprint()
     return hashlib.sha256("\0".join(inputs).encode()).hexdigest()
 
 

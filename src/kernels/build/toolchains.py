@@ -7,12 +7,15 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Protocol
 
+from kernels.backends import MajorMinor
 from kernels.errors import BuildError, CompilerNotFound
+from kernels.wording import shown
 
 __all__ = ["Toolchain", "compiler_version", "is_header", "toolchain_for"]
 
@@ -53,8 +56,19 @@ class Toolchain(Protocol):
         """The flags to compile a source as position-independent code for some device architectures."""
         ...
 
-    def link_flags(self, torch_lib: Path) -> list[str]:
-        """The flags that make a shared library, and the libraries besides Torch's that its objects need."""
+    def link_flags(self, torch_lib: Path | None) -> list[str]:
+        """The flags that make a shared library, and the libraries that its objects need besides the framework's own.
+
+        `torch_lib` is the folder of Torch's libraries; without one the library is loaded where there may be no Torch.
+        """
+        ...
+
+    def toolkit_version(self) -> MajorMinor:
+        """The version of the accelerator's toolkit that it belongs to.
+
+        Raises:
+            CompilerNotFound: It is not installed, does not say its version, or is the host's compiler.
+        """
         ...
 
 
@@ -73,10 +87,15 @@ class Cxx:
     def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
         return ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", *extra]
 
-    def link_flags(self, torch_lib: Path) -> list[str]:
+    def link_flags(self, torch_lib: Path | None) -> list[str]:
+        if torch_lib is None:
+            return ["-shared", "-Wl,--as-needed", "-fopenmp"] if sys.platform == "linux" else ["-shared"]
         # Torch brings its own OpenMP runtime. A second one would have threads of its own that fight over the cores.
         runtime = sorted(torch_lib.glob("libgomp*.so*"))
         return ["-shared", *([str(runtime[0])] if runtime else ["-fopenmp"])]
+
+    def toolkit_version(self) -> MajorMinor:
+        raise CompilerNotFound("The host's C++ compiler belongs to no accelerator's toolkit.")
 
 
 class Nvcc:
@@ -107,9 +126,14 @@ class Nvcc:
         flags = ["-std=c++20", "-O3", "--threads=0", "-Xcompiler=-fPIC,-fvisibility=hidden", *_generated_code(archs)]
         return [*flags, *extra]
 
-    def link_flags(self, torch_lib: Path) -> list[str]:
-        # The shared runtime is the one that Torch has loaded already.
-        return ["-shared", "-cudart=shared", *_present(torch_lib, "c10_cuda", "torch_cuda")]
+    def link_flags(self, torch_lib: Path | None) -> list[str]:
+        # The shared runtime is the one that Torch has loaded already; without Torch nobody knows where it would be.
+        runtime = "static" if torch_lib is None else "shared"
+        return ["-shared", f"-cudart={runtime}", *_present(torch_lib, "c10_cuda", "torch_cuda")]
+
+    def toolkit_version(self) -> MajorMinor:
+        # "Cuda compilation tools, release 13.0, V13.0.48"
+        return _stated_version(self.command(), r"release ([0-9]+\.[0-9]+)")
 
 
 class Hipcc:
@@ -138,8 +162,12 @@ class Hipcc:
         defines = ["-D__HIP_PLATFORM_AMD__=1", "-DUSE_ROCM=1"]
         return [*flags, *defines, *(f"--offload-arch={arch}" for arch in archs), *extra]
 
-    def link_flags(self, torch_lib: Path) -> list[str]:
+    def link_flags(self, torch_lib: Path | None) -> list[str]:
         return ["-shared", *_present(torch_lib, "c10_hip", "torch_hip"), "-lamdhip64"]
+
+    def toolkit_version(self) -> MajorMinor:
+        # "HIP version: 7.0.51831-a3e329ad8"
+        return _stated_version(self.command(), r"HIP version: ([0-9]+\.[0-9]+)")
 
 
 _TOOLCHAINS: tuple[Toolchain, ...] = (Cxx(), Nvcc(), Hipcc())
@@ -150,8 +178,8 @@ def is_header(path: str) -> bool:
     return Path(path).suffix in _HEADERS
 
 
-def _present(torch_lib: Path, *names: str) -> list[str]:
-    return [f"-l{name}" for name in names if (torch_lib / f"lib{name}.so").is_file()]
+def _present(torch_lib: Path | None, *names: str) -> list[str]:
+    return [f"-l{name}" for name in names if torch_lib is not None and (torch_lib / f"lib{name}.so").is_file()]
 
 
 def toolchain_for(path: str, *, hip: bool = False) -> Toolchain:
@@ -162,7 +190,7 @@ def toolchain_for(path: str, *, hip: bool = False) -> Toolchain:
         hip: Whether Torch's device language is HIP: its CUDA sources are then HIP's.
 
     Raises:
-        BuildError: No toolchain here compiles files of that suffix.
+        CompilerNotFound: No toolchain here compiles files of that suffix.
 
     Example:
         >>> toolchain_for("kernel.cpp").device
@@ -173,7 +201,7 @@ def toolchain_for(path: str, *, hip: bool = False) -> Toolchain:
         if suffix in toolchain.suffixes:
             return Hipcc() if hip and toolchain.device else toolchain
     known = ", ".join(sorted(each for toolchain in _TOOLCHAINS for each in toolchain.suffixes))
-    raise BuildError(f"No compiler here is known for {path}; sources that can be compiled end in {known}.")
+    raise CompilerNotFound(f"No compiler here is known for {path}; sources that can be compiled end in {known}.")
 
 
 def compiler_version(command: Sequence[str]) -> str:
@@ -188,6 +216,16 @@ def compiler_version(command: Sequence[str]) -> str:
 @cache
 def _version(command: tuple[str, ...]) -> str:
     return _answer(*command, "--version")
+
+
+def _stated_version(command: Sequence[str], pattern: str) -> MajorMinor:
+    answer = compiler_version(command)
+    match = re.search(pattern, answer)
+    version = None if match is None else MajorMinor.parse(match[1])
+    if version is None:
+        asked = shlex.join([*command, "--version"])
+        raise CompilerNotFound(f"`{asked}` does not say its version, but {shown(answer.strip(), 200)}.")
+    return version
 
 
 @cache

@@ -70,7 +70,7 @@ def _rewritten(file: TomlFile, wanted: dict[str, Any]) -> str:
     try:
         import tomlkit
     except ImportError as error:
-        raise BuildError("Rewriting build.toml needs tomlkit: pip install 'kernels[build]'.") from error
+        raise BuildError("Rewriting build.toml needs tomlkit: pip install tomlkit (the extra `build`).") from error
     document = tomlkit.parse(file.text)
     _bring_to(document, file.data, wanted)
     text = tomlkit.dumps(document)

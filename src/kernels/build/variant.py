@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kernels.build.contents import package_files
 from kernels.build.plan import Plan
 from kernels.build.source import metadata_json
 from kernels.verify import variant_digest
@@ -39,12 +40,10 @@ def write_package(plan: Plan, folder: Path) -> None:
         folder: Where to; a compiled extension is there already.
     """
     source = plan.source
-    suffixes = {f".{suffix}" for suffix in source.pyext}
-    for path in sorted(source.package_dir.rglob("*")):
-        if path.is_file() and path.suffix in suffixes and path.name != "_ops.py":
-            to = folder / path.relative_to(source.package_dir)
-            to.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, to)
+    for name, path in package_files(source):
+        to = folder / name
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, to)
     (folder / "_ops.py").write_text(_ops_module(plan), encoding="utf-8", newline="\n")
 
     digest = variant_digest(folder, "sha256")
@@ -80,6 +79,10 @@ def install_variant(files: Path, variant_dir: Path) -> None:
 
 
 def _ops_module(plan: Plan) -> str:
+    return _tvm_ffi_ops(plan) if plan.source.framework == "tvm-ffi" else _torch_ops(plan)
+
+
+def _torch_ops(plan: Plan) -> str:
     loading = (
         "" if plan.compilation is None else f"\nfrom . import {plan.id}  # noqa: F401  (loading it registers them)\n"
     )
@@ -95,4 +98,31 @@ ops = torch.ops.{plan.id}
 def add_op_namespace_prefix(name: str) -> str:
     """An operator's name with this build's namespace before it."""
     return f"{plan.id}::{{name}}"
+'''
+
+
+def _tvm_ffi_ops(plan: Plan) -> str:
+    # Sources that also register their functions with JAX import the last two of these names.
+    return f'''"""This build's functions. Written by the builder."""
+
+import importlib.util
+from pathlib import Path
+
+import tvm_ffi
+
+__all__ = ["add_op_namespace_prefix", "has_jax", "jax_add_ffi_target_name_prefix", "ops"]
+
+ops = tvm_ffi.load_module(Path(__file__).parent / "{plan.extension_file}")
+
+has_jax = all(importlib.util.find_spec(name) is not None for name in ("jax", "jax_tvm_ffi"))
+
+
+def add_op_namespace_prefix(name: str) -> str:
+    """A function's name with this build's namespace before it."""
+    return f"{plan.id}::{{name}}"
+
+
+def jax_add_ffi_target_name_prefix(name: str) -> str:
+    """A function's name as a target of JAX, which no other build has."""
+    return f"{plan.id}.{{name}}"
 '''

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from kernels.target import Target
 
-__all__ = ["AsJson", "BackendName", "Repository", "Revision", "Version", "machine"]
+__all__ = ["AsJson", "BackendName", "Kernel", "Repository", "Revision", "Version", "machine"]
 
 
 def _backend_names() -> list[str]:
@@ -21,6 +21,7 @@ def _backend_names() -> list[str]:
 
 
 Repository = Annotated[str, typer.Argument(metavar="REPO", help="The repository, org/name.")]
+Kernel = Annotated[str, typer.Argument(metavar="KERNEL", help="A repository, org/name, or the path of a folder.")]
 Version = Annotated[int | None, typer.Option(metavar="N", help="A major version: the head of branch vN.")]
 Revision = Annotated[str | None, typer.Option(metavar="REV", help="A branch, a tag or a commit.")]
 BackendName = Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernels.cli._arguments import AsJson, BackendName, Revision, Version
+from kernels.cli._arguments import AsJson, BackendName, Kernel, Revision, Version
 
 if TYPE_CHECKING:
     from kernels.measure import Outcome, Report, Times
@@ -16,7 +16,7 @@ __all__ = ["benchmark"]
 
 
 def benchmark(
-    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="A repository, org/name, or the path of a folder.")],
+    kernel: Kernel,
     version: Version = None,
     revision: Revision = None,
     backend: BackendName = None,
@@ -32,7 +32,7 @@ def benchmark(
     ] = False,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE.svg", help="Draw the times, readable on a light and on a dark page."),
+        typer.Option("--plot", metavar="FILE.svg", help="Draw the times, for light and dark pages; needs matplotlib."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

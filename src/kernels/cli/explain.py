@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernels.cli._arguments import AsJson, BackendName, Repository, Revision, Version, machine
+from kernels.cli._arguments import AsJson, BackendName, Kernel, Revision, Version, machine
 
 if TYPE_CHECKING:
     from kernels.plan import Choice
+    from kernels.target import Target
 
 __all__ = ["explain"]
 
 
 def explain(
-    repo: Repository,
+    kernel: Kernel,
     version: Version = None,
     revision: Revision = None,
     backend: BackendName = None,
@@ -31,10 +33,14 @@ def explain(
 ) -> None:
     """Show for every build of a kernel whether it suits this machine, or another, and why."""
     from kernels import api
-    from kernels.cli._output import format_size, print_json, print_table
+    from kernels.cli._output import format_size, print_json, print_table, say, visible
+    from kernels.offer import is_path
 
     there = None if target is None else machine(target)
-    choice = api.explain(repo, version=version, revision=revision, backend=backend, target=there)
+    if is_path(kernel):
+        choice = _of_folder(kernel, version, revision, backend, there)
+    else:
+        choice = api.explain(kernel, version=version, revision=revision, backend=backend, target=there)
     rows = _rows(choice)
     if as_json:
         print_json(_plain(choice, rows))
@@ -44,6 +50,26 @@ def explain(
         [(row["variant"], row["verdict"], row["reason"], format_size(row["size"])) for row in rows],
         title=_title(choice),
     )
+    if choice.best is not None and _refused(choice):
+        say("")
+        allowing = f"trust_remote_code=[{choice.release.repo_id!r}]"
+        say(visible(f"Its publisher is not trusted here: get_kernel takes it with {allowing} only."))
+
+
+def _of_folder(
+    path: str, version: int | None, revision: str | None, backend: str | None, target: Target | None
+) -> Choice:
+    from kernels.errors import RequestError
+    from kernels.plan import Planner
+    from kernels.sources import PathSource, Sources
+    from kernels.target import Target
+    from kernels.trust import TrustPolicy
+
+    if version is not None or revision is not None:
+        raise RequestError(f"{path} is a folder, which has one version only; leave --version and --revision out.")
+    source = PathSource(Path(path).expanduser().absolute())
+    planner = Planner(Sources(source), target or Target.current(), TrustPolicy(), backend)
+    return planner.choose(source.requirement, every=True)
 
 
 def _rows(choice: Choice) -> list[dict[str, Any]]:
@@ -81,6 +107,15 @@ def _title(choice: Choice) -> str:
     device = "" if resolution.device is None else f", device {resolution.device.index}"
     outcome = "" if choice.best is not None else "\nNo build suits." if resolution.decisions else "\nIt has no builds."
     return f"{choice.requirement}{commit} for {resolution.target}, backend {resolution.backend}{device}{outcome}"
+
+
+def _refused(choice: Choice) -> bool:
+    """Whether the Hub says that the publisher is not a trusted one; not where it cannot be asked."""
+    from kernels.trust import Standing, TrustPolicy
+
+    repo_id = choice.release.repo_id
+    standing = getattr(choice.source, "standing", None)
+    return standing is not None and not TrustPolicy().allows(repo_id) and standing(repo_id) is Standing.UNTRUSTED
 
 
 def _plain(choice: Choice, rows: list[dict[str, Any]]) -> dict[str, Any]:

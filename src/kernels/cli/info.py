@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from kernels.cli._arguments import AsJson, Revision, Version
+from kernels.cli._arguments import AsJson, Kernel, Revision, Version
 
 if TYPE_CHECKING:
     from kernels.metadata import Metadata
@@ -19,7 +17,7 @@ _LISTED = 40
 
 
 def info(
-    kernel: Annotated[str, typer.Argument(metavar="KERNEL", help="A repository, org/name, or the path of a folder.")],
+    kernel: Kernel,
     version: Version = None,
     revision: Revision = None,
     as_json: AsJson = False,

@@ -9,6 +9,9 @@ import typer
 
 __all__ = ["init"]
 
+#: The commands that lead from the new folder to a published kernel, in their order.
+_NEXT = ("build", "test", "benchmark", "check", "upload")
+
 
 def init(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The kernel's name: lower case, such as rms-norm.")],
@@ -34,4 +37,5 @@ def init(
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         say(f"  {path.relative_to(folder).as_posix()}")
     shown = name if out is None else where
-    say(f"Next: kernels build {shown}, kernels test {shown}, kernels benchmark {shown}")
+    where_to = " --repo-id org/name" if repo_id is None else ""
+    say(f"Next: {', '.join(f'kernels {step} {shown}' for step in _NEXT)}{where_to}")

@@ -12,6 +12,8 @@ import typer
 if TYPE_CHECKING:
     from types import FrameType
 
+    from kernels.serve.catalog import Catalog
+
 __all__ = ["serve"]
 
 _GRACE_SECONDS = 5
@@ -48,6 +50,8 @@ def serve(
         token = settings.hub_token()
     if writable and token is None:
         raise RequestError("--writable needs a token that writers send: give --token, or set KERNELS_HUB_TOKEN.")
+    if writable and root.parent.is_dir():
+        root.mkdir(exist_ok=True)  # the first that is published comes to an empty folder
     server = HubServer(
         root,
         trusted=frozenset(trusted or ()),
@@ -65,6 +69,7 @@ def serve(
         say(f"  every huggingface_hub client:    HF_ENDPOINT={server.url}")
         if writable:
             say(f"  to publish, with the token:      KERNELS_HUB={server.url} KERNELS_HUB_TOKEN=… kernels upload DIR")
+        say(_offered(server.catalog, writable))
         say("Interrupt (Ctrl-C) to stop.")
         stopped.wait()
         say("Stopped.")
@@ -72,3 +77,16 @@ def serve(
         server.stop(grace=_GRACE_SECONDS)
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _offered(catalog: Catalog, writable: bool) -> str:
+    """How many repositories there are: a folder of another layout would be served, and nothing found in it."""
+    found = len(catalog.with_builds())
+    if found:
+        return f"  repositories with builds:        {found}"
+    if (catalog.root / "build.toml").is_file():
+        return (
+            "  repositories with builds:        none; this is a kernel's own folder, which `kernels upload` publishes"
+        )
+    where = "" if writable else "; one is ROOT/<org>/<name>/<version>/build/<variant>"
+    return f"  repositories with builds:        none{' yet' * writable}{where}"

@@ -17,7 +17,10 @@ def upload(
         typer.Option("--repo-id", metavar="REPO", help="The repository, org/name; else what build.toml says."),
     ] = None,
     branch: Annotated[
-        str | None, typer.Option("--branch", metavar="NAME", help="The branch; else v<version> of the builds.")
+        str | None,
+        typer.Option(
+            "--branch", metavar="NAME", help="The branch; else what build.toml says, or v<version> of the builds."
+        ),
     ] = None,
     private: Annotated[bool, typer.Option("--private", help="Create the repository as a private one.")] = False,
     create_pr: Annotated[
@@ -27,7 +30,11 @@ def upload(
         bool, typer.Option("--keep-variants", help="Keep the branch's other builds, such as another machine's.")
     ] = False,
 ) -> None:
-    """Publish a folder's builds on a Hub: checked first, in one commit, over those that they replace."""
+    """Publish a folder's builds on a Hub: checked first, in one commit, over those that they replace.
+
+    The Hub is the one that KERNELS_HUB names, with the token in KERNELS_HUB_TOKEN; else the one of HF_ENDPOINT, with
+    HF_TOKEN or what `hf auth login` stored.
+    """
     from kernels.cli._output import say, visible
     from kernels.publish import upload_kernel
 

@@ -168,12 +168,20 @@ def _changes(builds: Builds, remote: Remote, repo_id: str, branch: str, *, keep_
     others = sorted(there - builds.builds.keys())
     wanted: dict[str, bytes | Path] = dict(builds.files)
     listed = [*builds.builds, *(filter(_is_variant, others) if keep_variants else ())]
-    wanted[CARD_FILE] = kernel_card(repo_id, branch, builds.metadata, listed).encode()
+    readme = None if builds.readme is None else _page(builds.readme)
+    wanted[CARD_FILE] = kernel_card(repo_id, branch, builds.metadata, listed, readme).encode()
     replaced = tuple(f"{BUILD_FOLDER}/{name}/" for name in builds.builds)
     ours = [path for path in sorted(remote.files) if path.startswith(replaced) or _is_benchmark(path)]
     gone = [path for path in ours if path not in wanted]
     folders = [] if keep_variants else [f"{BUILD_FOLDER}/{name}/" for name in others]
     return Changes(_changed(wanted, remote), [*folders, *gone])
+
+
+def _page(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
+    except UnicodeDecodeError:
+        raise RequestError(f"{file} is the page that the Hub shows, and is not UTF-8; save it as such.") from None
 
 
 def _changed(wanted: Mapping[str, bytes | Path], remote: Remote) -> dict[str, bytes | Path]:

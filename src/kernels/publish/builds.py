@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kernels.errors import InvalidMetadata, InvalidRepository, RequestError
 from kernels.metadata import Metadata
+from kernels.publish.card import CARD_FILE
 from kernels.release import BUILD_FOLDER, METADATA_FILE
 from kernels.variant import UNIVERSAL, Variant, parse_variant
 from kernels.verify import verify_digest
@@ -41,11 +42,13 @@ class Builds:
         folder: Where they lie, in `build/<variant>`.
         builds: The builds, by variant name, in its order.
         benchmarks: The files of its benchmarks, by path in the repository.
+        readme: The page that its author wrote beside `build.toml`, if there is one.
     """
 
     folder: Path
     builds: Mapping[str, Build]
     benchmarks: Mapping[str, Path]
+    readme: Path | None = None
 
     @property
     def metadata(self) -> Metadata:
@@ -88,7 +91,9 @@ def read_builds(folder: os.PathLike[str] | str) -> Builds:
             raise RequestError(f"The builds in {folder} differ in `{key}` ({each}); build them all from one source.")
     files = sorted((root / BENCHMARKS).glob(BENCHMARK_FILES)) if (root / BENCHMARKS).is_dir() else []
     benchmarks = {f"{BENCHMARKS}/{path.name}": _checked(path, root) for path in files}
-    return Builds(root, builds, benchmarks)
+    # In a folder without sources it is the card of a repository that was downloaded, about the builds of that time.
+    readme = root / CARD_FILE if (root / "build.toml").is_file() and (root / CARD_FILE).exists() else None
+    return Builds(root, builds, benchmarks, None if readme is None else _checked(readme, root))
 
 
 def _variant_folders(folder: os.PathLike[str] | str, root: Path) -> list[Path]:

@@ -1,7 +1,8 @@
-"""The card of a published kernel: the `README.md` that a Hub shows."""
+"""The card of a published kernel: the `README.md` that a Hub shows, written here or by the author."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 
@@ -17,14 +18,17 @@ CARD_FILE = "README.md"
 _SIMPLE_LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 
 
-def kernel_card(repo_id: str, branch: str, metadata: Metadata, variants: Iterable[str]) -> str:
-    """Write a kernel's card.
+def kernel_card(
+    repo_id: str, branch: str, metadata: Metadata, variants: Iterable[str], readme: str | None = None
+) -> str:
+    """Write a kernel's card, or make one of the page that its author wrote.
 
     Args:
         repo_id: The repository, `org/name`.
         branch: The branch that the card stands on.
         metadata: What the builds say of the kernel.
         variants: The names of the branch's builds.
+        readme: The author's page. It is the card as it is where it begins with a front matter, else with one before it.
 
     Returns:
         Markdown with a front matter; the same for the same arguments.
@@ -37,10 +41,12 @@ def kernel_card(repo_id: str, branch: str, metadata: Metadata, variants: Iterabl
         tags:
         - kernels
     """
+    if readme is not None:
+        return readme if readme.startswith("---") else f"{_front_matter(metadata)}\n{readme}"
     names = sorted(variants)
     backends = {name: parse_variant(name).backend for name in names}
     version = None if metadata.version is None else f"version={metadata.version}"
-    asked = version if version is not None and branch == f"v{metadata.version}" else f'revision="{branch}"'
+    asked = version if version is not None and branch == f"v{metadata.version}" else f"revision={json.dumps(branch)}"
     facts = {
         "Version": None if metadata.version is None else str(metadata.version),
         "Licence": metadata.license,
@@ -52,12 +58,7 @@ def kernel_card(repo_id: str, branch: str, metadata: Metadata, variants: Iterabl
     }
     rows = "\n".join(f"| {_cell(key)} | {_cell(value)} |" for key, value in facts.items() if value)
     builds = "\n".join(f"| `{name}` | {_cell(backends[name])} |" for name in names)
-    return f"""---
-library_name: kernels
-{_license(metadata.license)}tags:
-- kernels
----
-
+    return f"""{_front_matter(metadata)}
 # {_cell(metadata.name)}
 
 | | |
@@ -82,14 +83,21 @@ kernel = get_kernel("{repo_id}", {asked})
 """
 
 
+def _front_matter(metadata: Metadata) -> str:
+    return f"""---
+library_name: kernels
+{_license(metadata.license)}tags:
+- kernels
+---
+"""
+
+
 def _license(name: str | None) -> str:
     if not name:
         return ""
     simple = name.lower().removesuffix("-only").removesuffix("-or-later")
     if _SIMPLE_LICENSE.fullmatch(simple) and not simple.startswith("licenseref"):
         return f"license: {simple}\n"
-    import json
-
     # A JSON string is a YAML string as well (YAML 1.2, 1.3).
     return f"license: other\nlicense_name: {json.dumps(name)}\n"
 

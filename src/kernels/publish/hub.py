@@ -168,9 +168,13 @@ class Hub:
             if isinstance(cause, HfHubHTTPError):
                 status, said = _status(cause), " ".join(str(cause).split())
                 if status in (401, 403):
+                    # huggingface_hub's own message adds advice for its own Hub.
+                    answer = " ".join((cause.server_message or "").split()).rstrip(".")
+                    needed = "A token" if status == 401 else "A Hub that can be written to, and a token"
                     return RequestError(
-                        f"{self.url} refuses the token ({status}) while {doing}: {said} {_NOTHING}. A token with "
-                        f"the right to write there is needed: {_whence(self.url)}."
+                        f"{self.url} refuses the token ({status}) while {doing}{f' ({answer})' * bool(answer)}. "
+                        f"{_NOTHING}. {needed} with the right to write there is needed: "
+                        f"{settings.token_source(self.url)}."
                     )
                 if status in (409, 412):
                     return RequestError(
@@ -233,7 +237,7 @@ def open_hub(url: str | None = None, token: str | None = None) -> Hub:
         raise NotInCache(f"Nothing was sent to {address}: HF_HUB_OFFLINE is set.")
     token = _token(address) if token is None else token
     if not token:
-        raise RequestError(f"There is no token for {address}: publishing needs {_whence(address)}.")
+        raise RequestError(f"There is no token for {address}: publishing needs {settings.token_source(address)}.")
     from huggingface_hub import HfApi
 
     from kernels import __version__
@@ -267,12 +271,6 @@ def _token(address: str) -> str | None:
         return get_token()
     # A token belongs to the Hub it was made for: another host never sees it.
     return settings.hub_token() if address == settings.endpoint() else None
-
-
-def _whence(address: str) -> str:
-    if _own(address):
-        return "HF_TOKEN, or the one that `hf auth login` stored"
-    return "KERNELS_HUB_TOKEN, with KERNELS_HUB set to that URL"
 
 
 def _status(error: BaseException) -> int:

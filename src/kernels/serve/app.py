@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 from bisect import bisect_right
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import parse_qs, quote, urlencode
 
 from starlette.applications import Starlette
@@ -24,11 +25,16 @@ from kernels.serve.catalog import Catalog
 from kernels.serve.snapshot import Commit, File, Folder, lfs_pointer
 from kernels.serve.writing import Writing, may_write, writing_routes
 
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
 __all__ = ["create_app"]
 
 # The public Hub's page sizes: entries a page, and with `expand=true`.
 _PAGE = 1000
 _PAGE_EXPANDED = 50
+# How often a branch is looked at that changes each time before its file is open.
+_LOOKS = 20
 _KINDS = {"kernels": "kernel", "models": "model"}
 
 
@@ -185,12 +191,11 @@ async def _paths_info(request: Request) -> Response:
 
 def _resolve(request: Request) -> Response:
     repo_id, kind, revision, path = _asked(request)
-    commit = _catalog(request).commit(repo_id, revision, kind=kind)
-    file = commit.files.get(path)
+    commit, file, opened = _opened(request, repo_id, kind, revision, path, large=False)
     if file is None:
         return _entry_not_found(repo_id, commit, path)
-    if file.sha256 is None:
-        return _file(file, {"X-Repo-Commit": commit.id, "ETag": f'"{file.oid}"'})
+    if opened is not None:
+        return _FileAsListed(opened, {"X-Repo-Commit": commit.id, "ETag": f'"{file.oid}"'})
     location = _url(request, f"/lfs/{kind}s/{repo_id}/{commit.id}/{file.sha256}/{path}")
     return RedirectResponse(location, status_code=302, headers=_linked(commit, file) | {"ETag": f'"{file.oid}"'})
 
@@ -198,11 +203,10 @@ def _resolve(request: Request) -> Response:
 def _content(request: Request) -> Response:
     parameters = request.path_params
     repo_id, kind, _, _ = _asked(request)
-    commit = _catalog(request).commit(repo_id, parameters["commit"], kind=kind)
-    file = commit.files.get(parameters["path"])
-    if file is None or file.sha256 != parameters["sha256"]:
+    commit, file, opened = _opened(request, repo_id, kind, parameters["commit"], parameters["path"], large=True)
+    if file is None or opened is None or file.sha256 != parameters["sha256"]:
         return _entry_not_found(repo_id, commit, parameters["path"])
-    return _file(file, _linked(commit, file) | {"ETag": f'"{file.sha256}"'})
+    return _FileAsListed(opened, _linked(commit, file) | {"ETag": f'"{file.sha256}"'})
 
 
 def _linked(commit: Commit, file: File) -> dict[str, str]:
@@ -253,12 +257,39 @@ def _last_commit(commit: Commit) -> dict[str, str]:
     return {"id": commit.id, "title": "As it is on disk", "date": _date(commit.date)}
 
 
-def _file(file: File, headers: dict[str, str]) -> Response:
-    try:
-        status = file.source.stat()
-    except FileNotFoundError:
-        raise RevisionNotFound(f"{file.path} is gone since its commit was listed.") from None
-    return FileResponse(file.source, headers=headers, media_type="application/octet-stream", stat_result=status)
+def _opened(
+    request: Request, repo_id: str, kind: str, revision: str | None, path: str, *, large: bool
+) -> tuple[Commit, File | None, BinaryIO | None]:
+    """A commit, its file at a path, and that file opened if it is kept in LFS (`large`), or if it is not.
+
+    Between looking at a branch and opening a file of it, a commit may replace the branch: then it is looked at again.
+    """
+    for _ in range(_LOOKS):
+        commit = _catalog(request).commit(repo_id, revision, kind=kind)
+        file = commit.files.get(path)
+        if file is None or (file.sha256 is not None) != large:
+            return commit, file, None
+        opened = file.open()
+        if opened is not None:
+            return commit, file, opened
+    raise RevisionNotFound(f"{path} is gone since its commit was listed.")
+
+
+class _FileAsListed(FileResponse):
+    """A file that was opened while its commit was looked at: what takes its place meanwhile is not sent."""
+
+    def __init__(self, opened: BinaryIO, headers: dict[str, str]) -> None:
+        descriptor = opened.fileno()
+        # Windows has no such path, nor does it let an open file be replaced.
+        path = f"/dev/fd/{descriptor}" if os.name == "posix" else opened.name
+        super().__init__(path, headers=headers, media_type="application/octet-stream", stat_result=os.fstat(descriptor))
+        self._opened = opened
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._opened.close()
 
 
 def _url(request: Request, path: str) -> str:

@@ -16,6 +16,7 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -39,6 +40,9 @@ _LFS_SUFFIXES = (".so", ".dylib", ".dll", ".pyd")
 _LFS_SIZE = 10 * 10**6
 _CHUNK = 1 << 20
 _VERSION = re.compile(r"v(0|[1-9][0-9]*)")
+# A file: path in the repository, path on disk, time of change in ns, size, inode.
+_Row = tuple[str, str, int, int, int]
+
 _PULL = re.compile(r"refs/pr/([1-9][0-9]{0,8})")
 
 
@@ -79,16 +83,17 @@ class Catalog:
         path = Path(root).expanduser()
         if not path.is_dir():
             raise RequestError(
-                f"`root` is {str(root)!r}; allowed is a folder that exists: <root>/<org>/<name>/<version>/…"
+                f"`root` is {str(root)!r}; allowed is a folder that exists: <root>/<org>/<name>/<version>/…, or an "
+                "empty one to publish to."
             )
         self.root = Path(os.path.realpath(path))
         self.trusted = trusted
         self.users = users
         self.models = models
         self.bytecode = bytecode
-        self._hashes: dict[tuple[str, int, int, str], tuple[str, str | None]] = {}
+        self._hashes: dict[tuple[str, int, int, int, str], tuple[str, str | None]] = {}
         self._records = Records()
-        self._commits: dict[Path, tuple[list[tuple[str, str, int, int]], Commit]] = {}
+        self._commits: dict[Path, tuple[list[_Row], Commit]] = {}
         self._lock = Lock()
         self._folder_locks: dict[Path, Lock] = {}
 
@@ -121,6 +126,18 @@ class Catalog:
         except InvalidRepository:
             return False
         return record is not None and record.trusted is True
+
+    def with_builds(self) -> list[str]:
+        """The repositories, `org/name`, of which a branch has builds."""
+        return [
+            f"{publisher}/{name}"
+            for publisher in self._folders(self.root)
+            for name in self._folders(self.root / publisher)
+            if any(
+                self._inside(self.root / publisher / name / branch / BUILD_FOLDER)
+                for branch in self._folders(self.root / publisher / name)
+            )
+        ]
 
     def branches(self, repo_id: str, *, kind: str = "kernel") -> dict[str, str]:
         """The repository's branches and the commit at the head of each.
@@ -165,6 +182,8 @@ class Catalog:
                 head = self._commit(repo_id, folder / name)
                 if head.id == branch:
                     return head
+            if self._inside(folder / branch):  # it was a head until a moment ago
+                return self._commit(repo_id, folder / branch)
         raise RevisionNotFound(
             f"{repo_id} has no revision {revision or 'main'!r}; it has: {', '.join(names) or 'none'}."
         )
@@ -218,7 +237,10 @@ class Catalog:
         return self._commit(repo_id, folder / commit, {file.path: file for file in release.files})
 
     def _branch_names(self, folder: Path) -> list[str]:
-        return [name for name in _subfolders(folder) if not is_commit(name) and self._inside(folder / name)]
+        return [name for name in self._folders(folder) if not is_commit(name)]
+
+    def _folders(self, folder: Path) -> list[str]:
+        return [name for name in _subfolders(folder) if self._inside(folder / name)]
 
     def _pull_numbers(self, folder: Path) -> list[int]:
         pulls = self._inside(folder / PULLS)
@@ -234,10 +256,16 @@ class Catalog:
         known = self._commits.get(folder)
         return None if known is None else known[1].id
 
-    def _commit(self, repo_id: str, folder: Path, listed: Mapping[str, RepoFile] | None = None) -> Commit:
+    @contextmanager
+    def alone(self, folder: Path) -> Iterator[None]:
+        """While this is held nobody else looks at the folder of a branch: who replaces it is never seen half-way."""
         with self._lock:
             lock = self._folder_locks.setdefault(folder, Lock())
-        with lock:  # one request hashes a new repository, the others wait for it
+        with lock:
+            yield
+
+    def _commit(self, repo_id: str, folder: Path, listed: Mapping[str, RepoFile] | None = None) -> Commit:
+        with self.alone(folder):  # one request hashes a new repository, the others wait for it
             found = sorted(self._walk(folder))
             if listed is not None:
                 found = _complete(found, listed)
@@ -253,8 +281,8 @@ class Catalog:
             return replace(commit, id=folder.name)
         return commit
 
-    def _walk(self, top: Path) -> Iterator[tuple[str, str, int, int]]:
-        """Yield (path in the repository, path on disk, mtime in ns, size) of every regular file inside the root."""
+    def _walk(self, top: Path) -> Iterator[_Row]:
+        """Yield every regular file inside the root."""
         pending: list[tuple[str, str, frozenset[str]]] = [("", str(top), frozenset({os.path.realpath(top)}))]
         while pending:
             prefix, folder, above = pending.pop()
@@ -271,7 +299,7 @@ class Catalog:
                         continue
                     path = prefix + entry.name
                     if stat.S_ISREG(status.st_mode):
-                        yield path, source, status.st_mtime_ns, status.st_size
+                        yield path, source, status.st_mtime_ns, status.st_size, status.st_ino
                     elif stat.S_ISDIR(status.st_mode) and source not in above:  # a link to a parent would never end
                         pending.append((path + "/", source, above | {source}))
 
@@ -281,20 +309,18 @@ class Catalog:
             return False
         return self.bytecode or not (name == "__pycache__" or name.endswith((".pyc", ".pyo")))
 
-    def _file(self, path: str, source: str, mtime_ns: int, size: int, listed: RepoFile | None) -> File:
-        key = (source, mtime_ns, size, "" if listed is None else listed.blob)
+    def _file(self, path: str, source: str, mtime_ns: int, size: int, inode: int, listed: RepoFile | None) -> File:
+        key = (source, mtime_ns, size, inode, "" if listed is None else listed.blob)
         hashes = self._hashes.get(key)
         if hashes is None:
             hashes = self._hashes[key] = _hash(source, size) if listed is None else _listed_hash(source, listed)
         oid, sha256 = hashes
-        return File(path, Path(source), size, oid, sha256)
+        return File(path, Path(source), size, oid, sha256, (mtime_ns, size, inode))
 
 
-def _complete(
-    found: list[tuple[str, str, int, int]], listed: Mapping[str, RepoFile]
-) -> list[tuple[str, str, int, int]]:
+def _complete(found: list[_Row], listed: Mapping[str, RepoFile]) -> list[_Row]:
     """The files that were carried, of builds of which none has got lost on the way."""
-    here = {path for path, _, _, size in found if path in listed and listed[path].size == size}
+    here = {path for path, _, _, size, _ in found if path in listed and listed[path].size == size}
     lost = {_build_of(path) for path in listed if path not in here} - {""}
     return [row for row in found if row[0] in here and _build_of(row[0]) not in lost]
 

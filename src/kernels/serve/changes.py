@@ -90,6 +90,8 @@ class Writer:
             raise Conflict(f"There is a repository {repo_id!r} already.")
         if publisher.is_symlink():
             raise Conflict(f"{publisher.name!r} leads elsewhere; nothing is written there.")
+        if publisher.exists() and not publisher.is_dir():
+            raise Conflict(f"{publisher.name!r} is a file, so that no repository can lie there.")
         publisher.mkdir(exist_ok=True)
         with _staging(publisher) as staging:
             (staging / "main").mkdir()
@@ -111,8 +113,12 @@ class Writer:
             Conflict: There is a branch of that name.
         """
         check_revision(branch)
-        if "/" in branch or "\\" in branch or is_commit(branch) or branch == "refs":
-            raise RequestError(f"`branch` is {branch[:200]!r}; allowed is a name without slashes, and no commit's id.")
+        long = len(branch.encode()) > _MAX_NAME
+        if "/" in branch or "\\" in branch or is_commit(branch) or branch == "refs" or long:
+            raise RequestError(
+                f"`branch` is {branch[:200]!r}; allowed is a name without slashes, of {_MAX_NAME} bytes at most, and "
+                "no commit's id."
+            )
         folder = self._own(repo_id)
         with self._changing(repo_id):
             names = self._catalog.branches(repo_id)
@@ -163,8 +169,9 @@ class Writer:
                     (folder / PULLS).mkdir(exist_ok=True)
                     _put(staging, folder / PULLS / str(number), f"There is a pull request {number} already.")
                 else:
-                    _exchange(staging, target)
-                    _keep(staging, folder / before.id, before)
+                    with self._catalog.alone(target):
+                        _exchange(staging, target)
+                        _keep(staging, folder / before.id, before)
             return self._catalog.commit(repo_id, revision if number is None else f"refs/pr/{number}"), number
 
     def _own(self, repo_id: str) -> Path:

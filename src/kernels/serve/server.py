@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -153,5 +154,6 @@ def _listen(host: str, port: int) -> socket.socket:
             listening.close()
             raise
     except OSError as error:
-        raise RequestError(f"`host` and `port` are {host!r} and {port}; cannot listen there: {error}.") from None
+        free = ". Port 0 takes a free one" if error.errno == errno.EADDRINUSE else ""
+        raise RequestError(f"`host` and `port` are {host!r} and {port}; cannot listen there: {error}{free}.") from None
     return listening

@@ -6,11 +6,13 @@ The hashes are git's own, so a file has the same `oid` here as after a push to a
 from __future__ import annotations
 
 import hashlib
+import os
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 __all__ = ["Commit", "File", "Folder", "blob_oid", "lfs_pointer", "take_snapshot"]
 
@@ -25,6 +27,7 @@ class File:
         size: Bytes.
         oid: Git blob id: of the file, or of the pointer where the file is kept in LFS.
         sha256: SHA-256 of the bytes where the file is kept in LFS, else None.
+        seen: Time of change (ns), size and inode when it was hashed; None where that is not known.
     """
 
     path: str
@@ -32,6 +35,22 @@ class File:
     size: int
     oid: str
     sha256: str | None = None
+    seen: tuple[int, int, int] | None = field(default=None, compare=False)
+
+    def open(self) -> BinaryIO | None:
+        """The file, opened to be read, or None where another one has taken its place or it is gone.
+
+        Once it is open, no commit that follows changes what is read.
+        """
+        try:
+            opened = self.source.open("rb")
+        except OSError:
+            return None
+        status = os.fstat(opened.fileno())
+        if self.seen in (None, (status.st_mtime_ns, status.st_size, status.st_ino)):
+            return opened
+        opened.close()
+        return None
 
 
 @dataclass(frozen=True)

@@ -268,7 +268,7 @@ def _change(writing: Writing, repo_id: str, revision: str, body: IO[bytes]) -> C
             raise RequestError(f"A commit has {_MAX_OPERATIONS} lines of {_MAX_LINE} bytes at most.")
         operation = msgspec.json.decode(line)
         key, value = (operation.get("key"), operation.get("value")) if isinstance(operation, dict) else (None, None)
-        if not isinstance(value, dict):
+        if not isinstance(key, str) or not isinstance(value, dict):
             raise RequestError(f"Line {number + 1} of the commit is not {{key, value}}.")
         if key == "header":
             parent = value.get("parentCommit")

@@ -372,7 +372,7 @@ class HubSource:
 
     def _no_answer(self, what: str, refusal: HubRefused) -> HubUnavailable:
         advice = {
-            401: " The token was not accepted: log in again (`hf auth login`), or check HF_TOKEN.",
+            401: f" The token was not accepted: look at {settings.token_source(self.endpoint)}.",
             403: " It, or something on the way to it, refuses access from here.",
         }
         reason = refusal.code or refusal.message
@@ -383,14 +383,17 @@ class HubSource:
 
     def _not_found(self, repo_id: str, refusal: HubRefused, commit: str | None = None) -> Exception:
         if refusal.code == "GatedRepo":
-            text = f"{repo_id} is gated on {self.endpoint}: ask for access on its page, and log in (`hf auth login`)."
+            text = (
+                f"{repo_id} is gated on {self.endpoint}: ask for access on its page, and give the token of who got it: "
+                f"{settings.token_source(self.endpoint)}."
+            )
             return _caused(RepositoryNotFound(text), refusal)
         if commit is not None and refusal.revision_missing:
             return _caused(RevisionNotFound(f"{repo_id} has no commit {commit} on {self.endpoint}."), refusal)
         text = (
             f"{self.endpoint} has no repository {repo_id} of type {' or '.join(REPO_TYPES)} that can be read "
-            f"(it answered {refusal.status} {refusal.code}). Check the name; a private repository needs a token (`hf "
-            "auth login`, or HF_TOKEN)."
+            f"(it answered {refusal.status} {refusal.code}). Check the name; a private repository needs a token: "
+            f"{settings.token_source(self.endpoint)}."
         )
         return _caused(RepositoryNotFound(text), refusal)
 

@@ -2,7 +2,7 @@
 // the build's id: the namespace of its operators (torch.ops.<id>) and the name of its Python extension.
 #pragma once
 
-#include <cstddef>  // also defines __GLIBC__
+#include "older_glibc.h"
 
 #if __has_include(<Python.h>)
 #include <Python.h>
@@ -38,12 +38,6 @@ PyObject* PyModule_Create2(PyModuleDef*, int);
 // clang-format on
 #define PyModule_Create(MODULE) PyModule_Create2(MODULE, 3)  // 3: the version of the stable ABI
 #define PyMODINIT_FUNC extern "C" __attribute__((visibility("default"))) PyObject*
-#endif
-
-#if defined(__linux__) && defined(__GLIBC__)
-// libstdc++ of GCC 11 and later asks glibc 2.32 whether there is only one thread, which manylinux_2_28 does not have. The
-// library's own answer, no, is always safe: it only means that reference counts are changed atomically.
-extern "C" __attribute__((weak, visibility("hidden"))) char __libc_single_threaded = 0;
 #endif
 
 // The arguments of TORCH_LIBRARY are pasted, so a macro given as NAME has to be expanded one step earlier.
