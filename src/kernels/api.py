@@ -421,7 +421,7 @@ def fetch_build(planned: Planned) -> Path:
     """One build of a plan on disk, with the content that its source lists and its metadata's digest names."""
     source, release, variant = planned.source, planned.release, planned.variant
     path = source.fetch(release, variant)
-    check_build(source, release, variant, path, Expected(planned.metadata.digest))
+    check_build(source, release, variant, path, Expected(planned.metadata.digest, signed=planned.signed))
     return path
 
 

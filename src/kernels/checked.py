@@ -41,11 +41,13 @@ class Expected:
         digest: What the build's metadata says.
         pinned: The content that a lock pins.
         lock: What to call that lock in a message: the file.
+        signed: Whether a policy demands the digest to hold, as a signature covers it: then `off` is no answer.
     """
 
     digest: Digest | None = None
     pinned: ContentHash | None = None
     lock: str = ""
+    signed: bool = False
 
     def facts(self) -> dict[str, str]:
         """What to remember once it was found to hold."""
@@ -88,14 +90,14 @@ def check_build(source: Source, release: Release, variant: str, folder: Path, ex
     """
     facts = expected.facts()
     files = release.builds[variant]
-    if source.verify == "off" or not (facts or any(file.blob for file in files)):
+    if (source.verify == "off" and not expected.signed) or not (facts or any(file.blob for file in files)):
         return
     facts["listed"] = hashlib.sha256(msgspec.json.encode(files)).hexdigest()
     place = source.findings(release, variant)
     known = None if place is None else read_record(place, Findings)
     if known is not None and (known.form != _FORM or known.files != identities(folder)):
         known = None
-    if known is not None and source.verify == "install" and facts.items() <= known.facts.items():
+    if known is not None and source.verify != "load" and facts.items() <= known.facts.items():
         _used(place)
         return
     source.mend(release, variant)

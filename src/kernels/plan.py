@@ -87,6 +87,7 @@ class Planned:
         backend: The name of the backend it was chosen for.
         device: The device it was chosen for, or None where none is visible.
         depends: The kernels it depends on, by repository as its metadata names them.
+        signed: Whether a policy demands that its files are the ones that were signed.
     """
 
     requirement: Requirement
@@ -97,6 +98,7 @@ class Planned:
     backend: str
     device: Device | None
     depends: Mapping[str, Planned] = field(default_factory=dict)
+    signed: bool = False
 
     def walk(self) -> Iterator[Planned]:
         """This kernel and all it depends on, each once, dependencies first."""
@@ -246,8 +248,11 @@ class Planner:
         depends = {depend.repo_id: each for depend, each in zip(wanted, planned, strict=True)}
         # Two that depend on the same may both have planned it: the first counts, so that it is shared.
         chosen = choice.resolution
+        rule = self.rule(source, release)
+        signed = rule is not None and rule.required
         return self._done.setdefault(
-            key, Planned(requirement, source, release, variant, metadata, chosen.backend, chosen.device, depends)
+            key,
+            Planned(requirement, source, release, variant, metadata, chosen.backend, chosen.device, depends, signed),
         )
 
     def _find(self, requirement: Requirement, source: Source) -> tuple[Requirement, Source, Release, bool]:

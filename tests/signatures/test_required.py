@@ -98,6 +98,17 @@ def test_a_file_that_changed_after_signing_is_refused_by_the_signed_digest(
         get_kernel("acme/relu", version=1)
 
 
+@pytest.mark.parametrize("when", ["off", "install", "load"])
+def test_what_must_be_signed_is_held_against_the_signed_digest_whatever_else_is_checked(
+    when: str, relu: Path, sign_builds: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELS_VERIFY", when)
+    sign_builds(relu)
+    (relu / "build" / CPU / "layers.py").write_text("raise SystemExit('run')")
+    with pytest.raises(DigestMismatch, match=r"changed: 'layers\.py'"):
+        get_kernel("acme/relu", version=1)
+
+
 def test_a_signature_that_covers_no_files_is_refused(
     hub: TestHub, policy: Path, sign_builds: Callable[..., None]
 ) -> None:
