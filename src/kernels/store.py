@@ -21,6 +21,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 __all__ = [
+    "CLEARING",
     "RepoStore",
     "endpoint_key",
     "exclusively",
@@ -58,6 +60,12 @@ _FORM = 1
 
 #: A temporary file older than this belongs to a process that was killed.
 _STALE_SECONDS = 24 * 3600.0
+
+#: The lock of a repository under which contents are removed that no snapshot needs.
+CLEARING = "clearing"
+
+#: How often a file is written again whose folder was cleared away meanwhile.
+_PLACE_TRIES = 5
 
 #: Waiting for a lock ends: a process that holds one this long is not downloading a kernel.
 _LOCK_SECONDS = 3600.0
@@ -97,7 +105,11 @@ class RepoStore:
 
     def index(self, endpoint: str, commit: str) -> tuple[RepoFile, ...] | None:
         """The file list of a commit as a Hub gave it, if it was stored; a damaged one is as good as none."""
-        record = read_record(self._index(endpoint, commit), _Index)
+        return self.listed(endpoint_key(endpoint), commit)
+
+    def listed(self, hub: str, commit: str) -> tuple[RepoFile, ...] | None:
+        """As `index`, of a Hub of which only the short name is known."""
+        record = read_record(self.folder / "index" / f"{commit}-{hub}.json", _Index)
         return tuple(record.files) if record is not None and record.form == _FORM else None
 
     def keep_index(self, endpoint: str, commit: str, files: Iterable[RepoFile]) -> None:
@@ -198,10 +210,15 @@ class RepoStore:
         """
         blob = self.folder / "blobs" / (file.blob or hashlib.sha256(content).hexdigest())
         with _writing(blob):
-            if not _same_content(blob, file):
-                replace_file(blob, content, suffix=".incomplete")
-            link = self.snapshot(commit) / file.path
-            _link(link, blob)
+            for attempt in range(_PLACE_TRIES):
+                try:
+                    if not _same_content(blob, file):
+                        replace_file(blob, content, suffix=".incomplete")
+                    _link(self.snapshot(commit) / file.path, blob)
+                    return
+                except FileNotFoundError:  # who clears up removed a folder that was empty a moment ago
+                    if attempt == _PLACE_TRIES - 1:
+                        raise
 
     def adopt(self, commit: str, file: RepoFile) -> bool:
         """Put a file into the snapshot whose content another commit already brought; False if none did."""
@@ -210,7 +227,10 @@ class RepoStore:
             return False
         link = self.snapshot(commit) / file.path
         with _writing(link):
-            _link(link, blob)
+            try:
+                _link(link, blob)
+            except FileNotFoundError:  # who clears up removed a folder on the way; it is downloaded instead
+                return False
         return True
 
     def discard(self, commit: str, file: RepoFile) -> None:
@@ -244,16 +264,33 @@ class RepoStore:
                     f"Delete {self.folder} and download the kernel again."
                 )
 
+    def reading_lock(self, commit: str, path: str) -> BaseFileLock:
+        """The lock under which one file is fetched to be read, before it is known which build is wanted."""
+        return self.lock(f"{commit}-{path.replace('/', '-')[-100:]}")
+
     def lock(self, name: str) -> BaseFileLock:
         """The lock of one piece of work on this repository; it is shared by every process on the machine."""
         return lock_at(self.cache / ".locks" / self.folder.name / f"{name}.lock")
 
     def sweep(self) -> None:
         """Remove temporary files of processes that were killed long ago."""
-        with suppress(OSError):
-            for path in (self.folder / "blobs").glob("*.incomplete"):
-                if time.time() - path.stat().st_mtime > _STALE_SECONDS:
-                    path.unlink()
+        for path in self.leftovers():
+            with suppress(OSError):
+                path.unlink()
+
+    def leftovers(self) -> list[Path]:
+        """Temporary files of processes that were killed long ago.
+
+        Of a model, which other tools download too, only those that nobody would take up again.
+        """
+        found = []
+        for folder, pattern in (("blobs", "*.incomplete"), ("index", "*.tmp")):
+            with suppress(OSError):
+                if not (self.folder / folder).is_symlink():
+                    found += [path for path in (self.folder / folder).glob(pattern) if _is_stale(path)]
+        if self.folder.name.startswith("kernels--"):
+            return found
+        return [path for path in found if _ONE_PROCESSES.search(path.name)]
 
 
 def endpoint_key(endpoint: str) -> str:
@@ -338,6 +375,17 @@ def _real_path(path: str, resolved: dict[str, str]) -> str:
         return os.path.join(folder(parent), name)
     target = os.path.join(folder(target_folder), name)
     return os.path.realpath(target) if name in ("", ".", "..") or os.path.islink(target) else target
+
+
+#: A temporary name with something random in it: not one under which huggingface_hub goes on with a download.
+_ONE_PROCESSES = re.compile(r"(^|\.)([0-9a-f]{8}|[0-9a-f]{12})\.(incomplete|tmp)$")
+
+
+def _is_stale(path: Path) -> bool:
+    try:
+        return time.time() - path.lstat().st_mtime > _STALE_SECONDS
+    except OSError:  # it is gone
+        return False
 
 
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})

@@ -28,13 +28,16 @@ from kernels.sources.download import download, resolve_path
 from kernels.sources.foreign import heads_of_snapshots
 from kernels.sources.http import BRIEF, VERDICT, HubClient, HubMoved, HubRefused, Patience
 from kernels.sources.memory import memory_of
-from kernels.store import RepoStore, changed_files, exclusively
+from kernels.store import CLEARING, RepoStore, changed_files, exclusively
 from kernels.trust import Standing, Verdicts
 
 __all__ = ["HubSource"]
 
 #: Repository types, in the order they are tried: kernels published before the type `kernel` existed are models.
 REPO_TYPES = ("kernel", "model")
+
+#: How often a build is completed again whose contents somebody cleared away meanwhile.
+_CLEARED_TRIES = 3
 
 
 class HubSource:
@@ -283,7 +286,7 @@ class HubSource:
             return content
         if self.offline:
             raise self._not_in_cache(f"{file.path} of {release.repo_id}")
-        with exclusively(store.lock(f"{release.commit}-{file.path.replace('/', '-')[-100:]}")):
+        with exclusively(store.reading_lock(release.commit, file.path)):
             content = store.read(release.commit, file)
             if content is None:
                 try:
@@ -342,10 +345,16 @@ class HubSource:
                 raise self._not_in_cache(f"build {variant} of {release.repo_id}")
             with exclusively(store.lock(f"{release.commit}-{variant}")):
                 store.sweep()
-                fresh = store.missing(release.commit, files)
-                missing = [file for file in fresh if not store.adopt(release.commit, file)]
-                download(self._client, store, release, missing)
-                self._fresh.update((release.commit, file.path) for file in fresh)
+                for _ in range(_CLEARED_TRIES):
+                    fresh = store.missing(release.commit, files)
+                    if not fresh:
+                        break
+                    missing = [file for file in fresh if not store.adopt(release.commit, file)]
+                    download(self._client, store, release, missing)
+                    self._fresh.update((release.commit, file.path) for file in fresh)
+                    # Who clears up just now may not have seen the new links, and removes what they lead to.
+                    with exclusively(store.lock(CLEARING)):
+                        pass
         store.check_links(release.commit, files)
 
     def _store(self, repo_type: str, repo_id: str) -> RepoStore:

@@ -1,0 +1,331 @@
+"""`kernels cache`: what this project put on disk, and what of it can go."""
+
+from __future__ import annotations
+
+import enum
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kernels.cli._arguments import AsJson
+
+if TYPE_CHECKING:
+    from kernels.cached import CacheContents, CachedCommit, Checked, Plan
+    from kernels.lockfile import Lock
+
+__all__ = ["cache"]
+
+
+class _Action(str, enum.Enum):
+    """What to do; the value is the word that is typed."""
+
+    list = "list"
+    size = "size"
+    prune = "prune"
+    verify = "verify"
+
+
+#: The options that only some actions take.
+_OPTIONS = {
+    "--older-than": (_Action.prune,),
+    "--lockfile": (_Action.prune,),
+    "--all": (_Action.prune,),
+    "--yes": (_Action.prune,),
+    "--repair": (_Action.verify,),
+}
+
+
+def cache(
+    action: Annotated[
+        _Action,
+        typer.Argument(
+            help="List what is here; sum up its size; remove what nothing needs; read every file again and compare it."
+        ),
+    ] = _Action.list,
+    repos: Annotated[
+        list[str] | None, typer.Option("--repo", metavar="REPO", help="Only this repository; may be repeated.")
+    ] = None,
+    older_than: Annotated[
+        float | None,
+        typer.Option(metavar="DAYS", min=0, help="Prune: only what was neither used nor downloaded for that long."),
+    ] = None,
+    lockfiles: Annotated[
+        list[Path] | None,
+        typer.Option("--lockfile", metavar="FILE", help="Prune: keep what this lock pins; may be repeated."),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Prune: also what branches name. What a lock pins stays.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Prune: do not ask.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Verify: remove wrong files, so that the next load downloads them again.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is on disk, by repository, commit and build; remove what nothing needs; check all of it again."""
+    from kernels.cached import look
+    from kernels.requirement import check_repo_id
+
+    given = {
+        "--older-than": older_than is not None,
+        "--lockfile": bool(lockfiles),
+        "--all": everything,
+        "--yes": yes,
+        "--repair": repair,
+    }
+    for option, actions in _OPTIONS.items():
+        if given[option] and action not in actions:
+            raise typer.BadParameter(f"`{action.value}` takes no {option}; `{actions[0].value}` does")
+    only = [check_repo_id(repo_id) for repo_id in repos or ()]
+    contents = look()
+    if action is _Action.prune:
+        _prune(contents, only, older_than, _locks(lockfiles or ()), everything, yes, as_json)
+    elif action is _Action.verify:
+        _verify(contents, only, repair, as_json)
+    else:
+        _show(contents, only, action, as_json)
+
+
+# list and size
+
+
+def _show(contents: CacheContents, repos: Sequence[str], action: _Action, as_json: bool) -> None:
+    from kernels.cached import frees
+    from kernels.cli._output import format_size, print_json, print_table, say
+    from kernels.findings import counted
+
+    commits = [each for each in contents.commits if each.size and (not repos or each.repo_id in repos)]
+    total = frees(contents, commits) if repos else contents.size
+    if as_json:
+        print_json(
+            {
+                "cache": contents.path,
+                "size": total,
+                "commits": [_plain(contents, each) for each in commits],
+                "leftovers": contents.leftovers,
+                "left_alone": contents.left_alone,
+            }
+        )
+        return
+    if action is _Action.list:
+        if commits:
+            print_table(
+                ("Repository", "Commit", "Branches", "Build", "State", ">Size", ">Frees", "Downloaded", "Used", "Hub"),
+                [row for each in commits for row in _rows(contents, each)],
+            )
+            say("")
+    else:
+        by_repository: dict[str, list[CachedCommit]] = {}
+        for each in commits:
+            by_repository.setdefault(each.repo_id, []).append(each)
+        if commits:
+            print_table(
+                ("Repository", ">Commits", ">Size"),
+                [
+                    (repo_id, str(len(several)), format_size(frees(contents, several)))
+                    for repo_id, several in by_repository.items()
+                ],
+            )
+            say("")
+    say(f"{counted(len(commits), 'commit')}, {format_size(total)} in {contents.path}")
+    _tell(contents)
+
+
+def _rows(contents: CacheContents, each: CachedCommit) -> list[tuple[str, ...]]:
+    from kernels.cached import frees
+    from kernels.cli._output import format_size
+
+    states = {True: "complete", False: "partial", None: "unknown"}
+    builds = [(build.variant, states[build.complete], format_size(build.size)) for build in each.builds]
+    first, *rest = builds or [("-", "-", format_size(each.size))]
+    return [
+        (
+            each.repo_id,
+            each.commit[:12],
+            ", ".join(dict.fromkeys((*each.branches, *each.refs))) or "-",
+            *first,
+            format_size(frees(contents, [each])),
+            _date(each.downloaded),
+            _date(each.used),
+            ", ".join(hub or "unknown" for hub in each.hubs) or "unknown",
+        ),
+        *(("", "", "", *build, "", "", "", "") for build in rest),
+    ]
+
+
+def _plain(contents: CacheContents, each: CachedCommit) -> dict[str, Any]:
+    from kernels.cached import frees
+
+    return {
+        "repo_id": each.repo_id,
+        "repo_type": each.repo_type,
+        "commit": each.commit,
+        "branches": each.branches,
+        "refs": each.refs,
+        "hubs": [hub or None for hub in each.hubs],
+        "builds": [{"variant": build.variant, "size": build.size, "complete": build.complete} for build in each.builds],
+        "size": each.size,
+        "frees": frees(contents, [each]),
+        "downloaded": each.downloaded,
+        "used": each.used,
+    }
+
+
+# prune
+
+
+def _prune(
+    contents: CacheContents,
+    repos: Sequence[str],
+    older_than: float | None,
+    locks: Sequence[Lock],
+    everything: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    from kernels.cached import plan, prune
+    from kernels.cli._output import format_size, print_json, say
+    from kernels.findings import counted
+
+    planned = plan(contents, locks=locks, repos=repos, older_than=older_than, everything=everything)
+    if as_json:
+        done = prune(planned) if yes else None
+        print_json(
+            {
+                "cache": contents.path,
+                "remove": [_plain(contents, each) for each in planned.remove],
+                "kept": [{"repo_id": each.repo_id, "commit": each.commit, "why": why} for each, why in planned.kept],
+                "leftovers": planned.leftovers,
+                "frees": planned.frees,
+                "removed": None if done is None else [each.commit for each in done.removed],
+                "skipped": None if done is None else [each.commit for each in done.skipped],
+                "freed": None if done is None else done.freed,
+            }
+        )
+        return
+    _print_plan(contents, planned)
+    if not planned.remove and not planned.leftovers:
+        say("Nothing to remove.")
+        return
+    if not yes and not _agreed():
+        say("Nothing was removed.")
+        raise typer.Exit(1)
+    done = prune(planned)
+    for each in done.skipped:
+        say(f"{each.repo_id} {each.commit[:12]} stays: another process works on it.")
+    say(f"Removed {counted(len(done.removed), 'commit')}, freed {format_size(done.freed)}.")
+
+
+def _print_plan(contents: CacheContents, planned: Plan) -> None:
+    from kernels.cached import frees
+    from kernels.cli._output import format_size, print_table, say
+    from kernels.findings import counted
+
+    rows = [
+        (
+            each.repo_id,
+            each.commit[:12],
+            "remove",
+            _date(each.used or each.downloaded),
+            format_size(frees(contents, [each])),
+        )
+        for each in planned.remove
+    ] + [(each.repo_id, each.commit[:12], why, _date(each.used or each.downloaded), "") for each, why in planned.kept]
+    if rows:
+        print_table(("Repository", "Commit", "What", "Last used", ">Frees"), rows)
+        say("")
+    leftovers = f" and {counted(len(planned.leftovers), 'leftover file')}" if planned.leftovers else ""
+    say(f"{counted(len(planned.remove), 'commit')}{leftovers} to remove: {format_size(planned.frees)}")
+    _tell(contents)
+
+
+def _agreed() -> bool:
+    # On standard error, as standard output is the answer's; without somebody to ask, the answer is no.
+    if sys.stdin is None or not sys.stdin.isatty():
+        return False
+    return typer.confirm("Remove them?", err=True)
+
+
+def _locks(paths: Sequence[Path]) -> list[Lock]:
+    from kernels.lockfile import LOCK_FILE, Lock
+
+    found = [Lock.read(path) for path in paths]
+    # The project that the command is run in: up to its pyproject.toml, and never above.
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / LOCK_FILE).is_file():
+            found.append(Lock.read(folder / LOCK_FILE))
+        if (folder / LOCK_FILE).is_file() or (folder / "pyproject.toml").is_file():
+            break
+    return found
+
+
+# verify
+
+
+def _verify(contents: CacheContents, repos: Sequence[str], repair: bool, as_json: bool) -> None:
+    from kernels.cached import check_contents
+    from kernels.cli._output import print_json, print_table, say
+    from kernels.findings import counted
+
+    checked = list(check_contents(contents, repos=repos, repair=repair))
+    wrong = [each for each in checked if not each.sound]
+    if as_json:
+        print_json({"cache": contents.path, "commits": [_plain_check(each) for each in checked]})
+    else:
+        if checked:
+            print_table(("Repository", "Commit", ">Files", "Verdict", "What"), [_verdict(each) for each in checked])
+            say("")
+        say(f"{counted(len(checked), 'commit')}: {len(wrong)} with files that are not what they should be.")
+        if wrong and not repair:
+            say("Remove them, so that the next load downloads them again: kernels cache verify --repair")
+        _tell(contents)
+    if wrong:
+        raise typer.Exit(1)
+
+
+def _verdict(each: Checked) -> tuple[str, ...]:
+    parts = []
+    if each.changed:
+        parts.append(f"changed: {', '.join(each.changed)}")
+    if each.unlisted:
+        parts.append(f"not listed: {', '.join(each.unlisted)}")
+    parts += each.digest
+    if each.repaired:
+        parts.append("removed")
+    if not each.listed:
+        parts.append("no Hub's list is here: compared with their own names")
+    commit = each.commit
+    return commit.repo_id, commit.commit[:12], str(each.files), "ok" if each.sound else "failed", "; ".join(parts)
+
+
+def _plain_check(each: Checked) -> dict[str, Any]:
+    return {
+        "repo_id": each.commit.repo_id,
+        "commit": each.commit.commit,
+        "files": each.files,
+        "listed": each.listed,
+        "ok": each.sound,
+        "changed": each.changed,
+        "unlisted": each.unlisted,
+        "digest": each.digest,
+        "repaired": each.repaired,
+    }
+
+
+# What they share
+
+
+def _tell(contents: CacheContents) -> None:
+    from kernels.cli._output import say, visible
+
+    for line in contents.left_alone:
+        say(visible(f"Left alone: {line}."))
+
+
+def _date(seconds: float | None) -> str:
+    return "unknown" if seconds is None else time.strftime("%Y-%m-%d", time.localtime(seconds))
