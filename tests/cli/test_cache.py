@@ -1,0 +1,184 @@
+"""`kernels cache`: what it prints, what it asks before it removes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub import TestHub
+
+from kernels import install_kernel
+from kernels.lockfile import Lock, Locked
+from kernels.requirement import Requirement
+
+
+@pytest.fixture
+def commits(
+    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> tuple[str, str]:
+    """Two commits of acme/relu, the second the head of v1; the command runs in an empty folder."""
+    found = []
+    for seed in ("first", "second"):
+        hub.make_repo("acme/relu", seed=seed, digest=True)
+        new_process()
+        install_kernel("acme/relu", version=1)
+        found.append(hub.commit("acme/relu"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return found[0], found[1]
+
+
+def in_cache(cache: Path) -> set[str]:
+    return {path.name for path in cache.glob("kernels--*/snapshots/*")}
+
+
+def lock(path: Path, commit: str) -> Path:
+    path.write_bytes(Lock((Locked(Requirement("acme/relu", version=1), commit),)).to_bytes())
+    return path
+
+
+def test_the_list_has_a_line_for_each_commit(kernels: Callable[..., Any], hub: TestHub, commits: Any) -> None:
+    result = kernels("cache")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == [
+        "Repository", "Commit", "Branches", "Build", "State", "Size", "Frees", "Downloaded", "Used", "Hub",
+    ]  # fmt: skip
+    [newer] = [line for line in lines if commits[1][:12] in line]
+    assert newer.split()[:5] == ["acme/relu", commits[1][:12], "v1", "torch-cpu", "complete"]
+    assert newer.endswith(hub.url)
+    assert any(commits[0][:12] in line and " - " in line for line in lines)
+    assert lines[-1].startswith("2 commits, ")
+
+
+def test_json_has_all_of_it(kernels: Callable[..., Any], hub: TestHub, commits: Any, isolated_env: Path) -> None:
+    answer = json.loads(kernels("cache", "list", "--json").stdout)
+    assert answer["cache"] == str(isolated_env)
+    found = {each["commit"]: each for each in answer["commits"]}
+    assert set(found) == set(commits)
+    new = found[commits[1]]
+    assert (new["repo_id"], new["repo_type"], new["branches"], new["hubs"]) == (
+        "acme/relu", "kernel", ["v1"], [hub.url],
+    )  # fmt: skip
+    assert [(each["variant"], each["complete"]) for each in new["builds"]] == [("torch-cpu", True)]
+    assert 0 < new["frees"] <= new["size"] < answer["size"]
+
+
+def test_the_size_is_summed_up_by_repository(kernels: Callable[..., Any], commits: Any) -> None:
+    result = kernels("cache", "size")
+    assert result.stdout.splitlines()[1].split()[:2] == ["acme/relu", "2"]
+    assert kernels("cache", "size", "--repo", "acme/other").stdout.startswith("0 commits, 0 B in ")
+
+
+def test_an_empty_cache_is_said_to_be(kernels: Callable[..., Any], isolated_env: Path) -> None:
+    assert kernels("cache").stdout == f"0 commits, 0 B in {isolated_env}\n"
+    assert kernels("cache", "prune").stdout.endswith("Nothing to remove.\n")
+    assert kernels("cache", "verify").exit_code == 0
+
+
+def test_pruning_asks_nobody_and_removes_nothing_without_yes(
+    kernels: Callable[..., Any], commits: Any, isolated_env: Path
+) -> None:
+    result = kernels("cache", "prune")
+    assert result.exit_code == 1
+    assert "1 commit to remove" in result.stdout
+    assert result.stdout.endswith("Nothing was removed.\n")
+    assert in_cache(isolated_env) == set(commits)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no terminals of this kind on Windows")
+@pytest.mark.parametrize(("answer", "left"), [("y", 1), ("n", 2)])
+def test_at_a_terminal_it_asks(commits: Any, isolated_env: Path, answer: str, left: int) -> None:
+    import pty
+    import subprocess
+    import sys
+
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kernels", "cache", "prune"], stdin=follower, stdout=subprocess.PIPE, stderr=follower
+    )
+    os.close(follower)
+    os.write(leader, f"{answer}\n".encode())
+    output, _ = process.communicate(timeout=120)
+    os.close(leader)
+    assert process.returncode == (0 if answer == "y" else 1)
+    assert b"Remove them?" not in output
+    assert len(in_cache(isolated_env)) == left
+
+
+def test_with_yes_what_nothing_names_goes(kernels: Callable[..., Any], commits: Any, isolated_env: Path) -> None:
+    result = kernels("cache", "prune", "--yes")
+    assert result.exit_code == 0
+    assert "head of v1" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("Removed 1 commit, freed ")
+    assert in_cache(isolated_env) == {commits[1]}
+
+
+@pytest.mark.parametrize("where", ["option", "project", "below the project"])
+def test_what_a_lock_pins_stays(
+    kernels: Callable[..., Any], commits: Any, isolated_env: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = lock(Path("gpu.lock" if where == "option" else "kernels.lock").absolute(), commits[0])
+    Path("pyproject.toml").write_text("")
+    if where == "below the project":
+        Path("src").mkdir()
+        monkeypatch.chdir("src")
+    result = kernels("cache", "prune", "--all", "--yes", *(["--lockfile", path] if where == "option" else []))
+    assert result.exit_code == 0, result.stderr
+    assert in_cache(isolated_env) == {commits[0]}
+
+
+def test_json_shows_the_plan_and_removes_only_with_yes(
+    kernels: Callable[..., Any], commits: Any, isolated_env: Path
+) -> None:
+    answer = json.loads(kernels("cache", "prune", "--json").stdout)
+    assert [each["commit"] for each in answer["remove"]] == [commits[0]]
+    assert [each["why"] for each in answer["kept"]] == ["head of v1"]
+    assert answer["removed"] is None
+    assert in_cache(isolated_env) == set(commits)
+    answer = json.loads(kernels("cache", "prune", "--json", "--yes").stdout)
+    assert answer["removed"] == [commits[0]]
+    assert in_cache(isolated_env) == {commits[1]}
+
+
+def test_verify_names_what_changed_and_repairs_it(
+    kernels: Callable[..., Any], commits: Any, new_process: Callable[[], None]
+) -> None:
+    assert kernels("cache", "verify").exit_code == 0
+    path = install_kernel("acme/relu", version=1) / "layers.py"
+    whole = path.read_bytes()
+    path.resolve().write_bytes(b"#" + whole[1:])
+    result = kernels("cache", "verify")
+    assert result.exit_code == 1
+    assert "build/torch-cpu/layers.py" in result.stdout
+    assert result.stdout.endswith("kernels cache verify --repair\n")
+    answer = json.loads(kernels("cache", "verify", "--repo", "acme/relu", "--repair", "--json").stdout)
+    assert {each["commit"]: each["changed"] for each in answer["commits"]}[commits[1]] == ["build/torch-cpu/layers.py"]
+    new_process()
+    install_kernel("acme/relu", version=1)
+    assert path.read_bytes() == whole
+    assert kernels("cache", "verify").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["list", "--repair"], ["verify", "--yes"], ["size", "--all"], ["prune", "--older-than", "-1"], ["clean"]],
+    ids=lambda arguments: " ".join(arguments),
+)
+def test_options_that_an_action_has_not_are_wrong_arguments(
+    kernels_process: Callable[..., Any], isolated_env: Path, arguments: list[str]
+) -> None:
+    assert kernels_process("cache", *arguments).returncode == 2
+
+
+def test_a_repository_that_none_can_be_and_a_lock_that_is_none_are_errors(
+    kernels: Callable[..., Any], commits: Any, isolated_env: Path
+) -> None:
+    assert kernels("cache", "--repo", "relu").exit_code == 1
+    Path("bad.lock").write_text("{")
+    assert kernels("cache", "prune", "--lockfile", "bad.lock", "--yes").exit_code == 1
+    assert in_cache(isolated_env) == set(commits)
