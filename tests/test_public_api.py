@@ -12,7 +12,7 @@ import pytest
 
 import kernels
 
-# What version 0.17.2 of the existing client takes, name by name (locks aside), and what its classes take to be made.
+# What version 0.17.2 of the existing client takes, name by name, and what its classes take to be made.
 SIGNATURES = {
     "CUDAProperties": "min_capability, max_capability",
     "Device": "type, properties=None",
@@ -23,6 +23,8 @@ SIGNATURES = {
     "LoadedKernel": "metadata, module, repo_info",
     "LocalFuncRepository": "repo_path, *, func_name",
     "LocalLayerRepository": "repo_path, *, layer_name",
+    "LockedFuncRepository": "repo_id, *, lockfile=None, func_name, trust_remote_code=False",
+    "LockedLayerRepository": "repo_id, *, lockfile=None, layer_name, trust_remote_code=False",
     "ROCMProperties": "min_capability, max_capability",
     "RepoInfo": "repo_id, revision",
     "VariantAccepted": "variant",
@@ -34,6 +36,7 @@ SIGNATURES = {
     "get_kernel_dep": "repo_id",
     "get_kernel_variants": "repo_id, *, revision=None, version=None, backend=None",
     "get_loaded_kernels": "",
+    "get_locked_kernel": "repo_id, *, lockfile, trust_remote_code=False, user_agent=None",
     "get_local_kernel": "repo_path, *, backend=None, trust_remote_code=False, user_agent=None",
     "has_kernel": ("repo_id, *, revision=None, version=None, backend=None, trust_remote_code=False, check_arch=True"),
     "install_kernel": (
@@ -41,6 +44,7 @@ SIGNATURES = {
         "trust_remote_code=False"
     ),
     "kernelize": "model, *, mode, device=None, use_fallback=True",
+    "load_kernel": "repo_id, *, lockfile, backend=None",
     "register_kernel_mapping": "mapping, inherit_mapping=True",
     "replace_kernel_forward_from_hub": "cls, layer_name, condition=None",
     "use_kernel_forward_from_hub": "layer_name, condition=None",

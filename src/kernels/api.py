@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from kernels.backends import BackendName
 from kernels.checked import Expected, check_build
 from kernels.errors import BackendUnavailable, KernelsError
 from kernels.loader import load_variant
+from kernels.locks import LockInForce, caller, lock_in_force
 from kernels.plan import Choice, Planned, Planner
 from kernels.requirement import RepoInfo, Requirement
 from kernels.settings import Verify
@@ -36,6 +37,7 @@ __all__ = [
     "get_kernel_variants",
     "get_kernels",
     "get_local_kernel",
+    "get_requested",
     "has_kernel",
     "install_kernel",
 ]
@@ -46,7 +48,13 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True)
 class KernelRequest:
-    """One kernel to get, with the arguments of `get_kernel`."""
+    """One kernel to get, with the arguments of `get_kernel`.
+
+    Attributes:
+        local_files_only: Take what is in the cache and download nothing.
+        local_kernels: Whether `LOCAL_KERNELS` counts.
+        lock: The lock that counts, default that of the caller.
+    """
 
     repo_id: str
     version: int | None = None
@@ -57,6 +65,9 @@ class KernelRequest:
     check_arch: bool = True
     device: int | str | None = None
     verify: Verify | None = None
+    local_files_only: bool = False
+    local_kernels: bool = True
+    lock: LockInForce | None = field(default=None, repr=False, hash=False)
 
 
 def get_kernel(
@@ -73,10 +84,13 @@ def get_kernel(
 ) -> ModuleType:
     """Get a kernel: find the build that fits this machine, download it if it is not here yet, and load it.
 
+    Where a lock of the caller lists the repository, it chooses the commit.
+
     Args:
         repo_id: The repository, `org/name`.
         revision: A branch, a tag or a commit; not together with `version`.
-        version: A major version. Without either, the newest is used, with a warning that names it.
+        version: A major version. Without either, the one that is locked is used, else the newest, with a warning that
+            names it.
         backend: The backend to load a build for; the default follows Torch's build.
         user_agent: What to add to the `User-Agent` header of requests.
         trust_remote_code: False loads what trusted publishers offer, a list of repositories (`org/name`) those as
@@ -99,6 +113,8 @@ def get_kernel(
         UntrustedSignature: A policy requires a signature, and no build has one that it accepts (a `ValueError`).
         DigestMismatch: A build is not what its metadata or a lock says, or was changed in a cache that cannot be
             repaired now (a `ValueError`).
+        LockError: A lock lists the repository, but not what is asked for; or it is no lock (a `ValueError`).
+        NotLocked: `KERNELS_LOCKED` is set, and no lock lists the kernel (a `LockError`).
         MissingPythonDependency: A Python package is missing (an `ImportError`).
         IncompatibleClient: The kernel needs a newer version of this package (a `RuntimeError`).
         HubUnavailable: The Hub gave no answer, and the cache has none (a `ConnectionError`).
@@ -114,10 +130,21 @@ def get_kernel(
         activation.silu_and_mul(out, x)
         ```
     """
-    request = KernelRequest(
-        repo_id, version, revision, backend, user_agent, trust_remote_code, check_arch, device, verify
+    return get_requested(
+        KernelRequest(repo_id, version, revision, backend, user_agent, trust_remote_code, check_arch, device, verify)
     )
-    planned = _plan(request)
+
+
+def get_requested(request: KernelRequest) -> ModuleType:
+    """Get a kernel, as `get_kernel` does.
+
+    Args:
+        request: What to get.
+
+    Raises:
+        KernelsError: As for `get_kernel`.
+    """
+    planned = _planner(request).plan(_requirement(request))
     return _load(planned, _fetch(planned))
 
 
@@ -131,9 +158,12 @@ def get_kernels(requests: Sequence[KernelRequest]) -> list[ModuleType | Exceptio
         For each request its module, or the error that `get_kernel` would have raised.
     """
 
+    by = caller()  # who calls cannot be seen from the threads
+
     def get(request: KernelRequest) -> tuple[Planned, dict[int, Path]] | Exception:
         try:
-            planned = _plan(request)
+            request = replace(request, lock=request.lock or lock_in_force(by))
+            planned = _planner(request).plan(_requirement(request))
             return planned, _fetch(planned)
         except (KernelsError, OSError, ValueError, TypeError) as error:
             return error
@@ -226,13 +256,21 @@ def install_kernel(
         KernelsError: As for `get_kernel`.
     """
     request = KernelRequest(
-        repo_id, version, revision, backend, user_agent, trust_remote_code, check_arch, device, verify
+        repo_id,
+        version,
+        revision,
+        backend,
+        user_agent,
+        trust_remote_code,
+        check_arch,
+        device,
+        verify,
+        local_files_only=local_files_only,
+        local_kernels=False,
     )
     planner = _planner(
         request,
         target=target_of(target),
-        local_files_only=local_files_only,
-        overrides=False,
         # Python packages are looked for where the kernel will run, which may be elsewhere.
         prerequisites=target is None,
     )
@@ -343,7 +381,9 @@ def explain(
     Returns:
         The release, with a decision for each build and the metadata of those that fit by name.
     """
-    planner = Planner(open_sources(), target_of(target), TrustPolicy(), backend, check_arch, device)
+    planner = Planner(
+        open_sources(), target_of(target), TrustPolicy(), backend, check_arch, device, lock=lock_in_force()
+    )
     return planner.choose(Requirement(repo_id, version=version, revision=revision), every=True)
 
 
@@ -383,18 +423,16 @@ def _planner(
     request: KernelRequest,
     *,
     target: Target | None = None,
-    local_files_only: bool = False,
-    overrides: bool = True,
     prerequisites: bool = True,
 ) -> Planner:
     _check_flag("check_arch", request.check_arch)
-    _check_flag("local_files_only", local_files_only)
+    _check_flag("local_files_only", request.local_files_only)
     check_user_agent(request.user_agent)
     return Planner(
         open_sources(
             user_agent=request.user_agent,
-            local_files_only=local_files_only,
-            overrides=overrides,
+            local_files_only=request.local_files_only,
+            overrides=request.local_kernels,
             verify=request.verify,
         ),
         target or Target.current(),
@@ -403,11 +441,8 @@ def _planner(
         request.check_arch,
         request.device,
         prerequisites,
+        lock=lock_in_force() if request.lock is None else request.lock,
     )
-
-
-def _plan(request: KernelRequest) -> Planned:
-    return _planner(request).plan(_requirement(request))
 
 
 def _fetch(planned: Planned) -> dict[int, Path]:
@@ -421,7 +456,8 @@ def fetch_build(planned: Planned) -> Path:
     """One build of a plan on disk, with the content that its source lists and its metadata's digest names."""
     source, release, variant = planned.source, planned.release, planned.variant
     path = source.fetch(release, variant)
-    check_build(source, release, variant, path, Expected(planned.metadata.digest, signed=planned.signed))
+    expected = Expected(planned.metadata.digest, planned.pinned, planned.lock or "", signed=planned.signed)
+    check_build(source, release, variant, path, expected)
     return path
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import stat
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -354,6 +355,8 @@ def _content_hash(named: str, value: str, kind: str) -> ContentHash:
 
 def _content(path: Path, limit: int) -> bytes:
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+            raise LockError(f"Cannot read {path}: it is not a file.")
         with path.open("rb") as file:
             data = file.read(limit + 1)
     except OSError as error:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, RequestError
+from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, LockError, RequestError
+from kernels.locks import NO_LOCK, LockInForce, lock_in_force
 from kernels.plan import Choice, Planner, read_metadata
 from kernels.requirement import Requirement, check_repo_id
 from kernels.resolve import VariantRejected
@@ -56,6 +57,7 @@ class VersionInfo:
         moved_to: The repository that stands in for this version, where it has moved.
         problem: What is wrong with it, where its builds could not be judged.
         looked_at: Whether its date and its builds were asked for: only those of the newest `MAX_VERSIONS` are.
+        locked: The commit that the caller's lock pins for this version, None where there is none.
     """
 
     version: int
@@ -67,6 +69,7 @@ class VersionInfo:
     moved_to: str | None = None
     problem: str | None = None
     looked_at: bool = True
+    locked: str | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ class RepositoryInfo:
         commit: The commit; None for a path.
         builds: Its builds: those that fit this machine, best first, then the others.
         fits: The build that this machine would use, or None.
+        lock: The lock that chose the commit, None where no lock did.
     """
 
     repo_id: str | None
@@ -107,6 +111,7 @@ class RepositoryInfo:
     commit: str | None
     builds: tuple[BuildInfo, ...]
     fits: str | None
+    lock: str | None = None
 
     @property
     def metadata(self) -> Metadata | None:
@@ -159,9 +164,11 @@ def repository_versions(repo_id: str) -> list[VersionInfo]:
     planner = _planner(open_sources())
     source = planner.sources.of(check_repo_id(repo_id))
     heads = source.heads(repo_id)
+    lock = lock_in_force()
 
     def look(item: tuple[int, str]) -> VersionInfo:
-        return _version(planner, source, repo_id, *item, heads.branches[item[1]])
+        found = _version(planner, source, repo_id, *item, heads.branches[item[1]])
+        return replace(found, locked=_pinned(lock, repo_id, found.version))
 
     versions = list(heads.versions.items())
     older = [
@@ -190,7 +197,7 @@ def repository_info(
     path = _expanded(kernel) if is_path(kernel) else None
     if path is None:
         requirement = Requirement(os.fspath(kernel), version=version, revision=revision)
-        choice = _planner(open_sources()).choose(requirement, every=True)
+        choice = _planner(open_sources(), lock_in_force()).choose(requirement, every=True)
     elif version is not None or revision is not None:
         asked = f"`version` {version}" if version is not None else f"`revision` {revision!r}"
         raise RequestError(f"{asked} of {path}: a folder has one version only. Ask without it, or for a repository.")
@@ -204,6 +211,7 @@ def repository_info(
         commit=choice.release.commit or None,
         builds=_builds(choice),
         fits=choice.best,
+        lock=choice.lock,
     )
 
 
@@ -237,8 +245,16 @@ def _expanded(kernel: str | os.PathLike[str]) -> Path:
         raise RequestError(f"`kernel` is {os.fspath(kernel)!r}, but there is no such user's home to find.") from None
 
 
-def _planner(sources: Sources) -> Planner:
-    return Planner(sources, Target.current(), TrustPolicy())
+def _planner(sources: Sources, lock: LockInForce = NO_LOCK) -> Planner:
+    return Planner(sources, Target.current(), TrustPolicy(), lock=lock)
+
+
+def _pinned(lock: LockInForce, repo_id: str, version: int) -> str | None:
+    try:
+        pin = None if lock.lock is None else lock.lock.find(Requirement(repo_id, version=version))
+    except LockError:  # another version is locked
+        return None
+    return None if pin is None else pin.commit
 
 
 def _version(planner: Planner, source: Source, repo_id: str, version: int, branch: str, commit: str) -> VersionInfo:

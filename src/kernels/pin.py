@@ -4,35 +4,58 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from kernels import ranks
 from kernels.errors import RevisionNotFound
+from kernels.locks import NO_LOCK, LockInForce
 from kernels.notices import warn_once
 from kernels.release import Heads
 from kernels.requirement import Requirement
 from kernels.sources.base import Source
 
-__all__ = ["pin"]
+__all__ = ["Pin", "pin"]
 
 
-def pin(requirement: Requirement, source: Source) -> tuple[Requirement, str]:
-    """The requirement with its version or revision settled, and the commit; the same for all ranks of a job.
+class Pin(NamedTuple):
+    """What is meant by a requirement.
+
+    Attributes:
+        requirement: What was asked for, with its version or revision settled.
+        commit: The commit; nothing for a folder.
+        lock: The lock that chose the commit, as a message calls it; None where no lock did.
+    """
+
+    requirement: Requirement
+    commit: str
+    lock: str | None = None
+
+
+def pin(requirement: Requirement, source: Source, lock: LockInForce = NO_LOCK) -> Pin:
+    """What is meant by a requirement; the same for all ranks of a job.
 
     Args:
         requirement: What is asked for.
-        source: Who knows the branches.
+        source: Who knows the branches. Nobody is asked about what the lock lists.
+        lock: The lock in force.
 
     Raises:
         RevisionNotFound: There is no such version or revision; the message lists those there are.
+        LockError: The lock lists the repository, but not what is asked for.
+        NotLocked: Only locked kernels may be loaded, and this one is not.
     """
     if source.verified:
-        return requirement, ""
+        return Pin(requirement, "")
+    locked = lock.find(requirement)
+    if locked is not None:
+        named = next((each for each in (requirement, locked.requirement) if each.branch is not None), None)
+        return Pin(named or Requirement(requirement.repo_id, revision=locked.commit), locked.commit, lock.where)
     if requirement.commit is not None:
-        return requirement, requirement.commit
+        return Pin(requirement, requirement.commit)
     key = json.dumps([source.name, requirement.repo_id, requirement.branch])
     answer = json.loads(ranks.agree(key, lambda: json.dumps(_look_up(requirement, source))))
     version, revision, commit = answer
-    return Requirement(requirement.repo_id, version=version, revision=revision), commit
+    return Pin(Requirement(requirement.repo_id, version=version, revision=revision), commit)
 
 
 def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str | None, str]:

@@ -7,37 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from kernels import backends, redirect, trust
+from kernels import backends, trust
 from kernels.errors import (
     DependencyCycle,
     InvalidMetadata,
-    InvalidRepository,
     KernelsError,
     NotInCache,
     UntrustedSignature,
 )
+from kernels.find import Finder, Found, Route
+from kernels.lockfile import ContentHash
+from kernels.locks import NO_LOCK, LockInForce
 from kernels.metadata import MAX_KERNEL_DEPENDS, MAX_METADATA_BYTES, Metadata
 from kernels.notices import warn_once
-from kernels.pin import pin
 from kernels.prerequisites import check_prerequisites
-from kernels.release import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Release
+from kernels.release import BUILD_FOLDER, METADATA_FILE, Release
 from kernels.requirement import Requirement
 from kernels.resolve import Resolution, no_suitable_build, resolve
 from kernels.side_by_side import side_by_side
 from kernels.signatures import Policy, Rule
 from kernels.signatures.record import require_signature
-from kernels.sources.base import Moved, Source
+from kernels.sources.base import Source
 
 if TYPE_CHECKING:
     from kernels.backends import Device
     from kernels.sources import Sources
     from kernels.target import Target
-    from kernels.trust import Standing, TrustPolicy
+    from kernels.trust import TrustPolicy
 
-__all__ = ["Choice", "Planned", "Planner", "Route"]
+__all__ = ["Choice", "Planned", "Planner"]
 
 #: Kernels nest two or three deep; a chain this long is a mistake or an attack.
 MAX_DEPTH = 32
@@ -55,13 +55,23 @@ MAX_ALTERNATIVES = 5
 
 @dataclass(frozen=True)
 class Choice:
-    """What builds of a release suit, and why the others do not."""
+    """What builds of a release suit, and why the others do not.
+
+    Attributes:
+        requirement: What was asked for, after redirects.
+        source: Where it comes from.
+        release: The repository at the commit chosen.
+        resolution: The builds, judged.
+        metadata: What builds say of themselves, by name, as far as it was read.
+        lock: The lock that chose the commit, as a message calls it; None where no lock did.
+    """
 
     requirement: Requirement
     source: Source
     release: Release
     resolution: Resolution
     metadata: Mapping[str, Metadata]
+    lock: str | None = None
 
     @property
     def best(self) -> str | None:
@@ -88,6 +98,8 @@ class Planned:
         device: The device it was chosen for, or None where none is visible.
         depends: The kernels it depends on, by repository as its metadata names them.
         signed: Whether a policy demands that its files are the ones that were signed.
+        lock: The lock that chose the commit, as a message calls it; None where no lock did.
+        pinned: The content that this lock pins of the build.
     """
 
     requirement: Requirement
@@ -99,6 +111,8 @@ class Planned:
     device: Device | None
     depends: Mapping[str, Planned] = field(default_factory=dict)
     signed: bool = False
+    lock: str | None = None
+    pinned: ContentHash | None = None
 
     def walk(self) -> Iterator[Planned]:
         """This kernel and all it depends on, each once, dependencies first."""
@@ -112,26 +126,6 @@ class Planned:
                 yield planned
 
         yield from visit(self)
-
-
-@dataclass(frozen=True)
-class Route:
-    """How something asked for led to a release.
-
-    Attributes:
-        asked: What was asked for.
-        steps: Each release on the way with what was then asked for; all but the last redirect.
-        source: Where the last comes from.
-    """
-
-    asked: Requirement
-    steps: tuple[tuple[Requirement, Release], ...]
-    source: Source
-
-    @property
-    def release(self) -> Release:
-        """The release it led to."""
-        return self.steps[-1][1]
 
 
 @dataclass
@@ -149,6 +143,7 @@ class Planner:
             Python packages.
         signed: What must be signed, and by whom; the default is what `KERNELS_POLICY` says. What is the user's own, a
             path, need not be.
+        lock: The lock in force: it chooses the commits of what it lists, dependencies and redirects too.
     """
 
     sources: Sources
@@ -161,6 +156,7 @@ class Planner:
     signed: Policy | None = field(default_factory=Policy.in_force)
     #: What was found on behalf of the plans so far.
     routes: list[Route] = field(default_factory=list)
+    lock: LockInForce = NO_LOCK
     _done: dict[tuple[int | str, str, str], Planned] = field(default_factory=dict)
 
     def plan(self, requirement: Requirement) -> Planned:
@@ -169,7 +165,7 @@ class Planner:
         Raises:
             KernelsError: One of its kinds says what stands in the way.
         """
-        return self._plan(requirement, self.sources.of(requirement.repo_id), ())
+        return self._plan(requirement, self.finder.source(requirement), ())
 
     def plan_at(self, source: Source, requirement: Requirement) -> Planned:
         """Plan a kernel of one given source; what it depends on comes from the sources."""
@@ -181,9 +177,9 @@ class Planner:
         Raises:
             KernelsError: As for `plan`.
         """
-        _, source, release, fetchable = self._find(requirement, self.sources.of(requirement.repo_id))
+        found, fetchable = self._find(requirement, self.finder.source(requirement))
         if not fetchable:
-            raise trust.unverified(release.repo_id, source.name)
+            raise trust.unverified(found.release.repo_id, found.source.name)
         return next(route for route in reversed(self.routes) if route.asked == requirement)
 
     def rule(self, source: Source, release: Release) -> Rule | None:
@@ -197,16 +193,16 @@ class Planner:
             requirement: What is asked for.
             every: Judge every build, not only those needed to find the best.
         """
-        return self.choose_at(self.sources.of(requirement.repo_id), requirement, every=every)
+        return self.choose_at(self.finder.source(requirement), requirement, every=every)
 
     def choose_at(self, source: Source, requirement: Requirement, *, every: bool = False) -> Choice:
         """Choose among the builds of one given source's release."""
-        *_, (requirement, source, release) = self._follow(requirement, source)
-        return self._choose(requirement, source, release, every=every)
+        *_, found = self.finder.follow(requirement, source)
+        return self._choose(found, every=every)
 
     def choose_from(self, requirement: Requirement, source: Source, release: Release) -> Choice:
         """Choose among the builds of a release that is known already."""
-        return self._choose(requirement, source, release)
+        return self._choose(Found(requirement, source, release, None))
 
     def describe(self, choice: Choice) -> Metadata | None:
         """The metadata of any build of a release, for what it says of the kernel, also where no build suits."""
@@ -218,13 +214,14 @@ class Planner:
         return None
 
     def _plan(self, requirement: Requirement, source: Source, path: tuple[tuple[str, str], ...]) -> Planned:
-        requirement, source, release, fetchable = self._find(requirement, source)
+        found, fetchable = self._find(requirement, source)
+        requirement, source, release = found.requirement, found.source, found.release
         key = (source.name, release.repo_id, release.commit)
         if key in self._done:
             return self._done[key]
         step = (release.repo_id, release.commit)
         _check_path((*path, step))
-        choice = self._choose(requirement, source, release, fetchable=fetchable)
+        choice = self._choose(found, fetchable=fetchable)
         variant = choice.best
         if variant is None:
             raise self._nothing_suits(choice) if not choice.gone else self._not_here(choice, fetchable)
@@ -239,120 +236,49 @@ class Planner:
         wanted = metadata.kernel_depends
         if len(self._done) + len(wanted) > MAX_KERNEL_DEPENDS:
             raise DependencyCycle(f"{(path or (step,))[0][0]} depends on more than {MAX_KERNEL_DEPENDS} kernels.")
-        planned = side_by_side(
-            lambda depend: self._plan(depend, self.sources.of(depend.repo_id), (*path, step)),
+        for depend in wanted:
+            self.finder.mention_unlocked(found, depend)
+        following = side_by_side(
+            lambda depend: self._plan(depend, self.finder.source(depend), (*path, step)),
             wanted,
             at_once=AT_ONCE,
             name="plan",
         )
-        depends = {depend.repo_id: each for depend, each in zip(wanted, planned, strict=True)}
+        depends = {depend.repo_id: each for depend, each in zip(wanted, following, strict=True)}
         # Two that depend on the same may both have planned it: the first counts, so that it is shared.
         chosen = choice.resolution
         rule = self.rule(source, release)
-        signed = rule is not None and rule.required
-        return self._done.setdefault(
-            key,
-            Planned(requirement, source, release, variant, metadata, chosen.backend, chosen.device, depends, signed),
+        planned = Planned(
+            requirement,
+            source,
+            release,
+            variant,
+            metadata,
+            chosen.backend,
+            chosen.device,
+            depends,
+            signed=rule is not None and rule.required,
+            lock=found.lock,
+            pinned=None if found.lock is None else self.lock.content(*step, variant),
         )
+        return self._done.setdefault(key, planned)
 
-    def _find(self, requirement: Requirement, source: Source) -> tuple[Requirement, Source, Release, bool]:
-        """The release that a requirement leads to, and whether it may be fetched.
-
-        Each step of a redirect is trusted or refused on its own. The Hub is asked about the publisher while it is asked
-        about the repository: neither waits for the other.
-        """
-        steps = self._follow(requirement, source)
-        standings: dict[str, Standing] = {}
-        found: tuple[Requirement, Source, Release] | None = None
-        first = requirement.repo_id
-        asked, taken = requirement, []
-
-        def look(what: str) -> object:
-            return self._standing(first, source) if what == "publisher" else next(steps)
-
-        standing, begun = side_by_side(look, ["publisher", "repository"], at_once=2, name="find")
-        standings[first] = cast("Standing", standing)
-        found = cast("tuple[Requirement, Source, Release]", begun)
-        fetchable = True
-        while found is not None:
-            requirement, source, release = found
-            taken.append((requirement, release))
-            repo_id = requirement.repo_id
-            if repo_id not in standings:
-                standings[repo_id] = self._standing(repo_id, source)
-            known = standings[repo_id]
-            if known is trust.Standing.UNTRUSTED:
-                raise trust.untrusted(repo_id, getattr(source, "authority", source.name))
-            # A release that this Hub never listed may be another's: its word on the publisher says nothing about it.
-            vouched = known is trust.Standing.TRUSTED and (release.listed or self._allowed(repo_id, source))
-            fetchable = fetchable and vouched
-            found = next(steps, None)
-        self.routes.append(Route(asked, tuple(taken), source))
-        return requirement, source, release, fetchable
-
-    # Trust
-
-    def _allowed(self, repo_id: str, source: Source) -> bool:
-        return source.verified or self.policy.allows(repo_id)
-
-    def _standing(self, repo_id: str, source: Source) -> Standing:
-        if self._allowed(repo_id, source):
-            return trust.Standing.TRUSTED
-        standing = getattr(source, "standing", None)
-        result: Standing = trust.Standing.UNKNOWN if standing is None else standing(repo_id)
-        return result
-
-    # From a requirement to a release
-
-    def _follow(self, requirement: Requirement, source: Source) -> Iterator[tuple[Requirement, Source, Release]]:
-        """The release asked for, and each one that a redirect leads to."""
-        visited = [requirement]
-        while True:
-            asked = visited[-1]
-            try:
-                requirement, commit = pin(asked, source)
-                release = source.release(requirement, commit)
-            except Moved as moved:
-                following = Requirement(moved.destination, version=asked.version, revision=asked.revision)
-            else:
-                yield requirement, source, release
-                # Said now, when the one who asked has admitted the destination.
-                for old, new in pairwise(each.repo_id for each in visited):
-                    warn_once(f"{old} has moved to {new}; ask for it there.")
-                status = None if source.verified else release.file(STATUS_FILE)
-                if status is None:
-                    return
-                following = redirect.destination(source.read(release, status, redirect.MAX_STATUS_BYTES), asked)
-            route = " -> ".join(str(each) for each in [*visited, following])
-            if following in visited:
-                raise InvalidRepository(f"{visited[0]} moved in a circle: {route}.")
-            if len(visited) > redirect.MAX_REDIRECTS:
-                raise InvalidRepository(f"{visited[0]} moved more than {redirect.MAX_REDIRECTS} times: {route}.")
-            visited.append(following)
-            source = self.sources.of(following.repo_id)
-            self._check_demand(asked.repo_id, following.repo_id, source)
-
-    def _check_demand(self, old: str, new: str, source: Source) -> None:
-        """Refuse a way out of having to be signed: what says where a repository has moved to is signed by nobody."""
-        signed = self.signed
-        if signed is None or source.verified or not signed.rule(old).required or signed.rule(new).required:
-            return
-        raise UntrustedSignature(
-            f"{old} must be signed, as {signed.where} says, and has moved to {new}, which need not be. Require a "
-            f"signature of {new} as well, or ask for it by its own name."
+    def _find(self, requirement: Requirement, source: Source) -> tuple[Found, bool]:
+        steps, fetchable = self.finder.find(requirement, source)
+        self.routes.append(
+            Route(requirement, tuple((each.requirement, each.release) for each in steps), steps[-1].source)
         )
+        return steps[-1], fetchable
+
+    @property
+    def finder(self) -> Finder:
+        """Who finds the releases."""
+        return Finder(self.sources, self.policy, self.lock, self.signed)
 
     # From a release to a build
 
-    def _choose(
-        self,
-        requirement: Requirement,
-        source: Source,
-        release: Release,
-        *,
-        every: bool = False,
-        fetchable: bool = True,
-    ) -> Choice:
+    def _choose(self, found: Found, *, every: bool = False, fetchable: bool = True) -> Choice:
+        source, release = found.source, found.release
         known: dict[str, Metadata | KernelsError] = {}
         if getattr(source, "offline", False) or not fetchable:
             # Nothing can be downloaded: a build that is not complete here is no candidate.
@@ -375,7 +301,7 @@ class Planner:
             except (InvalidMetadata, UntrustedSignature) as error:
                 known[name] = error
         metadata = {name: fact for name, fact in known.items() if isinstance(fact, Metadata)}
-        choice = Choice(requirement, source, release, resolution, metadata)
+        choice = Choice(found.requirement, source, release, resolution, metadata, found.lock)
         for kind in (UntrustedSignature, InvalidMetadata):
             refused = next((fact for fact in known.values() if isinstance(fact, kind)), None)
             if refused is not None and resolution.best is None and not every:
@@ -393,7 +319,7 @@ class Planner:
             return trust.unverified(release.repo_id, source.name)
         here = [name for name in release.builds if source.is_local(release, name)]
         return NotInCache(
-            f"No suitable build of {release.repo_id}{_at(release)} is complete in {source.name}, and nothing may be "
+            f"No suitable build of {release.repo_id}{_at(choice)} is complete in {source.name}, and nothing may be "
             f"downloaded (HF_HUB_OFFLINE, or local_files_only). It has {', '.join(here) or 'none'}; this machine is "
             f"{self.target}. Download it while online: install_kernel({release.repo_id!r}, …, "
             f"target={str(self.target)!r})."
@@ -402,6 +328,10 @@ class Planner:
     def _alternative(self, choice: Choice) -> str | None:
         """A sentence that names a version with a suitable build, if one of the newest has one."""
         asked = choice.requirement
+        if choice.lock is not None:
+            return (
+                f"The lock chose that commit. Where a newer one may suit: kernels lock --upgrade-repo {asked.repo_id}"
+            )
         if asked.version is None or choice.source.verified:
             return None
         try:
@@ -409,7 +339,7 @@ class Planner:
             for version in [each for each in heads.versions if each != asked.version][:MAX_ALTERNATIVES]:
                 other = Requirement(asked.repo_id, version=version)
                 release = choice.source.release(other, heads.branches[heads.versions[version]])
-                if self._choose(other, choice.source, release).resolution.best is not None:
+                if self._choose(Found(other, choice.source, release, None)).resolution.best is not None:
                     return f"Version {version} has a build that suits: version={version}."
         except (OSError, ValueError):
             return None  # a hint is not worth another error
@@ -480,8 +410,10 @@ def _check_path(path: tuple[tuple[str, str], ...]) -> None:
 def _called(choice: Choice) -> str:
     if choice.source.verified:
         return choice.source.name
-    return f"{choice.requirement}{_at(choice.release)}"
+    return f"{choice.requirement}{_at(choice)}"
 
 
-def _at(release: Release) -> str:
-    return f" (commit {release.commit[:12]})" if release.commit else ""
+def _at(choice: Choice) -> str:
+    commit = choice.release.commit[:12]
+    pinned = "" if choice.lock is None else f", pinned by {choice.lock}"
+    return f" (commit {commit}{pinned})" if commit else ""

@@ -22,10 +22,11 @@ from kernels.errors import (
     NoSuitableBuild,
     RequestError,
 )
+from kernels.find import Route
 from kernels.lockfile import Lock, hashes_path
 from kernels.metadata import MAX_KERNEL_DEPENDS, Metadata
 from kernels.notices import warn_once
-from kernels.plan import Planned, Planner, Route, read_metadata
+from kernels.plan import Planned, Planner, read_metadata
 from kernels.release import STATUS_FILE, Heads, Release
 from kernels.requirement import Requirement
 from kernels.side_by_side import side_by_side

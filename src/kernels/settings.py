@@ -30,6 +30,8 @@ __all__ = [
     "hub_token",
     "invalid_settings",
     "local_kernels",
+    "lock_file",
+    "locked_only",
     "mapping_disabled",
     "offline",
     "policy_file",
@@ -66,6 +68,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("KERNELS_VENDOR_PATH", "folders of chip vendors: /path/a:/path/b", "none"),
     Variable("KERNELS_DISABLE_BACKENDS", "backends that are left out, separated by commas", "none"),
     Variable("KERNELS_TUNE_PATH", "files or folders of tune configurations that go before a vendor's", "none"),
+    Variable("KERNELS_LOCKFILE", "lock that counts for every caller: /path/kernels.lock", "the caller's own"),
+    Variable("KERNELS_LOCKED", "1: nothing but what a lock lists is loaded", "0"),
     Variable("KERNELS_REFRESH", "seconds for which a branch's head is not asked for again", "0"),
     Variable("KERNELS_TRUSTED_PUBLISHERS", "publishers trusted beside the Hub's own, separated by commas", "none"),
     Variable("KERNELS_POLICY", "file that says who may sign which kernels, and which must be signed", "none"),
@@ -107,7 +111,7 @@ def invalid_settings() -> list[str]:
     """What is wrong with the variables that are set, a sentence each."""
     readers: tuple[Callable[[], object], ...] = (
         hub_folder, endpoint, cache_dir, offline, refresh_seconds, trusted_publishers, local_kernels, backend_files,
-        vendor_folders, tune_files, disabled_backends, verify_when, policy_file,
+        vendor_folders, tune_files, disabled_backends, verify_when, policy_file, lock_file,
     )  # fmt: skip
     problems = []
     for read in readers:
@@ -375,6 +379,21 @@ def policy_file() -> Path | None:
     if not os.path.isfile(path):
         raise RequestError(f"`KERNELS_POLICY` is {value!r}; allowed is a TOML file that exists.")
     return path
+
+
+def lock_file() -> Path | None:
+    """The lock that counts for every caller (`KERNELS_LOCKFILE`); None for the caller's own.
+
+    Raises:
+        RequestError: It starts with `~` and a name that no user has.
+    """
+    value = os.environ.get("KERNELS_LOCKFILE")
+    return _folder("KERNELS_LOCKFILE", value) if value else None
+
+
+def locked_only() -> bool:
+    """Whether nothing but what a lock lists may be loaded (`KERNELS_LOCKED`)."""
+    return _flag("KERNELS_LOCKED")
 
 
 def mapping_disabled() -> bool:

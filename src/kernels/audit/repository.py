@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernels.audit import VariantAudit, audit_variant
 from kernels.errors import NoSuitableBuild
+from kernels.locks import lock_in_force
 from kernels.plan import Planner
 from kernels.release import Release
 from kernels.requirement import Requirement
@@ -42,7 +43,11 @@ def audit_repository(
         KernelsError: As for `get_kernel`.
     """
     planner = Planner(
-        open_sources(overrides=False), Target.current(), TrustPolicy.of(trust_remote_code), prerequisites=False
+        open_sources(overrides=False),
+        Target.current(),
+        TrustPolicy.of(trust_remote_code),
+        prerequisites=False,
+        lock=lock_in_force(),
     )
     requirement = Requirement(repo_id, version=version, revision=revision)
     if dynamic:

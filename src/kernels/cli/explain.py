@@ -103,7 +103,8 @@ def _merit(choice: Choice) -> str:
 
 def _title(choice: Choice) -> str:
     resolution = choice.resolution
-    commit = f" (commit {choice.release.commit[:12]})" if choice.release.commit else ""
+    pinned = "" if choice.lock is None else f", pinned by {choice.lock}"
+    commit = f" (commit {choice.release.commit[:12]}{pinned})" if choice.release.commit else ""
     device = "" if resolution.device is None else f", device {resolution.device.index}"
     outcome = "" if choice.best is not None else "\nNo build suits." if resolution.decisions else "\nIt has no builds."
     return f"{choice.requirement}{commit} for {resolution.target}, backend {resolution.backend}{device}{outcome}"
@@ -124,6 +125,7 @@ def _plain(choice: Choice, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "repo_id": choice.release.repo_id,
         "revision": choice.requirement.branch,
         "commit": choice.release.commit or None,
+        "lock": choice.lock,
         "target": str(choice.resolution.target),
         "backend": choice.resolution.backend,
         "device": None if device is None else device.index,

@@ -54,6 +54,7 @@ def _plain(found: RepositoryInfo) -> dict[str, Any]:
         "python_depends": _python_depends(found),
         "backends": found.backends,
         "commit": found.commit,
+        "lock": found.lock,
         "kernel_depends": [
             {"repo_id": depend.repo_id, "version": depend.version, "revision": depend.revision}
             for depend in (() if metadata is None else metadata.kernel_depends)
@@ -84,6 +85,7 @@ def _fields(found: RepositoryInfo) -> dict[str, str | list[str]]:
         "Path": "" if found.path is None else str(found.path),
         "Revision": found.revision or "",
         "Commit": found.commit if found.commit and found.commit != found.revision else "",
+        "Pinned by": found.lock or "",
     }
     if metadata is not None:
         fields |= {

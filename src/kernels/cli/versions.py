@@ -23,6 +23,8 @@ def versions(repo: Repository, as_json: AsJson = False) -> None:
     older = len(found) - len(shown)
     title = f"{repo}: the newest {len(shown)}, and {older} older versions that are not looked at" if older else repo
     title = title if found else f"{repo} has no versions: no branch is called v<number>. Ask for a revision of it."
+    locked = any(each.locked for each in shown)
+    moved = any(each.moved_to for each in shown)
     rows = [
         (
             str(each.version),
@@ -30,10 +32,10 @@ def versions(repo: Repository, as_json: AsJson = False) -> None:
             (each.date or "-")[:10],
             str(len(each.builds)),
             each.fits or (f"? {' '.join(each.problem.split())}" if each.problem else "none"),
-            each.moved_to or "",
+            *(["" if each.locked is None else each.locked[:12]] if locked else []),
+            *([each.moved_to or ""] if moved else []),
         )
         for each in shown
     ]
-    moved = any(each.moved_to for each in shown)
-    columns = (">Version", "Commit", "Date", ">Builds", "Fits here", "Moved to")
-    print_table(columns if moved else columns[:-1], [row if moved else row[:-1] for row in rows], title=title)
+    columns = (">Version", "Commit", "Date", ">Builds", "Fits here", *["Locked"] * locked, *["Moved to"] * moved)
+    print_table(columns, rows, title=title)

@@ -10,6 +10,7 @@ from kernels.layer.decorate import (
 )
 from kernels.layer.device import CapabilityRange, CUDAProperties, Device, ROCMProperties
 from kernels.layer.kernelize import kernelize, unkernelize
+from kernels.layer.locked import LockedFuncRepository, LockedLayerRepository
 from kernels.layer.mapping import register_kernel_mapping, use_kernel_mapping
 from kernels.layer.mode import KernelizeFallback, Mode
 from kernels.layer.report import KernelizeReport, KernelizeRow, kernelize_report
@@ -26,6 +27,8 @@ __all__ = [
     "LayerRepository",
     "LocalFuncRepository",
     "LocalLayerRepository",
+    "LockedFuncRepository",
+    "LockedLayerRepository",
     "Mode",
     "ROCMProperties",
     "kernelize",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kernels.errors import MappingError, RequestError
 from kernels.layer.device import ModuleDevice, requested_device
 from kernels.layer.function import function_layer
+from kernels.locks import LockInForce, caller, lock_in_force, same_lock
 from kernels.requirement import Requirement
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ __all__ = [
     "LocalFuncRepository",
     "LocalLayerRepository",
     "LocalRepository",
+    "NamedFunction",
+    "NamedLayer",
+    "checked_name",
+    "deprecated",
 ]
 
 
@@ -74,24 +79,18 @@ class _KernelRepository(ABC):
 
 
 class HubRepository(_KernelRepository):
-    """A repository on a Hub, at a version or a revision."""
+    """A repository on a Hub, at what is required of it, or where a lock of whoever makes this object pins it."""
 
     def __init__(
         self,
-        repo_id: str,
-        revision: str | None,
-        version: int | None,
+        requirement: Requirement,
         trust_remote_code: bool | list[str],
         user_agent: str | dict[str, Any] | None,
     ) -> None:
-        self._requirement = Requirement(repo_id, version=version, revision=revision)
-        if revision is None and version is None:
-            raise RequestError(
-                f"Either a revision or a version must be specified for {repo_id}: allowed is `version=1` (a major "
-                "version) or `revision='v1'` (a branch, a tag or a commit)."
-            )
+        self._requirement = requirement
         self._trust_remote_code: bool | tuple[str, ...] = _trusted(trust_remote_code)
         self._user_agent = _agent(user_agent)
+        self._caller = caller()
 
     @property
     def origin(self) -> str:
@@ -101,28 +100,33 @@ class HubRepository(_KernelRepository):
         """The kernel to fetch for a device."""
         from kernels.api import KernelRequest
 
-        return KernelRequest(**self._arguments(device))
+        trusted = self._trust_remote_code
+        return KernelRequest(
+            self._requirement.repo_id,
+            version=self._requirement.version,
+            revision=self._requirement.revision,
+            backend=None if device is None else device.backend.name,
+            trust_remote_code=trusted if isinstance(trusted, bool) else list(trusted),
+            user_agent=self._user_agent,
+            device=_chosen(device),
+            lock=self._lock(),
+        )
 
     def load_kernel(self, device: ModuleDevice | None) -> ModuleType:
-        from kernels.api import get_kernel
+        from kernels.api import get_requested
 
-        arguments = self._arguments(device)
-        return get_kernel(arguments.pop("repo_id"), **arguments)
+        return get_requested(self.request(device))
 
-    def _arguments(self, device: ModuleDevice | None) -> dict[str, Any]:
-        trusted = self._trust_remote_code
-        return {
-            "repo_id": self._requirement.repo_id,
-            "version": self._requirement.version,
-            "revision": self._requirement.revision,
-            "backend": None if device is None else device.backend.name,
-            "trust_remote_code": trusted if isinstance(trusted, bool) else list(trusted),
-            "user_agent": self._user_agent,
-            "device": _chosen(device),
-        }
+    def _lock(self) -> LockInForce:
+        return lock_in_force(self._caller)
 
     def _key(self) -> tuple[Any, ...]:
         return self._requirement, self._trust_remote_code
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other) and isinstance(other, HubRepository) and same_lock(self._caller, other._caller)
+
+    __hash__ = _KernelRepository.__hash__
 
     def __str__(self) -> str:
         return str(self._requirement)
@@ -155,7 +159,7 @@ class LocalRepository(_KernelRepository):
         return str(self._repo_path)
 
 
-class _NamedLayer(_KernelRepository):
+class NamedLayer(_KernelRepository):
     """What is named is a class in the kernel's `layers`."""
 
     layer_name: str
@@ -181,7 +185,7 @@ class _NamedLayer(_KernelRepository):
         return f"{super().__str__()}, layer {self.layer_name}"
 
 
-class _NamedFunction(_KernelRepository):
+class NamedFunction(_KernelRepository):
     """What is named is a function at the kernel's top level."""
 
     func_name: str
@@ -201,8 +205,10 @@ class _NamedFunction(_KernelRepository):
         return f"{super().__str__()}, function {self.func_name}"
 
 
-class LayerRepository(_NamedLayer, HubRepository):
+class LayerRepository(NamedLayer, HubRepository):
     """A layer of a kernel on a Hub, for a mapping.
+
+    Where a lock of the code that makes this object lists the repository, it chooses the commit.
 
     Args:
         repo_id: The repository, `org/name`.
@@ -231,11 +237,11 @@ class LayerRepository(_NamedLayer, HubRepository):
         trust_remote_code: bool | list[str] = False,
         user_agent: str | dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(repo_id, revision, version, trust_remote_code, user_agent)
-        self.layer_name = _name("layer_name", layer_name)
+        super().__init__(_exact(repo_id, revision, version), trust_remote_code, user_agent)
+        self.layer_name = checked_name("layer_name", layer_name)
 
 
-class LocalLayerRepository(_NamedLayer, LocalRepository):
+class LocalLayerRepository(NamedLayer, LocalRepository):
     """A layer of a kernel in a folder, for a mapping.
 
     Args:
@@ -253,10 +259,10 @@ class LocalLayerRepository(_NamedLayer, LocalRepository):
 
     def __init__(self, repo_path: Path | str, *, layer_name: str) -> None:
         super().__init__(repo_path)
-        self.layer_name = _name("layer_name", layer_name)
+        self.layer_name = checked_name("layer_name", layer_name)
 
 
-class FuncRepository(_NamedFunction, HubRepository):
+class FuncRepository(NamedFunction, HubRepository):
     """Deprecated: a function of a kernel on a Hub, for a mapping. `LayerRepository` serves functions too.
 
     Args:
@@ -280,12 +286,12 @@ class FuncRepository(_NamedFunction, HubRepository):
         version: int | None = None,
         trust_remote_code: bool | list[str] = False,
     ) -> None:
-        _deprecated("FuncRepository", "LayerRepository")
-        super().__init__(repo_id, revision, version, trust_remote_code, None)
-        self.func_name = _name("func_name", func_name)
+        deprecated("FuncRepository", "LayerRepository")
+        super().__init__(_exact(repo_id, revision, version), trust_remote_code, None)
+        self.func_name = checked_name("func_name", func_name)
 
 
-class LocalFuncRepository(_NamedFunction, LocalRepository):
+class LocalFuncRepository(NamedFunction, LocalRepository):
     """Deprecated: a function of a kernel in a folder, for a mapping. `LocalLayerRepository` serves functions too.
 
     Args:
@@ -297,9 +303,19 @@ class LocalFuncRepository(_NamedFunction, LocalRepository):
     """
 
     def __init__(self, repo_path: Path | str, *, func_name: str) -> None:
-        _deprecated("LocalFuncRepository", "LocalLayerRepository")
+        deprecated("LocalFuncRepository", "LocalLayerRepository")
         super().__init__(repo_path)
-        self.func_name = _name("func_name", func_name)
+        self.func_name = checked_name("func_name", func_name)
+
+
+def _exact(repo_id: str, revision: str | None, version: int | None) -> Requirement:
+    requirement = Requirement(repo_id, version=version, revision=revision)
+    if requirement.branch is None:
+        raise RequestError(
+            f"Either a revision or a version must be specified for {repo_id}: allowed is `version=1` (a major "
+            "version) or `revision='v1'` (a branch, a tag or a commit)."
+        )
+    return requirement
 
 
 def _chosen(device: ModuleDevice | None) -> str | None:
@@ -307,7 +323,8 @@ def _chosen(device: ModuleDevice | None) -> str | None:
     return None if device is None or device.index is None else device.torch_device
 
 
-def _deprecated(old: str, new: str) -> None:
+def deprecated(old: str, new: str) -> None:
+    """Warn of a deprecated class, at the line that makes one."""
     warnings.warn(
         f"{old} is deprecated: put the function's layer into the kernel's `layers` and use {new}.",
         DeprecationWarning,
@@ -315,7 +332,12 @@ def _deprecated(old: str, new: str) -> None:
     )
 
 
-def _name(argument: str, value: Any) -> str:
+def checked_name(argument: str, value: Any) -> str:
+    """An argument that is a name.
+
+    Raises:
+        TypeError: It is none.
+    """
     if not isinstance(value, str) or not value:
         raise TypeError(f"`{argument}` is {value!r}, a {type(value).__name__}; allowed is a name.")
     return value

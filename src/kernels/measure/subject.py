@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 from kernels import backends
 from kernels.errors import InvalidRepository, RequestError
+from kernels.locks import lock_in_force
 from kernels.measure.scripts import FOLDER, PATTERN
 from kernels.offer import is_path
 from kernels.plan import Planned, Planner
@@ -68,7 +69,7 @@ def subject(
     """
     policy = TrustPolicy.of(trust_remote_code)
     target = Target.current()
-    planner = Planner(open_sources(), target, policy, backend, True, device)
+    planner = Planner(open_sources(), target, policy, backend, True, device, lock=lock_in_force())
     if is_path(kernel):
         if version is not None or revision is not None:
             raise RequestError(

@@ -1,0 +1,219 @@
+"""A requirement leads to a release: by the lock, past every redirect, as far as publishers are trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, cast
+
+from kernels import redirect, trust
+from kernels.errors import InvalidRepository, KernelsError, NotInCache, NotLocked, RevisionNotFound, UntrustedSignature
+from kernels.locks import NO_LOCK, LockInForce
+from kernels.notices import warn_once
+from kernels.pin import Pin, pin
+from kernels.release import STATUS_FILE, Release
+from kernels.requirement import Requirement
+from kernels.side_by_side import side_by_side
+from kernels.sources.base import Moved, Source
+
+if TYPE_CHECKING:
+    from kernels.signatures import Policy
+    from kernels.sources import Sources
+    from kernels.trust import Standing, TrustPolicy
+
+__all__ = ["Finder", "Found", "Route"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A release that a requirement leads to.
+
+    Attributes:
+        requirement: What was asked for, or what a redirect asks for instead.
+        source: Where it comes from.
+        release: The repository at a commit.
+        lock: The lock that chose the commit, as a message calls it; None where no lock did.
+    """
+
+    requirement: Requirement
+    source: Source
+    release: Release
+    lock: str | None = None
+
+
+@dataclass(frozen=True)
+class Route:
+    """How something asked for led to a release.
+
+    Attributes:
+        asked: What was asked for.
+        steps: Each release on the way with what was then asked for; all but the last redirect.
+        source: Where the last comes from.
+    """
+
+    asked: Requirement
+    steps: tuple[tuple[Requirement, Release], ...]
+    source: Source
+
+    @property
+    def release(self) -> Release:
+        """The release it led to."""
+        return self.steps[-1][1]
+
+
+@dataclass(frozen=True)
+class Finder:
+    """Finds releases.
+
+    Args:
+        sources: Where kernels are found.
+        policy: What may be loaded beside what trusted publishers offer.
+        lock: The lock in force.
+        signed: What must be signed, and by whom; None for nothing.
+    """
+
+    sources: Sources
+    policy: TrustPolicy
+    lock: LockInForce = NO_LOCK
+    signed: Policy | None = None
+
+    def source(self, requirement: Requirement) -> Source:
+        """The source of a repository. A folder that stands in for it is the user's choice, but not where all is locked.
+
+        Raises:
+            NotLocked: `LOCAL_KERNELS` names a folder for it, and only locked kernels may be loaded.
+        """
+        repo_id = requirement.repo_id
+        source = self.sources.of(repo_id)
+        if repo_id in self.sources.overrides:
+            if self.lock.required is not None:
+                raise NotLocked(
+                    f"{requirement} was not loaded: `LOCAL_KERNELS` puts {source.name} in its place, and "
+                    f"{self.lock.required}. Take it out of LOCAL_KERNELS."
+                )
+            if self.lock.lists(repo_id):
+                where = self.lock.where
+                warn_once(f"{repo_id} is {source.name}, as LOCAL_KERNELS says, and not the commit that {where} pins.")
+        return source
+
+    def find(self, requirement: Requirement, source: Source) -> tuple[list[Found], bool]:
+        """The steps to the release that a requirement leads to, the last, and whether it may be fetched.
+
+        Each step of a redirect is trusted or refused on its own. The Hub is asked about the publisher while it is asked
+        about the repository: neither waits for the other.
+
+        Raises:
+            UntrustedPublisher: A publisher on the way is not trusted.
+            KernelsError: As for `follow`.
+        """
+        if not source.verified:
+            self.lock.find(requirement)  # what it refuses is refused before anybody is asked
+        steps = self.follow(requirement, source)
+        standings: dict[str, Standing] = {}
+        first = requirement.repo_id
+
+        def look(what: str) -> object:
+            return self._standing(first, source) if what == "publisher" else next(steps)
+
+        standing, begun = side_by_side(look, ["publisher", "repository"], at_once=2, name="find")
+        standings[first] = cast("Standing", standing)
+        found: Found | None = cast("Found", begun)
+        taken: list[Found] = []
+        fetchable = True
+        while found is not None:
+            taken.append(found)
+            source, release, repo_id = found.source, found.release, found.requirement.repo_id
+            if repo_id not in standings:
+                standings[repo_id] = self._standing(repo_id, source)
+            known = standings[repo_id]
+            if known is trust.Standing.UNTRUSTED:
+                raise trust.untrusted(repo_id, getattr(source, "authority", source.name))
+            # A release that this Hub never listed may be another's: its word on the publisher says nothing about it.
+            vouched = known is trust.Standing.TRUSTED and (release.listed or self._allowed(repo_id, source))
+            fetchable = fetchable and vouched
+            found = next(steps, None)
+        return taken, fetchable
+
+    def follow(self, requirement: Requirement, source: Source) -> Iterator[Found]:
+        """The release asked for, and each one that a redirect leads to, whoever publishes it.
+
+        Raises:
+            InvalidRepository: A redirect leads in a circle, too far, or nowhere.
+            RevisionNotFound: There is no such version or revision, or no longer the commit that a lock pins.
+            LockError: The lock lists the repository, but not what is asked for.
+            NotLocked: Only locked kernels may be loaded, and this one is not.
+        """
+        visited = [requirement]
+        renamed: Pin | None = None
+        while True:
+            asked = visited[-1]
+            meant: Pin | None = None
+            try:
+                if renamed is not None and not self.lock.lists(asked.repo_id):
+                    meant = renamed._replace(requirement=asked)
+                else:
+                    meant = pin(asked, source, self.lock)
+                found = Found(meant.requirement, source, source.release(meant.requirement, meant.commit), meant.lock)
+            except Moved as moved:
+                following = Requirement(moved.destination, version=asked.version, revision=asked.revision)
+                # A repository under a new name has the commits it had.
+                renamed = meant if meant is not None and meant.lock is not None else None
+            except (NotInCache, RevisionNotFound) as error:
+                if meant is None or meant.lock is None:
+                    raise
+                raise _of_lock(error, meant) from error
+            else:
+                yield found
+                # Said now, when the one who asked has admitted the destination.
+                for old, new in pairwise(each.repo_id for each in visited):
+                    warn_once(f"{old} has moved to {new}; ask for it there.")
+                status = None if source.verified else found.release.file(STATUS_FILE)
+                if status is None:
+                    return
+                following = redirect.destination(source.read(found.release, status, redirect.MAX_STATUS_BYTES), asked)
+                renamed = None
+                self.mention_unlocked(found, following)
+            route = " -> ".join(str(each) for each in [*visited, following])
+            if following in visited:
+                raise InvalidRepository(f"{visited[0]} moved in a circle: {route}.")
+            if len(visited) > redirect.MAX_REDIRECTS:
+                raise InvalidRepository(f"{visited[0]} moved more than {redirect.MAX_REDIRECTS} times: {route}.")
+            visited.append(following)
+            source = self.source(following)
+            self._check_demand(asked.repo_id, following.repo_id, source)
+
+    def _check_demand(self, old: str, new: str, source: Source) -> None:
+        """Refuse a way out of having to be signed: what says where a repository has moved to is signed by nobody."""
+        signed = self.signed
+        if signed is None or source.verified or not signed.rule(old).required or signed.rule(new).required:
+            return
+        raise UntrustedSignature(
+            f"{old} must be signed, as {signed.where} says, and has moved to {new}, which need not be. Require a "
+            f"signature of {new} as well, or ask for it by its own name."
+        )
+
+    def mention_unlocked(self, found: Found, following: Requirement) -> None:
+        """Warn, once, of what a locked kernel leads to and the lock does not list: it is whatever its branch holds."""
+        if found.lock is not None and self.lock.required is None and not self.lock.lists(following.repo_id):
+            warn_once(
+                f"{found.requirement} is locked, and {following.repo_id}, which it leads to, is not: {found.lock} does "
+                "not list it. Lock again: kernels lock"
+            )
+
+    def _allowed(self, repo_id: str, source: Source) -> bool:
+        return source.verified or self.policy.allows(repo_id)
+
+    def _standing(self, repo_id: str, source: Source) -> Standing:
+        if self._allowed(repo_id, source):
+            return trust.Standing.TRUSTED
+        standing = getattr(source, "standing", None)
+        result: Standing = trust.Standing.UNKNOWN if standing is None else standing(repo_id)
+        return result
+
+
+def _of_lock(error: KernelsError, meant: Pin) -> KernelsError:
+    """The error about a commit that a lock chose."""
+    repo_id = meant.requirement.repo_id
+    again = f" Lock again: kernels lock --upgrade-repo {repo_id}" * isinstance(error, RevisionNotFound)
+    return type(error)(f"{error} {meant.lock} pins {repo_id} to commit {meant.commit[:12]}.{again}")

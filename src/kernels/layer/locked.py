@@ -1,0 +1,118 @@
+"""Where a mapping's layer comes from, when nothing but what a lock pins will do."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernels.layer.device import ModuleDevice
+from kernels.layer.repository import HubRepository, NamedFunction, NamedLayer, checked_name, deprecated
+from kernels.locks import LockInForce, asked_lock
+from kernels.requirement import Requirement
+
+if TYPE_CHECKING:
+    from kernels.api import KernelRequest
+
+__all__ = ["LockedFuncRepository", "LockedLayerRepository", "LockedRepository"]
+
+
+class LockedRepository(HubRepository):
+    """A repository on a Hub, at the commit that a lock pins; the lock is read when this object is made."""
+
+    def __init__(
+        self,
+        repo_id: str,
+        lockfile: str | Path | None,
+        trust_remote_code: bool | list[str],
+        user_agent: str | dict[str, Any] | None,
+    ) -> None:
+        asked = Requirement(repo_id)
+        self._in_force = asked_lock(lockfile)
+        pin = self._in_force.find(asked)
+        lock = self._in_force.lock
+        assert pin is not None  # what it does not list is an error
+        assert lock is not None
+        super().__init__(pin.requirement, trust_remote_code, user_agent)
+        self._pins = lock.pins
+        self._commit = pin.commit
+
+    def request(self, device: ModuleDevice | None) -> KernelRequest:
+        """The kernel to fetch for a device; no folder stands in for it."""
+        return dataclasses.replace(super().request(device), local_kernels=False)
+
+    def _lock(self) -> LockInForce:
+        return self._in_force
+
+    def _key(self) -> tuple[Any, ...]:
+        return *super()._key(), self._pins
+
+    def __eq__(self, other: object) -> bool:
+        # By what is pinned, wherever that is written.
+        return type(self) is type(other) and isinstance(other, LockedRepository) and self._key() == other._key()
+
+    __hash__ = HubRepository.__hash__
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} (commit {self._commit[:12]}, pinned by {self._in_force.where})"
+
+
+class LockedLayerRepository(NamedLayer, LockedRepository):
+    """A layer of a kernel on a Hub, at the commit that a lock pins, for a mapping.
+
+    Args:
+        repo_id: The repository, `org/name`. `LOCAL_KERNELS` does not count here.
+        lockfile: The lock's file; the default is the lock in force for the code that makes this object.
+        layer_name: The layer's name in the kernel's `layers`.
+        trust_remote_code: True trusts every publisher, a list those repositories beside the trusted publishers.
+        user_agent: Added to the user agent of requests.
+
+    Raises:
+        TypeError: An argument is of the wrong type.
+        NotLocked: There is no lock, or it does not list the repository (a `ValueError`).
+        LockError: The lock cannot be read, or pins the repository twice (a `ValueError`).
+
+    Example:
+        ```python
+        LockedLayerRepository("kernels-community/activation", lockfile="kernels.lock", layer_name="SiluAndMul")
+        ```
+    """
+
+    def __init__(
+        self,
+        repo_id: str,
+        *,
+        lockfile: str | Path | None = None,
+        layer_name: str,
+        trust_remote_code: bool | list[str] = False,
+        user_agent: str | dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(repo_id, lockfile, trust_remote_code, user_agent)
+        self.layer_name = checked_name("layer_name", layer_name)
+
+
+class LockedFuncRepository(NamedFunction, LockedRepository):
+    """Deprecated: a function of a kernel at the commit that a lock pins. `LockedLayerRepository` serves functions too.
+
+    Args:
+        repo_id: The repository, `org/name`.
+        lockfile: As in `LockedLayerRepository`.
+        func_name: The function's name at the kernel's top level.
+        trust_remote_code: As in `LockedLayerRepository`.
+
+    Raises:
+        TypeError: An argument is of the wrong type.
+        NotLocked: There is no lock, or it does not list the repository (a `ValueError`).
+    """
+
+    def __init__(
+        self,
+        repo_id: str,
+        *,
+        lockfile: str | Path | None = None,
+        func_name: str,
+        trust_remote_code: bool | list[str] = False,
+    ) -> None:
+        deprecated("LockedFuncRepository", "LockedLayerRepository")
+        super().__init__(repo_id, lockfile, trust_remote_code, None)
+        self.func_name = checked_name("func_name", func_name)

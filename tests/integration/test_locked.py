@@ -1,0 +1,335 @@
+"""A lock chooses the commits: which, at how many requests, and what is refused (row 4 of the targets)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub import TestHub
+from typer.testing import CliRunner
+
+from kernels import get_kernel, get_kernel_variants, get_locked_kernel, has_kernel, install_kernel, load_kernel
+from kernels.api import KernelRequest, explain, get_kernels
+from kernels.cli import app
+from kernels.errors import DigestMismatch, LockError, NotInCache, NotLocked, RevisionNotFound
+from kernels.lockfile import ContentHash, Lock, Locked, hashes_path
+from kernels.notices import KernelsWarning
+from kernels.requirement import Requirement
+
+
+def pin(hub: TestHub, repo_id: str, version: int = 1) -> Locked:
+    return Locked(Requirement(repo_id, version=version), hub.commit(repo_id, f"v{version}"))
+
+
+@pytest.fixture
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Write the lock in force."""
+    path = tmp_path / "project" / "kernels.lock"
+    monkeypatch.setenv("KERNELS_LOCKFILE", str(path))
+
+    def write(*pins: Locked) -> Path:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(Lock(pins).to_bytes())
+        return path
+
+    write()
+    return write
+
+
+def move_on(hub: TestHub, repo_id: str, seed: str = "later", **options: Any) -> None:
+    """The branch of version 1 gets another commit; the Hub still has the one before."""
+    branch = hub.root / repo_id / "v1"
+    shutil.copytree(branch, branch.with_name(hub.commit(repo_id)))
+    hub.make_repo(repo_id, seed=seed, **options)
+
+
+def commit_of(module: object) -> str:
+    return Path(str(module.__file__)).parents[2].name  # type: ignore[attr-defined]
+
+
+def test_a_locked_kernel_is_the_one_that_was_locked(hub: TestHub, lock: Callable[..., Path]) -> None:
+    hub.make_repo("acme/relu")
+    pinned = pin(hub, "acme/relu")
+    lock(pinned)
+    move_on(hub, "acme/relu")
+    assert hub.commit("acme/relu") != pinned.commit
+    for asked in ({"version": 1}, {}, {"revision": "v1"}, {"revision": pinned.commit}):
+        assert commit_of(get_kernel("acme/relu", **asked)) == pinned.commit  # type: ignore[arg-type]
+    assert hub.count("refs") == 0
+    [module] = get_kernels([KernelRequest("acme/relu", version=1)])
+    assert commit_of(module) == pinned.commit
+    assert install_kernel("acme/relu", version=1).parents[1].name == pinned.commit
+    assert has_kernel("acme/relu", version=1)
+    assert get_kernel_variants("acme/relu", version=1)
+
+
+def test_a_warm_locked_kernel_takes_no_request_in_a_new_process(
+    hub: TestHub, lock: Callable[..., Path], new_process: Callable[[], None]
+) -> None:
+    hub.make_repo("acme/base")
+    hub.make_repo("acme/relu", depends=[("acme/base", 1)])
+    lock(pin(hub, "acme/relu"), pin(hub, "acme/base"))
+    get_kernel("acme/relu", version=1)
+    assert hub.count("refs") == 0
+    hub.clear()
+    new_process()
+    get_kernel("acme/relu", version=1)
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize("asked", [{"version": 2}, {"revision": "main"}, {"revision": "0" * 40}])
+def test_another_version_beside_a_lock_names_both(
+    hub: TestHub, lock: Callable[..., Path], asked: dict[str, object]
+) -> None:
+    hub.make_repo("acme/relu")
+    hub.make_repo("acme/relu", version=2)
+    path = lock(pin(hub, "acme/relu"))
+    with pytest.raises(LockError, match="version 1") as raised:
+        get_kernel("acme/relu", **asked)  # type: ignore[arg-type]
+    assert str(path) in str(raised.value)
+    assert str(next(iter(asked.values()))) in str(raised.value)
+    assert hub.count("refs") == 0
+
+
+def test_what_the_lock_does_not_list_is_free_unless_everything_is_locked(
+    hub: TestHub, lock: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo("acme/relu")
+    hub.make_repo("acme/gelu")
+    path = lock(pin(hub, "acme/relu"))
+    assert get_kernel("acme/gelu", version=1)
+    monkeypatch.setenv("KERNELS_LOCKED", "1")
+    assert get_kernel("acme/relu", version=1)
+    for call in (get_kernel, has_kernel, install_kernel, explain, get_kernel_variants):
+        with pytest.raises(NotLocked, match="does not list it, and KERNELS_LOCKED=1") as raised:
+            call("acme/gelu", version=1)  # type: ignore[operator]
+        assert str(path) in str(raised.value)
+    monkeypatch.delenv("KERNELS_LOCKFILE")
+    hub.clear()
+    with pytest.raises(NotLocked, match="KERNELS_LOCKFILE is not set, and the caller has none"):
+        get_kernel("acme/relu", version=1)
+    assert hub.count("acme/relu") == 0
+
+
+def test_dependencies_and_redirects_are_pinned_by_the_same_lock(hub: TestHub, lock: Callable[..., Path]) -> None:
+    hub.make_repo("acme/base")
+    hub.make_repo("acme/new", depends=[("acme/base", 1)])
+    hub.make_repo("acme/old", variants=[], redirect="acme/new")
+    pins = [pin(hub, name) for name in ("acme/old", "acme/new", "acme/base")]
+    lock(*pins)
+    move_on(hub, "acme/base")
+    move_on(hub, "acme/new", depends=[("acme/base", 1)])
+    with pytest.warns(KernelsWarning, match="moved"):
+        module = get_kernel("acme/old", version=1)
+    assert commit_of(module) == pins[1].commit
+    bases = {path.name for path in (Path(os.environ["KERNELS_CACHE"]) / "kernels--acme--base" / "snapshots").iterdir()}
+    assert bases == {pins[2].commit}
+    assert hub.count("refs") == 0
+
+
+def test_a_dependency_that_the_lock_lacks_is_said_and_where_all_is_locked_refused(
+    hub: TestHub, lock: Callable[..., Path], new_process: Callable[[], None]
+) -> None:
+    hub.make_repo("acme/base")
+    hub.make_repo("acme/relu", depends=[("acme/base", 1)])
+    path = lock(pin(hub, "acme/relu"))
+    with pytest.warns(KernelsWarning, match="acme/base, which it leads to, is not"):
+        get_kernel("acme/relu", version=1)
+    with pytest.raises(NotLocked, match=r"acme/base version 1 is not locked: .*a locked kernel is asked for"):
+        get_locked_kernel("acme/relu", lockfile=path)
+
+
+def test_a_commit_that_is_gone_names_the_lock(hub: TestHub, lock: Callable[..., Path]) -> None:
+    hub.make_repo("acme/relu")
+    path = lock(Locked(Requirement("acme/relu", version=1), "9" * 40))
+    with pytest.raises(RevisionNotFound, match="kernels lock --upgrade-repo acme/relu") as raised:
+        get_kernel("acme/relu", version=1)
+    assert f"{path} pins acme/relu to commit {'9' * 12}" in str(raised.value)
+    with pytest.raises(NotInCache, match=r"kernels\.lock pins acme/relu"):
+        load_kernel("acme/relu")
+
+
+def test_an_error_and_an_explanation_name_the_lock(
+    hub: TestHub, lock: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cuda"])
+    path = lock(pin(hub, "acme/relu"))
+    assert explain("acme/relu", version=1).lock == str(path)
+    with pytest.raises(FileNotFoundError, match=r"pinned by .*kernels\.lock\)"):
+        get_kernel("acme/relu", version=1)
+
+
+def test_a_build_that_has_another_content_than_the_lock_pins_is_refused(
+    hub: TestHub, lock: Callable[..., Path]
+) -> None:
+    hub.make_repo("acme/relu")
+    pinned = pin(hub, "acme/relu")
+    path = lock(pinned)
+    content = ContentHash("sha256sum", f"sha256-{'0' * 64}")
+    hashes = {("acme/relu", pinned.commit): {"torch-cpu": content}}
+    hashes_path(path).write_bytes(Lock((pinned,), hashes).hashes_to_bytes())
+    with pytest.raises(DigestMismatch, match=r"kernels\.lock"):
+        get_kernel("acme/relu", version=1)
+
+
+# LOCAL_KERNELS
+
+
+def test_a_folder_stands_in_for_a_locked_kernel_with_a_warning_unless_everything_is_locked(
+    hub: TestHub, lock: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hub.make_repo("acme/relu")
+    pinned = pin(hub, "acme/relu")
+    path = lock(pinned)
+    build = install_kernel("acme/relu", version=1)
+    other = hub.make_repo("acme/other")
+    monkeypatch.setenv("LOCAL_KERNELS", f"acme/relu={other}")
+    with pytest.warns(KernelsWarning, match=r"not the commit that .*kernels\.lock pins"):
+        assert get_kernel("acme/relu", version=1).repo_id == "acme/other"
+    # Whoever asks for what is locked gets that.
+    assert install_kernel("acme/relu", version=1) == build
+    assert get_locked_kernel("acme/relu", lockfile=path).repo_id == "acme/relu"
+    assert load_kernel("acme/relu", lockfile=str(path)).repo_id == "acme/relu"
+    monkeypatch.setenv("KERNELS_LOCKED", "1")
+    with pytest.raises(NotLocked, match=r"`LOCAL_KERNELS` puts the folder .* in its place, and KERNELS_LOCKED=1"):
+        get_kernel("acme/relu", version=1)
+    assert load_kernel("acme/relu", lockfile=path).repo_id == "acme/relu"
+
+
+# Locked kernels
+
+
+def test_a_kernel_that_is_not_locked_is_a_value_error(
+    hub: TestHub, lock: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo("acme/relu")
+    path = lock()
+    for get in (get_locked_kernel, load_kernel):
+        with pytest.raises(ValueError, match="acme/relu is not locked"):
+            get("acme/relu", lockfile=path)
+    monkeypatch.delenv("KERNELS_LOCKFILE")
+    with pytest.raises(ValueError, match="There is no lock"):
+        get_locked_kernel("acme/relu")
+    assert hub.requests == []
+
+
+def test_loading_a_locked_kernel_opens_no_socket(hub: TestHub, lock: Callable[..., Path], tmp_path: Path) -> None:
+    hub.make_repo("acme/base")
+    hub.make_repo("acme/relu", depends=[("acme/base", 1)])
+    path = lock(pin(hub, "acme/relu"), pin(hub, "acme/base"))
+    with pytest.raises(NotInCache):
+        load_kernel("acme/relu", lockfile=path)
+    assert hub.requests == []
+    get_locked_kernel("acme/relu", lockfile=path)
+    code = (
+        "import sys, kernels\n"
+        "def no(event, arguments):\n"
+        "    if event.startswith('socket.'): raise SystemExit(f'{event} {arguments}')\n"
+        "sys.addaudithook(no)\n"
+        f"print(kernels.load_kernel('acme/relu', lockfile={str(path)!r}).repo_id)\n"
+        "try: kernels.load_kernel('acme/none')\n"
+        "except ValueError as error: print(type(error).__name__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["acme/relu", "NotLocked"], done.stderr
+
+
+def test_an_older_lock_knows_the_repository_alone(hub: TestHub, lock: Callable[..., Path]) -> None:
+    hub.make_repo("acme/relu")
+    commit = hub.commit("acme/relu")
+    path = lock()
+    path.write_text(json.dumps([{"repo_id": "acme/relu", "sha": commit, "variants": {}}]))
+    move_on(hub, "acme/relu")
+    assert commit_of(get_locked_kernel("acme/relu", lockfile=path)) == commit
+    assert commit_of(get_kernel("acme/relu", version=1)) == commit
+
+
+# Whoever calls
+
+
+def run(*arguments: str, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_installed_library_has_its_own_lock_and_the_program_its_projects(hub: TestHub, tmp_path: Path) -> None:
+    hub.make_repo("acme/relu")
+    first = pin(hub, "acme/relu")
+    move_on(hub, "acme/relu")
+    second = pin(hub, "acme/relu")
+    move_on(hub, "acme/relu", "even later")
+    code = (
+        "from kernels import get_kernel, LayerRepository\n"
+        "def load():\n    return get_kernel('acme/relu', version=1)\n"
+        "layer = LayerRepository('acme/relu', version=1, layer_name='SiluAndMul')\n"
+    )
+    site = tmp_path / "site"
+    (site / "some_library").mkdir(parents=True)
+    (site / "some_library" / "__init__.py").write_text(code)
+    info = site / "some_library-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: some-library\nVersion: 1.0\n")
+    (info / "RECORD").write_text("some_library/__init__.py,,\n")
+    (info / "kernels.lock").write_bytes(Lock((first,)).to_bytes())
+    project = tmp_path / "program"
+    project.mkdir()
+    (project / "pyproject.toml").write_text("[project]\n")
+    (project / "kernels.lock").write_bytes(Lock((second,)).to_bytes())
+    (project / "main.py").write_text(
+        f"{code}import some_library\n"
+        "for each in (some_library.load(), load()):\n    print(each.__file__)\n"
+        "for each in (some_library.layer, layer):\n    print(each.load_kernel(None).__file__)\n"
+        "print(some_library.layer == layer)"
+    )
+    *files, equal = run("main.py", cwd=project, PYTHONPATH=str(site)).splitlines()
+    assert [Path(file).parents[2].name for file in files] == [first.commit, second.commit] * 2
+    assert equal == "False"
+    one_for_all = {"PYTHONPATH": str(site), "KERNELS_LOCKFILE": str(project / "kernels.lock")}
+    *files, equal = run("main.py", cwd=project, **one_for_all).splitlines()
+    assert {Path(file).parents[2].name for file in files} == {second.commit}
+    assert equal == "True"
+
+
+def test_commands_use_the_lock_of_the_current_folders_project(
+    hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo("acme/relu")
+    hub.make_repo("acme/relu", version=2)
+    pinned = pin(hub, "acme/relu")
+    move_on(hub, "acme/relu")
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    path = tmp_path / "kernels.lock"
+    path.write_bytes(Lock((pinned,)).to_bytes())
+    (tmp_path / "src").mkdir()
+    monkeypatch.chdir(tmp_path / "src")
+
+    def answer(*arguments: str) -> dict[str, object]:
+        result = CliRunner().invoke(app, [*arguments, "--json"])
+        assert result.exit_code == 0, result.output
+        return json.loads(result.output)  # type: ignore[no-any-return]
+
+    for command in ("info", "explain"):
+        found = answer(command, "acme/relu")
+        assert (found["commit"], found["lock"]) == (pinned.commit, str(path))
+    assert f"pinned by {path}" in " ".join(CliRunner().invoke(app, ["explain", "acme/relu"]).output.split())
+    audited = answer("check", "acme/relu", "--static")
+    assert pinned.commit in json.dumps(audited)
+    versions: list[dict[str, object]] = answer("versions", "acme/relu")  # type: ignore[assignment]
+    assert {each["version"]: each["locked"] for each in versions} == {1: pinned.commit, 2: None}
+    result = CliRunner().invoke(app, ["info", "acme/relu", "--version", "2"])
+    assert result.exit_code == 1
