@@ -417,6 +417,19 @@ def test_a_redirect_is_carried_as_well(hub: TestHub, tmp_path: Path, unplugged: 
         assert get_kernel("acme/old", version=1).repo_id == "acme/new"
 
 
+def test_a_repository_with_a_new_name_is_found_there_by_both(
+    hub: TestHub, tmp_path: Path, unplugged: Callable[[Path], None]
+) -> None:
+    hub.make_repo("acme/new")
+    hub.fail("/api/kernels/acme/old/refs", status=307, headers={"Location": "/api/kernels/acme/new/refs"})
+    with pytest.warns(UserWarning, match="acme/old has moved"):
+        download_kernels(["acme/old"], version=1, to=tmp_path / "to")
+    unplugged(tmp_path / "to")
+    with pytest.warns(UserWarning, match="acme/old has moved"):
+        assert get_kernel("acme/old", version=1).repo_id == "acme/new"
+    assert get_kernel("acme/new", version=1)
+
+
 def test_a_publisher_is_as_trusted_there_as_it_was_here(
     hub: TestHub, tmp_path: Path, unplugged: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
