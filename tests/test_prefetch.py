@@ -30,6 +30,7 @@ from kernels.errors import (
     RequestError,
     StoreError,
     UntrustedPublisher,
+    UntrustedSignature,
 )
 from kernels.lockfile import Lock, Locked
 from kernels.prefetch import DownloadedBuild, Downloads, prefetch
@@ -192,6 +193,19 @@ def test_untrusted_publishers_are_refused_unless_asked_for(hub: TestHub) -> None
         download_kernels(["eve/relu"], version=1, all_variants=True)
     assert hub.count("/resolve/") == 0
     assert builds(download_kernels(["eve/relu"], version=1, trust_remote_code=True)) == ["eve/relu torch-cpu"]
+
+
+@pytest.mark.parametrize("all_variants", [False, True])
+def test_what_a_policy_wants_signed_is_not_downloaded_unsigned(
+    hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_variants: bool
+) -> None:
+    hub.make_repo("acme/relu")
+    (tmp_path / "policy.toml").write_text("require-signature = true\n")
+    monkeypatch.setenv("KERNELS_POLICY", str(tmp_path / "policy.toml"))
+    with pytest.raises(UntrustedSignature):
+        download_kernels(["acme/relu"], version=1, all_variants=all_variants, to=tmp_path / "to")
+    assert not (tmp_path / "to").exists()
+    assert hub.count("layers") == 0
 
 
 class Told:

@@ -331,11 +331,15 @@ def _every(planner: Planner, asked: Requirement) -> list[Planned]:
         requirement = pending.pop()
         route = planner.find(requirement)
         release = route.release
+        rule = planner.rule(route.source, release)
+        signed = rule is not None and rule.required
         if not release.builds:
             raise NoSuitableBuild(f"{requirement} (commit {release.commit[:12]}) has no builds.")
         for variant, metadata in _all_metadata(planner, route).items():
-            steps = route.steps[-1]
-            builds.append(Planned(steps[0], route.source, release, variant, metadata, metadata.backend.type, None))
+            backend = metadata.backend.type
+            builds.append(
+                Planned(route.steps[-1][0], route.source, release, variant, metadata, backend, None, signed=signed)
+            )
             new = [each for each in metadata.kernel_depends if each not in seen]
             seen.update(new)
             pending += new
