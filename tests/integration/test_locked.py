@@ -333,3 +333,30 @@ def test_commands_use_the_lock_of_the_current_folders_project(
     assert {each["version"]: each["locked"] for each in versions} == {1: pinned.commit, 2: None}
     result = CliRunner().invoke(app, ["info", "acme/relu", "--version", "2"])
     assert result.exit_code == 1
+
+
+def test_a_repository_under_a_new_name_has_the_commit_that_was_locked(hub: TestHub, lock: Callable[..., Path]) -> None:
+    hub.make_repo("acme/new")
+    pinned = pin(hub, "acme/new")
+    lock(Locked(Requirement("acme/old", version=1), pinned.commit))
+    move_on(hub, "acme/new")
+    target = f"{hub.url}/api/kernels/acme/new/tree/{pinned.commit}?recursive=true&expand=false"
+    hub.fail("/api/kernels/acme/old/tree", status=307, headers={"Location": target})
+    with pytest.warns(KernelsWarning, match="acme/old has moved to acme/new"):
+        assert commit_of(get_kernel("acme/old", version=1)) == pinned.commit
+
+
+def test_what_a_kernel_asks_for_is_asked_for_by_who_uses_it(hub: TestHub, tmp_path: Path) -> None:
+    hub.make_repo("acme/relu")
+    pinned = pin(hub, "acme/relu")
+    move_on(hub, "acme/relu")
+    code = "import kernels\ndef other():\n    return kernels.get_kernel('acme/relu', version=1)\nfirst = other()\n"
+    hub.make_repo("acme/outer", variants={"torch-cpu": {"__init__.py": code}})
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    (tmp_path / "kernels.lock").write_bytes(Lock((pinned, pin(hub, "acme/outer"))).to_bytes())
+    (tmp_path / "main.py").write_text(
+        "from kernels import get_kernel\nouter = get_kernel('acme/outer', version=1)\n"
+        "print(outer.first.__file__)\nprint(outer.other().__file__)\n"
+    )
+    files = run("main.py", cwd=tmp_path).splitlines()
+    assert [Path(file).parents[2].name for file in files] == [pinned.commit] * 2
