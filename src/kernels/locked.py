@@ -9,6 +9,7 @@ from types import ModuleType
 from kernels.api import KernelRequest, get_requested
 from kernels.backends import BackendName
 from kernels.locks import asked_lock
+from kernels.settings import Verify
 
 __all__ = ["get_locked_kernel", "load_kernel"]
 
@@ -19,6 +20,7 @@ def get_locked_kernel(
     lockfile: str | os.PathLike[str] | None = None,
     trust_remote_code: bool | Sequence[str] = False,
     user_agent: str | Mapping[str, str] | None = None,
+    verify: Verify | None = None,
 ) -> ModuleType:
     """Get a kernel at the commit that a lock pins, with what it depends on at theirs.
 
@@ -27,6 +29,7 @@ def get_locked_kernel(
         lockfile: The lock's file; the default is the lock in force for the caller.
         trust_remote_code: As for `get_kernel`.
         user_agent: What to add to the `User-Agent` header of requests.
+        verify: When the content of the builds is checked, as for `get_kernel`: also against the lock's hashes.
 
     Returns:
         The kernel's module.
@@ -44,13 +47,22 @@ def get_locked_kernel(
     lock = asked_lock(lockfile)
     return get_requested(
         KernelRequest(
-            repo_id, user_agent=user_agent, trust_remote_code=trust_remote_code, local_kernels=False, lock=lock
+            repo_id,
+            user_agent=user_agent,
+            trust_remote_code=trust_remote_code,
+            verify=verify,
+            local_kernels=False,
+            lock=lock,
         )
     )
 
 
 def load_kernel(
-    repo_id: str, *, lockfile: str | os.PathLike[str] | None = None, backend: BackendName | None = None
+    repo_id: str,
+    *,
+    lockfile: str | os.PathLike[str] | None = None,
+    backend: BackendName | None = None,
+    verify: Verify | None = None,
 ) -> ModuleType:
     """Load a kernel that was downloaded before, at the commit that a lock pins. No network is used.
 
@@ -58,6 +70,7 @@ def load_kernel(
         repo_id: The repository, `org/name`. `LOCAL_KERNELS` does not count here.
         lockfile: The lock's file; the default is the lock in force for the caller.
         backend: The backend to load a build for; the default follows Torch's build.
+        verify: When the content of the builds is checked, as for `get_kernel`: also against the lock's hashes.
 
     Returns:
         The kernel's module.
@@ -74,4 +87,6 @@ def load_kernel(
         ```
     """
     lock = asked_lock(lockfile)
-    return get_requested(KernelRequest(repo_id, backend=backend, local_files_only=True, local_kernels=False, lock=lock))
+    return get_requested(
+        KernelRequest(repo_id, backend=backend, verify=verify, local_files_only=True, local_kernels=False, lock=lock)
+    )

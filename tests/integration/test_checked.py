@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,13 @@ from hub import TestHub
 
 import kernels.checked
 import kernels.store
-from kernels import get_kernel, get_local_kernel, install_kernel
+from kernels import get_kernel, get_local_kernel, get_locked_kernel, install_kernel, load_kernel
 from kernels.api import KernelRequest, get_kernels
 from kernels.errors import DigestMismatch, RequestError
+from kernels.hashes import listed_hash
+from kernels.lockfile import Lock, Locked, hashes_path
+from kernels.requirement import Requirement
+from kernels.sources import open_sources
 from kernels.verify import verify_digest
 
 
@@ -214,3 +219,58 @@ def test_another_word_is_refused_before_anything_is_asked(hub: TestHub) -> None:
     [error] = get_kernels([KernelRequest("acme/relu", 1, verify="never")])  # type: ignore[arg-type]
     assert isinstance(error, RequestError)
     assert hub.requests == []
+
+
+def locked(path: Path, hub: TestHub, *, value: str | None = None) -> Path:
+    """A lock with content hashes of acme/relu as the Hub lists it, or with another hash."""
+    source = open_sources().of("acme/relu")
+    commit = hub.commit("acme/relu")
+    requirement = Requirement("acme/relu", version=1)
+    content = listed_hash(source, source.release(requirement, commit), "torch-cpu")
+    hashes = {("acme/relu", commit): {"torch-cpu": content if value is None else replace(content, value=value)}}
+    lock = Lock((Locked(requirement, commit),), hashes)
+    path.write_bytes(lock.to_bytes())
+    hashes_path(path).write_bytes(lock.hashes_to_bytes())
+    return path
+
+
+@pytest.mark.parametrize("how", ["get_kernel", "get_locked_kernel", "load_kernel"])
+def test_what_a_locks_hashes_pin_is_loaded_and_anything_else_is_refused(
+    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
+    hub.make_repo("acme/relu", digest=True)
+    install_kernel("acme/relu", version=1)
+    right = locked(tmp_path / "right.lock", hub)
+    wrong = locked(tmp_path / "wrong.lock", hub, value=f"sha256-{'0' * 64}")
+
+    def get(path: Path, verify: str | None = None) -> object:
+        new_process()
+        if how == "get_kernel":
+            monkeypatch.setenv("KERNELS_LOCKFILE", str(path))
+            return get_kernel("acme/relu", version=1, verify=verify)  # type: ignore[arg-type]
+        load = {"get_locked_kernel": get_locked_kernel, "load_kernel": load_kernel}[how]
+        return load("acme/relu", lockfile=path, verify=verify)  # type: ignore[operator]
+
+    assert get(right)
+    for verify in (None, "install", "load"):
+        with pytest.raises(DigestMismatch, match=r"acme/relu: build torch-cpu .*wrong\.lock pins"):
+            get(wrong, verify)
+    assert get(wrong, "off")
+    assert get(right, "load")
+
+
+def test_the_environment_says_when_a_mappings_kernels_are_checked(
+    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kernels import LayerRepository
+
+    hub.make_repo("acme/relu", digest=True)
+    path = install_kernel("acme/relu", version=1) / "layers.py"
+    change(path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    new_process()
+    with pytest.raises(DigestMismatch, match=r"layers\.py"):
+        LayerRepository("acme/relu", layer_name="SiluAndMul", version=1).load("cpu")
+    monkeypatch.setenv("KERNELS_VERIFY", "off")
+    new_process()
+    assert LayerRepository("acme/relu", layer_name="SiluAndMul", version=1).load("cpu")

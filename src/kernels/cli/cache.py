@@ -251,17 +251,11 @@ def _agreed() -> bool:
 
 
 def _locks(paths: Sequence[Path]) -> list[Lock]:
-    from kernels.lockfile import LOCK_FILE, Lock
+    from kernels.locks import AT_A_TERMINAL, lock_in_force, read_lock
 
-    found = [Lock.read(path) for path in paths]
-    # The project that the command is run in: up to its pyproject.toml, and never above.
-    here = Path.cwd()
-    for folder in (here, *here.parents):
-        if (folder / LOCK_FILE).is_file():
-            found.append(Lock.read(folder / LOCK_FILE))
-        if (folder / LOCK_FILE).is_file() or (folder / "pyproject.toml").is_file():
-            break
-    return found
+    named = [read_lock(path) for path in paths]
+    current = lock_in_force(AT_A_TERMINAL).lock  # of the project that the command is run in
+    return named if current is None else [*named, current]
 
 
 # verify
