@@ -130,6 +130,18 @@ def test_a_time_and_repositories_narrow_it(two_commits: tuple[str, str]) -> None
     assert len(plan(look(), repos=["acme/relu"], everything=True).remove) == 2
 
 
+def test_where_no_branch_is_known_only_all_takes_it(hub: TestHub, isolated_env: Path) -> None:
+    from huggingface_hub import snapshot_download
+
+    hub.make_repo("acme/relu")
+    commit = hub.commit("acme/relu")  # asked for by commit: no branch is recorded
+    snapshot_download("acme/relu", repo_type="kernel", revision=commit, cache_dir=isolated_env, endpoint=hub.url)
+    planned = plan(look())
+    assert planned.remove == ()
+    assert [each.reason for each in planned.kept] == ["no branch of it is known here"]
+    assert [each.commit for each in plan(look(), everything=True).remove] == [commit]
+
+
 # Removal
 
 

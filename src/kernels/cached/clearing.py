@@ -80,6 +80,8 @@ def plan(
 ) -> Plan:
     """Say what may be removed: commits that no branch known here names, and no lock pins.
 
+    Where no branch of a repository is known, as another client filled the cache, nothing of it is.
+
     Args:
         contents: What is in the cache.
         locks: Locks whose commits stay.
@@ -141,6 +143,8 @@ def _stays(commit: CachedCommit, locks: Sequence[Lock], everything: bool) -> str
         return f"another tool's: {', '.join(commit.refs)}"
     if commit.branches and not everything:
         return f"head of {', '.join(commit.branches)}"
+    if not commit.branches_known and not everything:
+        return "no branch of it is known here"
     return None
 
 

@@ -58,6 +58,7 @@ class CachedCommit:
         commit: The commit.
         branches: The branches and tags that name it, as Hubs last gave them.
         refs: The branches and tags that name it as other tools recorded them.
+        branches_known: Whether any branch of the repository is known here; without, nobody can say what names a commit.
         hubs: Where it came from: URLs, and "" for a Hub whose URL is not known here. Empty where another tool brought
             it.
         builds: The builds.
@@ -73,6 +74,7 @@ class CachedCommit:
     commit: str
     branches: tuple[str, ...]
     refs: tuple[str, ...]
+    branches_known: bool
     hubs: tuple[str, ...]
     builds: tuple[CachedBuild, ...]
     size: int
@@ -144,6 +146,7 @@ def look(path: Path | None = None) -> CacheContents:
                     commit,
                     names.get(commit, ()),
                     refs.get(commit, ()),
+                    bool(names or refs),
                     tuple(hubs.get(key, "") for key in listed.get(commit, ())),
                     _builds(store, commit, files),
                     sum({(each.facts.st_dev, each.facts.st_ino): each.facts.st_size for each in files}.values()),
