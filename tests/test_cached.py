@@ -310,8 +310,7 @@ def test_leftovers_of_killed_processes_and_idle_locks_go(hub: TestHub, isolated_
     for path in (stale, young):
         path.write_bytes(b"half")
     locks = isolated_env / ".locks" / "kernels--acme--relu"
-    held = lock_at(locks / "held.lock")
-    with held:
+    with exclusively(lock_at(locks / "held.lock")):
         long_ago = time.time() - 3 * 86400
         for path in (stale, of_a_model / "blobs" / f"{'a' * 64}.incomplete", *locks.glob("*.lock")):
             os.utime(path, (long_ago, long_ago))

@@ -19,6 +19,7 @@ the new one.
 from __future__ import annotations
 
 import errno
+import filecmp
 import hashlib
 import os
 import re
@@ -29,7 +30,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -37,9 +38,7 @@ from kernels.errors import DigestMismatch, InvalidRepository, StoreError
 from kernels.hashing import feed_file, on_every_core
 from kernels.release import Heads, RepoFile
 from kernels.requirement import is_commit
-
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
+from kernels.work_lock import WorkLock
 
 __all__ = [
     "CLEARING",
@@ -220,6 +219,24 @@ class RepoStore:
                     if attempt == _PLACE_TRIES - 1:
                         raise
 
+    def bring(self, commit: str, file: RepoFile, path: Path) -> None:
+        """Put a file that lies elsewhere into the snapshot; whether its content is the one listed is for the caller.
+
+        Raises:
+            StoreError: The cache cannot be written.
+        """
+        blob = self.folder / "blobs" / (file.blob or secrets.token_hex(20))
+        temporary = blob.with_name(f"{blob.name}.{secrets.token_hex(4)}.incomplete")
+        with _writing(blob):
+            blob.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                shutil.copyfile(path, temporary)
+                os.replace(temporary, blob)
+            finally:
+                with suppress(OSError):
+                    temporary.unlink()
+            _link(self.snapshot(commit) / file.path, blob)
+
     def adopt(self, commit: str, file: RepoFile) -> bool:
         """Put a file into the snapshot whose content another commit already brought; False if none did."""
         blob = self.folder / "blobs" / file.blob
@@ -264,12 +281,12 @@ class RepoStore:
                     f"Delete {self.folder} and download the kernel again."
                 )
 
-    def reading_lock(self, commit: str, path: str) -> BaseFileLock:
+    def reading_lock(self, commit: str, path: str) -> WorkLock:
         """The lock under which one file is fetched to be read, before it is known which build is wanted."""
         return self.lock(f"{commit}-{path.replace('/', '-')[-100:]}")
 
-    def lock(self, name: str) -> BaseFileLock:
-        """The lock of one piece of work on this repository; it is shared by every process on the machine."""
+    def lock(self, name: str) -> WorkLock:
+        """The lock of one piece of work on this repository; it is shared by every process."""
         return lock_at(self.cache / ".locks" / self.folder.name / f"{name}.lock")
 
     def sweep(self) -> None:
@@ -316,15 +333,13 @@ def write_record(path: Path, record: Any) -> None:
         replace_file(path, msgspec.json.encode(record))
 
 
-def lock_at(path: Path) -> BaseFileLock:
-    """A lock that every process on the machine shares, in a file of its own."""
-    from filelock import FileLock
-
-    return FileLock(path, timeout=_LOCK_SECONDS)
+def lock_at(path: Path, seconds: float | None = None) -> WorkLock:
+    """A lock that every process shares, in a file of its own; waiting for it ends after an hour or so many seconds."""
+    return WorkLock(path, _LOCK_SECONDS if seconds is None else seconds)
 
 
 @contextmanager
-def exclusively(lock: BaseFileLock) -> Iterator[None]:
+def exclusively(lock: WorkLock) -> Iterator[None]:
     """Hold a lock.
 
     Raises:
@@ -402,11 +417,20 @@ def _link(link: Path, blob: Path) -> None:
         except OSError as error:
             if sys.platform != "win32" and error.errno not in _NO_LINKS:
                 raise
+            if _is_copy(link, blob):  # one that another process has open is better left alone
+                return
             shutil.copyfile(blob, temporary)
         os.replace(temporary, link)
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def _is_copy(path: Path, blob: Path) -> bool:
+    try:
+        return not path.is_symlink() and filecmp.cmp(path, blob, shallow=False)
+    except OSError:
+        return False
 
 
 #: A file system without symbolic links.

@@ -19,7 +19,7 @@ from kernels import settings
 from kernels.errors import HubUnavailable, NotInCache, StoreError, UntrustedPublisher
 from kernels.notices import warn_once
 from kernels.requirement import check_repo_id
-from kernels.store import endpoint_key, exclusively, read_record, write_record
+from kernels.store import endpoint_key, exclusively, lock_at, read_record, write_record
 
 __all__ = ["Standing", "TrustPolicy", "Verdicts", "admit_unverified", "untrusted", "unverified"]
 
@@ -109,11 +109,9 @@ class Verdicts:
             return Standing.TRUSTED if stored.trusted else Standing.UNTRUSTED
 
     def _ask_once(self, publisher: str, stored: _Verdict | None) -> Standing:
-        from filelock import FileLock
-
         # Of several processes that ask for the first time together, one asks.
         try:
-            with exclusively(FileLock(self._folder / f"{publisher}.lock", timeout=60)):
+            with exclusively(lock_at(self._folder / f"{publisher}.lock", seconds=60)):
                 stored = self._stored(publisher)
                 if stored is not None and _holds(stored):
                     return Standing.TRUSTED

@@ -513,6 +513,17 @@ class TestHub:
 
         self._add(pattern, times, act, method, after)
 
+    def together(self, pattern: str, count: int, *, method: str | None = "GET") -> None:
+        """Answer correctly, but none before so many have asked for the same path."""
+
+        async def act(call: _Call) -> None:
+            asked = call.asked
+            while self.count(f"^{re.escape(asked.path)}$", method=method) < count and not call.released():
+                await asyncio.sleep(0.02)
+            await call.app(call.scope, call.receive, call.send)
+
+        self._add(pattern, float("inf"), act, method, 0)
+
     def heal(self) -> None:
         """Forget every fault."""
         self._faults.clear()

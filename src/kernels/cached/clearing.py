@@ -23,7 +23,7 @@ from kernels.release import BUILD_FOLDER, METADATA_FILE, STATUS_FILE
 from kernels.store import CLEARING, RepoStore, exclusively, lock_at
 
 if TYPE_CHECKING:
-    from filelock import BaseFileLock
+    from kernels.work_lock import WorkLock
 
 __all__ = ["Kept", "Plan", "Pruned", "plan", "prune"]
 
@@ -192,7 +192,7 @@ def _ours_alone(commit: CachedCommit, held: ExitStack) -> bool:
 
 
 @contextmanager
-def _at_once(lock: BaseFileLock) -> Iterator[bool]:
+def _at_once(lock: WorkLock) -> Iterator[bool]:
     """Hold a lock if nobody does."""
     from filelock import Timeout
 

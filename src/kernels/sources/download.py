@@ -7,6 +7,9 @@ first. Large ones and those kept in Xet go through huggingface_hub, which resume
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -15,6 +18,7 @@ from kernels.errors import HubUnavailable, StoreError
 from kernels.side_by_side import pause, side_by_side
 from kernels.sources.http import HubClient, HubMoved, HubRefused, Patience, connection_errors
 from kernels.sources.progress import silent_bar, watcher
+from kernels.work_lock import without_flock
 
 if TYPE_CHECKING:
     from kernels.release import Release, RepoFile
@@ -81,23 +85,29 @@ def _through_huggingface_hub(client: HubClient, store: RepoStore, release: Relea
     bar: dict[str, Any] = {}
     if watcher() is not None and "tqdm_class" in inspect.signature(hf_hub_download).parameters:
         bar["tqdm_class"] = silent_bar(lambda size: _tell(0, size))
-    problem = ""
-    for attempt in range(LARGE_TRIES):
-        if attempt:
-            pause(Patience().wait * 2**attempt)
-        try:
+
+    def bring(cache: Path) -> Path:
+        return Path(
             hf_hub_download(
                 release.repo_id,
                 file.path,
                 repo_type=release.repo_type,
                 revision=release.commit,
-                cache_dir=store.cache,
+                cache_dir=cache,
                 endpoint=client.endpoint,
                 token=client.token,
                 library_name="kernels",
                 library_version=__version__,
                 **bar,
             )
+        )
+
+    problem = ""
+    for attempt in range(LARGE_TRIES):
+        if attempt:
+            pause(Patience().wait * 2**attempt)
+        try:
+            _where_there_are_locks(store, release, file, bring)
         except (HfHubHTTPError, EntryNotFoundError) as error:
             raise HubUnavailable(f"{release.repo_id}: {file.path} is listed but cannot be had: {error}") from error
         except tuple(kind for kind in connection_errors() if kind is not OSError) as error:
@@ -111,6 +121,17 @@ def _through_huggingface_hub(client: HubClient, store: RepoStore, release: Relea
         store.discard(release.commit, file)
         problem = f"it is not the file that {client.endpoint} lists"
     raise HubUnavailable(f"{release.repo_id}: {file.path} could not be had in {LARGE_TRIES} tries; {problem}")
+
+
+def _where_there_are_locks(store: RepoStore, release: Release, file: RepoFile, bring: Callable[[Path], Path]) -> None:
+    try:
+        bring(store.cache)
+    except OSError as error:
+        if not without_flock(error):
+            raise
+        # huggingface_hub takes locks of its own, and gives up where a file system has none.
+        with TemporaryDirectory(prefix="kernels-") as aside:
+            store.bring(release.commit, file, bring(Path(aside)))
 
 
 def _tell(files: int, size: int) -> None:

@@ -1,0 +1,196 @@
+"""One process does the work, and the others find it done: a lock that also works where a file system has none.
+
+Nothing is right because of a lock. Files are written under temporary names, checked and renamed into place, so two
+processes that hold one at once only do the work twice: network file systems may keep `flock` to one machine, or have
+none. There a file says who is at work, and counts for nothing once that process is gone, or has not ended for long.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import socket
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernels.notices import warn_once
+from kernels.side_by_side import pause
+from kernels.wording import shown
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+__all__ = ["WorkLock", "without_flock"]
+
+#: What `flock` answers where there is none: no service for it (NFS), no such call (some FUSE and Lustre mounts), not
+#: supported (SMB).
+_NO_FLOCK = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP})
+
+#: A holder on another machine cannot be asked whether it lives. Most work takes less; where it does take more, waiting
+#: on would cost about as much as doing it twice.
+_HOLDER_SECONDS = 600.0
+
+#: Seconds between looks at another's file: each is a question to the file system's server.
+_POLL_SECONDS = 0.25
+
+#: Tells this process from an earlier one of the same number, as in a container that was started again.
+_TOKEN = secrets.token_hex(8)
+
+
+class WorkLock:
+    """A lock that every process shares, in a file of its own.
+
+    Args:
+        path: The file; its folder must be there. Where there is no `flock`, the lock is `<path>.held`.
+        seconds: How long to wait for another process.
+
+    Example:
+        >>> import tempfile
+        >>> lock = WorkLock(Path(tempfile.mkdtemp()) / "work.lock", seconds=1)
+        >>> lock.acquire()
+        >>> lock.release()
+    """
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        self.lock_file = os.fspath(path)
+        self._seconds = seconds
+        self._held: BaseFileLock | _Marker | None = None
+
+    def acquire(self, timeout: float | None = None) -> None:
+        """Wait for the lock and hold it.
+
+        Args:
+            timeout: Seconds to wait, in place of the lock's own.
+
+        Raises:
+            filelock.Timeout: Another process holds it.
+            OSError: Its file cannot be written.
+        """
+        from filelock import FileLock
+
+        seconds = self._seconds if timeout is None else timeout
+        # Newer versions of filelock have an answer of their own to one of the errors, and warn about it each time.
+        options: dict[str, Any] = {"fallback_to_soft": False} if hasattr(FileLock, "fallback_to_soft") else {}
+        lock = FileLock(self.lock_file, timeout=seconds, **options)
+        try:
+            lock.acquire()
+        except (OSError, NotImplementedError) as error:
+            if not without_flock(error):
+                raise
+            marker = _Marker(f"{self.lock_file}.held")
+            marker.acquire(seconds)
+            self._held = marker
+        else:
+            self._held = lock
+
+    def release(self) -> None:
+        """Let go of the lock."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.release()
+
+
+def without_flock(error: BaseException) -> bool:
+    """Whether an error says that a file system has no `flock`.
+
+    Example:
+        >>> without_flock(OSError(errno.ENOLCK, "No locks available"))
+        True
+    """
+    # Older versions of filelock raise NotImplementedError.
+    return isinstance(error, NotImplementedError) or (isinstance(error, OSError) and error.errno in _NO_FLOCK)
+
+
+class _Marker:
+    """A file that is there while somebody is at work, and names them."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._mine = f"{os.getpid()} {socket.gethostname()} {_TOKEN}".encode()
+        self._seen: tuple[object, float] | None = None
+
+    def acquire(self, seconds: float) -> None:
+        from filelock import Timeout
+
+        deadline = time.monotonic() + seconds
+        while not self._create():
+            if self._abandoned(min(_HOLDER_SECONDS, seconds or _HOLDER_SECONDS)):
+                continue
+            if time.monotonic() >= deadline:
+                raise Timeout(self.path)
+            pause(_POLL_SECONDS)
+
+    def release(self) -> None:
+        with suppress(OSError):
+            if Path(self.path).read_bytes() == self._mine:
+                os.unlink(self.path)
+
+    def _create(self) -> bool:
+        try:
+            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileExistsError:
+            return False
+        try:
+            os.write(file, self._mine)
+        except OSError:  # a disk that is full
+            with suppress(OSError):
+                os.unlink(self.path)
+            raise
+        finally:
+            os.close(file)
+        return True
+
+    def _abandoned(self, patience: float) -> bool:
+        """Whether the file is gone, or was just removed because nobody seems to be at work."""
+        try:
+            content = Path(self.path).read_bytes()
+            facts = os.stat(self.path)
+        except FileNotFoundError:
+            return True
+        except OSError:  # another machine just removed it (ESTALE)
+            return False
+        pid, host, token = _holder(content)
+        gone = host == socket.gethostname() and (token != _TOKEN if pid == os.getpid() else not _lives(pid))
+        if not gone:
+            # The times of files are their server's: how long one has stood is seen from here.
+            seen = (content, facts.st_mtime_ns, facts.st_ino)
+            if self._seen is None or self._seen[0] != seen:
+                self._seen = seen, time.monotonic()
+            if time.monotonic() - self._seen[1] < patience:
+                return False
+            by = f"process {pid} on {shown(host)}" if host else "somebody"
+            warn_once(
+                f"{self.path} has been held for {patience:.0f} seconds by {by}, who counts as gone: the work is "
+                "done again. If it is still under way, nothing breaks."
+            )
+        try:
+            os.unlink(self.path)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return False
+        return True
+
+
+def _holder(content: bytes) -> tuple[int, str, str]:
+    parts = content.decode(errors="replace").split(" ")
+    if len(parts) != 3 or re.fullmatch("[0-9]{1,9}", parts[0]) is None:
+        return 0, "", ""  # nothing is written yet, or something else
+    return int(parts[0]), parts[1], parts[2]
+
+
+def _lives(pid: int) -> bool:
+    if sys.platform == "win32":  # where `os.kill` ends a process, and locks are always there
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # another user's
+        return True
+    return True
