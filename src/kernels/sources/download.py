@@ -113,6 +113,10 @@ def _through_huggingface_hub(client: HubClient, store: RepoStore, release: Relea
         except tuple(kind for kind in connection_errors() if kind is not OSError) as error:
             problem = f"{type(error).__name__}: {error}"
             continue
+        except FileNotFoundError as error:
+            # Where there are neither links nor locks, another process has moved the same file into its place.
+            problem = f"{type(error).__name__}: {error}"
+            continue
         except OSError as error:
             raise StoreError(f"{release.repo_id}: {file.path} could not be stored: {error}") from error
         if not store.altered(release.commit, [file]):
