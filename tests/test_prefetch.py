@@ -32,7 +32,7 @@ from kernels.errors import (
     UntrustedPublisher,
     UntrustedSignature,
 )
-from kernels.lockfile import Lock, Locked
+from kernels.lockfile import ContentHash, Lock, Locked
 from kernels.prefetch import DownloadedBuild, Downloads, prefetch
 from kernels.requirement import Requirement
 from kernels.serve import HubServer
@@ -309,6 +309,54 @@ def test_what_a_lock_does_not_mean_is_an_error(
     lock = lock_of(kernels_hub, tmp_path, "acme/relu")
     with pytest.raises((LockError, RequestError), match=says):
         prefetch(kernels, version=version, lock=lock)
+
+
+@pytest.mark.parametrize("all_variants", [False, True])
+def test_a_build_is_compared_with_the_content_that_a_lock_pins(
+    hub: TestHub, tmp_path: Path, all_variants: bool
+) -> None:
+    hub.make_repo("acme/relu")
+    lock = lock_of(hub, tmp_path, "acme/relu")
+    pinned = {("acme/relu", hub.commit("acme/relu")): {"torch-cpu": ContentHash("sha256sum", "sha256-" + "0" * 64)}}
+    (tmp_path / "kernels.hashes.json").write_bytes(Lock(hashes=pinned).hashes_to_bytes())
+    with pytest.raises(DigestMismatch, match=r"not what .*kernels\.lock pins"):
+        download_kernels(lock=lock, all_variants=all_variants, to=tmp_path / "to")
+    assert not list((tmp_path / "to").rglob("*.py"))
+
+
+def test_locked_carried_and_unplugged_a_kernel_is_found_by_its_lock(
+    kernels_hub: TestHub,
+    tmp_path: Path,
+    unplugged: Callable[[Path], None],
+    new_process: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lock = lock_of(kernels_hub, tmp_path, "acme/gelu")
+    locked = kernels_hub.commit("acme/gelu")
+    download_kernels(lock=lock, targets=[CPU], to=tmp_path / "to")
+    new_process()
+    kernels_hub.make_repo("acme/gelu", variants=["torch-cpu"], seed="newer")
+    download_kernels(["acme/gelu"], version=1, targets=[CPU], to=tmp_path / "to")
+    unplugged(tmp_path / "to")
+    monkeypatch.setenv("KERNELS_LOCKFILE", str(tmp_path / "to" / "kernels.lock"))
+    monkeypatch.setenv("KERNELS_LOCKED", "1")
+    assert locked in str(get_kernel("acme/gelu", version=1).__file__)
+    assert locked in str(get_kernel("acme/gelu").__file__)
+    monkeypatch.delenv("KERNELS_LOCKFILE")
+    monkeypatch.delenv("KERNELS_LOCKED")
+    assert locked not in str(get_kernel("acme/gelu", version=1).__file__)
+
+
+def test_the_lock_in_force_counts_for_repositories_that_are_named(
+    kernels_hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = lock_of(kernels_hub, tmp_path, "acme/gelu")
+    monkeypatch.setenv("KERNELS_LOCKFILE", str(lock))
+    download_kernels(["acme/gelu"], targets=[CPU], to=tmp_path / "to")
+    assert kernels_hub.count("/refs") == 0
+    assert (tmp_path / "to" / "kernels.lock").read_bytes() == lock.read_bytes()
+    with pytest.raises(LockError, match="version 2"):
+        download_kernels(["acme/gelu"], version=2)
 
 
 # Into a folder

@@ -120,12 +120,15 @@ class LockInForce:
 NO_LOCK = LockInForce()
 
 
-def lock_in_force(by: Caller | None = None, *, only: str | None = None) -> LockInForce:
+def lock_in_force(
+    by: Caller | None = None, *, only: str | None = None, file: str | os.PathLike[str] | None = None
+) -> LockInForce:
     """The lock that counts for a caller. A lock file is read once, and again when it has changed.
 
     Args:
         by: The caller, default the one who calls this package now.
         only: Why only locked kernels may be loaded, where `KERNELS_LOCKED` need not say so.
+        file: The lock that the caller names, which then counts instead of any other.
 
     Raises:
         LockError: The lock cannot be read.
@@ -133,6 +136,8 @@ def lock_in_force(by: Caller | None = None, *, only: str | None = None) -> LockI
     """
     if only is None and settings.locked_only():
         only = "KERNELS_LOCKED=1 allows locked kernels alone"
+    if file is not None:
+        return LockInForce(read_lock(file), only)
     by = caller() if by is None else by
     path = lock_path(by)
     if path is None:

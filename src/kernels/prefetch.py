@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Protocol
 
 from kernels.api import check_user_agent, fetch_build, target_of
 from kernels.carry import CarriedFolder
@@ -24,10 +24,11 @@ from kernels.errors import (
 )
 from kernels.find import Route
 from kernels.lockfile import Lock, hashes_path
+from kernels.locks import LockInForce, lock_in_force
 from kernels.metadata import MAX_KERNEL_DEPENDS, Metadata
 from kernels.notices import warn_once
 from kernels.plan import Planned, Planner, read_metadata
-from kernels.release import STATUS_FILE, Heads, Release
+from kernels.release import STATUS_FILE, Release
 from kernels.requirement import Requirement
 from kernels.side_by_side import side_by_side
 from kernels.sources import Source, Sources, open_sources
@@ -124,7 +125,7 @@ def download_kernels(
         kernels: Repositories, `org/name`; none for all that `lock` pins.
         version: A major version of each.
         revision: A branch, a tag or a commit of each; not together with `version`.
-        lock: A lock file that says which commits are meant.
+        lock: A lock file that says which commits are meant. The default is the caller's, for the kernels it lists.
         targets: The machines to choose builds for, as `Target` or as strings such as
             `torch2.9-cu128-x86_64-linux+sm_90`. The default is this one.
         all_variants: Whether to take every build, for whichever machine.
@@ -198,7 +199,8 @@ def prefetch(
     check_user_agent(user_agent)
     if all_variants and targets:
         raise RequestError("Every build is for every target: give either targets, or all variants.")
-    pins = None if lock is None else Lock.read(Path(lock))
+    locked = lock_in_force(file=lock)
+    pins = None if lock is None else locked.lock
     asked = _requirements(kernels, version, revision, pins)
     machines: list[Target | None] = [None]
     if not all_variants:
@@ -206,7 +208,8 @@ def prefetch(
     sources = open_sources(user_agent=user_agent, overrides=False)
     carried = None if to is None else _carried(Path(to), sources.default)
     job = _Job(
-        sources if pins is None else _PinnedSources(sources.default, lock=pins),
+        sources,
+        locked,
         TrustPolicy.of(trust_remote_code),
         backend,
         # Python packages are looked for where the kernel will run, which may be elsewhere.
@@ -229,8 +232,8 @@ def prefetch(
         with carried.writing():
             builds, failed = _fetch(wanted, carried, progress)
             _point(carried, plans, builds)
-            if lock is not None and builds:
-                _keep_lock(carried, Path(lock))
+            if locked.lock is not None and any(each.planned.lock for each in wanted):
+                _keep_lock(carried, Path(locked.lock.where))
     return Downloads(tuple(builds), (*failures, *failed))
 
 
@@ -254,34 +257,6 @@ def _requirements(
         pin.requirement if pin.requirement.branch else Requirement(pin.requirement.repo_id, revision=pin.commit)
         for pin in lock.pins
     ]
-
-
-class _Pinned:
-    """A source whose branches are those that a lock pins."""
-
-    def __init__(self, source: Source, lock: Lock) -> None:
-        self._source = source
-        self._lock = lock
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
-
-    def heads(self, repo_id: str) -> Heads:
-        pins = self._lock.of(repo_id)
-        if not pins:
-            return self._source.heads(repo_id)
-        if all(pin.requirement.branch for pin in pins):
-            return Heads({str(pin.requirement.branch): pin.commit for pin in pins})
-        # The older format does not say which version it pins: whichever is asked for.
-        return Heads(dict.fromkeys(self._source.heads(repo_id).branches, pins[0].commit))
-
-
-@dataclass(frozen=True)
-class _PinnedSources(Sources):
-    lock: Lock = field(default_factory=Lock)
-
-    def of(self, repo_id: str) -> Source:
-        return cast("Source", _Pinned(super().of(repo_id), self.lock))
 
 
 def _carried(to: Path, source: Source) -> CarriedFolder:
@@ -308,14 +283,26 @@ class _Job:
     """What all plans of a download have in common."""
 
     sources: Sources
+    lock: LockInForce
     policy: TrustPolicy
     backend: str | None
     prerequisites: bool
 
+    def planner(self, machine: Target) -> Planner:
+        """A planner of its own for each kernel: how much one may depend on does not count for another."""
+        return Planner(
+            self.sources,
+            machine,
+            self.policy,
+            self.backend,
+            prerequisites=self.prerequisites,
+            lock=self.lock,
+        )
+
     def plan(self, asked: Requirement, target: Target | None) -> _Plan | DownloadFailure:
         named = None if target is None else str(target)
         machine = Target.current() if target is None else target
-        planner = Planner(self.sources, machine, self.policy, self.backend, prerequisites=self.prerequisites)
+        planner = self.planner(machine)
         try:
             builds = list(planner.plan(asked).walk()) if target is not None else _every(planner, asked)
         except _PROBLEMS as error:
@@ -336,9 +323,19 @@ def _every(planner: Planner, asked: Requirement) -> list[Planned]:
         if not release.builds:
             raise NoSuitableBuild(f"{requirement} (commit {release.commit[:12]}) has no builds.")
         for variant, metadata in _all_metadata(planner, route).items():
-            backend = metadata.backend.type
             builds.append(
-                Planned(route.steps[-1][0], route.source, release, variant, metadata, backend, None, signed=signed)
+                Planned(
+                    route.steps[-1][0],
+                    route.source,
+                    release,
+                    variant,
+                    metadata,
+                    metadata.backend.type,
+                    None,
+                    signed=signed,
+                    lock=planner.lock.where if planner.lock.lists(release.repo_id) else None,
+                    pinned=planner.lock.content(release.repo_id, release.commit, variant),
+                )
             )
             new = [each for each in metadata.kernel_depends if each not in seen]
             seen.update(new)
@@ -368,7 +365,7 @@ def _is_dependency_only(failure: DownloadFailure, job: _Job, lock: Lock) -> bool
     if not isinstance(failure.error, NoSuitableBuild):
         return False
     repo_id = failure.kernel.partition(" ")[0]
-    planner = Planner(job.sources, Target.current(), job.policy, prerequisites=False)
+    planner = job.planner(Target.current())
     for pin in lock.pins:
         if pin.requirement.repo_id == repo_id:
             continue

@@ -79,7 +79,7 @@ def test_a_project_is_its_lock(
     [
         ([], "kernels.lock does not exist. Write it with: kernels lock ."),
         (["."], "kernels.lock does not exist. Write it with: kernels lock ."),
-        (["--lockfile", "absent"], "Cannot read absent: No such file or directory."),
+        (["--lockfile", "absent"], "absent: No such file or directory."),
         ([".", "acme/relu"], "name one project alone"),
         (["acme/relu", "--target", "torch2.9-cu128-linux"], "Allowed is torch<version>-<accelerator>-<cpu>-<os>"),
         (["acme/relu", "--target", "torch2.9-cud128-x86_64-linux"], "is no accelerator known here"),
