@@ -1,29 +1,23 @@
-"""get_kernel and its siblings: the steps, in a row.
-
-requirement -> plan (release, build, dependencies) -> fetch -> load
-"""
+"""get_kernel and its siblings: what can be asked for."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from kernels import backends
 from kernels.backends import BackendName
-from kernels.checked import Expected, check_build
 from kernels.errors import BackendUnavailable, KernelsError
-from kernels.loader import load_variant
-from kernels.locks import LockInForce, caller, lock_in_force
+from kernels.locks import caller, lock_in_force
 from kernels.plan import Choice, Planned, Planner
-from kernels.requirement import RepoInfo, Requirement
+from kernels.requirement import Requirement
 from kernels.settings import Verify
 from kernels.side_by_side import side_by_side
 from kernels.sources import PathSource, open_sources
-from kernels.stages import prepare_build, stages_of
+from kernels.steps import AT_ONCE, KernelRequest, fetch, get_requested, load, planner_for, prepare, target_of
 from kernels.target import Target
 from kernels.trust import TrustPolicy
 
@@ -37,37 +31,9 @@ __all__ = [
     "get_kernel_variants",
     "get_kernels",
     "get_local_kernel",
-    "get_requested",
     "has_kernel",
     "install_kernel",
 ]
-
-#: Kernels that are planned and fetched at once; each fetches its own files side by side as well.
-_AT_ONCE = 8
-
-
-@dataclass(frozen=True)
-class KernelRequest:
-    """One kernel to get, with the arguments of `get_kernel`.
-
-    Attributes:
-        local_files_only: Take what is in the cache and download nothing.
-        local_kernels: Whether `LOCAL_KERNELS` counts.
-        lock: The lock that counts, default that of the caller.
-    """
-
-    repo_id: str
-    version: int | None = None
-    revision: str | None = None
-    backend: BackendName | None = None
-    user_agent: str | Mapping[str, str] | None = None
-    trust_remote_code: bool | Sequence[str] = False
-    check_arch: bool = True
-    device: int | str | None = None
-    verify: Verify | None = None
-    local_files_only: bool = False
-    local_kernels: bool = True
-    lock: LockInForce | None = field(default=None, repr=False, hash=False)
 
 
 def get_kernel(
@@ -135,19 +101,6 @@ def get_kernel(
     )
 
 
-def get_requested(request: KernelRequest) -> ModuleType:
-    """Get a kernel, as `get_kernel` does.
-
-    Args:
-        request: What to get.
-
-    Raises:
-        KernelsError: As for `get_kernel`.
-    """
-    planned = _planner(request).plan(_requirement(request))
-    return _load(planned, _fetch(planned))
-
-
 def get_kernels(requests: Sequence[KernelRequest]) -> list[ModuleType | Exception]:
     """Get several kernels: all are planned and fetched side by side before the first is loaded.
 
@@ -163,15 +116,15 @@ def get_kernels(requests: Sequence[KernelRequest]) -> list[ModuleType | Exceptio
     def get(request: KernelRequest) -> tuple[Planned, dict[int, Path]] | Exception:
         try:
             request = replace(request, lock=request.lock or lock_in_force(by))
-            planned = _planner(request).plan(_requirement(request))
-            return planned, _fetch(planned)
+            planned = planner_for(request).plan(request.requirement)
+            return planned, fetch(planned)
         except (KernelsError, OSError, ValueError, TypeError) as error:
             return error
 
     results: list[ModuleType | Exception] = []
-    for got in side_by_side(get, requests, at_once=_AT_ONCE, name="get"):
+    for got in side_by_side(get, requests, at_once=AT_ONCE, name="get"):
         try:
-            results.append(got if isinstance(got, Exception) else _load(*got))
+            results.append(got if isinstance(got, Exception) else load(*got))
         except KernelsError as error:
             results.append(error)
     return results
@@ -215,8 +168,8 @@ def get_local_kernel(
     request = KernelRequest(
         requirement.repo_id, None, None, backend, user_agent, trust_remote_code, check_arch, device, verify
     )
-    planned = _planner(request).plan_at(source, requirement)
-    return _load(planned, _fetch(planned))
+    planned = planner_for(request).plan_at(source, requirement)
+    return load(planned, fetch(planned))
 
 
 def install_kernel(
@@ -268,16 +221,16 @@ def install_kernel(
         local_files_only=local_files_only,
         local_kernels=False,
     )
-    planner = _planner(
+    planner = planner_for(
         request,
         target=target_of(target),
         # Python packages are looked for where the kernel will run, which may be elsewhere.
         prerequisites=target is None,
     )
-    planned = planner.plan(_requirement(request))
-    folders = _fetch(planned)
+    planned = planner.plan(request.requirement)
+    folders = fetch(planned)
     if target is None:
-        _prepare(planned, folders)
+        prepare(planned, folders)
     return folders[id(planned)]
 
 
@@ -311,7 +264,7 @@ def has_kernel(
     """
     request = KernelRequest(repo_id, version, revision, backend, None, trust_remote_code, check_arch, device)
     try:
-        _planner(request, prerequisites=False).plan(_requirement(request))
+        planner_for(request, prerequisites=False).plan(request.requirement)
     except BackendUnavailable:
         raise
     except FileNotFoundError:
@@ -385,99 +338,3 @@ def explain(
         open_sources(), target_of(target), TrustPolicy(), backend, check_arch, device, lock=lock_in_force()
     )
     return planner.choose(Requirement(repo_id, version=version, revision=revision), every=True)
-
-
-def _requirement(request: KernelRequest) -> Requirement:
-    return Requirement(request.repo_id, version=request.version, revision=request.revision)
-
-
-def target_of(target: Target | str | None) -> Target:
-    """The machine that a `target` argument names; None is this one."""
-    if target is None:
-        return Target.current()
-    if isinstance(target, str):
-        return Target.parse(target)
-    if not isinstance(target, Target):
-        raise TypeError(
-            f"`target` is {target!r}, a {type(target).__name__}; allowed is a Target, or a string such as "
-            "'torch2.9-cu128-x86_64-linux+sm_90'."
-        )
-    return target
-
-
-def _check_flag(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise TypeError(f"`{name}` is {value!r}, a {type(value).__name__}; allowed is True or False.")
-
-
-def check_user_agent(user_agent: object) -> None:
-    """Raise a `TypeError` unless it is None, a string, or a mapping from names to versions."""
-    if user_agent is not None and not isinstance(user_agent, (str, Mapping)):
-        raise TypeError(
-            f"`user_agent` is {user_agent!r}, a {type(user_agent).__name__}; allowed is a string, or a mapping such as "
-            "{'framework': 'transformers'}."
-        )
-
-
-def _planner(
-    request: KernelRequest,
-    *,
-    target: Target | None = None,
-    prerequisites: bool = True,
-) -> Planner:
-    _check_flag("check_arch", request.check_arch)
-    _check_flag("local_files_only", request.local_files_only)
-    check_user_agent(request.user_agent)
-    return Planner(
-        open_sources(
-            user_agent=request.user_agent,
-            local_files_only=request.local_files_only,
-            overrides=request.local_kernels,
-            verify=request.verify,
-        ),
-        target or Target.current(),
-        TrustPolicy.of(request.trust_remote_code),
-        request.backend,
-        request.check_arch,
-        request.device,
-        prerequisites,
-        lock=lock_in_force() if request.lock is None else request.lock,
-    )
-
-
-def _fetch(planned: Planned) -> dict[int, Path]:
-    """Everything of a plan on disk: the folder of each kernel, by the identity of its plan."""
-    [*depends, last] = list(planned.walk())
-    folders = side_by_side(fetch_build, depends, at_once=_AT_ONCE, name="fetch")
-    return {id(each): folder for each, folder in zip([*depends, last], [*folders, fetch_build(last)], strict=True)}
-
-
-def fetch_build(planned: Planned) -> Path:
-    """One build of a plan on disk, with the content that its source lists and its metadata's digest names."""
-    source, release, variant = planned.source, planned.release, planned.variant
-    path = source.fetch(release, variant)
-    expected = Expected(planned.metadata.digest, planned.pinned, planned.lock or "", signed=planned.signed)
-    check_build(source, release, variant, path, expected)
-    return path
-
-
-def _prepare(planned: Planned, folders: Mapping[int, Path]) -> None:
-    """What the backends that builds were chosen for do with them once, before the first is loaded."""
-    for each in planned.walk():
-        prepare_build(backends.known(each.backend), folders[id(each)], each.device)
-
-
-def _load(planned: Planned, folders: Mapping[int, Path]) -> ModuleType:
-    _prepare(planned, folders)
-    modules: dict[int, ModuleType] = {}
-    for each in planned.walk():
-        info = None if each.source.verified else RepoInfo(each.release.repo_id, each.release.commit)
-        modules[id(each)] = load_variant(
-            folders[id(each)],
-            each.metadata,
-            deps={repo_id: modules[id(depend)] for repo_id, depend in each.depends.items()},
-            repo_info=info,
-            stages=stages_of(backends.known(each.backend), each.device),
-            root=each.source.boundary(each.release),
-        )
-    return modules[id(planned)]

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from kernels.api import check_user_agent, fetch_build, target_of
 from kernels.carry import CarriedFolder
 from kernels.errors import (
     DependencyCycle,
@@ -33,6 +32,7 @@ from kernels.requirement import Requirement
 from kernels.side_by_side import side_by_side
 from kernels.sources import Source, Sources, open_sources
 from kernels.sources.progress import watched
+from kernels.steps import check_user_agent, fetch_build, target_of
 from kernels.target import Target
 from kernels.trust import Standing, TrustPolicy
 

@@ -12,7 +12,7 @@ from kernels.locks import LockInForce, asked_lock
 from kernels.requirement import Requirement
 
 if TYPE_CHECKING:
-    from kernels.api import KernelRequest
+    from kernels.steps import KernelRequest
 
 __all__ = ["LockedFuncRepository", "LockedLayerRepository", "LockedRepository"]
 

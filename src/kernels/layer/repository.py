@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from kernels.api import KernelRequest
+    from kernels.steps import KernelRequest
 
 __all__ = [
     "FuncRepository",
@@ -98,7 +98,7 @@ class HubRepository(_KernelRepository):
 
     def request(self, device: ModuleDevice | None) -> KernelRequest:
         """The kernel to fetch for a device."""
-        from kernels.api import KernelRequest
+        from kernels.steps import KernelRequest
 
         trusted = self._trust_remote_code
         return KernelRequest(
@@ -113,7 +113,7 @@ class HubRepository(_KernelRepository):
         )
 
     def load_kernel(self, device: ModuleDevice | None) -> ModuleType:
-        from kernels.api import get_requested
+        from kernels.steps import get_requested
 
         return get_requested(self.request(device))
 

@@ -1,0 +1,187 @@
+"""The steps of a call, in a row: a request, its plan, its builds on disk, its module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from kernels import backends
+from kernels.checked import Expected, check_build
+from kernels.loader import load_variant
+from kernels.locks import LockInForce, lock_in_force
+from kernels.plan import Planned, Planner
+from kernels.requirement import RepoInfo, Requirement
+from kernels.side_by_side import side_by_side
+from kernels.sources import open_sources
+from kernels.stages import prepare_build, stages_of
+from kernels.target import Target
+from kernels.trust import TrustPolicy
+
+if TYPE_CHECKING:
+    from kernels.backends import BackendName
+    from kernels.settings import Verify
+
+__all__ = [
+    "AT_ONCE",
+    "KernelRequest",
+    "check_user_agent",
+    "fetch",
+    "fetch_build",
+    "get_requested",
+    "load",
+    "planner_for",
+    "prepare",
+    "target_of",
+]
+
+#: Kernels that are planned and fetched at once; each fetches its own files side by side as well.
+AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class KernelRequest:
+    """One kernel to get, with the arguments of `get_kernel`.
+
+    Attributes:
+        local_files_only: Take what is in the cache and download nothing.
+        local_kernels: Whether `LOCAL_KERNELS` counts.
+        lock: The lock that counts, default that of the caller.
+    """
+
+    repo_id: str
+    version: int | None = None
+    revision: str | None = None
+    backend: BackendName | None = None
+    user_agent: str | Mapping[str, str] | None = None
+    trust_remote_code: bool | Sequence[str] = False
+    check_arch: bool = True
+    device: int | str | None = None
+    verify: Verify | None = None
+    local_files_only: bool = False
+    local_kernels: bool = True
+    lock: LockInForce | None = field(default=None, repr=False, hash=False)
+
+    @property
+    def requirement(self) -> Requirement:
+        """What is asked for: the repository, with the version or the revision."""
+        return Requirement(self.repo_id, version=self.version, revision=self.revision)
+
+
+def get_requested(request: KernelRequest) -> ModuleType:
+    """Get a kernel, as `get_kernel` does.
+
+    Args:
+        request: What to get.
+
+    Raises:
+        KernelsError: As for `get_kernel`.
+    """
+    planned = planner_for(request).plan(request.requirement)
+    return load(planned, fetch(planned))
+
+
+def target_of(target: Target | str | None) -> Target:
+    """The machine that a `target` argument names; None is this one."""
+    if target is None:
+        return Target.current()
+    if isinstance(target, str):
+        return Target.parse(target)
+    if not isinstance(target, Target):
+        raise TypeError(
+            f"`target` is {target!r}, a {type(target).__name__}; allowed is a Target, or a string such as "
+            "'torch2.9-cu128-x86_64-linux+sm_90'."
+        )
+    return target
+
+
+def check_user_agent(user_agent: object) -> None:
+    """Raise a `TypeError` unless it is None, a string, or a mapping from names to versions."""
+    if user_agent is not None and not isinstance(user_agent, (str, Mapping)):
+        raise TypeError(
+            f"`user_agent` is {user_agent!r}, a {type(user_agent).__name__}; allowed is a string, or a mapping such as "
+            "{'framework': 'transformers'}."
+        )
+
+
+def planner_for(
+    request: KernelRequest,
+    *,
+    target: Target | None = None,
+    prerequisites: bool = True,
+) -> Planner:
+    """Who plans a request.
+
+    Args:
+        request: What to get.
+        target: The machine to choose builds for; the default is this one.
+        prerequisites: Whether what a build needs beside a fitting machine must be there.
+
+    Raises:
+        TypeError: An argument of the request is of the wrong type.
+        RequestError, LockError: A setting, or the caller's lock, cannot be used.
+    """
+    _check_flag("check_arch", request.check_arch)
+    _check_flag("local_files_only", request.local_files_only)
+    check_user_agent(request.user_agent)
+    return Planner(
+        open_sources(
+            user_agent=request.user_agent,
+            local_files_only=request.local_files_only,
+            overrides=request.local_kernels,
+            verify=request.verify,
+        ),
+        target or Target.current(),
+        TrustPolicy.of(request.trust_remote_code),
+        request.backend,
+        request.check_arch,
+        request.device,
+        prerequisites,
+        lock=lock_in_force() if request.lock is None else request.lock,
+    )
+
+
+def fetch(planned: Planned) -> dict[int, Path]:
+    """Everything of a plan on disk: the folder of each kernel, by the identity of its plan."""
+    [*depends, last] = list(planned.walk())
+    folders = side_by_side(fetch_build, depends, at_once=AT_ONCE, name="fetch")
+    return {id(each): folder for each, folder in zip([*depends, last], [*folders, fetch_build(last)], strict=True)}
+
+
+def fetch_build(planned: Planned) -> Path:
+    """One build of a plan on disk, with the content that its source lists and its metadata's digest names."""
+    source, release, variant = planned.source, planned.release, planned.variant
+    path = source.fetch(release, variant)
+    expected = Expected(planned.metadata.digest, planned.pinned, planned.lock or "", signed=planned.signed)
+    check_build(source, release, variant, path, expected)
+    return path
+
+
+def prepare(planned: Planned, folders: Mapping[int, Path]) -> None:
+    """What the backends that builds were chosen for do with them once, before the first is loaded."""
+    for each in planned.walk():
+        prepare_build(backends.known(each.backend), folders[id(each)], each.device)
+
+
+def load(planned: Planned, folders: Mapping[int, Path]) -> ModuleType:
+    """The module of a plan that is on disk, after those it depends on."""
+    prepare(planned, folders)
+    modules: dict[int, ModuleType] = {}
+    for each in planned.walk():
+        info = None if each.source.verified else RepoInfo(each.release.repo_id, each.release.commit)
+        modules[id(each)] = load_variant(
+            folders[id(each)],
+            each.metadata,
+            deps={repo_id: modules[id(depend)] for repo_id, depend in each.depends.items()},
+            repo_info=info,
+            stages=stages_of(backends.known(each.backend), each.device),
+            root=each.source.boundary(each.release),
+        )
+    return modules[id(planned)]
+
+
+def _check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"`{name}` is {value!r}, a {type(value).__name__}; allowed is True or False.")
