@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -11,7 +12,7 @@ from kernels.build.source import KernelSource, source_entries, source_files
 from kernels.errors import RequestError
 from kernels.release import BUILD_FOLDER
 
-__all__ = ["Contents", "package_files", "read_contents"]
+__all__ = ["Contents", "check_python", "package_files", "python_fault", "read_contents"]
 
 #: The macros that carry a build's id into its sources: Torch's, and tvm-ffi's.
 _ID_MACROS = (b"TORCH_EXTENSION_NAME", b"TVM_FFI_EXTENSION_NAME")
@@ -90,3 +91,41 @@ def package_files(source: KernelSource) -> list[tuple[PurePosixPath, Path]]:
             raise RequestError(f"{source.package_dir} holds {shown!r}, a name that not every system can have.")
         found.append((name, path))
     return found
+
+
+def check_python(source: KernelSource) -> None:
+    """Refuse a package with a file that Python cannot compile: its builds could not be imported.
+
+    Args:
+        source: The source.
+
+    Raises:
+        RequestError: There is one; the message has the file and the line.
+    """
+    for _, path in package_files(source):
+        fault = python_fault(path.read_bytes(), path.name) if path.suffix == ".py" else None
+        if fault is not None:
+            line, what = fault
+            raise RequestError(f"{path}:{line}: not valid Python: {what}.")
+
+
+def python_fault(data: bytes, name: str) -> tuple[int, str] | None:
+    """Why Python cannot compile a file, which is not run: the line, and what is wrong there; None where it can.
+
+    Args:
+        data: The file.
+        name: What to call it.
+
+    Example:
+        >>> python_fault(b"one = 1\\nreturn one\\n", "a.py")
+        (2, "'return' outside function")
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the file's own making, such as an escape that is none
+            compile(data, name, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return error.lineno or 1, error.msg
+    except (ValueError, RecursionError, MemoryError) as error:  # a zero byte; nested beyond reason
+        return 1, f"it cannot be compiled ({type(error).__name__})"
+    return None
