@@ -17,6 +17,9 @@ __all__ = ["Contents", "check_python", "package_files", "python_fault", "read_co
 #: The macros that carry a build's id into its sources: Torch's, and tvm-ffi's.
 _ID_MACROS = (b"TORCH_EXTENSION_NAME", b"TVM_FFI_EXTENSION_NAME")
 
+#: Folders beside a kernel's code: builds are tried by what is in them, not made of it.
+_BESIDE = frozenset({"benchmarks", "tests"})
+
 _CHUNK = 1 << 20
 
 
@@ -28,11 +31,13 @@ class Contents:
         hashes: SHA-256, in hexadecimal, by the path relative to the folder.
         id: SHA-256, in hexadecimal, of all files and their names.
         naming: The files that mention a macro of the build's id; what they become changes with every id.
+        code: SHA-256, in hexadecimal, of those that go into builds: all but tests, benchmarks and Markdown.
     """
 
     hashes: Mapping[str, str]
     id: str
     naming: frozenset[str]
+    code: str = ""
 
 
 def read_contents(folder: Path) -> Contents:
@@ -57,10 +62,19 @@ def read_contents(folder: Path) -> Contents:
                     naming.add(str(name))
                 tail = chunk[-max(map(len, _ID_MACROS)) :]
         hashes[str(name)] = digest.hexdigest()
-    together = "".join(f"{name}\0{value}\n" for name, value in hashes.items())
+    code = {name: value for name, value in hashes.items() if not _beside_the_code(name)}
+    return Contents(hashes, _together(hashes), frozenset(naming), _together(code))
+
+
+def _beside_the_code(name: str) -> bool:
+    top, _, rest = name.partition("/")
+    return top in _BESIDE if rest else top.endswith(".md")
+
+
+def _together(hashes: Mapping[str, str]) -> str:
+    text = "".join(f"{name}\0{value}\n" for name, value in hashes.items())
     # A name need not be Unicode, unless the file is published.
-    data = together.encode("utf-8", "surrogateescape")
-    return Contents(hashes, hashlib.sha256(data).hexdigest(), frozenset(naming))
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def package_files(source: KernelSource) -> list[tuple[PurePosixPath, Path]]:
