@@ -6,6 +6,7 @@ import re
 
 from kernels import backends
 from kernels.audit.subject import Subject
+from kernels.build.freshness import digest_remedy
 from kernels.errors import InvalidMetadata, InvalidVariant, KernelsError
 from kernels.findings import Said, counted, failed, missing, ok, skipped
 from kernels.metadata import MAX_METADATA_BYTES, Metadata
@@ -122,7 +123,7 @@ def digest(subject: Subject) -> Said:
         yield missing("there is no `digest`: nobody can tell whether the files are those that were built")
     else:
         try:
-            verify_digest(subject.folder, subject.metadata.digest)
+            verify_digest(subject.folder, subject.metadata.digest, digest_remedy(subject.folder))
         except KernelsError as error:
             yield failed(str(error))
         else:
