@@ -419,6 +419,12 @@ def test_an_error_that_cannot_say_what_it_is_is_named(
         load_variant(folder, metadata(kernel_id))
 
 
+def test_a_failed_import_names_the_line_of_the_kernels_code(tmp_path: Path, kernel_id: str) -> None:
+    folder = write(tmp_path, init="from . import layers", layers="import json\n\njson.loads('{')\n")
+    with pytest.raises(KernelImportError, match=r"JSONDecodeError: .* \(layers\.py, line 3\)$"):
+        load_variant(folder, metadata(kernel_id))
+
+
 def test_an_interrupt_passes_through_and_leaves_no_trace(tmp_path: Path, kernel_id: str) -> None:
     folder = write(tmp_path, init="from . import _ops\nraise KeyboardInterrupt", _ops="")
     with pytest.raises(KeyboardInterrupt):

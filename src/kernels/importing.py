@@ -13,6 +13,7 @@ import keyword
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -312,7 +313,8 @@ def all_or_nothing(package: Package) -> Iterator[None]:
             sys.modules.pop(name, None)
         if isinstance(error, (_NamespaceTaken, KeyboardInterrupt, GeneratorExit)):
             raise
-        raise KernelImportError(f"Cannot import the {package}. {_reason(error)}", name=package.name) from error
+        reason = f"{_reason(error)}{_place(package, error)}"
+        raise KernelImportError(f"Cannot import the {package}. {reason}", name=package.name) from error
     finally:
         with mutex:
             package.importing -= 1
@@ -334,6 +336,18 @@ def _reason(error: BaseException) -> str:
     missing = error.name if type(error) is ModuleNotFoundError and isinstance(error.name, str) else None
     hint = f" (it needs {missing}: pip install {missing})" if missing in _NEEDED else ""
     return said(error, _MAX_MESSAGE) + hint
+
+
+def _place(package: Package, error: BaseException) -> str:
+    """The line of the kernel's own code that was running, the innermost; its compiled code has none."""
+    tops = {os.path.join(top, "") for top in (str(package.path), package.key)}
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        name = frame.f_code.co_filename
+        top = next((top for top in tops if name.startswith(top)), None)
+        if top is not None:
+            found = f" ({name.removeprefix(top)}, line {line})"
+    return found
 
 
 def _modules_of(package: Package) -> set[str]:

@@ -200,7 +200,7 @@ def _choose(target: Target, backend: str | None, device: int | str | None) -> tu
     if backend is None and kind is None:
         return backends.get(target.default_backend), index
     chosen = _of_target(target, "backend", backend) if backend is not None else None
-    named = _of_target(target, "device", kind) if kind is not None else None
+    named = _of_target(target, "device", kind, device) if kind is not None else None
     if chosen is not None and named is not None and named.device_type != chosen.device_type:
         raise RequestError(
             f"`device` is {device!r}, but `backend` is {backend!r}; allowed is a device of that backend."
@@ -210,12 +210,12 @@ def _choose(target: Target, backend: str | None, device: int | str | None) -> tu
     return result, index
 
 
-def _of_target(target: Target, argument: str, name: str) -> Backend:
+def _of_target(target: Target, argument: str, name: str, given: object = None) -> Backend:
     try:
         return backends.find(name, among=target.backends)
     except RequestError:
         there = ", ".join(target.backends)
-        message = f"`{argument}` is {name!r}; allowed on this machine ({target}) is one of {there}."
+        message = f"`{argument}` is {given or name!r}; allowed on this machine ({target}) is one of {there}."
         if _is_known(name):
             raise BackendUnavailable(message) from None
         raise RequestError(f"{message} {name!r} is no backend known here; {backends.MISSING_VENDOR}.") from None

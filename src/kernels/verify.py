@@ -62,12 +62,17 @@ def variant_digest(path: os.PathLike[str] | str, algorithm: str = "sha256") -> D
     return Digest(algorithm, _digest_files(_scan(path), algorithm))
 
 
-def verify_digest(path: os.PathLike[str] | str, digest: Digest) -> None:
+def verify_digest(
+    path: os.PathLike[str] | str,
+    digest: Digest,
+    remedy: str = "Delete the folder and download it again, or ask the publisher for a new build.",
+) -> None:
     """Check that a variant's files are exactly those a digest describes.
 
     Args:
         path: The variant's directory.
         digest: What `metadata.json` says. Its paths are compared, never opened.
+        remedy: What the message says is to be done.
 
     Raises:
         DigestMismatch: Files are missing, were changed, or are not in the digest; the message names them.
@@ -91,8 +96,7 @@ def verify_digest(path: os.PathLike[str] | str, digest: Digest) -> None:
     if any(wrong.values()):
         listed = "; ".join(f"{kind}: {_listed(sorted(names))}" for kind, names in wrong.items() if names)
         raise DigestMismatch(
-            f"The files in {os.fspath(path)} are not those its {digest.algorithm} digest describes. {listed}. "
-            "Delete the folder and download it again, or ask the publisher for a new build."
+            f"The files in {os.fspath(path)} are not those its {digest.algorithm} digest describes. {listed}. {remedy}"
         )
 
 

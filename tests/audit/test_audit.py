@@ -71,7 +71,6 @@ def test_a_repository_its_builds_and_one_variant_are_found(write_variant: Write,
     ("files", "message"),
     [
         ({}, "holds no build of a kernel"),
-        ({"build.toml": ""}, "build them first"),
         ({"docs/page.md": ""}, "holds no build of a kernel"),
     ],
 )

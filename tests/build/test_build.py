@@ -139,6 +139,26 @@ def test_a_package_that_cannot_be_published_is_not_built(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("def one(:\n", 1, "invalid syntax"),
+        ("one = 1\nreturn one\n", 2, "'return' outside function"),
+        ("# \xff\none = '\0'\n", 1, ""),
+    ],
+)
+def test_what_python_cannot_compile_is_not_built(
+    write_source: Callable[..., Path], tmp_path: Path, text: str, line: int, says: str
+) -> None:
+    source = write_source("noarch", changes={"torch-ext/add_one/deep/inner.py": text})
+    with pytest.raises(RequestError) as caught:
+        build_kernel(source, tmp_path / "out")
+    place = f"{source}/torch-ext/add_one/deep/inner.py:{line}: not valid Python: "
+    assert str(caught.value).startswith(place)
+    assert says in str(caught.value)
+    assert not (tmp_path / "out" / "build").exists()
+
+
 def test_beside_the_package_a_name_may_be_any_bytes(write_source: Callable[..., Path], tmp_path: Path) -> None:
     source = write_source("noarch")
     (source / os.fsdecode(b"\xff.txt")).write_text("")
@@ -352,7 +372,7 @@ def test_committing_a_build_changes_nothing(write_source: Callable[..., Path]) -
 def test_a_backend_that_the_source_does_not_name_cannot_be_built(
     write_source: Callable[..., Path], tmp_path: Path
 ) -> None:
-    with pytest.raises(RequestError, match="`backends` has 'xpu'; allowed are those of add-one"):
+    with pytest.raises(RequestError, match="`backend` is 'xpu'; allowed are those of add-one"):
         build_kernel(write_source("noarch"), tmp_path / "out", backends=["xpu"])
 
 

@@ -18,6 +18,7 @@ from kernels.metadata import Digest, Metadata
 GENERAL = '[general]\nname = "add-one"\nversion = 1\nedition = 5\nlicense = "MIT"\nbackends = ["cpu"]\n'
 NOARCH = GENERAL + "[torch-noarch]\n"
 CPU = GENERAL + '[torch]\n[kernel.a]\nbackend = "cpu"\nsrc = []\n'
+CUDA_NOARCH = NOARCH.replace('"cpu"', '"cuda"')
 
 
 def test_a_noarch_source_says_what_each_backend_needs(write_source: Callable[..., Path]) -> None:
@@ -329,6 +330,28 @@ def test_a_strangers_backend_is_named_like_any_other(write_source: Callable[...,
             CPU + 'depends = ["torch", "cutlas_3_9"]\n',
             11,
             "`kernel.a.depends[1]` is 'cutlas_3_9'; allowed is torch, cut",
+        ),
+        (
+            CUDA_NOARCH + 'cuda-capabilities = [\n  "8.0",\n  "90",\n]\n',
+            10,
+            "cuda-capabilities[1]` is '90', which is no architecture that cuda knows; did you mean '9.0'?",
+        ),
+        (
+            CUDA_NOARCH + 'cuda_capabilities = ["9"]\n',
+            8,
+            "`torch-noarch.cuda_capabilities[0]` is '9', which is no arch",
+        ),
+        (CUDA_NOARCH + 'cuda-capabilities = ["sm_90"]\n', 8, "cuda knows; did you mean '9.0'?"),
+        (CUDA_NOARCH + 'cuda-capabilities = ["gfx942"]\n', 8, "is 'gfx942', which is no architecture that cuda knows."),
+        (
+            CPU.replace('"cpu"', '"cuda"') + 'cuda-capabilities = ["9.0", "80"]\n',
+            11,
+            "`kernel.a.cuda-capabilities[1]` is '80', which is no architecture that cuda knows; did you mean '8.0'?",
+        ),
+        (
+            CPU.replace('"cpu"', '"rocm"') + 'rocm-archs = ["942"]\n',
+            11,
+            "`kernel.a.rocm-archs[0]` is '942', which is no architecture that rocm knows.",
         ),
         (CPU.replace("src = []", 'src = [""]'), 10, "`kernel.a.src[0]` is ''; allowed is a string"),
         (

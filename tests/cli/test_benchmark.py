@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from hub import kernel_files
 
+from kernels.cli.benchmark import _row
+from kernels.measure import Outcome, Times
+
 pytest.importorskip("torch")
 
 SCRIPT = """
@@ -59,8 +62,34 @@ def test_a_table_says_how_fast_each_workload_is_and_whether_it_is_right(
     assert machine.endswith("3 calls after 0")
     assert (empty, heading.split()[:3]) == ("", ["Benchmark", "Verdict", "Median"])
     assert row.split()[:2] == ["Double.four", "ok"]
-    assert row.endswith("x  as the reference")
+    assert row.endswith("as the reference")
     assert "Double.four" in plot.read_text(encoding="utf-8")
+    assert f"Drew {plot}" in result.stderr.splitlines()
+
+
+def test_the_table_has_the_references_quartiles_and_says_where_times_are_wide_apart() -> None:
+    times, reference = Times.of([1e-3]), Times.of([1e-3, 1e-3, 5e-3, 5e-3])
+    outcome = Outcome(
+        script="benchmark_x.py",
+        benchmark="X",
+        workload="y",
+        verified=True,
+        times=times,
+        reference=reference,
+        speedup=3.0,
+    )
+    assert _row(outcome) == (
+        "X.y", "ok", "1.00 ms", "1.00 ms - 1.00 ms", "3.00 ms", "1.00 ms - 5.00 ms", "3.00x",
+        "noisy: quartiles 5.0x apart (reference); as the reference",
+    )  # fmt: skip
+
+
+def test_a_method_that_nothing_calls_is_named(kernels: Callable[..., Any], folder: Callable[[str], Path]) -> None:
+    path = folder(SCRIPT.replace("verify_four", "verify_fuor"))
+    result = kernels("benchmark", path, "--iterations", 1, "--warmup", 0)
+    assert result.exit_code == 0
+    note = "Note: benchmark_double.py: Double.verify_fuor is never called: there is no benchmark_fuor."
+    assert f"{note} Did you mean 'four'?\n" in result.stdout
 
 
 def test_what_is_not_ok_is_said_and_is_status_1(kernels: Callable[..., Any], folder: Callable[[str], Path]) -> None:

@@ -146,15 +146,21 @@ def test_a_traceback_is_shown_on_standard_error(kernels_process: Callable[..., A
 
 
 @pytest.mark.parametrize(
-    ("error", "status"),
-    [(KeyboardInterrupt(), 130), (typer.Exit(3), 3), (typer.Abort(), 1), (BrokenPipeError(32, ""), 1)],
+    ("error", "status", "said"),
+    [
+        (KeyboardInterrupt(), 130, "Interrupted.\n"),
+        (typer.Exit(3), 3, ""),
+        (typer.Abort(), 1, ""),
+        (BrokenPipeError(32, ""), 1, ""),
+    ],
+    ids=["interrupt", "exit", "abort", "pipe"],
 )
-def test_interrupts_and_exits_end_quietly_with_their_status(
-    kernels: Callable[..., Any], failing: Callable[[BaseException], None], error: BaseException, status: int
+def test_interrupts_and_exits_end_with_their_status_and_without_an_error(
+    kernels: Callable[..., Any], failing: Callable[[BaseException], None], error: BaseException, status: int, said: str
 ) -> None:
     failing(error)
     result = kernels("info", "acme/relu")
-    assert (result.exit_code, result.stdout, result.stderr) == (status, "", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (status, "", said)
 
 
 def test_a_caller_may_take_the_exceptions(failing: Callable[[BaseException], None]) -> None:

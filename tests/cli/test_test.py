@@ -29,6 +29,20 @@ def test_it_builds_where_told_to_and_ends_with_pytests_status(kernels: Callable[
     assert result.stderr == ""
 
 
+def test_the_folder_is_here_where_none_is_given_and_skips_have_reasons(
+    kernels: Callable[..., Any], kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [test] = (kernel / "tests").iterdir()
+    test.write_text("import pytest\n\n\ndef test_layer():\n    pytest.skip('no such device')\n")
+    monkeypatch.chdir(kernel)
+    result = kernels("test", "--build")
+    assert result.exit_code == 0, result.stderr
+    assert "no such device" in result.stdout
+    result = kernels("test", "--", "-q", "-k", "layer")
+    assert result.exit_code == 0, result.stderr
+    assert "1 skipped" in result.stdout
+
+
 def test_what_pytest_prints_is_the_answer_on_standard_output(kernels_process: Callable[..., Any], kernel: Path) -> None:
     done = kernels_process("test", kernel, "--build", "--", "-q", "-k", "layer")
     assert done.returncode == 0, done.stderr

@@ -75,9 +75,27 @@ def test_the_drawing_has_no_background_no_other_colour_and_text_that_is_text(tmp
     root = ElementTree.fromstring(text)
     assert set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", text)) == {INK, KERNEL, REFERENCE}
     words = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"acme/<relu>", "A processor & more, Torch 2.13.0", "Relu.small$1$", "Relu.alone"} <= set(words)
+    assert {"<relu>, torch-cpu", "A processor & more, 2 threads, Torch 2.13.0"} <= set(words)
+    assert {"Relu.small$1$", "Relu.alone"} <= set(words)
     assert {"2.00 ms  (2.00x)", "4.00 ms", "5.00 ms", "kernel", "reference"} <= set(words)
     assert "Relu.broken" not in words
+
+
+def test_a_repository_has_its_whole_name_and_a_folder_its_own_alone(tmp_path: Path) -> None:
+    draw(msgspec.structs.replace(REPORT, commit="0" * 40), tmp_path / "repository.svg")
+    draw(msgspec.structs.replace(REPORT, kernel="/home/ada/relu"), tmp_path / "folder.svg")
+    assert "acme/&lt;relu&gt;, torch-cpu" in (tmp_path / "repository.svg").read_text(encoding="utf-8")
+    assert "/home/ada" not in (tmp_path / "folder.svg").read_text(encoding="utf-8")
+
+
+def test_a_quick_workload_is_drawn_as_long_as_a_slow_one(tmp_path: Path) -> None:
+    def drawn(seconds: float) -> str:
+        quick = msgspec.structs.replace(OUTCOMES[1], times=Times.of([seconds]))
+        draw(msgspec.structs.replace(REPORT, outcomes=(OUTCOMES[0], quick)), tmp_path / "times.svg")
+        return (tmp_path / "times.svg").read_text(encoding="utf-8")
+
+    bars = [re.findall(r'd="(M [^"]+)"', drawn(seconds)) for seconds in (5e-3, 5e-9)]
+    assert bars[0] == bars[1]
 
 
 def test_the_same_report_gives_the_same_file(tmp_path: Path) -> None:

@@ -21,6 +21,22 @@ MACHINE = Machine(
 
 
 @pytest.mark.parametrize(
+    ("kernel", "reference", "noise"),
+    [
+        ([1.0, 1.1, 1.2, 1.3], [2.0, 2.1, 2.2], ""),
+        ([1.0, 1.0, 1.0, 1000.0], None, "quartiles 250.8x apart (kernel)"),
+        ([1.0], [1.0, 1.0, 5.0, 5.0], "quartiles 5.0x apart (reference)"),
+        ([1.0, 1.0, 2.0, 2.0], [1.0, 1.0, 3.0, 3.0], "quartiles 2.0x apart (kernel), 3.0x apart (reference)"),
+        ([0.0, 0.0], [0.0, 0.0], ""),
+    ],
+    ids=["none", "kernel", "reference", "both", "no clock"],
+)
+def test_times_that_are_wide_apart_are_noise(kernel: list[float], reference: list[float] | None, noise: str) -> None:
+    times = None if reference is None else Times.of(reference)
+    assert Outcome(script="benchmark_x.py", times=Times.of(kernel), reference=times).noise == noise
+
+
+@pytest.mark.parametrize(
     ("seconds", "median", "quartiles", "extremes"),
     [
         ([2.0], 2.0, (2.0, 2.0), (2.0, 2.0)),

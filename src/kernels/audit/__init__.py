@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -14,12 +14,19 @@ from kernels.audit.loading import load_findings
 from kernels.audit.native import is_native, native_files, require_elftools
 from kernels.audit.sources import forbidden_lines, namespaces, static_layers
 from kernels.audit.subject import Subject, find_variants
-from kernels.findings import Finding, Said, run_step, skipped
+from kernels.build.freshness import rebuild_advice, stale_builds
+from kernels.build.project import find_project
+from kernels.errors import KernelsError
+from kernels.findings import Finding, Said, failed, ok, run_step, skipped
+from kernels.release import BUILD_FOLDER
 
 __all__ = ["STEPS", "VariantAudit", "audit", "audit_variant"]
 
 #: How long a step may take: hashing the largest variant that is looked at takes a minute.
 _SECONDS = 300.0
+
+#: The step that compares variants with the sources beside them.
+_SOURCES = "sources"
 
 #: The steps that read files and run nothing, in their order; `metadata` comes before those that need what it says.
 STEPS: tuple[tuple[str, Callable[[Subject], Said]], ...] = (
@@ -78,21 +85,66 @@ def audit(path: os.PathLike[str] | str, *, dynamic: bool = True) -> list[Variant
     """
     if not isinstance(dynamic, bool):
         raise TypeError(f"`dynamic` is {dynamic!r}, a {type(dynamic).__name__}; allowed is True or False.")
-    return [audit_variant(folder, dynamic=dynamic) for folder in find_variants(path)]
+    folders = find_variants(path)
+    freshness = _Freshness()
+    return [_with(audit_variant(folder, dynamic=dynamic), freshness.finding(folder)) for folder in folders]
 
 
-def audit_variant(folder: Path, *, dynamic: bool = True, root: Path | None = None) -> VariantAudit:
+def _with(found: VariantAudit, finding: Finding | None) -> VariantAudit:
+    return found if finding is None else msgspec.structs.replace(found, findings=(*found.findings, finding))
+
+
+class _Freshness:
+    """Whether variants are those of the sources beside them; each folder of sources is read once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, Mapping[str, str] | str | None] = {}
+
+    def finding(self, folder: Path) -> Finding | None:
+        """What there is to say of a variant: nothing where there are no sources."""
+        home = folder.parent.parent
+        if folder.parent.name != BUILD_FOLDER:
+            return None
+        if home not in self._known:
+            self._known[home] = _stale(home)
+        stale = self._known[home]
+        if stale is None:
+            return None
+        if isinstance(stale, str):
+            return Finding(_SOURCES, *failed(stale))
+        reason = stale.get(folder.name)
+        return Finding(_SOURCES, *(ok("built from them as they are") if reason is None else failed(reason)))
+
+
+def _stale(home: Path) -> Mapping[str, str] | str | None:
+    """Of the variants in a folder those that are not of its sources, or why that cannot be told; None without any."""
+    try:
+        project = find_project(home)
+        if project is None or project.folder != home:
+            return None
+        advice = rebuild_advice(project)
+        return {name: f"{reason}: {advice}" for name, reason in stale_builds(project).items()}
+    except KernelsError as error:
+        return str(error)
+
+
+def audit_variant(
+    folder: Path, *, dynamic: bool = True, root: Path | None = None, bytecode: bool = True
+) -> VariantAudit:
     """Check one variant.
 
     Args:
         folder: Its folder.
         dynamic: Whether it is also loaded, where it fits this machine.
         root: The folder that links may lead into: a cache keeps files elsewhere. Default: the variant's own.
+        bytecode: Whether bytecode is looked at; an upload leaves it out.
 
     Raises:
         MissingPythonDependency: There are native files, and pyelftools is not installed.
     """
     subject = Subject.of(folder, root)
+    if not bytecode:
+        subject.files = subject.files.without_bytecode()
     steps = STEPS if subject.files.safe else STEPS[:1]
     if subject.files.safe and any(is_native(subject, name) for name in subject.files.sizes):
         require_elftools()

@@ -6,6 +6,7 @@ import re
 
 from kernels import backends
 from kernels.audit.subject import Subject
+from kernels.build.freshness import digest_remedy
 from kernels.errors import InvalidMetadata, InvalidVariant, KernelsError
 from kernels.findings import Said, counted, failed, missing, ok, skipped
 from kernels.metadata import MAX_METADATA_BYTES, Metadata
@@ -93,7 +94,7 @@ def _agreement(found: Metadata, subject: Subject) -> Said:
     if backend is None:
         yield missing(f"`backend.type` is {found.backend.type!r}, which is not registered here")
     elif found.backend.archs:
-        unknown = [arch for arch in found.backend.archs if backend.parse_arch(_plain(arch)) is None]
+        unknown = [arch for arch in found.backend.archs if not backends.guarded_arch(backend, arch)]
         if unknown:
             yield missing(f"`backend.archs` has {backends.listed(unknown)}, which {backend.name} does not know")
     elif backend.checks_archs:
@@ -101,12 +102,6 @@ def _agreement(found: Metadata, subject: Subject) -> Said:
     named = None if subject.variant is None else subject.variant.backend
     if named not in (None, UNIVERSAL, found.backend.type):
         yield failed(f"`backend.type` is {found.backend.type!r}, but {subject.folder.name} is a variant for {named}")
-
-
-def _plain(arch: str) -> str:
-    """An architecture without what says how far it reaches: `+PTX`, and the suffix for a family."""
-    arch = arch.removesuffix("+PTX")
-    return arch[:-1] if re.fullmatch(r"[0-9]+\.[0-9]f", arch) else arch
 
 
 def _depends(found: Metadata) -> Said:
@@ -128,7 +123,7 @@ def digest(subject: Subject) -> Said:
         yield missing("there is no `digest`: nobody can tell whether the files are those that were built")
     else:
         try:
-            verify_digest(subject.folder, subject.metadata.digest)
+            verify_digest(subject.folder, subject.metadata.digest, digest_remedy(subject.folder))
         except KernelsError as error:
             yield failed(str(error))
         else:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kernels.build.project import find_project, source_folders
 from kernels.errors import InvalidRepository, InvalidVariant, RepositoryNotFound
 from kernels.metadata import Metadata
-from kernels.release import BUILD_FOLDER, METADATA_FILE
+from kernels.release import BUILD_FOLDER, METADATA_FILE, is_bytecode
 from kernels.variant import Variant, parse_variant
 
 __all__ = ["MAX_FILES", "MAX_TEXT_BYTES", "MAX_VARIANTS", "MAX_VARIANT_BYTES", "Files", "Subject", "find_variants"]
@@ -35,6 +36,10 @@ class Files:
     sizes: dict[str, int]
     faults: tuple[str, ...] = ()
     safe: bool = True
+
+    def without_bytecode(self) -> Files:
+        """The others alone."""
+        return replace(self, sizes={name: size for name, size in self.sizes.items() if not is_bytecode(name)})
 
 
 @dataclass
@@ -109,13 +114,20 @@ def find_variants(path: os.PathLike[str] | str) -> list[Path]:
     if _is_variant(folder):
         return [folder]
     builds = folder / BUILD_FOLDER
+    if not builds.is_dir() and source_folders(folder):
+        project = find_project(folder)
+        if project is None or project.folder == folder:
+            raise RepositoryNotFound(
+                f"{os.fspath(path)} holds a kernel's sources (build.toml), and no builds; `kernels build "
+                f"{os.fspath(path)}` makes them."
+            )
+        builds = project.folder / BUILD_FOLDER
     inside = _folders(builds if builds.is_dir() else folder)
     if inside and (builds.is_dir() or any(map(_is_variant, inside))):
         return inside
-    hint = "; it holds a kernel's sources: build them first" if (folder / "build.toml").is_file() else ""
     raise RepositoryNotFound(
         f"{os.fspath(path)} holds no build of a kernel: it is no variant such as torch-cpu, and has no folder of "
-        f"variants{hint}."
+        "variants."
     )
 
 

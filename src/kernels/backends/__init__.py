@@ -17,7 +17,14 @@ from kernels.backends.base import (
 from kernels.backends.builtin import BUILT_IN, BuiltInName
 from kernels.backends.entry import Entry, Origin, Problem
 from kernels.backends.experimental import mention_experimental
-from kernels.backends.guard import guarded_capability, guarded_index, guarded_probe, guarded_reason, guarded_text
+from kernels.backends.guard import (
+    guarded_arch,
+    guarded_capability,
+    guarded_index,
+    guarded_probe,
+    guarded_reason,
+    guarded_text,
+)
 from kernels.backends.lookup import (
     all_backends,
     device_types,
@@ -67,6 +74,7 @@ __all__ = [
     "generation",
     "get",
     "get_backend",
+    "guarded_arch",
     "guarded_capability",
     "guarded_index",
     "guarded_probe",

@@ -5,6 +5,7 @@ Each of these functions asks one question and returns an answer of the right typ
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from kernels.wording import said, shown
 
 __all__ = [
     "PROBE_SECONDS",
+    "guarded_arch",
     "guarded_capability",
     "guarded_index",
     "guarded_probe",
@@ -126,6 +128,18 @@ def guarded_text(ask: Callable[..., str | None], default: str, *args: Any) -> st
     except (Exception, SystemExit):  # noqa: BLE001 - this is for messages, and a message must come
         return default
     return text if isinstance(text, str) and text else default
+
+
+def guarded_arch(backend: Backend, text: str) -> str:
+    """An architecture of a build's list as the backend reads it; "" where it knows none of that name.
+
+    Args:
+        backend: Whose architecture.
+        text: As lists have it: it may also say how far it reaches, `+PTX` or the suffix for a family.
+    """
+    plain = text.removesuffix("+PTX")
+    plain = plain[:-1] if re.fullmatch(r"[0-9]+\.[0-9]f", plain) else plain
+    return guarded_text(backend.parse_arch, "", plain)
 
 
 def _built_in(backend: Backend) -> bool:

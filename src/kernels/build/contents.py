@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -11,10 +12,13 @@ from kernels.build.source import KernelSource, source_entries, source_files
 from kernels.errors import RequestError
 from kernels.release import BUILD_FOLDER
 
-__all__ = ["Contents", "package_files", "read_contents"]
+__all__ = ["Contents", "check_python", "package_files", "python_fault", "read_contents"]
 
 #: The macros that carry a build's id into its sources: Torch's, and tvm-ffi's.
 _ID_MACROS = (b"TORCH_EXTENSION_NAME", b"TVM_FFI_EXTENSION_NAME")
+
+#: Folders beside a kernel's code: builds are tried by what is in them, not made of it.
+_BESIDE = frozenset({"benchmarks", "tests"})
 
 _CHUNK = 1 << 20
 
@@ -27,11 +31,13 @@ class Contents:
         hashes: SHA-256, in hexadecimal, by the path relative to the folder.
         id: SHA-256, in hexadecimal, of all files and their names.
         naming: The files that mention a macro of the build's id; what they become changes with every id.
+        code: SHA-256, in hexadecimal, of those that go into builds: all but tests, benchmarks and Markdown.
     """
 
     hashes: Mapping[str, str]
     id: str
     naming: frozenset[str]
+    code: str = ""
 
 
 def read_contents(folder: Path) -> Contents:
@@ -56,10 +62,19 @@ def read_contents(folder: Path) -> Contents:
                     naming.add(str(name))
                 tail = chunk[-max(map(len, _ID_MACROS)) :]
         hashes[str(name)] = digest.hexdigest()
-    together = "".join(f"{name}\0{value}\n" for name, value in hashes.items())
+    code = {name: value for name, value in hashes.items() if not _beside_the_code(name)}
+    return Contents(hashes, _together(hashes), frozenset(naming), _together(code))
+
+
+def _beside_the_code(name: str) -> bool:
+    top, _, rest = name.partition("/")
+    return top in _BESIDE if rest else top.endswith(".md")
+
+
+def _together(hashes: Mapping[str, str]) -> str:
+    text = "".join(f"{name}\0{value}\n" for name, value in hashes.items())
     # A name need not be Unicode, unless the file is published.
-    data = together.encode("utf-8", "surrogateescape")
-    return Contents(hashes, hashlib.sha256(data).hexdigest(), frozenset(naming))
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def package_files(source: KernelSource) -> list[tuple[PurePosixPath, Path]]:
@@ -90,3 +105,41 @@ def package_files(source: KernelSource) -> list[tuple[PurePosixPath, Path]]:
             raise RequestError(f"{source.package_dir} holds {shown!r}, a name that not every system can have.")
         found.append((name, path))
     return found
+
+
+def check_python(source: KernelSource) -> None:
+    """Refuse a package with a file that Python cannot compile: its builds could not be imported.
+
+    Args:
+        source: The source.
+
+    Raises:
+        RequestError: There is one; the message has the file and the line.
+    """
+    for _, path in package_files(source):
+        fault = python_fault(path.read_bytes(), path.name) if path.suffix == ".py" else None
+        if fault is not None:
+            line, what = fault
+            raise RequestError(f"{path}:{line}: not valid Python: {what}.")
+
+
+def python_fault(data: bytes, name: str) -> tuple[int, str] | None:
+    """Why Python cannot compile a file, which is not run: the line, and what is wrong there; None where it can.
+
+    Args:
+        data: The file.
+        name: What to call it.
+
+    Example:
+        >>> python_fault(b"one = 1\\nreturn one\\n", "a.py")
+        (2, "'return' outside function")
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the file's own making, such as an escape that is none
+            compile(data, name, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return error.lineno or 1, error.msg
+    except (ValueError, RecursionError, MemoryError) as error:  # a zero byte; nested beyond reason
+        return 1, f"it cannot be compiled ({type(error).__name__})"
+    return None

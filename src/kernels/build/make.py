@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -15,8 +15,9 @@ from filelock import FileLock
 from kernels.backends import find
 from kernels.build.compile import compile_extension
 from kernels.build.plan import Plan, plan_build, plan_builds, source_state
-from kernels.build.source import KernelSource, is_source, read_source
-from kernels.build.stamp import inputs_hash, is_current, leave_stamp
+from kernels.build.project import read_sources
+from kernels.build.source import KernelSource, is_source
+from kernels.build.stamp import WORK_FOLDER, inputs_hash, is_current, leave_stamp, stamp_file
 from kernels.build.variant import install_variant, staged_variant, write_package
 from kernels.errors import BuildError, CompilerNotFound, KernelsError, RequestError
 from kernels.release import BUILD_FOLDER
@@ -62,9 +63,8 @@ def build_kernel(
     their digest, is left as it is.
 
     Args:
-        source_dir: The folder with `build.toml`.
-        out_dir: The repository's folder: variants go to `out_dir/build/<variant>`, beside those of other source
-            folders of the same kernel.
+        source_dir: The folder with `build.toml`, or one whose own folders have it: sources of one kernel.
+        out_dir: The repository's folder: variants go to `out_dir/build/<variant>`.
         backends: Backends to build for. Default: of those that `build.toml` names, all for noarch sources, and for
             compiled ones those the installed Torch is built for, or whose compiler is here (tvm-ffi).
         work_dir: Where objects, logs and stamps of finished builds are kept; on the file system of `out_dir`. Default:
@@ -91,9 +91,10 @@ def build_kernel(
         >>> [path.name for path in build_kernel(folder / "src", folder / "out")]
         ['torch-cpu']
     """
-    source = read_source(source_dir)
-    out, work = _folders(source, out_dir, work_dir)
-    plans = plan_builds(source, backends)
+    sources = read_sources(source_dir)
+    out, work = _folders(sources, out_dir, work_dir)
+    wanted = _wanted(sources, backends)
+    plans = [each for source in sources for each in plan_builds(source, _own(source, wanted))]
     made = []
     for plan in plans:
         with _exclusive(plan.variant, work):
@@ -115,7 +116,7 @@ def build_variants(
     """Build what a source folder names and this machine can build, one variant after the other, and tell of each.
 
     Args:
-        source_dir: The folder with `build.toml`.
+        source_dir: As for `build_kernel`.
         out_dir: As for `build_kernel`.
         backends: Backends to build for; one that cannot be built for here has then failed. Default: all.
         variant: The only variant to build.
@@ -141,13 +142,10 @@ def build_variants(
         >>> [(outcome.variant, outcome.state) for outcome in build_variants(folder, folder)]
         [('torch-cpu', 'built'), ('torch-cuda', 'built')]
     """
-    source = read_source(source_dir)
-    wanted = None if backends is None else tuple(backends)
-    for name in wanted or ():
-        if name not in source.backends:
-            raise RequestError(f"`backend` is {name!r}; allowed are those of {source.name}: {_listed(source)}.")
-    out, work = _folders(source, out_dir, work_dir)
-    planned = _planned(source, wanted or source.backends, this_gpu)
+    sources = read_sources(source_dir)
+    wanted = _wanted(sources, backends)
+    out, work = _folders(sources, out_dir, work_dir)
+    planned = [each for source in sources for each in _planned(source, wanted or source.backends, this_gpu)]
     if variant is not None:
         planned = _only(variant, planned)
     asked = bool(wanted) or variant is not None
@@ -156,6 +154,20 @@ def build_variants(
             yield Outcome(backend, None, "failed" if asked else "not built", _line(plan))
         else:
             yield _outcome(plan, out, work, jobs, starting)
+
+
+def _wanted(sources: Sequence[KernelSource], backends: Iterable[str] | None) -> tuple[str, ...] | None:
+    """The backends that are asked for, each one of the sources'."""
+    wanted = None if backends is None else tuple(backends)
+    listed = dict.fromkeys(name for source in sources for name in source.backends)
+    for name in wanted or ():
+        if name not in listed:
+            raise RequestError(f"`backend` is {name!r}; allowed are those of {sources[0].name}: {', '.join(listed)}.")
+    return wanted
+
+
+def _own(source: KernelSource, wanted: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    return None if wanted is None else tuple(name for name in wanted if name in source.backends)
 
 
 def _planned(source: KernelSource, names: Iterable[str], this_gpu: bool) -> list[tuple[str, Plan | Exception]]:
@@ -202,11 +214,11 @@ def _outcome(plan: Plan, out: Path, work: Path, jobs: int | None, starting: Call
 
 def _current(plan: Plan, out: Path, work: Path) -> Path | None:
     variant_dir = out / "build" / plan.variant
-    return variant_dir if is_current(inputs_hash(plan), variant_dir, _stamp(plan, work)) else None
+    return variant_dir if is_current(inputs_hash(plan), variant_dir, stamp_file(work, plan.variant)) else None
 
 
 def _make(plan: Plan, out: Path, work: Path, jobs: int | None) -> Path:
-    variant_dir, stamp = out / "build" / plan.variant, _stamp(plan, work)
+    variant_dir, stamp = out / "build" / plan.variant, stamp_file(work, plan.variant)
     stamp.unlink(missing_ok=True)
     with staged_variant(work) as files:
         if plan.compilation is not None:
@@ -214,32 +226,28 @@ def _make(plan: Plan, out: Path, work: Path, jobs: int | None) -> Path:
             compile_extension(plan.compilation, files / plan.extension_file, work / plan.variant, log, jobs=jobs)
         write_package(plan, files)
         install_variant(files, variant_dir)
-    leave_stamp(inputs_hash(plan), variant_dir, stamp)
+    leave_stamp(inputs_hash(plan), plan.state.contents.code, variant_dir, stamp)
     return variant_dir
 
 
 def _folders(
-    source: KernelSource, out_dir: os.PathLike[str] | str, work_dir: os.PathLike[str] | str | None
+    sources: Iterable[KernelSource], out_dir: os.PathLike[str] | str, work_dir: os.PathLike[str] | str | None
 ) -> tuple[Path, Path]:
     out = Path(out_dir).absolute()
     real = Path(os.path.realpath(out))
-    if real.is_relative_to(source.folder):
-        inside = PurePosixPath(real.relative_to(source.folder).as_posix())
-        if inside.parts and inside.parts[0] != BUILD_FOLDER and is_source(inside):
+    for source in sources:
+        inside = PurePosixPath(os.path.relpath(real, source.folder))
+        if inside.parts and inside.parts[0] not in (BUILD_FOLDER, "..") and is_source(inside):
             raise RequestError(
                 f"`out_dir` is {os.fspath(out_dir)!r}, among the sources: builds there would be sources of the next. "
                 f"Allowed are {source.folder} itself, and folders outside of it."
             )
     if work_dir is not None:
         return out, Path(work_dir).absolute()
-    work = out / ".kernels-build"
+    work = out / WORK_FOLDER
     if work.is_symlink():
         raise RequestError(f"{work} is a link; delete it. Builds keep their objects there.")
     return out, work
-
-
-def _stamp(plan: Plan, work: Path) -> Path:
-    return work / f"{plan.variant}.stamp"
 
 
 @contextmanager
@@ -271,10 +279,6 @@ def _remove_links(work: Path) -> None:
                     os.unlink(entry.path)
                 elif entry.is_dir():
                     pending.append(entry.path)
-
-
-def _listed(source: KernelSource) -> str:
-    return ", ".join(source.backends)
 
 
 def _line(error: Exception) -> str:

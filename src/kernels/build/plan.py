@@ -10,7 +10,7 @@ from typing import Any
 from kernels.backends import Backend, find
 from kernels.build.against import Against, against, compiled_sources, own_backends
 from kernels.build.compile import Compilation, Unit
-from kernels.build.contents import Contents, package_files, read_contents
+from kernels.build.contents import Contents, check_python, read_contents
 from kernels.build.dependencies import dependency_includes
 from kernels.build.provenance import git_state, provenance
 from kernels.build.source import KernelSection, KernelSource
@@ -74,9 +74,9 @@ def source_state(source: KernelSource) -> SourceState:
         loaded beside the next; and where git does not know them, in seven of that hash.
 
     Raises:
-        RequestError: The package has a file that cannot be published.
+        RequestError: The package has a file that cannot be published, or that Python cannot compile.
     """
-    package_files(source)  # before hours of compiling, not after
+    check_python(source)  # before hours of compiling, not after
     contents, git = read_contents(source.folder), git_state(source.folder)
     unique = contents.id[:7] if git is None else f"{contents.id[:7]}_dirty" if git.dirty else git.tree[:7]
     return SourceState(contents, unique, provenance(git))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kernels.backends import MajorMinor, all_backends, known
+from kernels.backends import MajorMinor, all_backends, guarded_arch, known
 from kernels.build.editions import EDITION, FRAMEWORKS, edition_of, upgraded
 from kernels.build.general import by_backend, hub, kernel_backends, kernel_name, kernel_version
 from kernels.build.model import PYEXT, Framework, KernelSection, KernelSource, option, spellings
@@ -195,7 +195,29 @@ def _noarch_archs(code: Section, backends: tuple[str, ...]) -> dict[str, tuple[s
 
 def _archs(section: Section, backend: str) -> tuple[str, ...]:
     # One vendor calls them capabilities, the other architectures.
-    return section.texts(*spellings(backend, "capabilities")) or section.texts(*spellings(backend, "archs"))
+    for key in (spellings(backend, "capabilities"), spellings(backend, "archs")):
+        if archs := section.texts(*key):
+            _check_archs(section, next(each for each in key if each in section.table), archs, backend)
+            return archs
+    return ()
+
+
+def _check_archs(section: Section, key: str, archs: tuple[str, ...], name: str) -> None:
+    """Refuse what no device is called: a build that declares it would fit none, or every one."""
+    backend = known(name)
+    if backend is None or not backend.checks_archs:
+        return
+    for index, arch in enumerate(archs):
+        # A tool's own name for it, such as sm_90, is read where it is asked for, but stands in no list.
+        if not arch.startswith(guarded_arch(backend, arch) or "\0"):
+            meant = filter(
+                None, (guarded_arch(backend, each) for each in (arch, f"{arch[:-1]}.{arch[-1]}", f"{arch}.0"))
+            )
+            hint = "".join(f"; did you mean {each!r}?" for each in [*meant][:1]) or "."
+            raise section.error(
+                (key, index),
+                f"`{section.name(key, index)}` is {arch[:80]!r}, which is no architecture that {name} knows{hint}",
+            )
 
 
 def _stable_abi(code: Section, backends: tuple[str, ...]) -> dict[str, MajorMinor]:

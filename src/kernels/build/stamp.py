@@ -13,7 +13,15 @@ from kernels.errors import KernelsError
 from kernels.metadata import Metadata
 from kernels.verify import verify_digest
 
-__all__ = ["inputs_hash", "is_current", "leave_stamp"]
+__all__ = ["WORK_FOLDER", "inputs_hash", "is_current", "leave_stamp", "made_from", "stamp_file"]
+
+#: Where objects, logs and stamps are kept, beside `build/`.
+WORK_FOLDER = ".kernels-build"
+
+
+def stamp_file(work: Path, variant: str) -> Path:
+    """Where a variant's stamp is kept: outside the variant, whose files are published."""
+    return work / f"{variant}.stamp"
 
 
 def inputs_hash(plan: Plan) -> str:
@@ -47,14 +55,14 @@ def is_current(inputs: str, variant_dir: Path, stamp: Path) -> bool:
     Args:
         inputs: The hash of the build's inputs.
         variant_dir: The variant.
-        stamp: Where its stamp is kept: outside the variant, whose files are published.
+        stamp: Its stamp.
 
     Returns:
         True when the stamp is that of these inputs and the files are still those that were built.
     """
     metadata = variant_dir / "metadata.json"
     try:
-        if stamp.read_text(encoding="utf-8") != _stamp(inputs, metadata):
+        if _read(stamp)[:2] != [inputs, _hash(metadata)]:
             return False
         digest = Metadata.read_from_file(metadata).digest
         if digest is not None:
@@ -64,16 +72,38 @@ def is_current(inputs: str, variant_dir: Path, stamp: Path) -> bool:
     return digest is not None
 
 
-def leave_stamp(inputs: str, variant_dir: Path, stamp: Path) -> None:
+def leave_stamp(inputs: str, code: str, variant_dir: Path, stamp: Path) -> None:
     """Note what a finished variant was made from.
 
     Args:
         inputs: The hash of the build's inputs.
+        code: The hash of the sources that builds are made of (`Contents.code`).
         variant_dir: The variant.
-        stamp: Where its stamp is kept.
+        stamp: Its stamp.
     """
-    stamp.write_text(_stamp(inputs, variant_dir / "metadata.json"), encoding="utf-8")
+    stamp.write_text(f"{inputs} {_hash(variant_dir / 'metadata.json')} {code}\n", encoding="utf-8")
 
 
-def _stamp(inputs: str, metadata: Path) -> str:
-    return f"{inputs} {hashlib.sha256(metadata.read_bytes()).hexdigest()}\n"
+def made_from(variant_dir: Path, stamp: Path) -> str | None:
+    """The hash of the sources that a variant was made of.
+
+    Args:
+        variant_dir: The variant.
+        stamp: Its stamp.
+
+    Returns:
+        The `code` that was noted; None where nothing was, or of another build than stands there.
+    """
+    try:
+        _, metadata, code = _read(stamp)
+        return code if metadata == _hash(variant_dir / "metadata.json") else None
+    except (OSError, ValueError):  # not there, or by an older builder
+        return None
+
+
+def _read(stamp: Path) -> list[str]:
+    return stamp.read_text(encoding="utf-8").split()
+
+
+def _hash(metadata: Path) -> str:
+    return hashlib.sha256(metadata.read_bytes()).hexdigest()

@@ -41,6 +41,7 @@ class _Command(TyperCommand):
         except (typer.Exit, typer.Abort, _UsageError, BrokenPipeError):
             raise
         except KeyboardInterrupt:
+            typer.echo("Interrupted.", err=True)
             raise typer.Exit(130) from None
         except Exception as error:
             if ctx.find_root().params["debug"]:

@@ -65,8 +65,11 @@ def benchmark(
         print_json(report)
     else:
         _show(report)
-    if plot is not None and any(outcome.times is not None for outcome in report.outcomes):
-        draw(report, plot)
+    if plot is not None:
+        timed = any(outcome.times is not None for outcome in report.outcomes)
+        if timed:
+            draw(report, plot)
+        progress.print(visible(f"Drew {plot}" if timed else "Nothing was drawn: no workload has times."), markup=False)
     if not report.ok:
         raise typer.Exit(1)
 
@@ -82,21 +85,18 @@ def _show(report: Report) -> None:
         f"{report.iterations} calls after {report.warmup}"
     )
     print_table(
-        ("Benchmark", "Verdict", ">Median", ">Quartiles", ">Reference", ">Speed", "What"),
+        ("Benchmark", "Verdict", ">Median", ">Quartiles", ">Reference", ">Its quartiles", ">Speed", "What"),
         [_row(outcome) for outcome in report.outcomes],
         title=title,
     )
     for note in report.notes:
-        say(visible(f"Note: {note}."))
+        say(visible(f"Note: {note}{'' if note.endswith('?') else '.'}"))
     bad = sum(outcome.verdict != "ok" for outcome in report.outcomes)
     if bad:
         say(f"\n{bad} of {len(report.outcomes)} not ok.")
 
 
 def _row(outcome: Outcome) -> tuple[Any, ...]:
-    from kernels.measure.plot import format_seconds
-
-    reference = "" if outcome.reference is None else format_seconds(outcome.reference.median_seconds)
     speed = "" if outcome.speedup is None else f"{outcome.speedup:.2f}x"
     if outcome.reason:
         what = outcome.reason
@@ -105,7 +105,8 @@ def _row(outcome: Outcome) -> tuple[Any, ...]:
         what = "as the reference" + (f", but for {largest:.2g} at most" if largest else "")
     else:
         what = "not compared: no reference"
-    return (outcome.name, outcome.verdict, *_times(outcome.times), reference, speed, what)
+    noise = f"noisy: {outcome.noise}; " if outcome.noise else ""
+    return (outcome.name, outcome.verdict, *_times(outcome.times), *_times(outcome.reference), speed, noise + what)
 
 
 def _times(times: Times | None) -> tuple[str, str]:
@@ -113,6 +114,5 @@ def _times(times: Times | None) -> tuple[str, str]:
 
     if times is None:
         return "", ""
-    return format_seconds(
-        times.median_seconds
-    ), f"{format_seconds(times.q1_seconds)} - {format_seconds(times.q3_seconds)}"
+    quartiles = f"{format_seconds(times.q1_seconds)} - {format_seconds(times.q3_seconds)}"
+    return format_seconds(times.median_seconds), quartiles

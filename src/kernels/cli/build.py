@@ -16,7 +16,9 @@ __all__ = ["build"]
 
 
 def build(
-    source: Annotated[Path, typer.Argument(metavar="DIR", help="The folder with build.toml.")] = Path(),
+    source: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder with build.toml, or one whose folders have it.")
+    ] = Path(),
     backend: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A backend to build for; may be given again.")
     ] = None,
@@ -40,16 +42,19 @@ def build(
 ) -> None:
     """Build a kernel's sources: every noarch variant, and every compiled one that this machine can build."""
     from kernels.build import build_variants
+    from kernels.build.freshness import built_dirty
     from kernels.cli._output import console, print_json, print_table, say
 
     if update:
+        from kernels.build.project import BUILD_TOML, source_folders
         from kernels.build.update import update_build_toml
 
-        changed = update_build_toml(source)
+        changed = {folder / BUILD_TOML: update_build_toml(folder) for folder in source_folders(source) or [source]}
         if as_json:
-            print_json({"updated": changed})
+            print_json({"updated": any(changed.values())})
         else:
-            say(f"{source / 'build.toml'} {'is updated' if changed else 'is of the edition of today already'}.")
+            for file, is_new in changed.items():
+                say(f"{file} {'is updated' if is_new else 'is of the edition of today already'}.")
         return
 
     def starting(name: str) -> None:
@@ -73,6 +78,8 @@ def build(
     else:
         rows = [(each.variant or f"({each.backend})", each.state, _where(each)) for each in outcomes]
         print_table(("Variant", "State", "Where, or why not"), rows)
+        if any(each.path is not None and built_dirty(each.path) for each in outcomes):
+            say("Note: the sources have changes that are not committed: before you publish, commit and build again.")
     _report(outcomes)
 
 

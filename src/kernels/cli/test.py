@@ -12,7 +12,9 @@ __all__ = ["test"]
 
 
 def test(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The kernel's sources, with its builds in DIR/build.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The kernel's sources, with its builds in DIR/build.")
+    ] = Path(),  # noqa: PT028 - a command, no test
     arguments: Annotated[
         list[str] | None,
         typer.Argument(metavar="[-- ARGS]", help="Arguments for pytest, after --.", show_default=False),
@@ -23,6 +25,8 @@ def test(
     from kernels.author import run_tests
     from kernels.cli._output import console
 
+    if str(folder).startswith("-"):  # `kernels test -- -q`: the folder was left out
+        folder, arguments = Path(), [str(folder), *(arguments or ())]
     out = console().file
     number = _descriptor(out)
     if number is not None:

@@ -29,8 +29,15 @@ def upload(
     keep_variants: Annotated[
         bool, typer.Option("--keep-variants", help="Keep the branch's other builds, such as another machine's.")
     ] = False,
+    remove_variants: Annotated[
+        bool, typer.Option("--remove-variants", help="Remove them, also those for backends that build.toml lists.")
+    ] = False,
+    build: Annotated[bool, typer.Option("--build", help="Build first what can be built here.")] = False,
+    no_check: Annotated[
+        bool, typer.Option("--no-check", help="Publish also what the sources no longer give, or what fails checks.")
+    ] = False,
 ) -> None:
-    """Publish a folder's builds on a Hub: checked first, in one commit, over those that they replace.
+    """Publish a folder's builds on a Hub, in one commit, over those that they replace; they are checked first.
 
     The Hub is the one that KERNELS_HUB names, with the token in KERNELS_HUB_TOKEN; else the one of HF_ENDPOINT, with
     HF_TOKEN or what `hf auth login` stored.
@@ -45,6 +52,9 @@ def upload(
         private=private,
         create_pr=create_pr,
         keep_variants=keep_variants,
+        remove_variants=remove_variants,
+        build=build,
+        check=not no_check,
         report=lambda line: say(visible(line)),
     )
     if not done.changed:

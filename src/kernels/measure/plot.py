@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kernels.errors import MissingPythonDependency, RequestError
 
 if TYPE_CHECKING:
-    from kernels.measure.report import Outcome, Report, Times
+    from kernels.measure.report import Outcome, Report
 
 __all__ = ["INK", "KERNEL", "REFERENCE", "check_plot", "draw", "format_seconds"]
 
@@ -20,6 +20,9 @@ KERNEL = "#2f81d6"
 REFERENCE = "#8a8a8a"
 
 _BAR = 0.38
+
+#: How much of a bar's colour its inside has, 0 to 1.
+_PALE = 0.35
 
 
 def check_plot(path: os.PathLike[str] | str) -> Path:
@@ -71,49 +74,43 @@ def draw(report: Report, path: os.PathLike[str] | str) -> None:
         figure = Figure(figsize=(8, 1.4 + 0.62 * len(timed)), layout="constrained")
         FigureCanvasSVG(figure)
         axes = figure.add_subplot()
-        _bars(axes, timed)
+        _bars(figure, axes, timed)
         machine = report.machine
-        axes.set_title(f"{report.kernel}\n{machine.device_name}, Torch {machine.torch}", loc="left", fontsize=11)
+        # Where a folder lies on the machine that measured it says nothing to who reads the page.
+        kernel = report.kernel if report.commit is not None else Path(report.kernel).name
+        where = f"{machine.device_name}, {machine.threads} threads, Torch {machine.torch}"
+        axes.set_title(f"{kernel}, {report.variant}\n{where}", loc="left", fontsize=11)
         figure.savefig(place, format="svg", transparent=True, metadata={"Date": None})
 
 
-def _bars(axes: Any, timed: list[Outcome]) -> None:
-    longest = 0.0
+def _bars(figure: Any, axes: Any, timed: list[Outcome]) -> None:
     for row, outcome in enumerate(timed):
         assert outcome.times is not None
         pairs = [(outcome.times, KERNEL, "kernel")]
         if outcome.reference is not None:
             pairs.append((outcome.reference, REFERENCE, "reference"))
+        # The lengths of one workload are to be compared; on one scale for all, those of a quick one could not be seen.
+        longest = max(times.q3_seconds for times, _, _ in pairs) or 1.0
         for place, (times, colour, kind) in enumerate(pairs):
             middle = row + (place - (len(pairs) - 1) / 2) * _BAR
-            axes.barh(middle, times.median_seconds, _BAR * 0.9, color=colour, label=kind)
-            axes.errorbar(times.median_seconds, middle, xerr=_spread(times), color=INK, capsize=2, linewidth=1)
+            low, median, high = (each / longest for each in (times.q1_seconds, times.median_seconds, times.q3_seconds))
+            # The line from quartile to quartile has the bar's own colour, and shows as the bar is pale.
+            axes.barh(middle, median, _BAR * 0.9, facecolor=(colour, _PALE), edgecolor=colour, label=kind)
+            spread = [[median - low], [high - median]]
+            axes.errorbar(median, middle, xerr=spread, color=colour, capsize=3, linewidth=1.5)
             text = format_seconds(times.median_seconds)
             if kind == "kernel" and outcome.speedup is not None:
                 text += f"  ({outcome.speedup:.2f}x)"
-            axes.annotate(text, (times.q3_seconds, middle), (5, 0), textcoords="offset points", va="center", fontsize=9)
-            longest = max(longest, times.q3_seconds)
+            axes.annotate(text, (high, middle), (6, 0), textcoords="offset points", va="center", fontsize=9)
     axes.set_yticks(range(len(timed)), [outcome.name for outcome in timed])
     axes.invert_yaxis()
-    axes.set_xlim(0, longest * 1.3 or 1.0)
-    axes.xaxis.set_major_formatter(lambda value, _: format_seconds(value))
-    axes.xaxis.set_major_locator(_locator())
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlim(0, 1.3)
+    axes.set_xticks([])
+    axes.set_xlabel("Medians and quartiles; each benchmark to a scale of its own", loc="left", fontsize=9)
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
     handles, labels = axes.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
-    axes.legend(
-        unique.values(), unique.keys(), frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=9
-    )
-
-
-def _locator() -> Any:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(6)
-
-
-def _spread(times: Times) -> list[list[float]]:
-    return [[times.median_seconds - times.q1_seconds], [times.q3_seconds - times.median_seconds]]
+    figure.legend(unique.values(), unique.keys(), frameon=False, loc="outside lower right", ncols=2, fontsize=9)
 
 
 def format_seconds(seconds: float) -> str:

@@ -6,7 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-__all__ = ["CRASHED", "FAILED", "OK", "TIMED_OUT", "WRONG", "Machine", "Outcome", "Report", "Times"]
+__all__ = ["CRASHED", "FAILED", "NOISY", "OK", "TIMED_OUT", "WRONG", "Machine", "Outcome", "Report", "Times"]
+
+#: Quartiles this many times apart are noise: another program had the processor, or a clock changed its speed. Where a
+#: device is a run's own they are within a few percent of each other.
+NOISY = 1.5
 
 #: The verdicts on a workload.
 OK, WRONG, FAILED, TIMED_OUT, CRASHED = "ok", "wrong", "failed", "timed out", "crashed"
@@ -25,6 +29,11 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     min_seconds: float
     max_seconds: float
     calls: int
+
+    @property
+    def spread(self) -> float:
+        """How many times the lower quartile the upper one is: near 1 where calls take alike."""
+        return self.q3_seconds / self.q1_seconds if self.q1_seconds > 0 else 1.0
 
     @staticmethod
     def of(seconds: Sequence[float]) -> Times:
@@ -95,6 +104,20 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
             'Relu.small'
         """
         return f"{self.benchmark}.{self.workload}" if self.benchmark else self.script
+
+    @property
+    def noise(self) -> str:
+        """Whose times are too wide apart for the speed to say much; "" where nobody's are.
+
+        Example:
+            >>> Outcome(script="benchmark_relu.py", times=Times.of([1.0, 1.0, 4.0, 4.0])).noise
+            'quartiles 4.0x apart (kernel)'
+        """
+        sides = (("kernel", self.times), ("reference", self.reference))
+        wide = [
+            f"{times.spread:.1f}x apart ({side})" for side, times in sides if times is not None and times.spread > NOISY
+        ]
+        return f"quartiles {', '.join(wide)}" if wide else ""
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):

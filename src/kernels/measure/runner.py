@@ -139,7 +139,7 @@ def _report(found: Subject, course: _Course) -> Report:
         iterations=course.job.iterations,
         warmup=course.job.warmup,
         outcomes=(*course.listed.failed, *(course.outcomes[key] for key in course.listed.workloads)),
-        notes=tuple(course.listed.notes),
+        notes=(*found.notes, *course.listed.notes),
     )
 
 

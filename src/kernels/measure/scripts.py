@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from kernels.benchmark import Benchmark
 from kernels.measure.report import FAILED, Outcome
+from kernels.wording import did_you_mean
 
 __all__ = ["FOLDER", "PATTERN", "Scripts", "Workload", "explain", "read_scripts"]
 
@@ -79,6 +81,8 @@ def read_scripts(folder: Path) -> Scripts:
         workloads += found
         if not found:
             notes.append(f"{script.name} defines no subclass of kernels.benchmark.Benchmark with a method {_PREFIX}…")
+        for benchmark in dict.fromkeys(workload.benchmark for workload in found):
+            notes += [f"{script.name}: {benchmark.__name__}{lonely}" for lonely in _lonely(benchmark)]
     return Scripts(tuple(workloads), tuple(failed), tuple(notes))
 
 
@@ -116,6 +120,17 @@ def _names(benchmark: type[Benchmark]) -> list[str]:
         for name in names
         if name.startswith(_PREFIX) and name != _PREFIX and callable(getattr(benchmark, name))
     ]
+
+
+def _lonely(benchmark: type[Benchmark]) -> Iterator[str]:
+    """The methods of a class that are for a workload which neither it nor a subclass has: nothing ever calls them."""
+    names = [name for each in (benchmark, *benchmark.__subclasses__()) for name in _names(each)]
+    for method in vars(benchmark):
+        prefix, _, workload = method.partition("_")
+        if prefix in ("setup", "verify") and workload and workload not in names:
+            yield f".{method} is never called: there is no {_PREFIX}{workload}.{did_you_mean(workload, names)}".rstrip(
+                "."
+            )
 
 
 def explain(error: BaseException, script: Path) -> str:

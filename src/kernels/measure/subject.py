@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kernels import backends
+from kernels.build.freshness import rebuild_advice, stale_builds
+from kernels.build.project import Project, find_project
 from kernels.errors import InvalidRepository, RequestError
 from kernels.locks import lock_in_force
 from kernels.measure.scripts import FOLDER, PATTERN
@@ -38,6 +40,7 @@ class Subject:
         path: Its folder, or None for a repository.
         planned: The build that was chosen.
         root: The folder that holds the scripts' folder.
+        notes: What to know of the build.
         device: Torch's name of the device.
         target: The machine.
     """
@@ -48,6 +51,7 @@ class Subject:
     root: Path
     device: str
     target: Target
+    notes: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -79,19 +83,20 @@ def subject(
         path: Path | None = Path(os.path.expanduser(kernel)).absolute()
     else:
         path = None
+    project = None if path is None else _project(path)
     if path is None:
         requirement = Requirement(os.fspath(kernel), version=version, revision=revision)
         planned = planner.plan(requirement)
         if isinstance(planned.source, PathSource):  # LOCAL_KERNELS names a folder for it
             path = planned.source.path
     else:
-        source = PathSource(path)
+        source = PathSource(path if project is None else project.folder)
         planned = planner.plan_at(source, source.requirement)
     named = _torch_device(planned, device)
     if path is not None:
-        if not any((path / FOLDER).glob(PATTERN)):
-            raise _no_benchmarks(str(path), sorted(each.name for each in (path / FOLDER).glob("*")))
-        yield Subject(str(path), path, planned, path, named, target)
+        home = path if project is None else project.folder
+        with _gathered(path, [path] if project is None else [path, *project.folders]) as root:
+            yield Subject(str(path), home, planned, root, named, target, _notes(project, planned.variant))
         return
     _check_fetchable(planned, policy)
     files = _scripts(planned)
@@ -101,6 +106,45 @@ def subject(
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(planned.source.read(planned.release, file, MAX_FILE_BYTES))
         yield Subject(planned.release.repo_id, None, planned, Path(folder), named, target)
+
+
+def _project(path: Path) -> Project | None:
+    """The kernel whose sources lie there; what they are is of no account to builds that are there as well."""
+    try:
+        return find_project(path)
+    except RequestError:
+        return None
+
+
+def _notes(project: Project | None, variant: str) -> tuple[str, ...]:
+    if project is None:
+        return ()
+    reason = stale_builds(project).get(variant)
+    return () if reason is None else (f"{variant}: {reason}; {rebuild_advice(project)}",)
+
+
+@contextmanager
+def _gathered(path: Path, folders: Iterable[Path]) -> Iterator[Path]:
+    """A folder with the scripts of a path, or else with those of all folders of its kernel."""
+    found = [folder for folder in dict.fromkeys(folders) if any((folder / FOLDER).glob(PATTERN))]
+    if not found:
+        raise _no_benchmarks(str(path), sorted(each.name for each in (path / FOLDER).glob("*")))
+    if len(found) == 1 or path in found:
+        yield found[0]
+        return
+    with TemporaryDirectory(prefix="kernels-benchmark-") as together:
+        for folder in found:
+            for file in sorted((folder / FOLDER).rglob("*")):
+                place = Path(together) / file.relative_to(folder)
+                if not file.is_file() or is_bytecode(file.name):
+                    continue
+                if place.is_file() and place.read_bytes() != file.read_bytes():
+                    raise RequestError(
+                        f"{file} is another than that of the source folder beside it; give one a new name."
+                    )
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(file.read_bytes())
+        yield Path(together)
 
 
 def _check_fetchable(planned: Planned, policy: TrustPolicy) -> None:

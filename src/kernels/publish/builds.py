@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.errors import InvalidMetadata, InvalidRepository, RequestError
+from kernels.build.freshness import digest_remedy
+from kernels.build.project import source_folders
+from kernels.errors import InvalidMetadata, InvalidRepository, InvalidVariant, RequestError
 from kernels.metadata import Metadata
 from kernels.publish.card import CARD_FILE
 from kernels.release import BUILD_FOLDER, METADATA_FILE
@@ -62,19 +64,21 @@ class Builds:
         return files | dict(self.benchmarks)
 
 
-def read_builds(folder: os.PathLike[str] | str) -> Builds:
+def read_builds(folder: os.PathLike[str] | str, sources: Iterable[Path] = ()) -> Builds:
     """Read a folder's builds, and check that they can be published together.
 
     Bytecode is left out: Python writes it beside a module that was imported to try it.
 
     Args:
         folder: The folder that holds `build/<variant>`.
+        sources: Folders in it that hold benchmarks as well.
 
     Returns:
         The builds.
 
     Raises:
-        RequestError: There is no such folder, there are no builds in it, or they differ in name, version or licence.
+        RequestError: There is no such folder, there are no builds in it, or they differ in name, version or licence;
+            or two benchmarks have one name.
         InvalidVariant: The name of a folder in `build` is no variant's.
         InvalidMetadata: A `metadata.json` is missing or wrong, or is for another backend than the variant.
         DigestMismatch: A build's files are not those its digest describes.
@@ -89,11 +93,16 @@ def read_builds(folder: os.PathLike[str] | str) -> Builds:
         if len(said) > 1:
             each = "; ".join(f"{value!r}: {', '.join(names)}" for value, names in said.items())
             raise RequestError(f"The builds in {folder} differ in `{key}` ({each}); build them all from one source.")
-    files = sorted((root / BENCHMARKS).glob(BENCHMARK_FILES)) if (root / BENCHMARKS).is_dir() else []
-    benchmarks = {f"{BENCHMARKS}/{path.name}": _checked(path, root) for path in files}
+    benchmarks: dict[str, Path] = {}
+    for place in dict.fromkeys([root, *sources]):
+        for path in sorted((place / BENCHMARKS).glob(BENCHMARK_FILES)):
+            file = _checked(path, root)
+            other = benchmarks.setdefault(f"{BENCHMARKS}/{path.name}", file)
+            if other.read_bytes() != file.read_bytes():
+                raise RequestError(f"{other} and {file} would be published under one name; give one of them another.")
     # In a folder without sources it is the card of a repository that was downloaded, about the builds of that time.
-    readme = root / CARD_FILE if (root / "build.toml").is_file() and (root / CARD_FILE).exists() else None
-    return Builds(root, builds, benchmarks, None if readme is None else _checked(readme, root))
+    written = bool(source_folders(root)) and (root / CARD_FILE).exists()
+    return Builds(root, builds, benchmarks, _checked(root / CARD_FILE, root) if written else None)
 
 
 def _variant_folders(folder: os.PathLike[str] | str, root: Path) -> list[Path]:
@@ -101,11 +110,11 @@ def _variant_folders(folder: os.PathLike[str] | str, root: Path) -> list[Path]:
     if not root.is_dir():
         raise RequestError(f"`folder` is {shown!r}, which is no folder; allowed is one that holds {BUILD_FOLDER}/.")
     if not (root / BUILD_FOLDER).is_dir():
-        advice = "`kernels build` makes it"
+        advice = "`kernels build` makes it."
         for parent, levels in ((root.parent, "the folder above it"), (root.parent.parent, "the one two above it")):
             if (parent / BUILD_FOLDER).is_dir() and root.is_relative_to(parent / BUILD_FOLDER):
                 advice = f"did you mean {levels}, {parent}?"
-        raise RequestError(f"`folder` is {shown!r}, which holds no folder {BUILD_FOLDER}/; {advice}.")
+        raise RequestError(f"`folder` is {shown!r}, which holds no folder {BUILD_FOLDER}/; {advice}")
     found = sorted(path for path in (root / BUILD_FOLDER).iterdir() if path.is_dir() and not path.name.startswith("."))
     if not found:
         raise RequestError(f"There are no builds in {root / BUILD_FOLDER}; `kernels build` makes them.")
@@ -113,7 +122,10 @@ def _variant_folders(folder: os.PathLike[str] | str, root: Path) -> list[Path]:
 
 
 def _read_build(root: Path, folder: Path) -> Build:
-    variant = parse_variant(folder.name)
+    try:
+        variant = parse_variant(folder.name)
+    except InvalidVariant as error:
+        raise InvalidVariant(f"{folder}: {error} Delete the folder if it is no build.") from None
     files = {f"{BUILD_FOLDER}/{folder.name}/{path}": file for path, file in _files(folder, root)}
     metadata = Metadata.read_from_file(folder / METADATA_FILE)
     if variant.backend not in (UNIVERSAL, metadata.backend.type):
@@ -122,7 +134,7 @@ def _read_build(root: Path, folder: Path) -> Build:
             f"{variant.backend!r}."
         )
     if metadata.digest is not None:
-        verify_digest(folder, metadata.digest)
+        verify_digest(folder, metadata.digest, digest_remedy(folder))
     return Build(variant, metadata, files)
 
 

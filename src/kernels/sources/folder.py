@@ -308,7 +308,9 @@ def _find_builds(path: Path) -> tuple[Path, str | None]:
     if any((child / METADATA_FILE).is_file() for child in path.iterdir()):
         return path, None
     if any((folder / "build.toml").is_file() for folder in (path, *path.iterdir())):
-        raise RepositoryNotFound(f"{path} holds a kernel's sources (build.toml), and no builds; build them first.")
+        raise RepositoryNotFound(
+            f"{path} holds a kernel's sources (build.toml), and no builds; `kernels build {path}` makes them."
+        )
     moved = f" It has a {STATUS_FILE}: the repository has moved." if (path / STATUS_FILE).is_file() else ""
     raise RepositoryNotFound(
         f"{path} holds no kernel: it has no {BUILD_FOLDER!r} folder, no folder of variants, and no {METADATA_FILE}."
