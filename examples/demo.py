@@ -1,7 +1,8 @@
 """The main job, end to end: `make demo`.
 
-Build the example kernels, serve them as a Hub, get one with one line, swap all three into a Llama-style model, compare
-its logits and its speed with the model's own, and take the kernels out again. Exits with an error when anything is off.
+Build the example kernels, serve them as a Hub, lock and download them for a project, get one with one line, swap all
+three into a Llama-style model, compare its logits and its speed with the model's own, and take the kernels out again.
+Exits with an error when anything is off.
 """
 
 from __future__ import annotations
@@ -19,6 +20,14 @@ sys.path.insert(0, str(Path(__file__).parent / "kernels"))
 
 #: Where the built kernels stay, so that the second time is quick.
 BUILT = Path(__file__).resolve().parent.parent / "build" / "examples"
+
+#: The project that the demo's kernels are pinned for.
+PROJECT = """\
+[tool.kernels.dependencies]
+"kernels-examples/rms-norm" = 1
+"kernels-examples/rotary" = 1
+"kernels-examples/silu-and-mul" = 1
+"""
 
 #: What fp32 arithmetic in another order may change in logits of this size.
 TOLERANCE = 1e-4
@@ -51,6 +60,7 @@ def main() -> None:
         with HubServer(BUILT, trusted=[PUBLISHER]) as hub:
             os.environ["KERNELS_HUB"] = hub.url
             say(f"Serving {BUILT} as a Hub at {hub.url}")
+            lock_and_download(Path(folder) / "project")
             one_line()
             explain()
             whole_model()
@@ -68,6 +78,19 @@ def build() -> None:
         print(f"  {variant.relative_to(BUILT)}")
     for name, reason in built.not_compiled.items():
         print(f"  {name}: no compiled build, the noarch one will be used. {reason}")
+
+
+def lock_and_download(project: Path) -> None:
+    """A project's kernels pinned, and on disk; from here on nothing but them is loaded."""
+    from kernels.cli.download import download
+    from kernels.cli.lock import lock
+
+    say("kernels lock project --hashes; kernels download project")
+    project.mkdir()
+    (project / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    lock(project, hashes=True)
+    download([str(project)])
+    os.environ |= {"KERNELS_LOCKFILE": str(project / "kernels.lock"), "KERNELS_LOCKED": "1"}
 
 
 def one_line() -> None:
