@@ -177,15 +177,27 @@ def _pin_changes(before: Lock, after: Lock) -> list[Change]:
 
 
 def _hash_changes(before: Lock, after: Lock) -> list[Change]:
-    def told(lock: Lock) -> dict[str, str]:
-        return {
-            f"hashes of {repo_id} at {commit[:12]}": ", ".join(
-                f"{name} {each.value.removeprefix('sha256-')[:12]}" for name, each in sorted(variants.items())
-            )
-            for (repo_id, commit), variants in lock.hashes.items()
-        }
+    old: dict[str, str] = {}
+    new: dict[str, str] = {}
+    for key in before.hashes.keys() | after.hashes.keys():
+        what = f"{key[0]} at {key[1][:12]}"
+        was, now = before.hashes.get(key, {}), after.hashes.get(key, {})
+        if was and now:  # of many builds, the ones that differ
+            old |= {f"hash of {what}, {name}": _short(each) for name, each in was.items()}
+            new |= {f"hash of {what}, {name}": _short(each) for name, each in now.items()}
+        elif was:
+            old[f"hashes of {what}"] = _builds(was)
+        else:
+            new[f"hashes of {what}"] = _builds(now)
+    return _changed(old, new)
 
-    return _changed(told(before), told(after))
+
+def _builds(hashes: Mapping[str, ContentHash]) -> str:
+    return f"{len(hashes)} build{'s' * (len(hashes) != 1)}"
+
+
+def _short(each: ContentHash) -> str:
+    return each.value.removeprefix("sha256-")[:12]
 
 
 def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[Change]:
