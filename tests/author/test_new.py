@@ -13,12 +13,13 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from kernels import load_backends, register_backend, unregister_backend
+from kernels.audit import audit
 from kernels.author import draft_kernel, new_kernel
 from kernels.author.draft import TEMPLATES
 from kernels.author.guidance import guidance
 from kernels.author.render import render
 from kernels.backends import Backend, BackendProbe, all_backends, get
-from kernels.build import read_source
+from kernels.build import build_kernel, read_source
 from kernels.errors import RequestError
 
 EVERY = [backend.name for backend in all_backends()]
@@ -120,11 +121,11 @@ def test_nothing_of_the_templates_is_left_in_it(noarch: bool) -> None:
 
 def test_every_template_is_used() -> None:
     used: set[PurePosixPath] = set()
-    for noarch in (False, True):
-        used |= set(render(draft_kernel("rms-norm", backends=EVERY, noarch=noarch)))
+    for noarch, backends in ((False, EVERY), (True, EVERY), (True, ["cpu", "cuda"])):
+        used |= set(render(draft_kernel("rms-norm", backends=backends, noarch=noarch)))
     kinds = {path.parts[0] for path in (each.relative_to(TEMPLATES) for each in TEMPLATES.rglob("*.in"))}
-    assert kinds == {"common", "compiled", "noarch", "device", "fragments", "archs"}
-    for kind in ("common", "compiled", "noarch"):
+    assert kinds == {"common", "compiled", "noarch", "triton", "plain", "device", "fragments", "archs"}
+    for kind in ("common", "compiled", "noarch", "triton", "plain"):
         for path in (TEMPLATES / kind).rglob("*.in"):
             name = (
                 path.relative_to(TEMPLATES / kind).as_posix().removesuffix(".in").replace("@PYTHON_NAME@", "rms_norm")
@@ -272,3 +273,24 @@ def test_without_guidance_there_is_no_page(tmp_path: Path) -> None:
     folder = new_kernel("rms-norm", tmp_path / "k", backends=["cpu"])
     assert "GUIDANCE" not in (folder / "README.md").read_text()
     assert not os.path.lexists(folder / "GUIDANCE.md")
+
+
+@pytest.mark.parametrize("noarch", [True, False], ids=["noarch", "compiled"])
+@pytest.mark.parametrize("backend", EVERY)
+def test_it_holds_nothing_that_its_backend_forbids(tmp_path: Path, backend: str, noarch: bool) -> None:
+    folder = new_kernel("rms-norm", tmp_path / "k", backends=["cpu", backend], noarch=noarch)
+    forbidden = get(backend).cuda_hacks_to_strip
+    sources = [path for path in folder.rglob("*") if path.suffix in (".py", ".cpp", ".cu", ".h")]
+    code = [path.read_text() for path in sources if path.parent.name not in ("tests", "benchmarks")]
+    assert [line for line in forbidden if any(line in text for text in code)] == []
+    if noarch:
+        failed = [each for found in audit(_built(folder), dynamic=False) for each in found.findings if found.failed]
+        assert failed == []
+        has_triton = "import triton" not in forbidden
+        assert (folder / "torch-ext" / "rms_norm" / "_triton.py").exists() == has_triton
+        assert ("_triton.py" in (folder / "README.md").read_text()) == has_triton
+
+
+def _built(folder: Path) -> Path:
+    build_kernel(folder, folder)
+    return folder

@@ -334,3 +334,67 @@ def test_a_folder_beside_others_of_other_kernels_is_a_kernel_of_its_own(both: Pa
     project = find_project(other)
     assert project is not None
     assert project.folder == other
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Mistakes that C++ ends the process for
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize(
+    ("schema", "reason", "place"),
+    [
+        ("relu(Tensr input) -> Tensor", "unknown type specifier.", "relu(Tensr input) -> Tensor ~~~~~ <--- HERE"),
+        (
+            "relu(Tensor input, int more) -> Tensor",
+            "Inferred operator schema for a C++ kernel function doesn't match the expected function schema.",
+            "registered at torch-ext/torch_binding.cpp:",
+        ),
+    ],
+    ids=["unknown type", "argument too many"],
+)
+def test_a_wrong_schema_is_said_in_torchs_own_words(
+    kernels: Callable[..., Any], tmp_path: Path, schema: str, reason: str, place: str
+) -> None:
+    folder = new_kernel("norm", tmp_path / "norm", backends=["cpu"], repo_id=REPO)
+    binding = folder / "torch-ext" / "torch_binding.cpp"
+    binding.write_text(binding.read_text().replace("relu(Tensor input) -> Tensor", schema))
+    [variant] = build_kernel(folder, folder)
+    ended = "C++ ended the process (SIGABRT), with an exception that nobody caught: "
+    verdict, what = _findings(kernels("check", folder, "--json"), "loading")[variant.name]
+    assert (verdict, what.startswith(f"{ended}{reason}"), place in what) == ("failed", True, True), what
+    assert "frame #" not in what
+    tried = kernels("test", folder, "--", "-q", "-p", "no:cacheprovider")
+    assert tried.exit_code == 1
+    assert f"Error: The tests ended with the load of {variant.name}. {ended}{reason}" in tried.stderr
+    assert place in tried.stderr
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What messages name
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["upload", "{k}", "--repo-id", "a/b", "--branch", "a b"], "`branch` is 'a b'; allowed is a branch's name"),
+        (["upload", "{k}/build"], "did you mean the folder above it, {k}?\n"),
+        (["upload", "{k}"], "{k}/build/oops: 'oops' is not a variant's name"),
+        (["benchmark", "{k}", "--device", "xpu:3"], "`device` is 'xpu:3'; allowed on this machine"),
+    ],
+)
+def test_messages_name_what_was_given(
+    kernels: Callable[..., Any], hub: TestHub, kernel: Path, arguments: list[str], said: str
+) -> None:
+    if "oops" in said:
+        (kernel / "build" / "oops").mkdir()
+    done = kernels(*[argument.format(k=kernel) for argument in arguments])
+    assert (done.exit_code, said.format(k=kernel) in done.stderr) == (1, True), done.stderr
+
+
+def test_without_a_repository_the_option_is_named(kernels: Callable[..., Any], hub: TestHub, kernel: Path) -> None:
+    (kernel / "build.toml").unlink()
+    done = kernels("upload", kernel)
+    assert (done.exit_code, "`repo_id`" in done.stderr, "give --repo-id org/name" in done.stderr) == (1, False, True)

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import signal
 import sys
+from pathlib import Path
 
 import msgspec
 
 from kernels.audit.subject import Subject
-from kernels.backends.join.command import CommandFailed, run_command
+from kernels.backends.join.command import CommandFailed, CommandStatus, run_command
 from kernels.errors import KernelsError
 from kernels.findings import Finding, failed, skipped
 from kernels.offer import repository_info
 
-__all__ = ["LOAD_SECONDS", "load_findings"]
+__all__ = ["LOAD_SECONDS", "crash_reason", "load_findings", "thrown"]
 
 #: How long a load may take: importing Torch and a kernel takes seconds, and a kernel may compile at its import.
 LOAD_SECONDS = 300.0
 
 #: What the process says is a few lines.
 _MAX_OUTPUT = 1024 * 1024
+
+#: What C++ says of an exception that nobody caught stands before a stack of any depth.
+_MAX_MESSAGES = 1024 * 1024
+
+#: Where the exception's own words end: Torch adds where it was raised, and the stack; Python's faulthandler its own.
+_AFTER_WHAT = re.compile(
+    r"^(?:Exception raised from |frame #|Fatal Python error|C\+\+ CapturedTraceback|\Z)", re.MULTILINE
+)
 
 #: The folder that the process is started in is not looked at for modules: it may be the kernel's own.
 _PROGRAM = "import sys; sys.path[:] = [path for path in sys.path if path]; import kernels.audit.inside as it; it.main()"
@@ -41,9 +52,7 @@ def load_findings(subject: Subject, seconds: float = LOAD_SECONDS) -> list[Findi
     if reason is not None:
         return [Finding(_STEP, *skipped(reason))]
     try:
-        text = run_command(
-            [sys.executable, "-c", _PROGRAM, str(subject.folder)], seconds=seconds, max_output=_MAX_OUTPUT
-        )
+        text = _run(subject.folder, seconds)
         return msgspec.json.decode(text, type=list[Finding]) or [Finding(_STEP, *failed("it said nothing"))]
     except CommandFailed as error:
         return [Finding(_STEP, *failed(_shown(error)))]
@@ -64,6 +73,43 @@ def _unfit(subject: Subject) -> str | None:
     return None if build.reason is None else f"does not fit this machine: {build.reason}"
 
 
+def crash_reason(folder: Path, seconds: float = LOAD_SECONDS) -> str | None:
+    """How a process that loads a variant ends before its time; None where it does not.
+
+    Args:
+        folder: The variant; its code runs with the caller's rights.
+        seconds: How long it may take.
+    """
+    try:
+        _run(folder, seconds)
+    except CommandFailed as error:
+        return _shown(error)
+    return None
+
+
+def thrown(messages: str) -> str | None:
+    """What a C++ exception that ended a process said, in a line, from the messages of that process.
+
+    Example:
+        >>> thrown("terminate called after throwing\\n  what():  no such type\\nException raised from a.cpp:7")
+        'no such type'
+    """
+    _, found, rest = messages.rpartition("what():")
+    if not found:
+        return None
+    end = _AFTER_WHAT.search(rest)
+    return " ".join(rest[: None if end is None else end.start()].split()) or None
+
+
+def _run(folder: Path, seconds: float) -> str:
+    command = [sys.executable, "-c", _PROGRAM, str(folder)]
+    return run_command(command, seconds=seconds, max_output=_MAX_OUTPUT, max_messages=_MAX_MESSAGES)
+
+
 def _shown(error: CommandFailed) -> str:
-    """The error without the command, which is this package's own."""
-    return str(error).replace(f"{sys.executable} ", "")[-500:]
+    """The error without the command, which is this package's own, and with the reason that C++ gave."""
+    what = thrown(error.messages) if isinstance(error, CommandStatus) else None
+    if what is None or not isinstance(error, CommandStatus):
+        return str(error).replace(f"{sys.executable} ", "")[-500:]
+    name = next((each.name for each in signal.Signals if each == -error.status), f"status {error.status}")
+    return f"C++ ended the process ({name}), with an exception that nobody caught: {what}"

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernels import settings
+from kernels.audit.loading import crash_reason
 from kernels.author.draft import LOCAL_PUBLISHER
 from kernels.build import build_kernel, read_source
 from kernels.build.freshness import refuse_stale, stale_builds
 from kernels.build.project import Project, find_project
-from kernels.errors import MissingPythonDependency, RequestError
+from kernels.errors import KernelImportError, MissingPythonDependency, RequestError
 from kernels.offer import repository_info
 from kernels.release import BUILD_FOLDER, METADATA_FILE
 
@@ -50,6 +51,7 @@ def run_tests(
             that of the sources; or its path cannot stand in `LOCAL_KERNELS`.
         MissingPythonDependency: pytest is not installed.
         BuildError: The kernel could not be built.
+        KernelImportError: Loading a build ended pytest's process.
     """
     project = find_project(folder)
     if project is None:
@@ -67,7 +69,18 @@ def run_tests(
     mode = ["--import-mode=importlib"] if len(tests) > 1 else []
     # A run in which all is skipped passes, and its reasons are what there is to know of it.
     command = [sys.executable, "-m", "pytest", *mode, *map(str, tests), *(arguments or ("-rs",))]
-    return subprocess.run(command, env=environment, stdout=stdout, stdin=subprocess.DEVNULL, check=False).returncode
+    status = subprocess.run(command, env=environment, stdout=stdout, stdin=subprocess.DEVNULL, check=False).returncode
+    if status < 0:
+        _explain_crash(project)
+    return status
+
+
+def _explain_crash(project: Project) -> None:
+    """Raise if loading a build ended the tests: pytest keeps what C++ says to itself, and that goes with it."""
+    for build in repository_info(project.folder).builds:
+        folder = project.folder / BUILD_FOLDER / build.name
+        if build.reason is None and (reason := crash_reason(folder)) is not None:
+            raise KernelImportError(f"The tests ended with the load of {build.name}. {reason}")
 
 
 def _tests(folder: Path, project: Project) -> list[Path]:

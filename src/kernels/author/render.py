@@ -44,7 +44,7 @@ def render(draft: Draft) -> dict[PurePosixPath, str]:
     values["ARCHS"] = "".join(f"\n{_read(path)}".rstrip("\n") for path in archs if path.is_file())
     files = dict(_tree(TEMPLATES / "common", values))
     if draft.noarch:
-        files.update(_tree(TEMPLATES / "noarch", values))
+        files.update(_noarch(draft, values))
     else:
         files.update(_compiled(draft, values))
     if notes is not None:
@@ -65,6 +65,17 @@ def _values(draft: Draft) -> dict[str, str]:
         "BACKEND_LINES": "\n".join(f'    "{name}",' for name in names),
         "BACKEND_LIST": ", ".join(names),
     }
+
+
+def _noarch(draft: Draft, values: dict[str, str]) -> dict[PurePosixPath, str]:
+    """The files of a kernel in Python; one package is built for all backends, so that each must allow what is in it."""
+    triton = dict(_tree(TEMPLATES / "triton", values))
+    forbidden = [line for backend in draft.backends for line in backend.cuda_hacks_to_strip]
+    allowed = not any(line in text for line in forbidden for text in triton.values())
+    how, row = ("in-triton.md", "files-triton.md") if allowed else ("in-plain.md", None)
+    said = {"WRITTEN_IN": _fragment(how, values), "FILES": "" if row is None else f"{_fragment(row, values)}\n"}
+    code = triton if allowed else dict(_tree(TEMPLATES / "plain", values))
+    return {**dict(_tree(TEMPLATES / "noarch", {**values, **said})), **code}
 
 
 def _compiled(draft: Draft, values: dict[str, str]) -> dict[PurePosixPath, str]:

@@ -49,7 +49,17 @@ class CommandNotStarted(CommandFailed):
 
 
 class CommandStatus(CommandFailed):
-    """It ended with an exit status that is not 0."""
+    """It ended with an exit status that is not 0.
+
+    Attributes:
+        status: The exit status; the number of a signal, negative.
+        messages: The end of what it said on its standard error.
+    """
+
+    def __init__(self, message: str, status: int, messages: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.messages = messages
 
 
 class CommandTimeout(CommandFailed):
@@ -61,7 +71,12 @@ class CommandTooLoud(CommandFailed):
 
 
 def run_command(
-    command: Sequence[str], *, seconds: float = SECONDS, max_output: int = MAX_OUTPUT, given: bytes = b""
+    command: Sequence[str],
+    *,
+    seconds: float = SECONDS,
+    max_output: int = MAX_OUTPUT,
+    given: bytes = b"",
+    max_messages: int = _MAX_MESSAGE,
 ) -> str:
     """What a command prints to its standard output.
 
@@ -74,6 +89,7 @@ def run_command(
         seconds: How long it may take.
         max_output: How many bytes it may print.
         given: Bytes for its standard input, which is empty otherwise.
+        max_messages: How many bytes are kept of the end of what it says on its standard error.
 
     Returns:
         The output as text; bytes that are no UTF-8 are replaced.
@@ -94,7 +110,7 @@ def run_command(
     try:
         assert process.stdout is not None
         assert process.stderr is not None
-        messages = _Tail(process.stderr)
+        messages = _Tail(process.stderr, max_messages)
         output = _Output(process.stdout, max_output)
         output.reader.join(max(0.0, end - time.monotonic()))
         if output.too_much:
@@ -111,7 +127,8 @@ def run_command(
     if status != 0:
         ended = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
         messages.reader.join(_MESSAGE_SECONDS)
-        raise CommandStatus(f"{_said(command)} {ended}{_last_line(messages.kept)}")
+        text = messages.kept.decode("utf-8", errors="replace")
+        raise CommandStatus(f"{_said(command)} {ended}{_last_line(messages.kept)}", status, text)
     return b"".join(output.chunks).decode("utf-8", errors="replace")
 
 
@@ -140,15 +157,16 @@ class _Output:
 class _Tail:
     """The end of what a process has said on its standard error so far: all of it is read, so that it never waits."""
 
-    def __init__(self, pipe: IO[bytes]) -> None:
+    def __init__(self, pipe: IO[bytes], limit: int) -> None:
         self.kept = b""
+        self.limit = limit
         self.reader = threading.Thread(target=self._read, args=(pipe,), name="kernels-command-messages", daemon=True)
         self.reader.start()
 
     def _read(self, pipe: IO[bytes]) -> None:
         with pipe, suppress(OSError):
             while chunk := os.read(pipe.fileno(), 65536):
-                self.kept = (self.kept + chunk)[-_MAX_MESSAGE:]
+                self.kept = (self.kept + chunk)[-self.limit :]
 
 
 def _last_line(messages: bytes) -> str:
