@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from kernels import settings
-from kernels.errors import HubUnavailable, StoreError
+from kernels.errors import HubUnavailable
 from kernels.side_by_side import pause, side_by_side
 from kernels.sources.http import HubClient, HubMoved, HubRefused, Patience, connection_errors
 from kernels.sources.progress import silent_bar, watcher
+from kernels.store import cannot_write
 from kernels.work_lock import without_flock
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def _through_huggingface_hub(client: HubClient, store: RepoStore, release: Relea
             problem = f"{type(error).__name__}: {error}"
             continue
         except OSError as error:
-            raise StoreError(f"{release.repo_id}: {file.path} could not be stored: {error}") from error
+            raise cannot_write(error, store.snapshot(release.commit) / file.path) from error
         if not store.altered(release.commit, [file]):
             _tell(1, 0 if bar else file.size)
             return
