@@ -7,6 +7,9 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
+from kernels import ranks
 from kernels.ranks import agree
 
 RANK = textwrap.dedent(
@@ -45,3 +48,25 @@ def test_all_ranks_get_the_answer_of_the_first_that_asked(tmp_path: Path) -> Non
     assert len(answers) == 1
     assert outputs[2] == []
     assert answers <= {"commit-of-0", "commit-of-1"}
+
+
+@pytest.mark.parametrize("call", ["check", "get", "compare_set"])
+def test_a_store_that_does_not_answer_in_time_costs_only_the_agreement(
+    monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    torch = pytest.importorskip("torch")
+    store = torch.distributed.HashStore()
+    if call == "get":
+        store.set("kernels/key", "of another rank")
+
+    class Late:
+        def __getattr__(self, name: str) -> object:
+            return late if name == call else getattr(store, name)
+
+    def late(*_: object) -> None:
+        raise torch.distributed.DistStoreError("wait timeout after 300000ms")
+
+    monkeypatch.setattr(ranks, "_store", Late)
+    asked: list[int] = []
+    assert agree("key", lambda: asked.append(1) or "mine") == "mine"  # type: ignore[func-returns-value]
+    assert asked == [1]

@@ -1,7 +1,8 @@
 """One commit for all ranks of a distributed job.
 
 A branch may move while a job starts. The first rank that asks publishes the commit in the job's store, the others read
-it there; no rank waits for one that never asks.
+it there; no rank waits for one that never asks. A store that is gone, with the rank that held it, or does not answer in
+time costs a rank the agreement and not the kernel.
 """
 
 from __future__ import annotations
@@ -29,13 +30,16 @@ def agree(key: str, ask: Callable[[], str]) -> str:
         return ask()
     name = f"kernels/{key}"
     try:
-        known = bool(store.check([name]))
+        if store.check([name]):
+            return str(store.get(name).decode())
     except (RuntimeError, NotImplementedError):
-        return ask()  # a store that shares nothing, as that of a job that is only simulated
-    if known:
-        return str(store.get(name).decode())
-    # Whoever comes first wins, also when two asked at the same time.
-    return str(store.compare_set(name, "", ask()).decode())
+        return ask()  # a store that shares nothing, as that of a job that is only simulated, or that is gone
+    answer = ask()
+    try:
+        # Whoever comes first wins, also when two asked at the same time.
+        return str(store.compare_set(name, "", answer).decode())
+    except (RuntimeError, NotImplementedError):
+        return answer
 
 
 def _store() -> Any:

@@ -43,6 +43,7 @@ from kernels.work_lock import WorkLock
 __all__ = [
     "CLEARING",
     "RepoStore",
+    "cannot_write",
     "endpoint_key",
     "exclusively",
     "has_content",
@@ -355,7 +356,7 @@ def exclusively(lock: WorkLock) -> Iterator[None]:
             f"Another process has held {lock.lock_file} for {_LOCK_SECONDS / 60:.0f} minutes. If it hangs, end it."
         ) from None
     except OSError as error:
-        raise _explain(error, Path(lock.lock_file)) from error
+        raise cannot_write(error, Path(lock.lock_file)) from error
     try:
         yield
     finally:
@@ -461,10 +462,11 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _explain(error, path) from error
+        raise cannot_write(error, path) from error
 
 
-def _explain(error: OSError, path: Path) -> StoreError:
+def cannot_write(error: OSError, path: Path) -> StoreError:
+    """The error for what could not be written to the cache."""
     advice = "Free some space, or name" if error.errno in _FULL else "Name"
     return StoreError(
         f"Cannot write {path}: {error.strerror or error}. Nothing in the cache was changed. {advice} another folder "

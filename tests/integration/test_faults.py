@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,14 @@ import pytest
 from hub import TestHub
 
 from kernels import get_kernel, install_kernel
-from kernels.errors import DigestMismatch, HubUnavailable, NotInCache, StoreError
+from kernels.errors import (
+    DigestMismatch,
+    HubUnavailable,
+    NotInCache,
+    RevisionNotFound,
+    StoreError,
+    UntrustedPublisher,
+)
 from kernels.notices import KernelsWarning
 
 CALLS = {
@@ -122,6 +130,28 @@ def test_a_few_refusals_on_any_call_are_waited_out(
         assert brief_waits == [2.0, 2.0, 2.0]
 
 
+def test_a_few_refusals_about_a_revision_are_waited_out(hub: TestHub, brief_waits: list[float]) -> None:
+    hub.make_repo("acme/relu")
+    commit = hub.commit("acme/relu")
+    hub.fail("/revision/", times=3, status=429)
+    hub.fail("/revision/", status=200, body=json.dumps({"sha": commit}).encode())
+    assert commit in str(get_kernel("acme/relu", revision=commit[:10]).__file__)
+    assert len(brief_waits) == 3
+
+
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+@pytest.mark.parametrize(("status", "headers"), [(429, {"Retry-After": "2"}), (429, {}), (500, {}), (503, {})])
+def test_a_few_refusals_of_a_large_file_are_waited_out(
+    hub: TestHub, monkeypatch: pytest.MonkeyPatch, method: str, status: int, headers: dict[str, str]
+) -> None:
+    from kernels.sources import download
+
+    monkeypatch.setattr(download, "DIRECT_BYTES", 1000)
+    hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": os.urandom(5000)}})
+    hub.fail("data.bin", times=3, status=status, headers=headers, method=method)
+    assert (install_kernel("acme/relu", version=1) / "data.bin").stat().st_size == 5000
+
+
 def test_the_ratelimit_header_says_how_long_to_wait(hub: TestHub, brief_waits: list[float]) -> None:
     hub.make_repo("acme/relu")
     hub.fail("/refs$", times=1, status=429, headers={"RateLimit": '"api";r=0;t=55'})
@@ -129,16 +159,33 @@ def test_the_ratelimit_header_says_how_long_to_wait(hub: TestHub, brief_waits: l
     assert brief_waits == [55.0]
 
 
+@pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("headers", [{}, {"Retry-After": "1"}, {"Retry-After": "100000"}])
 def test_refusals_for_ever_end_in_an_error_within_bounds(
-    hub: TestHub, brief_waits: list[float], headers: dict[str, str]
+    hub: TestHub, brief_waits: list[float], call: str, headers: dict[str, str]
 ) -> None:
     hub.make_repo("acme/relu")
-    hub.fail("/refs$", status=429, headers=headers)
-    with pytest.raises(HubUnavailable, match="429"):
+    hub.fail(CALLS[call], status=429, headers=headers)
+    # Where nobody says that a publisher is trusted, nothing of theirs is fetched.
+    expected = UntrustedPublisher if call == "verdict" else HubUnavailable
+    with pytest.raises(expected, match="could not be asked" if call == "verdict" else "429"):
         get_kernel("acme/relu", version=1)
     assert sum(brief_waits) < 330
-    assert len(hub.requests) < 10
+    assert hub.count(CALLS[call]) < 10
+
+
+def test_refusals_of_a_large_file_for_ever_end_in_an_error_within_bounds(
+    hub: TestHub, quick_retries: list[float], brief_waits: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kernels.sources import download
+
+    monkeypatch.setattr(download, "DIRECT_BYTES", 1000)
+    hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": os.urandom(5000)}})
+    hub.fail("data.bin", status=429)
+    with pytest.raises(HubUnavailable, match="429"):
+        install_kernel("acme/relu", version=1)
+    assert sum(quick_retries) + sum(brief_waits) < 330
+    assert hub.count("data.bin") < 50
 
 
 # The Hub sends something else
@@ -234,6 +281,16 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_says_so(
         install_kernel("acme/relu", version=1)
 
 
+def test_a_lock_that_cannot_be_had_is_an_error_that_says_so(hub: TestHub, isolated_env: Path) -> None:
+    hub.make_repo("acme/relu")
+    isolated_env.mkdir(exist_ok=True)
+    (isolated_env / ".locks").write_text("no folder: no lock can be taken")
+    with pytest.raises(StoreError, match=r"Cannot write .*\.locks.* KERNELS_CACHE"):
+        install_kernel("acme/relu", version=1)
+    (isolated_env / ".locks").unlink()
+    assert (install_kernel("acme/relu", version=1) / "layers.py").is_file()
+
+
 def test_a_warm_kernel_needs_no_lock(hub: TestHub, new_process: Callable[[], None], isolated_env: Path) -> None:
     import shutil
 
@@ -327,6 +384,30 @@ def test_offline_a_foreign_cache_gives_the_version_its_builds_state(
         assert get_kernel("acme/relu").version == 2
 
 
+def test_offline_the_newest_snapshot_of_a_version_counts_in_a_foreign_cache(
+    hub: TestHub, monkeypatch: pytest.MonkeyPatch, isolated_env: Path
+) -> None:
+    from huggingface_hub import snapshot_download
+
+    commits = []
+    for age, seed in ((100, "first"), (300, "second"), (200, "third")):
+        hub.make_repo("acme/relu", seed=seed)
+        commits.append(hub.commit())
+        folder = snapshot_download(
+            "acme/relu", repo_type="kernel", revision=commits[-1], cache_dir=isolated_env, endpoint=hub.url
+        )
+        os.utime(folder, (time.time() - age, time.time() - age))
+    hub.make_repo("acme/relu", version=2)  # which nobody downloaded
+    hub.clear()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", KernelsWarning)
+        assert commits[0] in str(get_kernel("acme/relu", version=1).__file__)
+        with pytest.raises(RevisionNotFound, match="version 2"):
+            get_kernel("acme/relu", version=2)
+    assert hub.requests == []
+
+
 def test_what_is_downloaded_here_is_seen_by_huggingface_hubs_tools(hub: TestHub, isolated_env: Path) -> None:
     from huggingface_hub import hf_hub_download, scan_cache_dir
 
@@ -386,8 +467,6 @@ def test_a_token_that_is_not_accepted_is_named_as_the_cause(hub: TestHub) -> Non
 def test_a_verdict_that_cannot_be_had_is_no_verdict(
     hub: TestHub, new_process: Callable[[], None], isolated_env: Path, status: int
 ) -> None:
-    import json
-
     hub.make_repo("acme/relu")
     get_kernel("acme/relu", version=1)
     [verdict] = (isolated_env / ".locks" / "kernels-verdicts").rglob("acme.json")

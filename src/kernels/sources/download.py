@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from kernels import settings
-from kernels.errors import HubUnavailable, StoreError
+from kernels.errors import HubUnavailable
 from kernels.side_by_side import pause, side_by_side
-from kernels.sources.http import HubClient, HubMoved, HubRefused, Patience, connection_errors
+from kernels.sources.http import NOT_NOW, HubClient, HubMoved, HubRefused, Patience, connection_errors
 from kernels.sources.progress import silent_bar, watcher
+from kernels.store import cannot_write
 from kernels.work_lock import without_flock
 
 if TYPE_CHECKING:
@@ -109,7 +110,11 @@ def _through_huggingface_hub(client: HubClient, store: RepoStore, release: Relea
         try:
             _where_there_are_locks(store, release, file, bring)
         except (HfHubHTTPError, EntryNotFoundError) as error:
-            raise HubUnavailable(f"{release.repo_id}: {file.path} is listed but cannot be had: {error}") from error
+            status = _status(error)
+            if status not in NOT_NOW:
+                raise HubUnavailable(f"{release.repo_id}: {file.path} is listed but cannot be had: {error}") from error
+            problem = f"{client.endpoint} answered {status}"
+            continue
         except tuple(kind for kind in connection_errors() if kind is not OSError) as error:
             problem = f"{type(error).__name__}: {error}"
             continue
@@ -118,13 +123,23 @@ def _through_huggingface_hub(client: HubClient, store: RepoStore, release: Relea
             problem = f"{type(error).__name__}: {error}"
             continue
         except OSError as error:
-            raise StoreError(f"{release.repo_id}: {file.path} could not be stored: {error}") from error
+            raise cannot_write(error, store.snapshot(release.commit) / file.path) from error
         if not store.altered(release.commit, [file]):
             _tell(1, 0 if bar else file.size)
             return
         store.discard(release.commit, file)
         problem = f"it is not the file that {client.endpoint} lists"
     raise HubUnavailable(f"{release.repo_id}: {file.path} could not be had in {LARGE_TRIES} tries; {problem}")
+
+
+def _status(error: BaseException | None) -> int | None:
+    """What a Hub answered to huggingface_hub, which may say only that it found nothing in the cache instead."""
+    while error is not None:
+        response = getattr(error, "response", None)
+        if response is not None:
+            return int(response.status_code)
+        error = error.__cause__
+    return None
 
 
 def _where_there_are_locks(store: RepoStore, release: Release, file: RepoFile, bring: Callable[[Path], Path]) -> None:

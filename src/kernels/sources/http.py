@@ -22,10 +22,10 @@ from kernels.side_by_side import check_wanted, pause
 if TYPE_CHECKING:
     from kernels.release import RepoFile
 
-__all__ = ["BRIEF", "VERDICT", "HubClient", "HubMoved", "HubRefused", "Patience", "connection_errors"]
+__all__ = ["BRIEF", "NOT_NOW", "VERDICT", "HubClient", "HubMoved", "HubRefused", "Patience", "connection_errors"]
 
 #: Answers that mean "not now": a limit, or trouble on the other side.
-_NOT_NOW = frozenset({408, 429, *range(500, 600)})
+NOT_NOW = frozenset({408, 429, *range(500, 600)})
 
 #: Redirects within one repository, such as to its spelling in small letters.
 MAX_HTTP_REDIRECTS = 3
@@ -188,7 +188,7 @@ class HubClient:
                 with self._get(url, timeout or _etag_timeout(), elsewhere) as response:
                     if response.status_code < 300:
                         return read(response, patience.budget), response
-                    if response.status_code not in _NOT_NOW:
+                    if response.status_code not in NOT_NOW:
                         raise _refusal(url, response)
                     told = _told_to_wait(response.headers)
                     problem = f"answered {response.status_code}"
