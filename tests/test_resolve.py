@@ -249,7 +249,7 @@ def test_a_backend_is_chosen_by_any_of_its_names(target: str, asked: str, chosen
         ({"device": -1}, RequestError, "`device` is -1"),
         ({"device": "cuda:5"}, RequestError, "`device` is 5"),
         ({"device": "cuda:x"}, RequestError, "`device` is 'cuda:x'; allowed is an index or a name"),
-        ({"device": "npu:0"}, RequestError, "`device` is 'npu'"),
+        ({"device": "npu:0"}, RequestError, "`device` is 'npu:0'"),
         ({"device": True}, TypeError, "`device` is True, a bool"),
         ({"device": 1.5}, TypeError, "`device` is 1.5, a float"),
         ({"device": "cuda:0", "backend": "cpu"}, RequestError, "allowed is a device of that backend"),
