@@ -151,9 +151,10 @@ def _hashes(
         key, variant = build
         return known.get(key, {}).get(variant) or listed_hash(*releases[key], variant, known=small)
 
-    hashes: dict[tuple[str, str], dict[str, ContentHash]] = {}
+    # Also of what has no builds, as a repository that has moved: nobody can put one there later.
+    hashes: dict[tuple[str, str], dict[str, ContentHash]] = {key: {} for key in releases}
     for (key, variant), each in zip(builds, side_by_side(one, builds, at_once=_AT_ONCE, name="lock-hash"), strict=True):
-        hashes.setdefault(key, {})[variant] = each
+        hashes[key][variant] = each
     return dict(hashes)
 
 
@@ -182,6 +183,7 @@ def _hash_changes(before: Lock, after: Lock) -> list[Change]:
             f"hashes of {repo_id} at {commit[:12]}": ", ".join(
                 f"{name} {each.value.removeprefix('sha256-')[:12]}" for name, each in sorted(variants.items())
             )
+            or "no builds"
             for (repo_id, commit), variants in lock.hashes.items()
         }
 
