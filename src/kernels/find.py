@@ -8,7 +8,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
 from kernels import redirect, trust
-from kernels.errors import InvalidRepository, KernelsError, NotInCache, NotLocked, RevisionNotFound, UntrustedSignature
+from kernels.errors import (
+    InvalidRepository,
+    KernelsError,
+    LockError,
+    NotInCache,
+    NotLocked,
+    RevisionNotFound,
+    UntrustedSignature,
+)
 from kernels.locks import NO_LOCK, LockInForce
 from kernels.notices import warn_once
 from kernels.pin import Pin, pin
@@ -34,12 +42,14 @@ class Found:
         source: Where it comes from.
         release: The repository at a commit.
         lock: The lock that chose the commit, as a message calls it; None where no lock did.
+        listed_as: The repository as that lock lists it: under its former name, where it was renamed since.
     """
 
     requirement: Requirement
     source: Source
     release: Release
     lock: str | None = None
+    listed_as: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,18 +58,16 @@ class Route:
 
     Attributes:
         asked: What was asked for.
-        steps: Each release on the way with what was then asked for; all but the last redirect.
-        source: Where the last comes from.
+        steps: Each release on the way; all but the last redirect.
     """
 
     asked: Requirement
-    steps: tuple[tuple[Requirement, Release], ...]
-    source: Source
+    steps: tuple[Found, ...]
 
     @property
-    def release(self) -> Release:
-        """The release it led to."""
-        return self.steps[-1][1]
+    def found(self) -> Found:
+        """What it led to."""
+        return self.steps[-1]
 
 
 @dataclass(frozen=True)
@@ -141,7 +149,8 @@ class Finder:
         Raises:
             InvalidRepository: A redirect leads in a circle, too far, or nowhere.
             RevisionNotFound: There is no such version or revision, or no longer the commit that a lock pins.
-            LockError: The lock lists the repository, but not what is asked for.
+            LockError: The lock lists the repository, but not what is asked for; or its content is pinned, and it leads
+                out of the lock.
             NotLocked: Only locked kernels may be loaded, and this one is not.
         """
         visited = [requirement]
@@ -154,7 +163,8 @@ class Finder:
                     meant = renamed._replace(requirement=asked)
                 else:
                     meant = pin(asked, source, self.lock)
-                found = Found(meant.requirement, source, source.release(meant.requirement, meant.commit), meant.lock)
+                release = source.release(meant.requirement, meant.commit)
+                found = Found(meant.requirement, source, release, meant.lock, meant.listed_as)
             except Moved as moved:
                 following = Requirement(moved.destination, version=asked.version, revision=asked.revision)
                 # A repository under a new name has the commits it had.
@@ -173,6 +183,7 @@ class Finder:
                     return
                 following = redirect.destination(source.read(found.release, status, redirect.MAX_STATUS_BYTES), asked)
                 renamed = None
+                self._check_pinned_redirect(found, following)
                 self.mention_unlocked(found, following)
             route = " -> ".join(str(each) for each in [*visited, following])
             if following in visited:
@@ -192,6 +203,16 @@ class Finder:
             f"{old} must be signed, as {signed.where} says, and has moved to {new}, which need not be. Require a "
             f"signature of {new} as well, or ask for it by its own name."
         )
+
+    def _check_pinned_redirect(self, found: Found, following: Requirement) -> None:
+        """Refuse a way out of pinned content: where a commit leads to was locked with it, as a commit never changes."""
+        pinned = found.lock is not None and self.lock.pins_content(found.listed_as, found.release.commit)
+        if pinned and not self.lock.lists(following.repo_id):
+            raise LockError(
+                f"{found.requirement} is locked with its content, and now leads to {following.repo_id}, which "
+                f"{found.lock} does not list: {found.source.name} gives something else than when it was locked. Where "
+                "that is meant, lock again: kernels lock"
+            )
 
     def mention_unlocked(self, found: Found, following: Requirement) -> None:
         """Warn, once, of what a locked kernel leads to and the lock does not list: it is whatever its branch holds."""

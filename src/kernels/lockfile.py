@@ -22,7 +22,7 @@ from kernels.errors import LockError, RequestError
 from kernels.requirement import Requirement, is_commit
 from kernels.wording import shown
 
-__all__ = ["HASHES_FILE", "LOCK_FILE", "ContentHash", "Lock", "Locked", "hashes_path"]
+__all__ = ["HASHES_FILE", "LOCK_FILE", "ContentHash", "Lock", "Locked", "hashes_path", "unpinned_build"]
 
 LOCK_FILE = "kernels.lock"
 HASHES_FILE = "kernels.hashes.json"
@@ -69,7 +69,7 @@ class Lock:
 
     Attributes:
         pins: In the order in which they are written.
-        hashes: The content of builds: by repository and commit, then by variant.
+        hashes: The content of builds: by repository and commit, then by variant. A commit that is here has no others.
         where: What to call it in a message: the file.
         older: Whether the file was of the older format.
     """
@@ -202,6 +202,17 @@ def hashes_path(lock: Path) -> Path:
         ('kernels.hashes.json', 'gpu.hashes.json')
     """
     return lock.with_name(f"{lock.name.removesuffix('.lock')}.hashes.json")
+
+
+def unpinned_build(variant: str) -> str:
+    """What is wrong with a build that is none of those whose content is pinned.
+
+    Example:
+        >>> unpinned_build("torch-cpu")
+        "'torch-cpu' is none of the commit's builds whose content is pinned, and a commit gets no builds later"
+    """
+    name = shown(variant, 200)
+    return f"{name} is none of the commit's builds whose content is pinned, and a commit gets no builds later"
 
 
 # What stands in the files

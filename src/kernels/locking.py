@@ -151,9 +151,10 @@ def _hashes(
         key, variant = build
         return known.get(key, {}).get(variant) or listed_hash(*releases[key], variant, known=small)
 
-    hashes: dict[tuple[str, str], dict[str, ContentHash]] = {}
+    # Also of what has no builds, as a repository that has moved: nobody can put one there later.
+    hashes: dict[tuple[str, str], dict[str, ContentHash]] = {key: {} for key in releases}
     for (key, variant), each in zip(builds, side_by_side(one, builds, at_once=_AT_ONCE, name="lock-hash"), strict=True):
-        hashes.setdefault(key, {})[variant] = each
+        hashes[key][variant] = each
     return dict(hashes)
 
 
@@ -181,13 +182,14 @@ def _hash_changes(before: Lock, after: Lock) -> list[Change]:
     new: dict[str, str] = {}
     for key in before.hashes.keys() | after.hashes.keys():
         what = f"{key[0]} at {key[1][:12]}"
-        was, now = before.hashes.get(key, {}), after.hashes.get(key, {})
+        was, now = before.hashes.get(key), after.hashes.get(key)
         if was and now:  # of many builds, the ones that differ
             old |= {f"hash of {what}, {name}": _short(each) for name, each in was.items()}
             new |= {f"hash of {what}, {name}": _short(each) for name, each in now.items()}
-        elif was:
+            continue
+        if was is not None:
             old[f"hashes of {what}"] = _builds(was)
-        else:
+        if now is not None:
             new[f"hashes of {what}"] = _builds(now)
     return _changed(old, new)
 

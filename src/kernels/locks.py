@@ -19,8 +19,8 @@ from types import FrameType
 from typing import NamedTuple
 
 from kernels import settings
-from kernels.errors import LockError, NotLocked, RequestError
-from kernels.lockfile import LOCK_FILE, ContentHash, Lock, Locked, hashes_path
+from kernels.errors import DigestMismatch, LockError, NotLocked, RequestError
+from kernels.lockfile import LOCK_FILE, ContentHash, Lock, Locked, hashes_path, unpinned_build
 from kernels.requirement import Requirement
 
 __all__ = [
@@ -96,9 +96,26 @@ class LockInForce:
             raise self._not_locked(requirement)
         return pin
 
+    def pins_content(self, repo_id: str, commit: str) -> bool:
+        """Whether the content of a commit's builds is pinned."""
+        return self.lock is not None and (repo_id, commit) in self.lock.hashes
+
     def content(self, repo_id: str, commit: str, variant: str) -> ContentHash | None:
-        """The content that is pinned of a build."""
-        return None if self.lock is None else self.lock.hashes.get((repo_id, commit), {}).get(variant)
+        """The content that is pinned of a build; None where that of the commit's builds is not.
+
+        Raises:
+            DigestMismatch: That of all the commit's builds is pinned, and this one is none of them.
+        """
+        if self.lock is None or (repo_id, commit) not in self.lock.hashes:
+            return None
+        pinned = self.lock.hashes[repo_id, commit]
+        if variant not in pinned:
+            raise DigestMismatch(
+                f"{repo_id}: {unpinned_build(variant)} ({self.where}, commit {commit}). It was not loaded: what gave "
+                "it gives something else than when it was locked. Where that is meant, lock again: kernels lock "
+                "--hashes"
+            )
+        return pinned[variant]
 
     def lists(self, repo_id: str) -> bool:
         """Whether the lock has anything of a repository."""

@@ -24,11 +24,13 @@ class Pin(NamedTuple):
         requirement: What was asked for, with its version or revision settled.
         commit: The commit; nothing for a folder.
         lock: The lock that chose the commit, as a message calls it; None where no lock did.
+        listed_as: The repository as that lock lists it: under its former name, where it was renamed since.
     """
 
     requirement: Requirement
     commit: str
     lock: str | None = None
+    listed_as: str = ""
 
 
 def pin(requirement: Requirement, source: Source, lock: LockInForce = NO_LOCK) -> Pin:
@@ -49,7 +51,8 @@ def pin(requirement: Requirement, source: Source, lock: LockInForce = NO_LOCK) -
     locked = lock.find(requirement)
     if locked is not None:
         named = next((each for each in (requirement, locked.requirement) if each.branch is not None), None)
-        return Pin(named or Requirement(requirement.repo_id, revision=locked.commit), locked.commit, lock.where)
+        named = named or Requirement(requirement.repo_id, revision=locked.commit)
+        return Pin(named, locked.commit, lock.where, requirement.repo_id)
     if requirement.commit is not None:
         return Pin(requirement, requirement.commit)
     key = json.dumps([source.name, requirement.repo_id, requirement.branch])

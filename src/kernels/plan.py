@@ -182,6 +182,14 @@ class Planner:
             raise trust.unverified(found.release.repo_id, found.source.name)
         return next(route for route in reversed(self.routes) if route.asked == requirement)
 
+    def pinned(self, found: Found, variant: str) -> ContentHash | None:
+        """The content that the lock pins of a build; None where the lock pins none of the commit's.
+
+        Raises:
+            DigestMismatch: It pins that of the commit's builds, and this one is none of them.
+        """
+        return None if found.lock is None else self.lock.content(found.listed_as, found.release.commit, variant)
+
     def rule(self, source: Source, release: Release) -> Rule | None:
         """What the policy says of who must have signed a release's builds; None where nothing does."""
         return None if self.signed is None or source.verified else self.signed.rule(release.repo_id)
@@ -259,15 +267,13 @@ class Planner:
             depends,
             signed=rule is not None and rule.required,
             lock=found.lock,
-            pinned=None if found.lock is None else self.lock.content(*step, variant),
+            pinned=self.pinned(found, variant),
         )
         return self._done.setdefault(key, planned)
 
     def _find(self, requirement: Requirement, source: Source) -> tuple[Found, bool]:
         steps, fetchable = self.finder.find(requirement, source)
-        self.routes.append(
-            Route(requirement, tuple((each.requirement, each.release) for each in steps), steps[-1].source)
-        )
+        self.routes.append(Route(requirement, tuple(steps)))
         return steps[-1], fetchable
 
     @property

@@ -21,7 +21,7 @@ from kernels.errors import (
     NoSuitableBuild,
     RequestError,
 )
-from kernels.find import Route
+from kernels.find import Found, Route
 from kernels.lockfile import Lock, hashes_path
 from kernels.locks import LockInForce, lock_in_force
 from kernels.metadata import MAX_KERNEL_DEPENDS, Metadata
@@ -316,25 +316,25 @@ def _every(planner: Planner, asked: Requirement) -> list[Planned]:
     pending, seen = [asked], {asked}
     while pending:
         requirement = pending.pop()
-        route = planner.find(requirement)
-        release = route.release
-        rule = planner.rule(route.source, release)
+        found = planner.find(requirement).found
+        release = found.release
+        rule = planner.rule(found.source, release)
         signed = rule is not None and rule.required
         if not release.builds:
             raise NoSuitableBuild(f"{requirement} (commit {release.commit[:12]}) has no builds.")
-        for variant, metadata in _all_metadata(planner, route).items():
+        for variant, metadata in _all_metadata(planner, found).items():
             builds.append(
                 Planned(
-                    route.steps[-1][0],
-                    route.source,
+                    found.requirement,
+                    found.source,
                     release,
                     variant,
                     metadata,
                     metadata.backend.type,
                     None,
                     signed=signed,
-                    lock=planner.lock.where if planner.lock.lists(release.repo_id) else None,
-                    pinned=planner.lock.content(release.repo_id, release.commit, variant),
+                    lock=found.lock,
+                    pinned=planner.pinned(found, variant),
                 )
             )
             new = [each for each in metadata.kernel_depends if each not in seen]
@@ -345,19 +345,20 @@ def _every(planner: Planner, asked: Requirement) -> list[Planned]:
     return builds
 
 
-def _all_metadata(planner: Planner, route: Route) -> dict[str, Metadata]:
-    rule = planner.rule(route.source, route.release)
+def _all_metadata(planner: Planner, found: Found) -> dict[str, Metadata]:
+    source, release = found.source, found.release
+    rule = planner.rule(source, release)
 
     def read(variant: str) -> Metadata | None:
         try:
-            return read_metadata(route.source, route.release, variant, rule)
+            return read_metadata(source, release, variant, rule)
         except InvalidMetadata as error:
-            warn_once(f"Build {variant} of {route.release.repo_id} is left out: {error}.")
+            warn_once(f"Build {variant} of {release.repo_id} is left out: {error}.")
             return None
 
-    names = list(route.release.builds)
-    found = side_by_side(read, names, at_once=_AT_ONCE, name="metadata")
-    return {name: each for name, each in zip(names, found, strict=True) if each is not None}
+    names = list(release.builds)
+    each_one = side_by_side(read, names, at_once=_AT_ONCE, name="metadata")
+    return {name: each for name, each in zip(names, each_one, strict=True) if each is not None}
 
 
 def _is_dependency_only(failure: DownloadFailure, job: _Job, lock: Lock) -> bool:
@@ -370,8 +371,7 @@ def _is_dependency_only(failure: DownloadFailure, job: _Job, lock: Lock) -> bool
         if pin.requirement.repo_id == repo_id:
             continue
         try:
-            route = planner.find(pin.requirement)
-            metadata = _all_metadata(planner, route).values()
+            metadata = _all_metadata(planner, planner.find(pin.requirement).found).values()
         except _PROBLEMS:
             continue
         if any(depend.repo_id == repo_id for each in metadata for depend in each.kernel_depends):
@@ -480,21 +480,23 @@ def _point(carried: CarriedFolder, plans: Iterable[_Plan], builds: Iterable[Down
         return verdicts[publisher]
 
     routes = {
-        (route.asked, *(release.commit for _, release in route.steps)): route for plan in plans for route in plan.routes
+        (route.asked, *(step.release.commit for step in route.steps)): route for plan in plans for route in plan.routes
     }
     for route in routes.values():
-        if (route.release.repo_id, route.release.commit) not in here:
+        source, last = route.found.source, route.found.release
+        if (last.repo_id, last.commit) not in here:
             continue  # what could not be had
-        first = route.steps[0][1].repo_id
+        first = route.steps[0].release.repo_id
         if first != route.asked.repo_id:
-            verdict = trusted(route.source, route.asked.repo_id)
+            verdict = trusted(source, route.asked.repo_id)
             carried.point(route.asked.repo_id, {}, trusted=verdict, moved_to=first)
-        for requirement, release in route.steps:
+        for step in route.steps:
+            release = step.release
             status = release.file(STATUS_FILE)
             if status is not None:
-                carried.add_file(release, status, route.source.read(release, status, status.size))
-            verdict = trusted(route.source, release.repo_id)
-            carried.point(release.repo_id, _branches(requirement, release), trusted=verdict)
+                carried.add_file(release, status, source.read(release, status, status.size))
+            verdict = trusted(source, release.repo_id)
+            carried.point(release.repo_id, _branches(step.requirement, release), trusted=verdict)
 
 
 def _branches(requirement: Requirement, release: Release) -> dict[str, str]:

@@ -21,7 +21,7 @@ from kernels.errors import (
 )
 from kernels.findings import Verdict, counted
 from kernels.hashes import folder_hash, large_files
-from kernels.lockfile import ContentHash, Lock
+from kernels.lockfile import ContentHash, Lock, unpinned_build
 from kernels.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.plan import Planner
 from kernels.release import METADATA_FILE, Release
@@ -98,6 +98,7 @@ class _Build:
     rules: tuple[Rule, ...]
     offline: bool
     pinned: ContentHash | None = None
+    stranger: str | None = None  # that the content of the commit's other builds is pinned, and not of this one
 
 
 def verify_repository(
@@ -150,7 +151,7 @@ def verify_lock(
     lock = Lock.read(path)
     builds: list[_Build] = []
     for repo_id, commit in dict.fromkeys((pin.requirement.repo_id, pin.commit) for pin in lock.pins):
-        hashes = lock.hashes.get((repo_id, commit), {})
+        hashes = lock.hashes.get((repo_id, commit))
         builds += _chosen(Requirement(repo_id, revision=commit), all_variants, policy, offline, hashes)
     return _verify(builds)
 
@@ -236,7 +237,13 @@ def _chosen(
         raise type(error)(f"{error}\nAll builds are verified with --all-variants.")
     names = release.builds if all_variants or choice.best is None else [choice.best]
     rules = (policy.rule(release.repo_id),)
-    return [_Build(choice.source, release, name, rules, offline, (hashes or {}).get(name)) for name in names]
+    return [_Build(choice.source, release, name, rules, offline, *_pin(name, hashes)) for name in names]
+
+
+def _pin(variant: str, hashes: Mapping[str, ContentHash] | None) -> tuple[ContentHash | None, str | None]:
+    if hashes is None or variant in hashes:
+        return (hashes or {}).get(variant), None
+    return None, unpinned_build(variant)
 
 
 def _verify(builds: Sequence[_Build]) -> list[BuildProof]:
@@ -263,6 +270,8 @@ def _verify_build(build: _Build) -> BuildProof:
         hashed = release.listed and any(file.blob for file in release.builds[name])
         large = large_files(release, name) if hashed else None
         proof = verify_folder(folder, build.rules, offline=build.offline, pinned=build.pinned, large=large)
+    if build.stranger is not None:
+        proof = msgspec.structs.replace(proof, pinned=Proof("failed", build.stranger))
     if build.source.verified:
         return proof
     return msgspec.structs.replace(proof, repo_id=release.repo_id, commit=release.commit)

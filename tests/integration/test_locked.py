@@ -15,13 +15,24 @@ import pytest
 from hub import TestHub
 from typer.testing import CliRunner
 
-from kernels import get_kernel, get_kernel_variants, get_locked_kernel, has_kernel, install_kernel, load_kernel
+from kernels import (
+    download_kernels,
+    get_kernel,
+    get_kernel_variants,
+    get_locked_kernel,
+    has_kernel,
+    install_kernel,
+    load_kernel,
+)
 from kernels.api import KernelRequest, explain, get_kernels
 from kernels.cli import app
 from kernels.errors import DigestMismatch, LockError, NotInCache, NotLocked, RevisionNotFound
+from kernels.hashes import listed_hash
 from kernels.lockfile import ContentHash, Lock, Locked, hashes_path
 from kernels.notices import KernelsWarning
 from kernels.requirement import Requirement
+from kernels.sources import open_sources
+from kernels.verification import verify_lock
 
 
 def pin(hub: TestHub, repo_id: str, version: int = 1) -> Locked:
@@ -176,6 +187,71 @@ def test_a_build_that_has_another_content_than_the_lock_pins_is_refused(
     hashes = {("acme/relu", pinned.commit): {"torch-cpu": content}}
     hashes_path(path).write_bytes(Lock((pinned,), hashes).hashes_to_bytes())
     with pytest.raises(DigestMismatch, match=r"kernels\.lock"):
+        get_kernel("acme/relu", version=1)
+
+
+def pin_content(path: Path, *pins: Locked) -> None:
+    """Write the hashes of all builds beside a lock, then forget all that was read for them."""
+    sources = open_sources()
+    releases = [(each, sources.of(each.requirement.repo_id)) for each in pins]
+    listed = [(source, source.release(each.requirement, each.commit)) for each, source in releases]
+    hashes = {
+        (release.repo_id, release.commit): {name: listed_hash(source, release, name) for name in release.builds}
+        for source, release in listed
+    }
+    hashes_path(path).write_bytes(Lock(pins, hashes).hashes_to_bytes())
+    shutil.rmtree(os.environ["KERNELS_CACHE"])
+
+
+def test_pinned_content_holds_under_a_new_name_too(
+    hub: TestHub, lock: Callable[..., Path], new_process: Callable[[], None]
+) -> None:
+    hub.make_repo("acme/old")
+    pinned = pin(hub, "acme/old")
+    pin_content(lock(pinned), pinned)
+    new_process()
+    hub.make_repo("acme/new", revision=pinned.commit, seed="another")
+    target = f"{hub.url}/api/kernels/acme/new/tree/{pinned.commit}?recursive=true&expand=false"
+    hub.fail("/api/kernels/acme/old/tree", status=307, headers={"Location": target})
+    with (
+        pytest.warns(KernelsWarning, match="acme/old has moved"),
+        pytest.raises(DigestMismatch, match=r"acme/new: build torch-cpu .* is not what .*kernels\.lock pins"),
+    ):
+        get_kernel("acme/old", version=1)
+    with pytest.raises(DigestMismatch, match="is not what"):
+        download_kernels(["acme/old"], version=1, all_variants=True)
+
+
+def test_a_build_that_a_commit_got_later_is_none_of_those_whose_content_is_pinned(
+    hub: TestHub, lock: Callable[..., Path], new_process: Callable[[], None]
+) -> None:
+    folder = hub.make_repo("acme/relu", variants=["torch-universal"])
+    pinned = pin(hub, "acme/relu")
+    path = lock(pinned)
+    pin_content(path, pinned)
+    new_process()
+    folder.rename(folder.with_name(pinned.commit))
+    hub.make_repo("acme/relu", revision=pinned.commit, seed="another")
+    for load in (get_kernel, install_kernel):
+        with pytest.raises(DigestMismatch, match=r"'torch-cpu' is none of .*kernels\.lock.*kernels lock --hashes"):
+            load("acme/relu", version=1)
+    with pytest.raises(DigestMismatch, match="'torch-cpu' is none of"):
+        download_kernels(["acme/relu"], version=1, all_variants=True)
+    proofs = {each.variant: each.pinned.verdict for each in verify_lock(path, all_variants=True)}
+    assert proofs == {"torch-cpu": "failed", "torch-universal": "ok"}
+
+
+def test_a_commit_whose_content_is_pinned_leads_nowhere_that_the_lock_does_not_list(
+    hub: TestHub, lock: Callable[..., Path], new_process: Callable[[], None]
+) -> None:
+    folder = hub.make_repo("acme/relu")
+    hub.make_repo("acme/other")
+    pinned = pin(hub, "acme/relu")
+    pin_content(lock(pinned), pinned)
+    new_process()
+    folder.rename(folder.with_name(pinned.commit))
+    hub.make_repo("acme/relu", revision=pinned.commit, redirect="acme/other")
+    with pytest.raises(LockError, match=r"leads to acme/other, which .* does not list"):
         get_kernel("acme/relu", version=1)
 
 

@@ -214,7 +214,7 @@ def test_offline_nothing_here_is_an_error(relu: Path, allowed: Any) -> None:
 
 @pytest.fixture
 def locked(relu: Path, hub: TestHub, tmp_path: Path) -> Path:
-    """A lock of `acme/relu`, with the content of its builds for the processor pinned."""
+    """A lock of `acme/relu`, with its content pinned when it had no build but those for the processor."""
     commit = hub.commit()
     hashes = {CPU: folder_hash(relu / "build" / CPU), UNIVERSAL: folder_hash(relu / "build" / UNIVERSAL)}
     lock = Lock((Locked(Requirement("acme/relu", version=1), commit),), {("acme/relu", commit): hashes})
@@ -228,7 +228,7 @@ def test_what_a_lock_pins_is_verified_at_its_commit(locked: Path, hub: TestHub, 
     assert verdicts("--lockfile", locked, *allowed) == {CPU: "ok ok ok"}
     assert verdicts("--lockfile", locked, "--all-variants", *allowed) == {
         CPU: "ok ok ok",
-        CUDA: "ok missing ok",
+        CUDA: "ok failed ok",
         UNIVERSAL: "missing ok missing",
     }
     assert "acme/relu   torch-cpu" in kernels("verify", "--lockfile", locked, *allowed).stdout
