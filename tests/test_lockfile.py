@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,21 @@ def test_a_file_that_cannot_be_read_is_a_lock_error(tmp_path: Path) -> None:
     for path in (tmp_path / "absent.lock", tmp_path):
         with pytest.raises(LockError, match="Cannot read"):
             Lock.read(path)
+
+
+@pytest.mark.parametrize("what", ["a link that leads nowhere", "a pipe", "a folder"])
+def test_hashes_that_cannot_be_read_are_not_passed_over(what: str, tmp_path: Path) -> None:
+    file = tmp_path / "kernels.lock"
+    file.write_bytes(Lock().to_bytes())
+    beside = hashes_path(file)
+    if what == "a pipe":
+        os.mkfifo(beside)
+    elif what == "a folder":
+        beside.mkdir()
+    else:
+        beside.symlink_to("elsewhere.json")
+    with pytest.raises(LockError, match=r"Cannot read .*kernels\.hashes\.json"):
+        Lock.read(file)
 
 
 def test_a_file_is_not_read_beyond_what_a_lock_can_have(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ readers refuse a lock with more in it.
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
 from collections import Counter
@@ -94,7 +95,8 @@ class Lock:
         """
         lock = Lock.from_bytes(_content(path, _MAX_LOCK_BYTES), where=str(path))
         beside = hashes_path(path)
-        if not beside.is_file():
+        # A link that leads nowhere is no way to have content unpinned.
+        if not os.path.lexists(beside):
             return lock
         hashes = _read_hashes(_content(beside, _MAX_HASHES_BYTES), str(beside))
         return replace(lock, hashes={**lock.hashes, **hashes})

@@ -5,6 +5,7 @@ What is locked stays, unless an upgrade is asked for.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,7 +134,7 @@ def lock_project(
     if absent:
         raise RequestError(f"{absent[0]} cannot be upgraded: no kernel that {project.file} asks for needs it.")
     pins = tuple(Locked(requirement, commit) for requirement, commit in tree.commits.items())
-    hashed = hashes or hashes_path(file).is_file() or (before is not None and bool(before.hashes))
+    hashed = hashes or os.path.lexists(hashes_path(file)) or (before is not None and bool(before.hashes))
     known = {key: each for key, each in kept.hashes.items() if key[0] not in repositories}
     content = _hashes(tree.releases, known) if hashed else {}
     return Locking(file, before, Lock(pins, content, str(file)), hashed)

@@ -5,6 +5,7 @@ Other than `get_kernel`, which refuses, this says of every build what holds and 
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -279,6 +280,8 @@ def _verify_build(build: _Build) -> BuildProof:
 
 def _read(path: Path, limit: int) -> bytes | None:
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+            raise StoreError(f"Cannot read {path}: it is not a file.")
         with path.open("rb") as file:
             data = file.read(limit + 1)
     except FileNotFoundError:

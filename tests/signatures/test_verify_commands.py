@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -119,6 +120,13 @@ def test_metadata_that_changed_in_the_cache_is_found_by_its_signature(
     assert "its signature is not valid" in result.stdout
     folder = isolated_env / "kernels--acme--relu" / "snapshots" / hub.commit()
     assert verdicts(folder, *allowed)[CPU] == "skipped missing failed"
+
+
+@pytest.mark.parametrize("name", ["metadata.json", "metadata.json.sigstore"])
+def test_a_pipe_in_a_folder_is_not_waited_for(name: str, relu: Path, allowed: Any) -> None:
+    (relu / "build" / CPU / name).unlink()
+    os.mkfifo(relu / "build" / CPU / name)
+    assert verdicts(relu, *allowed)[CPU] == "skipped missing failed"
 
 
 @pytest.mark.parametrize("who", list(OTHERS))
