@@ -26,6 +26,7 @@ from kernels import (
     use_kernel_mapping,
 )
 from kernels.errors import DigestMismatch, InvalidMetadata, UntrustedSignature
+from kernels.measure.subject import subject
 from kernels.settings import cache_dir
 from kernels.signatures.bundle import MAX_BUNDLE_BYTES
 
@@ -196,6 +197,20 @@ def test_what_is_the_users_own_needs_no_signature(relu: Path, monkeypatch: pytes
     assert get_local_kernel(relu).variant == CPU
     monkeypatch.setenv("LOCAL_KERNELS", f"acme/relu={relu}")
     assert get_kernel("acme/relu", version=1).variant == CPU
+
+
+def test_the_benchmarks_of_a_repository_are_signed_by_nobody(
+    hub: TestHub, policy: Path, sign_builds: Callable[..., None]
+) -> None:
+    script = 'raise SystemExit("it ran")'
+    folder = hub.make_repo("acme/relu", variants=[CPU], digest=True, files={"benchmarks/benchmark_relu.py": script})
+    sign_builds(folder)
+    with (
+        pytest.raises(UntrustedSignature, match=r"policy\.toml says, and no signature covers its benchmarks"),
+        subject("acme/relu", version=1, revision=None, backend=None, device=None, trust_remote_code=False),
+    ):
+        pass
+    assert hub.count("benchmark_relu") == 0
 
 
 def test_a_folder_of_repositories_needs_signatures_as_a_hub_does(

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from kernels import backends
 from kernels.build.freshness import rebuild_advice, stale_builds
 from kernels.build.project import Project, find_project
-from kernels.errors import InvalidRepository, RequestError
+from kernels.errors import InvalidRepository, RequestError, UntrustedSignature
 from kernels.locks import lock_in_force
 from kernels.measure.scripts import FOLDER, PATTERN
 from kernels.offer import is_path
@@ -69,6 +69,7 @@ def subject(
     Raises:
         RequestError: There are no benchmarks, or `version` was given for a folder.
         UntrustedPublisher: The publisher is not trusted.
+        UntrustedSignature: What is of the repository must be signed, which scripts are not.
         KernelsError: As for `get_kernel`.
     """
     policy = TrustPolicy.of(trust_remote_code)
@@ -99,6 +100,7 @@ def subject(
             yield Subject(str(path), home, planned, root, named, target, _notes(project, planned.variant))
         return
     _check_fetchable(planned, policy)
+    _check_unsigned(planned, planner)
     files = _scripts(planned)
     with TemporaryDirectory(prefix="kernels-benchmark-") as folder:
         for file in files:
@@ -155,6 +157,16 @@ def _check_fetchable(planned: Planned, policy: TrustPolicy) -> None:
         return
     if standing(repo_id) is not Standing.TRUSTED:
         raise unverified(repo_id, source.name)
+
+
+def _check_unsigned(planned: Planned, planner: Planner) -> None:
+    """Raise where nothing of a repository may run that nobody signed: scripts lie beside the builds."""
+    if planned.signed and planner.signed is not None:
+        repo_id = planned.release.repo_id
+        raise UntrustedSignature(
+            f"{repo_id} must be signed, as {planner.signed.where} says, and no signature covers its benchmarks: they "
+            "are not run. Look through them, and name the folder they are in: kernels benchmark ./folder"
+        )
 
 
 def _torch_device(planned: Planned, device: int | str | None) -> str:
