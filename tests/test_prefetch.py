@@ -555,6 +555,17 @@ def test_a_folder_that_holds_something_else_is_left_as_it_is(kernels_hub: TestHu
     assert kernels_hub.asked() == []
 
 
+@pytest.mark.parametrize("inside", [".", "cache"])
+def test_a_folder_that_holds_the_cache_is_refused_before_the_cache_is_filled(
+    kernels_hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str
+) -> None:
+    folder = tmp_path / "carried"
+    monkeypatch.setenv("KERNELS_CACHE", str(folder / inside))
+    with pytest.raises(RequestError, match="holds the cache"):
+        prefetch(["acme/relu"], version=1, targets=[CPU], to=folder)
+    assert not folder.exists()
+
+
 def test_a_fresh_file_system_is_an_empty_folder(kernels_hub: TestHub, tmp_path: Path) -> None:
     (tmp_path / "to" / "lost+found").mkdir(parents=True)
     assert builds(download_kernels(["acme/gelu"], version=1, targets=[CPU], to=tmp_path / "to"))

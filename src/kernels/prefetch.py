@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from kernels import settings
 from kernels.carry import CarriedFolder
 from kernels.errors import (
     DependencyCycle,
@@ -263,7 +264,13 @@ def _carried(to: Path, source: Source) -> CarriedFolder:
     endpoint = getattr(source, "endpoint", None)
     if endpoint is None:
         raise RequestError(f"Kernels come from {source.name} (KERNELS_HUB): copy that to {to}, as it is.")
-    return CarriedFolder(Path(os.path.expanduser(to)).absolute(), endpoint)
+    root = Path(os.path.expanduser(to)).absolute()
+    cache = Path(os.path.realpath(settings.cache_dir()))
+    if cache.is_relative_to(os.path.realpath(root)):
+        raise RequestError(
+            f"{root} holds the cache ({cache}), which is no part of what is carried. Name another folder."
+        )
+    return CarriedFolder(root, endpoint)
 
 
 # From what is asked for to builds
