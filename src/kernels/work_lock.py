@@ -79,7 +79,7 @@ class WorkLock:
         lock = FileLock(self.lock_file, timeout=seconds, **options)
         try:
             lock.acquire()
-        except (OSError, NotImplementedError) as error:
+        except OSError as error:
             if not without_flock(error):
                 raise
             marker = _Marker(f"{self.lock_file}.held")
@@ -102,8 +102,7 @@ def without_flock(error: BaseException) -> bool:
         >>> without_flock(OSError(errno.ENOLCK, "No locks available"))
         True
     """
-    # Older versions of filelock raise NotImplementedError.
-    return isinstance(error, NotImplementedError) or (isinstance(error, OSError) and error.errno in _NO_FLOCK)
+    return isinstance(error, OSError) and error.errno in _NO_FLOCK
 
 
 class _Marker:
