@@ -125,6 +125,42 @@ def test_a_folder_of_repositories_is_held_against_the_pin_too(
         check_build(source, replace(release), VARIANT, folder, expected)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows keeps no time of an inode")
+def test_a_file_whose_time_was_set_back_is_another_one(installed: Callable[[], tuple[Source, Release, Path]]) -> None:
+    source, release, folder = installed()
+    check_build(source, release, VARIANT, folder, Expected())
+    blob = (folder / "layers.py").resolve()
+    whole, facts = blob.read_bytes(), blob.stat()
+    blob.write_bytes(b"#" + whole[1:])
+    while blob.stat().st_ctime_ns == facts.st_ctime_ns or blob.stat().st_mtime_ns != facts.st_mtime_ns:
+        os.utime(blob, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    source, release, folder = installed()
+    check_build(source, release, VARIANT, folder, Expected())
+    assert blob.read_bytes() == whole
+
+
+def test_a_file_that_changes_while_it_is_checked_is_not_remembered_as_checked(
+    installed: Callable[[], tuple[Source, Release, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, release, folder = installed()
+    blob = (folder / "layers.py").resolve()
+    whole = blob.read_bytes()
+    compare = type(source).mend
+
+    def mend(source: Source, release: Release, variant: str) -> None:
+        compare(source, release, variant)
+        blob.write_bytes(b"#" + whole[1:])
+        os.utime(blob, ns=(1, 1))
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(type(source), "mend", mend)
+        check_build(source, release, VARIANT, folder, Expected())
+    assert blob.read_bytes() != whole
+    source, release, folder = installed()
+    check_build(source, release, VARIANT, folder, Expected())
+    assert blob.read_bytes() == whole
+
+
 def test_a_load_that_checks_nothing_says_when_the_build_was_used(
     installed: Callable[[], tuple[Source, Release, Path]],
 ) -> None:
@@ -152,5 +188,8 @@ def test_identities_leave_out_bytecode_follow_links_and_survive_what_cannot_be_l
     (folder / "gone.py").symlink_to(tmp_path / "nowhere")
     found = identities(folder)
     facts = (tmp_path / "target").stat()
-    assert found == {"sub/link.py": (3, facts.st_mtime_ns, facts.st_ino), "gone.py": (0, 0, 0)}
+    assert found == {
+        "sub/link.py": (3, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino),
+        "gone.py": (0, 0, 0, 0),
+    }
     assert identities(tmp_path / "none") == {}

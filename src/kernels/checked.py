@@ -1,7 +1,8 @@
 """Whether a build's files are what they have to be, found out once and remembered with the files' identity.
 
-A file whose size, time and inode are those of the file that was checked is taken for that file. Any other is checked
-again: one that was changed, and one that was copied to another machine with its cache.
+A file whose size, times and inode are those of the file that was checked is taken for that file. Any other is checked
+again: one that was changed, also where its time was set back (that changes the inode's own time), and one that was
+copied to another machine with its cache.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from kernels.verify import verify_digest
 __all__ = ["Expected", "Findings", "check_build", "identities"]
 
 #: The form of findings: those of another form count as none.
-_FORM = 1
+_FORM = 2
 
 #: The time of findings says when a build was last used, to the hour: more often would cost a write at each load.
 _USED_SECONDS = 3600.0
@@ -60,18 +61,22 @@ class Expected:
         return facts
 
 
+#: A file's size in bytes, the times in nanoseconds when its content and when its inode changed, and its inode.
+Identity = tuple[int, int, int, int]
+
+
 class Findings(msgspec.Struct):
     """What was found of a build's files.
 
     Attributes:
         form: What the fields below mean.
         facts: What holds, by name.
-        files: Each file's size in bytes, time in nanoseconds and inode, by its path relative to the build.
+        files: Each file's identity, as `identities` gives it, by its path relative to the build.
     """
 
     form: int
     facts: dict[str, str]
-    files: dict[str, tuple[int, int, int]]
+    files: dict[str, Identity]
 
 
 def check_build(source: Source, release: Release, variant: str, folder: Path, expected: Expected) -> None:
@@ -100,21 +105,22 @@ def check_build(source: Source, release: Release, variant: str, folder: Path, ex
     if known is not None and source.verify != "load" and facts.items() <= known.facts.items():
         _used(place)
         return
-    source.mend(release, variant)
     # Before the content is read: who changes a file meanwhile changes its time as well.
     found = identities(folder)
+    source.mend(release, variant)
     if expected.digest is not None:
         verify_digest(folder, expected.digest)
     if expected.pinned is not None:
         _check_pin(release, variant, folder, expected.pinned, expected.lock)
-    if place is not None:
+    # What was changed meanwhile, or fetched again, is another file: the next load looks at that one.
+    if place is not None and identities(folder) == found:
         # What another lock pins holds as long as the files are the same.
         held = known.facts if known is not None and known.files == found else {}
         write_record(place, Findings(_FORM, {**held, **facts}, found))
 
 
-def identities(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """Each file's size in bytes, time in nanoseconds and inode, by its path relative to a build's folder.
+def identities(folder: Path) -> dict[str, Identity]:
+    """Each file's size, times and inode, by its path relative to a build's folder.
 
     Links are followed, bytecode is left out. What cannot be looked at has zeros.
 
@@ -125,10 +131,10 @@ def identities(folder: Path) -> dict[str, tuple[int, int, int]]:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp())
         >>> _ = (path / "__init__.py").write_text("")
-        >>> [(name, size) for name, (size, _, _) in identities(path).items()]
+        >>> [(name, size) for name, (size, *_) in identities(path).items()]
         [('__init__.py', 0)]
     """
-    found: dict[str, tuple[int, int, int]] = {}
+    found: dict[str, Identity] = {}
     pending = [("", os.fspath(folder))]
     while pending:
         prefix, current = pending.pop()
@@ -143,13 +149,13 @@ def identities(folder: Path) -> dict[str, tuple[int, int, int]]:
     return found
 
 
-def _identity(entry: os.DirEntry[str]) -> tuple[int, int, int]:
+def _identity(entry: os.DirEntry[str]) -> Identity:
     try:
         # Not `entry.stat()`, which has no inode on Windows.
         facts = os.stat(entry.path)
     except OSError:
-        return 0, 0, 0
-    return facts.st_size, facts.st_mtime_ns, facts.st_ino
+        return 0, 0, 0, 0
+    return facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino
 
 
 def _used(place: Path | None) -> None:

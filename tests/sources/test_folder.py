@@ -197,13 +197,11 @@ def test_a_record_that_is_a_pipe_is_not_waited_for(carried: Path) -> None:
 
 def test_content_is_compared_with_the_listing(carried: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     layers = build_of(carried) / "layers.py"
-    good, facts = layers.read_bytes(), layers.stat()
+    good = layers.read_bytes()
     assert install_kernel("acme/relu", version=1) == layers.parent
     layers.write_bytes(b"#" * len(good))
     with pytest.raises(DigestMismatch, match=r"not what the Hub listed.*layers\.py"):
         install_kernel("acme/relu", version=1)
-    os.utime(layers, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-    assert install_kernel("acme/relu", version=1) == layers.parent  # it looks like the one that was checked
     monkeypatch.setenv("KERNELS_VERIFY", "load")
     with pytest.raises(DigestMismatch, match=r"not what the Hub listed.*layers\.py"):
         install_kernel("acme/relu", version=1)
