@@ -25,6 +25,7 @@ from kernels import (
     load_kernel,
 )
 from kernels.api import KernelRequest, explain, get_kernels
+from kernels.audit.repository import audit_repository
 from kernels.cli import app
 from kernels.errors import DigestMismatch, LockError, NotInCache, NotLocked, RevisionNotFound
 from kernels.hashes import listed_hash
@@ -220,6 +221,8 @@ def test_pinned_content_holds_under_a_new_name_too(
         get_kernel("acme/old", version=1)
     with pytest.raises(DigestMismatch, match="is not what"):
         download_kernels(["acme/old"], version=1, all_variants=True)
+    with pytest.raises(DigestMismatch, match="is not what"):
+        audit_repository("acme/old", version=1)
 
 
 def test_a_build_that_a_commit_got_later_is_none_of_those_whose_content_is_pinned(

@@ -25,6 +25,7 @@ from kernels import (
     use_kernel_forward_from_hub,
     use_kernel_mapping,
 )
+from kernels.audit.repository import audit_repository
 from kernels.errors import DigestMismatch, InvalidMetadata, UntrustedSignature
 from kernels.measure.subject import subject
 from kernels.settings import cache_dir
@@ -211,6 +212,33 @@ def test_the_benchmarks_of_a_repository_are_signed_by_nobody(
     ):
         pass
     assert hub.count("benchmark_relu") == 0
+
+
+def test_checking_a_repository_loads_nothing_that_is_not_signed(
+    hub: TestHub, policy: Path, sign_builds: Callable[..., None], tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    code = {"__init__.py": f"open({str(ran)!r}, 'w').close()\n"}
+    folder = hub.make_repo("acme/relu", variants={CPU: {}, UNIVERSAL: code}, digest=True)
+    sign_builds(folder, CPU)
+    [found] = audit_repository("acme/relu", version=1)
+    assert found.variant == CPU
+    with pytest.raises(UntrustedSignature, match=r"acme/relu, build torch-universal: it has no signature.*--static"):
+        audit_repository("acme/relu", version=1, all_variants=True)
+    assert not ran.exists()
+    assert len(audit_repository("acme/relu", version=1, all_variants=True, dynamic=False)) == 2
+
+
+def test_checking_a_repository_loads_what_was_signed(
+    hub: TestHub, policy: Path, sign_builds: Callable[..., None], tmp_path: Path
+) -> None:
+    folder = hub.make_repo("acme/relu", variants=[CPU], digest=True)
+    sign_builds(folder)
+    ran = tmp_path / "ran"
+    (folder / "build" / CPU / "__init__.py").write_text(f"open({str(ran)!r}, 'w').close()\n")
+    with pytest.raises(DigestMismatch):
+        audit_repository("acme/relu", version=1)
+    assert not ran.exists()
 
 
 def test_a_folder_of_repositories_needs_signatures_as_a_hub_does(
