@@ -173,5 +173,5 @@ def _check_pin(release: Release, variant: str, folder: Path, pinned: ContentHash
             f"({pinned.kind}) is {found.value}, and {pinned.value} was locked. It was not loaded. Files that were "
             f"changed on this machine: kernels cache verify --repo {release.repo_id} --repair. If they were not, the "
             "publisher or a mirror gives something else than when it was locked; where that is meant, lock again: "
-            "kernels lock --hashes"
+            f"kernels lock --upgrade-repo {release.repo_id}"
         )

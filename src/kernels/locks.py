@@ -113,7 +113,7 @@ class LockInForce:
             raise DigestMismatch(
                 f"{repo_id}: {unpinned_build(variant)} ({self.where}, commit {commit}). It was not loaded: what gave "
                 "it gives something else than when it was locked. Where that is meant, lock again: kernels lock "
-                "--hashes"
+                f"--upgrade-repo {repo_id}"
             )
         return pinned[variant]
 
