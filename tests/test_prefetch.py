@@ -469,6 +469,18 @@ def test_a_folder_is_added_to_and_its_branches_follow(
     ]
 
 
+def test_a_branch_with_the_first_letters_of_its_commit_for_a_name_is_carried(
+    hub: TestHub, tmp_path: Path, unplugged: Callable[[Path], None]
+) -> None:
+    folder = hub.make_repo("acme/relu", revision="main")
+    commit = hub.commit("acme/relu", "main")
+    folder.rename(folder.with_name(commit[:3]))
+    download_kernels(["acme/relu"], revision=commit[:3], to=tmp_path / "to")
+    unplugged(tmp_path / "to")
+    for revision in (commit[:3], commit[:7], commit):
+        assert commit in str(get_kernel("acme/relu", revision=revision).__file__)
+
+
 def test_a_redirect_is_carried_as_well(hub: TestHub, tmp_path: Path, unplugged: Callable[[Path], None]) -> None:
     hub.make_repo("acme/old", variants=[], redirect="acme/new")
     hub.make_repo("acme/new")

@@ -29,7 +29,7 @@ from kernels.metadata import MAX_KERNEL_DEPENDS, Metadata
 from kernels.notices import warn_once
 from kernels.plan import Planned, Planner, read_metadata
 from kernels.release import STATUS_FILE, Release
-from kernels.requirement import Requirement
+from kernels.requirement import SHORTEST_COMMIT, Requirement
 from kernels.side_by_side import side_by_side
 from kernels.sources import Source, Sources, open_sources
 from kernels.sources.progress import watched
@@ -508,7 +508,9 @@ def _point(carried: CarriedFolder, plans: Iterable[_Plan], builds: Iterable[Down
 
 def _branches(requirement: Requirement, release: Release) -> dict[str, str]:
     name = (requirement.branch or "").removeprefix("refs/heads/")
-    return {} if not name or release.commit.startswith(name) else {name: release.commit}
+    # A shortened commit is found without; a branch may have a name of such letters too (`fa2`).
+    shortened = len(name) >= SHORTEST_COMMIT and release.commit.startswith(name)
+    return {} if not name or shortened else {name: release.commit}
 
 
 def _keep_lock(carried: CarriedFolder, lock: Path) -> None:

@@ -19,6 +19,9 @@ _REVISION = re.compile(
     r"(?!.*(\.\.|//|@\{|/\.|\.lock(/|$)))[^\x00-\x20\x7f~^:?*\[\\./-][^\x00-\x20\x7f~^:?*\[\\]*(?<![/.])"
 )
 
+#: Fewer first digits of a commit say nothing: git itself shows seven.
+SHORTEST_COMMIT = 7
+
 #: A version is a small number: what a branch `v<N>` can sensibly be called.
 _MAX_VERSION = 10**6
 

@@ -12,7 +12,7 @@ from kernels import settings
 from kernels.errors import DigestMismatch, InvalidRepository, NotInCache, RepositoryNotFound, RevisionNotFound
 from kernels.hashing import on_every_core
 from kernels.release import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, Release, RepoFile, is_bytecode
-from kernels.requirement import Requirement
+from kernels.requirement import SHORTEST_COMMIT, Requirement
 from kernels.settings import Verify
 from kernels.sources.base import Moved
 from kernels.sources.record import Record, Records, plain_files
@@ -72,8 +72,8 @@ class FolderSource:
     def look_up(self, repo_id: str, revision: str) -> str | None:
         """A commit that a record has, from its first digits; else None, as a folder has only its sub-folders."""
         record = self._record(repo_id)
-        short = re.fullmatch("[0-9a-f]{7,63}", revision)
-        fits = [] if record is None or short is None else [each for each in record.files if each.startswith(revision)]
+        known = () if record is None or len(revision) < SHORTEST_COMMIT else record.files
+        fits = [commit for commit in known if commit.startswith(revision)]
         return fits[0] if len(fits) == 1 else None
 
     def date(self, repo_id: str, commit: str) -> str | None:
