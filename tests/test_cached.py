@@ -18,7 +18,8 @@ from kernels.cached import CachedCommit, check_contents, frees, look, plan, prun
 from kernels.errors import StoreError
 from kernels.lockfile import Lock, Locked
 from kernels.requirement import Requirement
-from kernels.store import RepoStore, exclusively, lock_at
+from kernels.store import RepoStore
+from kernels.work_lock import exclusively, lock_at
 
 BIG = "#" * 100_000
 

@@ -15,10 +15,10 @@ from kernels.checked import Expected, Findings, check_build, identities
 from kernels.errors import DigestMismatch
 from kernels.hashes import folder_hash, listed_hash
 from kernels.lockfile import GIT_LFS_CONCAT, SHA256SUM, ContentHash
+from kernels.records import read_record
 from kernels.release import Release
 from kernels.requirement import Requirement
 from kernels.sources import Source, open_sources
-from kernels.store import read_record
 
 VARIANT = "torch-cpu"
 

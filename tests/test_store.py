@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import store
+from kernels import work_lock
 from kernels.errors import InvalidRepository, StoreError
+from kernels.records import endpoint_key, read_record, write_record
 from kernels.release import Heads, RepoFile
-from kernels.store import RepoStore, endpoint_key, exclusively, read_record, write_record
+from kernels.store import RepoStore
+from kernels.work_lock import exclusively
 
 COMMIT = "c" * 40
 
@@ -177,7 +179,7 @@ def test_contents_that_huggingface_hub_shares_between_repositories_are_inside(
 def test_a_lock_that_another_holds_for_too_long_is_an_error(
     repository: RepoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(work_lock, "_LOCK_SECONDS", 0.05)
     held, waiting = exclusively(repository.lock("work")), exclusively(repository.lock("work"))
     with held, pytest.raises(StoreError, match="Another process"):
         waiting.__enter__()

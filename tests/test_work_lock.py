@@ -17,8 +17,7 @@ from filelock import FileLock, Timeout
 from kernels import work_lock
 from kernels.errors import StoreError
 from kernels.notices import KernelsWarning
-from kernels.store import exclusively, lock_at
-from kernels.work_lock import WorkLock, without_flock
+from kernels.work_lock import WorkLock, exclusively, lock_at, without_flock
 
 WITHOUT = {name: getattr(errno, name) for name in ("ENOLCK", "ENOSYS", "ENOTSUP", "EOPNOTSUPP")}
 

@@ -27,12 +27,14 @@ from msgspec.structs import replace
 from kernels import settings
 from kernels.errors import DigestMismatch, InvalidRepository, RequestError, StoreError
 from kernels.lockfile import HASHES_FILE, LOCK_FILE
+from kernels.records import replace_file
 from kernels.release import BUILD_FOLDER, Release, RepoFile
 from kernels.requirement import check_repo_id
 from kernels.side_by_side import check_wanted
 from kernels.sources.record import FORM, RECORD_FILE, Record, plain_files, read_record_of
-from kernels.store import exclusively, has_content, lock_at, replace_file
+from kernels.store import has_content
 from kernels.wording import shown
+from kernels.work_lock import exclusively, lock_at
 
 __all__ = ["CarriedFolder"]
 

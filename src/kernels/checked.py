@@ -20,9 +20,9 @@ from kernels.errors import DigestMismatch
 from kernels.hashes import folder_hash, large_files
 from kernels.lockfile import ContentHash
 from kernels.metadata import Digest
+from kernels.records import read_record, write_record
 from kernels.release import Release, is_bytecode
 from kernels.sources.base import Source
-from kernels.store import read_record, write_record
 from kernels.verify import verify_digest
 
 __all__ = ["Expected", "Findings", "check_build", "identities"]

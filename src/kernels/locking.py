@@ -14,11 +14,11 @@ from kernels.errors import LockError, RequestError, StoreError
 from kernels.hashes import listed_hash
 from kernels.lockfile import ContentHash, Lock, Locked, hashes_path
 from kernels.project import Project
+from kernels.records import replace_file
 from kernels.release import Release
 from kernels.requirement import check_repo_id
 from kernels.side_by_side import side_by_side
 from kernels.sources import Source, open_sources
-from kernels.store import replace_file
 from kernels.tree import Tree
 from kernels.trust import TrustPolicy
 

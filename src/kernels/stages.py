@@ -21,8 +21,9 @@ from typing import Any
 from kernels import settings
 from kernels.backends import Backend, Device, Stage
 from kernels.errors import KernelImportError, RequestError, StoreError
-from kernels.store import exclusively, lock_at, replace_file
+from kernels.records import replace_file
 from kernels.wording import said, shown
+from kernels.work_lock import exclusively, lock_at
 
 __all__ = ["STAGES", "prepare_build", "prepared_dir", "stages_of"]
 

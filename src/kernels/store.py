@@ -30,30 +30,17 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
 
 import msgspec
 
-from kernels.errors import DigestMismatch, InvalidRepository, StoreError
+from kernels.errors import DigestMismatch, InvalidRepository
 from kernels.hashing import feed_file, on_every_core
+from kernels.records import cannot_write, endpoint_key, read_record, replace_file, write_record
 from kernels.release import Heads, RepoFile
 from kernels.requirement import is_commit
-from kernels.work_lock import WorkLock
+from kernels.work_lock import WorkLock, lock_at
 
-__all__ = [
-    "CLEARING",
-    "RepoStore",
-    "cannot_write",
-    "endpoint_key",
-    "exclusively",
-    "has_content",
-    "lock_at",
-    "read_record",
-    "replace_file",
-    "write_record",
-]
-
-_T = TypeVar("_T")
+__all__ = ["CLEARING", "RepoStore", "changed_files", "has_content"]
 
 #: The index's form: a reader of another form takes it as not there.
 _FORM = 1
@@ -66,9 +53,6 @@ CLEARING = "clearing"
 
 #: How often a file is written again whose folder was cleared away meanwhile.
 _PLACE_TRIES = 5
-
-#: Waiting for a lock ends: a process that holds one this long is not downloading a kernel.
-_LOCK_SECONDS = 3600.0
 
 
 class _Index(msgspec.Struct, array_like=True):
@@ -311,71 +295,6 @@ class RepoStore:
         return [path for path in found if _ONE_PROCESSES.search(path.name)]
 
 
-def endpoint_key(endpoint: str) -> str:
-    """A short name for a Hub's URL that can be a file's name."""
-    return hashlib.sha256(endpoint.encode()).hexdigest()[:16]
-
-
-def read_record(path: Path, form: type[_T]) -> _T | None:
-    """The record in a JSON file, or None where there is none that can be read."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=form)
-    except (OSError, msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return None
-
-
-def write_record(path: Path, record: Any) -> None:
-    """Write a record to a JSON file, whole or not at all.
-
-    A cache that cannot be written still serves: what would have been remembered is asked for again.
-    """
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, msgspec.json.encode(record))
-
-
-def lock_at(path: Path, seconds: float | None = None) -> WorkLock:
-    """A lock that every process shares, in a file of its own; waiting for it ends after an hour or so many seconds."""
-    return WorkLock(path, _LOCK_SECONDS if seconds is None else seconds)
-
-
-@contextmanager
-def exclusively(lock: WorkLock) -> Iterator[None]:
-    """Hold a lock.
-
-    Raises:
-        StoreError: The lock cannot be had: its folder cannot be written, or another process has held it for an hour.
-    """
-    from filelock import Timeout
-
-    try:
-        Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except Timeout:
-        raise StoreError(
-            f"Another process has held {lock.lock_file} for {_LOCK_SECONDS / 60:.0f} minutes. If it hangs, end it."
-        ) from None
-    except OSError as error:
-        raise cannot_write(error, Path(lock.lock_file)) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def replace_file(path: Path, content: bytes, suffix: str = ".tmp") -> None:
-    """Write `content` under a temporary name beside `path` and rename it into place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{suffix}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
-
-
 def _real_path(path: str, resolved: dict[str, str]) -> str:
     """`os.path.realpath`, for many files in few folders: what a folder really is, is looked up once."""
 
@@ -463,18 +382,6 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise cannot_write(error, path) from error
-
-
-def cannot_write(error: OSError, path: Path) -> StoreError:
-    """The error for what could not be written to the cache."""
-    advice = "Free some space, or name" if error.errno in _FULL else "Name"
-    return StoreError(
-        f"Cannot write {path}: {error.strerror or error}. Nothing in the cache was changed. {advice} another folder "
-        "with KERNELS_CACHE."
-    )
-
-
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def changed_files(repo_id: str, files: list[RepoFile]) -> DigestMismatch:

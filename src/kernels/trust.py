@@ -18,8 +18,9 @@ import msgspec
 from kernels import settings
 from kernels.errors import HubUnavailable, NotInCache, StoreError, UntrustedPublisher
 from kernels.notices import warn_once
+from kernels.records import endpoint_key, read_record, write_record
 from kernels.requirement import check_repo_id
-from kernels.store import endpoint_key, exclusively, lock_at, read_record, write_record
+from kernels.work_lock import exclusively, lock_at
 
 __all__ = ["Standing", "TrustPolicy", "Verdicts", "admit_unverified", "untrusted", "unverified"]
 

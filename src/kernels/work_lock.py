@@ -14,18 +14,24 @@ import secrets
 import socket
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernels.errors import StoreError
 from kernels.notices import warn_once
+from kernels.records import cannot_write
 from kernels.side_by_side import pause
 from kernels.wording import shown
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-__all__ = ["WorkLock", "without_flock"]
+__all__ = ["WorkLock", "exclusively", "lock_at", "without_flock"]
+
+#: Waiting for a lock ends: a process that holds one this long is not downloading a kernel.
+_LOCK_SECONDS = 3600.0
 
 #: What `flock` answers where there is none: no service for it (NFS), no such call (some FUSE and Lustre mounts), not
 #: supported (SMB).
@@ -193,3 +199,32 @@ def _lives(pid: int) -> bool:
     except (OSError, OverflowError):  # another user's
         return True
     return True
+
+
+def lock_at(path: Path, seconds: float | None = None) -> WorkLock:
+    """A lock that every process shares, in a file of its own; waiting for it ends after an hour or so many seconds."""
+    return WorkLock(path, _LOCK_SECONDS if seconds is None else seconds)
+
+
+@contextmanager
+def exclusively(lock: WorkLock) -> Iterator[None]:
+    """Hold a lock.
+
+    Raises:
+        StoreError: The lock cannot be had: its folder cannot be written, or another process has held it for an hour.
+    """
+    from filelock import Timeout
+
+    try:
+        Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise StoreError(
+            f"Another process has held {lock.lock_file} for {_LOCK_SECONDS / 60:.0f} minutes. If it hangs, end it."
+        ) from None
+    except OSError as error:
+        raise cannot_write(error, Path(lock.lock_file)) from error
+    try:
+        yield
+    finally:
+        lock.release()

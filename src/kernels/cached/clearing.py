@@ -20,7 +20,8 @@ from kernels.cached.contents import CacheContents, CachedCommit, frees, is_below
 from kernels.errors import StoreError
 from kernels.lockfile import Lock
 from kernels.release import BUILD_FOLDER, METADATA_FILE, STATUS_FILE
-from kernels.store import CLEARING, RepoStore, exclusively, lock_at
+from kernels.store import CLEARING, RepoStore
+from kernels.work_lock import exclusively, lock_at
 
 if TYPE_CHECKING:
     from kernels.work_lock import WorkLock

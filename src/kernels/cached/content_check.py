@@ -12,8 +12,8 @@ from kernels.cached.contents import CacheContents, CachedCommit, is_below, listi
 from kernels.errors import DigestMismatch, KernelsError
 from kernels.metadata import Metadata
 from kernels.release import BUILD_FOLDER, METADATA_FILE, Release, RepoFile, is_bytecode
-from kernels.store import exclusively
 from kernels.verify import verify_digest
+from kernels.work_lock import exclusively
 
 __all__ = ["Checked", "check_contents"]
 

@@ -19,9 +19,10 @@ import msgspec
 
 from kernels import settings
 from kernels.errors import KernelsError, StoreError
+from kernels.records import endpoint_key, read_record
 from kernels.release import BUILD_FOLDER, STATUS_FILE, Release, RepoFile
 from kernels.requirement import check_repo_id, is_commit
-from kernels.store import RepoStore, endpoint_key, read_record
+from kernels.store import RepoStore
 
 __all__ = ["CacheContents", "CachedBuild", "CachedCommit", "frees", "is_below", "listings", "look", "real_folder"]
 

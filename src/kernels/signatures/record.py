@@ -10,11 +10,11 @@ from pathlib import Path
 
 from kernels import settings
 from kernels.errors import InvalidRepository, NotInCache, UntrustedSignature
+from kernels.records import read_record, write_record
 from kernels.release import BUILD_FOLDER, Release
 from kernels.signatures.bundle import BUNDLE_FILE, MAX_BUNDLE_BYTES, too_large, verify_bundle
 from kernels.signatures.policy import Identity, Rule
 from kernels.sources.base import Source
-from kernels.store import read_record, write_record
 
 __all__ = ["require_signature", "signer_of"]
 

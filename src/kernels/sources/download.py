@@ -15,10 +15,10 @@ from urllib.parse import quote
 
 from kernels import settings
 from kernels.errors import HubUnavailable
+from kernels.records import cannot_write
 from kernels.side_by_side import pause, side_by_side
 from kernels.sources.http import NOT_NOW, HubClient, HubMoved, HubRefused, Patience, connection_errors
 from kernels.sources.progress import silent_bar, watcher
-from kernels.store import cannot_write
 from kernels.work_lock import without_flock
 
 if TYPE_CHECKING:

@@ -28,8 +28,9 @@ from kernels.sources.download import download, resolve_path
 from kernels.sources.foreign import heads_of_snapshots
 from kernels.sources.http import BRIEF, VERDICT, HubClient, HubMoved, HubRefused, Patience
 from kernels.sources.memory import memory_of
-from kernels.store import CLEARING, RepoStore, changed_files, exclusively
+from kernels.store import CLEARING, RepoStore, changed_files
 from kernels.trust import Standing, Verdicts
+from kernels.work_lock import exclusively
 
 __all__ = ["HubSource"]
 
