@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kernels import backends
 from kernels.checked import Expected, check_build
+from kernels.errors import KernelsError
 from kernels.loader import load_variant
 from kernels.locks import LockInForce, lock_in_force
 from kernels.plan import Planned, Planner
@@ -36,6 +37,9 @@ __all__ = [
     "prepare",
     "target_of",
 ]
+
+#: How often a build is fetched again that somebody cleared away while it was checked.
+_CLEARED_TRIES = 3
 
 #: Kernels that are planned and fetched at once; each fetches its own files side by side as well.
 AT_ONCE = 8
@@ -153,9 +157,16 @@ def fetch(planned: Planned) -> dict[int, Path]:
 def fetch_build(planned: Planned) -> Path:
     """One build of a plan on disk, with the content that its source lists and its metadata's digest names."""
     source, release, variant = planned.source, planned.release, planned.variant
-    path = source.fetch(release, variant)
     expected = Expected(planned.metadata.digest, planned.pinned, planned.lock or "", signed=planned.signed)
-    check_build(source, release, variant, path, expected)
+    for tries_left in reversed(range(_CLEARED_TRIES)):
+        path = source.fetch(release, variant)
+        try:
+            check_build(source, release, variant, path, expected)
+            break
+        except KernelsError:
+            # What somebody clears away while it is checked is not another content.
+            if not tries_left or source.is_local(release, variant):
+                raise
     return path
 
 

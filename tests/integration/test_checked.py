@@ -66,6 +66,23 @@ def test_a_build_is_checked_once_and_what_was_found_is_remembered(
     assert compared == []
 
 
+def test_a_build_that_is_cleared_away_while_it_is_checked_is_fetched_again(
+    hub: TestHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo("acme/relu", digest=True)
+    cleared: list[Path] = []
+
+    def digest(folder: Path, *arguments: object) -> None:
+        if not cleared:
+            shutil.rmtree(folder)
+            cleared.append(folder)
+        verify_digest(folder, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(kernels.checked, "verify_digest", digest)
+    assert (install_kernel("acme/relu", version=1) / "layers.py").is_file()
+    assert cleared
+
+
 @pytest.mark.parametrize("how", ["variable", "argument"])
 @pytest.mark.parametrize("when", ["install", "load"])
 def test_a_file_that_was_changed_in_the_cache_is_found_and_fetched_again(
