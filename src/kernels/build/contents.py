@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from kernels.build.source import KernelSource, source_entries, source_files
+from kernels.build.files import source_entries, source_files
+from kernels.build.source import KernelSource
 from kernels.errors import RequestError
 from kernels.release import BUILD_FOLDER
 

@@ -14,9 +14,10 @@ from filelock import FileLock
 
 from kernels.backends import find
 from kernels.build.compile import compile_extension
+from kernels.build.files import is_source
 from kernels.build.plan import Plan, plan_build, plan_builds, source_state
 from kernels.build.project import read_sources
-from kernels.build.source import KernelSource, is_source
+from kernels.build.source import KernelSource
 from kernels.build.stamp import WORK_FOLDER, inputs_hash, is_current, leave_stamp, stamp_file
 from kernels.build.variant import install_variant, staged_variant, write_package
 from kernels.errors import BuildError, CompilerNotFound, KernelsError, RequestError

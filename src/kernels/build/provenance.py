@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kernels.build.source import is_source
+from kernels.build.files import is_source
 
 __all__ = ["GitState", "git_state", "provenance"]
 

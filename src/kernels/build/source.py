@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from kernels.backends import MajorMinor, all_backends, guarded_arch, known
 from kernels.build.editions import EDITION, FRAMEWORKS, edition_of, upgraded
+from kernels.build.files import path_inside, source_fault
 from kernels.build.general import by_backend, hub, kernel_backends, kernel_name, kernel_version
 from kernels.build.model import PYEXT, Framework, KernelSection, KernelSource, option, spellings
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.metadata import Digest, Metadata
 from kernels.notices import warn_once
-from kernels.release import BUILD_FOLDER
 from kernels.toml_file import Section, TomlFile, TomlPath, read_toml
 from kernels.wording import did_you_mean
 
@@ -23,20 +23,14 @@ __all__ = [
     "EDITION",
     "KernelSection",
     "KernelSource",
-    "is_source",
     "metadata_json",
     "option",
     "parse_source",
     "read_source",
-    "source_entries",
-    "source_files",
 ]
 
 #: What sources may be compiled against: other builders know CUTLASS from 2.10 to 4.5, each minor by its own name.
 _DEPENDS = re.compile(r"torch|cutlass_[2-4]_[0-9]{1,2}|sycl_tla|metal-cpp")
-
-#: Folders inside each other: what copies and removes them takes a frame of Python's stack for each.
-_MAX_DEPTH = 100
 
 #: Device languages whose compilers' flags have a key of their own, whatever the backend is called.
 _LANGUAGES = ("hip", "sycl")
@@ -296,7 +290,7 @@ def _kernel(folder: Path, backends: tuple[str, ...], section: Section) -> Kernel
 def _sources(folder: Path, section: Section) -> tuple[str, ...]:
     paths = section.texts("src")
     for index, path in enumerate(paths):
-        what = _source_fault(folder, path)
+        what = source_fault(folder, path)
         if what is not None:
             raise section.error(
                 ("src", index),
@@ -305,30 +299,10 @@ def _sources(folder: Path, section: Section) -> tuple[str, ...]:
     return paths
 
 
-def _source_fault(folder: Path, path: str) -> str | None:
-    """Why a path is no source; None if it is one."""
-    inside = _inside(folder, path)
-    if inside is None:
-        return "leads out of the folder"
-    try:
-        there = inside.is_file()
-    except OSError:  # a name that is too long
-        there = False
-    if not there:
-        return "does not exist"
-    if not path.isprintable():
-        return "has a name that not every system can have"
-    plain = PurePosixPath(os.path.normpath(path))
-    if not is_source(plain) or plain.parts[0] == BUILD_FOLDER:
-        # Its changes would not be seen.
-        return f"is hidden, or lies in {BUILD_FOLDER}/, where builds go"
-    return None
-
-
 def _includes(folder: Path, section: Section) -> tuple[str, ...]:
     paths = section.texts("include")
     for index, path in enumerate(paths):
-        if _inside(folder, path) is None:
+        if path_inside(folder, path) is None:
             at: TomlPath = ("include", index)
             raise section.error(
                 at,
@@ -336,15 +310,6 @@ def _includes(folder: Path, section: Section) -> tuple[str, ...]:
                 "allowed are folders inside it.",
             )
     return paths
-
-
-def _inside(folder: Path, path: str) -> Path | None:
-    try:
-        # As the compiler is given it: `link/..` is not where the link leads to.
-        resolved = (folder / os.path.normpath(path)).resolve()
-    except (OSError, ValueError, RuntimeError):  # too long, a null byte, a loop of links
-        return None
-    return resolved if not Path(path).is_absolute() and resolved.is_relative_to(folder) else None
 
 
 def _check_package(general: Section, source: KernelSource) -> None:
@@ -398,50 +363,3 @@ def metadata_json(
         JSON, the same bytes for the same arguments.
     """
     return Metadata.for_backend(source, id, backend, archs=archs, digest=digest, provenance=provenance).to_bytes()
-
-
-def source_files(folder: Path) -> Iterator[tuple[PurePosixPath, Path]]:
-    """The files of a source folder that a build can depend on, sorted: none that are hidden, nor bytecode.
-
-    Args:
-        folder: The source folder.
-
-    Returns:
-        Each file's path relative to the folder, and the file. Links to folders are not followed.
-
-    Raises:
-        RequestError: The folders nest deeper than any sources do.
-    """
-    for path in source_entries(folder):
-        if (folder / path).is_file():
-            yield path, folder / path
-
-
-def source_entries(folder: Path) -> list[PurePosixPath]:
-    """Everything in a source folder but its folders: files, links, and what else there is; as for `source_files`."""
-    found: list[PurePosixPath] = []
-    pending = [PurePosixPath()]
-    while pending:
-        inside = pending.pop()
-        if len(inside.parts) > _MAX_DEPTH:
-            raise RequestError(f"The folders in {folder} nest deeper than {_MAX_DEPTH}; those of sources never do.")
-        for path in (inside / name for name in os.listdir(folder / inside)):
-            if not is_source(path):
-                continue
-            is_folder = (folder / path).is_dir() and not (folder / path).is_symlink()
-            (pending if is_folder else found).append(path)
-    return sorted(found)
-
-
-def is_source(path: PurePosixPath) -> bool:
-    """Whether a build can depend on a file of that name: it is neither hidden nor bytecode.
-
-    Args:
-        path: Relative to the source folder.
-
-    Example:
-        >>> is_source(PurePosixPath("tests/__pycache__/test_relu.pyc"))
-        False
-    """
-    hidden = any(part.startswith(".") or part == "__pycache__" for part in path.parts)
-    return not hidden and path.suffix != ".pyc"
