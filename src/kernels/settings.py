@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
-from urllib.parse import urlsplit
 
 from kernels.errors import RequestError
 from kernels.requirement import check_repo_id
+from kernels.setting_values import folder_in, is_url, split_paths, url_in, without_password
 
 __all__ = [
     "VARIABLES",
@@ -101,7 +101,7 @@ def _flag(name: str) -> bool:
 def variables_in_force() -> dict[str, str]:
     """The variables of `VARIABLES` that are set, with their values; a secret's value, or part of a value, is hidden."""
     return {
-        variable.name: "(set)" if variable.secret else _without_password(os.environ[variable.name])
+        variable.name: "(set)" if variable.secret else without_password(os.environ[variable.name])
         for variable in VARIABLES
         if variable.name in os.environ
     }
@@ -130,8 +130,8 @@ def cache_dir() -> Path:
     """
     value = os.environ.get("KERNELS_CACHE")
     if value:
-        return _folder("KERNELS_CACHE", value)
-    return _folder("HF_HUB_CACHE", _huggingface_hub().HF_HUB_CACHE)
+        return folder_in("KERNELS_CACHE", value)
+    return folder_in("HF_HUB_CACHE", _huggingface_hub().HF_HUB_CACHE)
 
 
 def endpoint() -> str:
@@ -142,9 +142,9 @@ def endpoint() -> str:
     """
     constants = _huggingface_hub()  # also for another Hub: its client is used for that as well
     value = os.environ.get("KERNELS_HUB", "")
-    if _is_url(value):
-        return _url("KERNELS_HUB", value, "a folder, or a URL with a host", token="KERNELS_HUB_TOKEN")
-    return _url("HF_ENDPOINT", constants.ENDPOINT, "an http(s) URL with a host", token="HF_TOKEN")
+    if is_url(value):
+        return url_in("KERNELS_HUB", value, "a folder, or a URL with a host", token="KERNELS_HUB_TOKEN")
+    return url_in("HF_ENDPOINT", constants.ENDPOINT, "an http(s) URL with a host", token="HF_TOKEN")
 
 
 def hub_folder() -> Path | None:
@@ -154,12 +154,12 @@ def hub_folder() -> Path | None:
         RequestError: `KERNELS_HUB` is neither a URL nor an existing folder.
     """
     value = os.environ.get("KERNELS_HUB", "")
-    if not value or _is_url(value):
+    if not value or is_url(value):
         return None
-    folder = _folder("KERNELS_HUB", value)
+    folder = folder_in("KERNELS_HUB", value)
     if not os.path.isdir(folder):
         raise RequestError(
-            f"`KERNELS_HUB` is {_without_password(value)!r}; allowed is an http(s) URL, or a folder that exists."
+            f"`KERNELS_HUB` is {without_password(value)!r}; allowed is an http(s) URL, or a folder that exists."
         )
     return folder
 
@@ -182,43 +182,6 @@ def token_source(address: str) -> str:
     if address == str(_huggingface_hub().ENDPOINT).rstrip("/"):
         return "HF_TOKEN, or the one that `hf auth login` stored"
     return "KERNELS_HUB_TOKEN, with KERNELS_HUB set to that URL"
-
-
-def _is_url(value: str) -> bool:
-    return value.lower().startswith(("http://", "https://"))
-
-
-def _url(name: str, value: str, allowed: str, *, token: str) -> str:
-    shown = _without_password(value)
-    try:
-        parts = urlsplit(value)
-        valid = _is_url(value) and parts.hostname is not None and (parts.port is None or parts.port > 0)
-    except ValueError:  # brackets that hold no address, a port that is no number
-        valid = False
-    if not valid or not value.isprintable() or " " in value:
-        raise RequestError(f"`{name}` is {shown!r}; allowed is {allowed}.")
-    if "@" in parts.netloc:
-        # It would stand in every message that names the Hub.
-        raise RequestError(f"`{name}` is {shown!r}, with a user or a password; put a token in `{token}` instead.")
-    return value.rstrip("/")
-
-
-def _without_password(value: str) -> str:
-    """A value as it may be shown: whatever stands before the host of a URL, `user:password@`, is hidden."""
-    before, at, host = value.rpartition("@")
-    scheme, slashes, _ = before.partition("//")
-    if at and slashes:
-        return f"{scheme}//(hidden)@{host}"
-    if at and ":" in before and "/" not in before:  # a URL that lacks its scheme
-        return f"(hidden)@{host}"
-    return value
-
-
-def _folder(name: str, value: str) -> Path:
-    try:
-        return Path(value).expanduser().absolute()
-    except RuntimeError:
-        raise RequestError(f"`{name}` has the path {value!r}, but there is no such user's home to find.") from None
 
 
 #: Variables that huggingface_hub reads as whole numbers when it is imported, which fails without naming them.
@@ -375,7 +338,7 @@ def policy_file() -> Path | None:
     value = os.environ.get("KERNELS_POLICY", "")
     if not value:
         return None
-    path = _folder("KERNELS_POLICY", value)
+    path = folder_in("KERNELS_POLICY", value)
     if not os.path.isfile(path):
         raise RequestError(f"`KERNELS_POLICY` is {value!r}; allowed is a TOML file that exists.")
     return path
@@ -388,7 +351,7 @@ def lock_file() -> Path | None:
         RequestError: It starts with `~` and a name that no user has.
     """
     value = os.environ.get("KERNELS_LOCKFILE")
-    return _folder("KERNELS_LOCKFILE", value) if value else None
+    return folder_in("KERNELS_LOCKFILE", value) if value else None
 
 
 def locked_only() -> bool:
@@ -409,7 +372,7 @@ def local_kernels() -> dict[str, Path]:
     """
     value = os.environ.get("LOCAL_KERNELS", "")
     overrides: dict[str, Path] = {}
-    for entry in filter(str.strip, _split_paths(value)):
+    for entry in filter(str.strip, split_paths(value)):
         repo_id, _, path = (part.strip() for part in entry.partition("="))
         try:
             check_repo_id(repo_id)
@@ -419,7 +382,7 @@ def local_kernels() -> dict[str, Path]:
             raise RequestError(
                 f"`LOCAL_KERNELS` has the entry {entry[:200]!r}; allowed is org/name=/path, entries separated by ':'."
             )
-        overrides[repo_id] = _folder("LOCAL_KERNELS", path)
+        overrides[repo_id] = folder_in("LOCAL_KERNELS", path)
     return overrides
 
 
@@ -445,15 +408,4 @@ def environment_with_local_kernels(folders: Mapping[str, Path]) -> dict[str, str
 
 
 def _paths(name: str) -> tuple[Path, ...]:
-    return tuple(_folder(name, entry.strip()) for entry in _split_paths(os.environ.get(name, "")) if entry.strip())
-
-
-def _split_paths(value: str) -> list[str]:
-    # A Windows path has a colon of its own (`org/name=C:\kernels`): a colon separates only where an entry follows.
-    entries: list[str] = []
-    for part in value.split(":"):
-        if entries and part[:1] in "\\/" and entries[-1][-2:-1] in ("=", "") and entries[-1][-1:].isalpha():
-            entries[-1] += ":" + part
-        elif part:
-            entries.append(part)
-    return entries
+    return tuple(folder_in(name, entry.strip()) for entry in split_paths(os.environ.get(name, "")) if entry.strip())
