@@ -303,7 +303,7 @@ class Planner:
             if name is None:
                 break
             try:
-                known[name] = read_metadata(source, release, name, rule)
+                known[name] = _asked_for(found.requirement, read_metadata(source, release, name, rule), rule)
             except (InvalidMetadata, UntrustedSignature) as error:
                 known[name] = error
         metadata = {name: fact for name, fact in known.items() if isinstance(fact, Metadata)}
@@ -392,6 +392,14 @@ def read_metadata(source: Source, release: Release, variant: str, rule: Rule | N
     metadata = Metadata.from_bytes(content, where=path)
     if required and metadata.digest is None:
         raise UntrustedSignature(f"its {METADATA_FILE} is signed, but has no digest: nothing says what its files are")
+    return metadata
+
+
+def _asked_for(requirement: Requirement, metadata: Metadata, rule: Rule | None) -> Metadata:
+    """Signed metadata, unless what was signed is another version: an older one, with faults that were mended since."""
+    named = (requirement.version, metadata.version)
+    if rule is not None and rule.required and None not in named and named[0] != named[1]:
+        raise UntrustedSignature(f"what was signed is version {named[1]}, and version {named[0]} is asked for")
     return metadata
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -41,9 +42,9 @@ def relu(hub: TestHub, policy: Path) -> Path:
     return hub.make_repo("acme/relu", variants=[CPU], digest=True)
 
 
-def refused(repo_id: str = "acme/relu") -> str:
+def refused(repo_id: str = "acme/relu", version: int = 1) -> str:
     with pytest.raises(UntrustedSignature) as caught:
-        get_kernel(repo_id, version=1)
+        get_kernel(repo_id, version=version)
     return str(caught.value)
 
 
@@ -116,6 +117,15 @@ def test_a_signature_that_covers_no_files_is_refused(
 ) -> None:
     sign_builds(hub.make_repo("acme/relu", variants=[CPU], digest=False))
     assert "is signed, but has no digest: nothing says what its files are" in refused()
+
+
+def test_an_older_version_that_was_signed_is_not_taken_for_a_newer_one(
+    relu: Path, sign_builds: Callable[..., None]
+) -> None:
+    sign_builds(relu)
+    shutil.copytree(relu, relu.with_name("v2"))
+    assert "what was signed is version 1, and version 2 is asked for" in refused(version=2)
+    assert get_kernel("acme/relu", version=1).variant == CPU
 
 
 def test_a_bundle_of_100_megabytes_is_neither_fetched_nor_read(relu: Path, hub: TestHub) -> None:
