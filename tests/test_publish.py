@@ -8,7 +8,7 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +40,8 @@ LIBRARY = struct.pack("<4sBBB9xHHIQQQIHHHHHH", *_ELF) + struct.pack("<IIQQQQQQ",
 
 
 @pytest.fixture
-def hub(
-    tmp_path: Path, isolated_env: Path, quick_retries: list[float], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[TestHub]:
-    with WritableHub(tmp_path / "hub") as server:
-        monkeypatch.setenv("KERNELS_HUB", server.url)
-        monkeypatch.setenv("KERNELS_HUB_TOKEN", TOKEN)
-        yield server
+def hub(writable_hub: WritableHub) -> WritableHub:
+    return writable_hub
 
 
 @pytest.fixture

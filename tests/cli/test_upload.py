@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,8 @@ from writable_hub import TOKEN, WritableHub
 
 
 @pytest.fixture
-def hub(
-    tmp_path: Path, isolated_env: Path, quick_retries: list[float], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[TestHub]:
-    with WritableHub(tmp_path / "hub") as server:
-        monkeypatch.setenv("KERNELS_HUB", server.url)
-        monkeypatch.setenv("KERNELS_HUB_TOKEN", TOKEN)
-        yield server
+def hub(writable_hub: WritableHub) -> WritableHub:
+    return writable_hub
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hub import TestHub
 from typer.testing import CliRunner
-from writable_hub import TOKEN, WritableHub
+from writable_hub import WritableHub
 
 from kernels.author import new_kernel
 from kernels.build import build_kernel, build_variants
@@ -32,13 +32,8 @@ def kernels(isolated_env: Path) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def hub(
-    tmp_path: Path, isolated_env: Path, quick_retries: list[float], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[TestHub]:
-    with WritableHub(tmp_path / "hub") as server:
-        monkeypatch.setenv("KERNELS_HUB", server.url)
-        monkeypatch.setenv("KERNELS_HUB_TOKEN", TOKEN)
-        yield server
+def hub(writable_hub: WritableHub) -> WritableHub:
+    return writable_hub
 
 
 @pytest.fixture

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from vendor_folders import FolderBackend, write_folder
 
-from kernels.backends import register_backend, unregister_backend
 from kernels.errors import RequestError
-from kernels.ops import active_ops, enable_vendor_ops, use_vendor_ops
+from kernels.ops import enable_vendor_ops, use_vendor_ops
 
 torch = pytest.importorskip("torch")
 
@@ -38,22 +35,6 @@ LINEAR = """
             by_weight = rows.t() @ input.reshape(-1, input.shape[-1])
             return grad @ weight, by_weight, rows.sum(0) if ctx.biased else None
 """
-
-
-@pytest.fixture
-def vendor(tmp_path: Path) -> Iterator[Vendor]:
-    registered: list[str] = []
-
-    def register(ops: str, name: str = "acme", **members: object) -> str:
-        folder = write_folder(tmp_path / name, ops=ops)
-        register_backend(FolderBackend(folder, name=name, device_type=name, **members))
-        registered.append(name)
-        return name
-
-    yield register
-    for name in registered:
-        unregister_backend(name)
-    assert active_ops() == []
 
 
 def called() -> list[str]:

@@ -7,7 +7,7 @@ import threading
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -29,23 +29,6 @@ SILU = """
     def silu(self):
         return torch.full_like(self, {value})
 """
-
-
-@pytest.fixture
-def vendor(tmp_path: Path) -> Iterator[Vendor]:
-    """Registers a backend whose folder has these operators, and gives its name."""
-    registered: list[str] = []
-
-    def register(ops: str, name: str = "acme", **members: object) -> str:
-        folder = write_folder(tmp_path / name, ops=ops)
-        register_backend(FolderBackend(folder, name=name, device_type=name, **members))
-        registered.append(name)
-        return name
-
-    yield register
-    for name in registered:
-        unregister_backend(name)
-    assert active_ops() == []
 
 
 def silu(x: torch.Tensor) -> torch.Tensor:
