@@ -291,6 +291,18 @@ def test_what_is_no_file_of_hashes_is_refused_in_one_line_that_names_it(data: by
     assert str(refused.value).isprintable()
 
 
+@pytest.mark.parametrize(
+    "data", [b"{}", encoded(entry(commit="xyz")), encoded(older("relu"))], ids=["{}", "xyz", "name"]
+)
+def test_a_broken_lock_says_what_helps_also_one_that_came_with_a_package(data: bytes) -> None:
+    with pytest.raises(LockError, match="Lock again: kernels lock --upgrade"):
+        Lock.from_bytes(data)
+    with pytest.raises(LockError) as refused:
+        Lock.from_bytes(data, where="/env/site-packages/model-1.0.dist-info/kernels.lock")
+    assert "It came with model-1.0: install that package again" in str(refused.value)
+    assert "kernels lock" not in str(refused.value)
+
+
 # Asked
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from kernels.errors import DigestMismatch
 from kernels.hashes import folder_hash, large_files
-from kernels.lockfile import ContentHash
+from kernels.lockfile import ContentHash, lock_again
 from kernels.metadata import Digest
 from kernels.records import read_record, write_record
 from kernels.release import Release, is_bytecode
@@ -172,6 +172,6 @@ def _check_pin(release: Release, variant: str, folder: Path, pinned: ContentHash
             f"{release.repo_id}: build {variant} of commit {release.commit} is not what {lock} pins: its hash "
             f"({pinned.kind}) is {found.value}, and {pinned.value} was locked. It was not loaded. Files that were "
             f"changed on this machine: kernels cache verify --repo {release.repo_id} --repair. If they were not, the "
-            "publisher or a mirror gives something else than when it was locked; where that is meant, lock again: "
-            f"kernels lock --upgrade-repo {release.repo_id}"
+            "publisher or a mirror gives something else than when it was locked, or the lock is wrong. Is what is "
+            f"here meant? {lock_again(lock, 'kernels lock --rehash')}"
         )

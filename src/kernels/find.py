@@ -17,6 +17,7 @@ from kernels.errors import (
     RevisionNotFound,
     UntrustedSignature,
 )
+from kernels.lockfile import lock_again
 from kernels.locks import NO_LOCK, LockInForce
 from kernels.notices import warn_once
 from kernels.pin import Pin, pin
@@ -210,8 +211,8 @@ class Finder:
         if pinned and not self.lock.lists(following.repo_id):
             raise LockError(
                 f"{found.requirement} is locked with its content, and now leads to {following.repo_id}, which "
-                f"{found.lock} does not list: {found.source.name} gives something else than when it was locked. Where "
-                "that is meant, lock again: kernels lock"
+                f"{found.lock} does not list: {found.source.name} gives something else than when it was locked. Is "
+                f"that meant? {lock_again(found.lock or '', 'kernels lock')}"
             )
 
     def mention_unlocked(self, found: Found, following: Requirement) -> None:
@@ -219,7 +220,7 @@ class Finder:
         if found.lock is not None and self.lock.required is None and not self.lock.lists(following.repo_id):
             warn_once(
                 f"{found.requirement} is locked, and {following.repo_id}, which it leads to, is not: {found.lock} does "
-                "not list it. Lock again: kernels lock"
+                f"not list it. {lock_again(found.lock, 'kernels lock')}"
             )
 
     def _allowed(self, repo_id: str, source: Source) -> bool:
@@ -236,5 +237,6 @@ class Finder:
 def _of_lock(error: KernelsError, meant: Pin) -> KernelsError:
     """The error about a commit that a lock chose."""
     repo_id = meant.requirement.repo_id
-    again = f" Lock again: kernels lock --upgrade-repo {repo_id}" * isinstance(error, RevisionNotFound)
-    return type(error)(f"{error} {meant.lock} pins {repo_id} to commit {meant.commit[:12]}.{again}")
+    again = f" {lock_again(meant.lock or '', f'kernels lock --upgrade-repo {repo_id}')}"
+    gone = isinstance(error, RevisionNotFound)
+    return type(error)(f"{error} {meant.lock} pins {repo_id} to commit {meant.commit[:12]}.{again * gone}")

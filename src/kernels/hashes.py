@@ -174,6 +174,6 @@ def _linked_as_large(path: Path) -> bool:
     if not path.is_symlink() or _BLOB.fullmatch(name) is None:
         raise RequestError(
             f"Whether the Hub keeps {path} as a large file cannot be told from a plain file, and {GIT_LFS_CONCAT} "
-            "differs by it; lock again for hashes of today's kind: kernels lock --upgrade --hashes"
+            "differs by it; lock again for hashes of today's kind: kernels lock --rehash"
         )
     return len(name) == 64

@@ -23,7 +23,7 @@ from kernels.errors import LockError, RequestError
 from kernels.requirement import Requirement, is_commit
 from kernels.wording import shown
 
-__all__ = ["HASHES_FILE", "LOCK_FILE", "ContentHash", "Lock", "Locked", "hashes_path", "unpinned_build"]
+__all__ = ["HASHES_FILE", "LOCK_FILE", "ContentHash", "Lock", "Locked", "hashes_path", "lock_again", "unpinned_build"]
 
 LOCK_FILE = "kernels.lock"
 HASHES_FILE = "kernels.hashes.json"
@@ -35,6 +35,9 @@ _MAX_HASHES_BYTES = 64 * 1024 * 1024
 #: How a content hash is made: over the lines that `sha256sum` prints, or as the older lock format says.
 SHA256SUM, GIT_LFS_CONCAT = "sha256sum", "git_lfs_concat"
 _HASH = re.compile(r"sha256-[0-9a-f]{64}")
+
+#: What writes a broken lock again, and what a broken file of hashes.
+_LOCK, _HASHES = "kernels lock --upgrade", "kernels lock --hashes"
 
 
 @dataclass(frozen=True)
@@ -84,11 +87,12 @@ class Lock:
         object.__setattr__(self, "pins", tuple(sorted(self.pins, key=_order)))
 
     @staticmethod
-    def read(path: Path) -> Lock:
+    def read(path: Path, *, hashes: bool = True) -> Lock:
         """The lock in a file, with the hashes in the file beside it where there is one.
 
         Args:
             path: The lock file.
+            hashes: Whether to read those; False for who writes them anew.
 
         Raises:
             LockError: It cannot be read, or is no lock; the message names the entry.
@@ -96,10 +100,10 @@ class Lock:
         lock = Lock.from_bytes(_content(path, _MAX_LOCK_BYTES), where=str(path))
         beside = hashes_path(path)
         # A link that leads nowhere is no way to have content unpinned.
-        if not os.path.lexists(beside):
+        if not hashes or not os.path.lexists(beside):
             return lock
-        hashes = _read_hashes(_content(beside, _MAX_HASHES_BYTES), str(beside))
-        return replace(lock, hashes={**lock.hashes, **hashes})
+        content = _read_hashes(_content(beside, _MAX_HASHES_BYTES), str(beside))
+        return replace(lock, hashes={**lock.hashes, **content})
 
     @staticmethod
     def from_bytes(data: bytes, where: str = LOCK_FILE) -> Lock:
@@ -118,18 +122,18 @@ class Lock:
         """
         if len(data) > _MAX_LOCK_BYTES:
             raise LockError(f"{where} has {len(data)} bytes; a lock never has more than {_MAX_LOCK_BYTES}.")
-        entries = _parsed(data, where, "kernels lock --upgrade")
+        entries = _parsed(data, where, _LOCK)
         if not isinstance(entries, list):
-            raise LockError(f"{where} holds {shown(entries)}; a lock is a list of locked kernels.")
+            raise LockError(
+                f"{where} holds {shown(entries)}; a lock is a list of locked kernels. {lock_again(where, _LOCK)}"
+            )
         older = bool(entries) and all(isinstance(entry, dict) and "repo_id" in entry for entry in entries)
         try:
             if older:
                 return _from_older(msgspec.convert(entries, list[_OlderEntry]), where)
             return _from_entries(msgspec.convert(entries, list[_Entry]), where)
         except msgspec.ValidationError as error:
-            raise LockError(
-                f"{where} is no lock: {_printable(error)}. Write it again: kernels lock --upgrade"
-            ) from None
+            raise LockError(f"{where} is no lock: {_printable(error)}. {lock_again(where, _LOCK)}") from None
 
     def to_bytes(self) -> bytes:
         """The lock file's content, in today's format; byte for byte what other writers of it write."""
@@ -191,8 +195,8 @@ class Lock:
         if unnamed:
             raise LockError(f"{requirement.repo_id} is asked for without a version, and {self.where} pins {what}.")
         raise LockError(
-            f"{requirement} is asked for, but {self.where} pins {what}. Ask for that, or change the project and lock "
-            f"again: kernels lock --upgrade-repo {requirement.repo_id}"
+            f"{requirement} is asked for, but {self.where} pins {what}. Ask for that, or have another one locked. "
+            f"{lock_again(self.where, f'kernels lock --upgrade-repo {requirement.repo_id}')}"
         )
 
 
@@ -204,6 +208,26 @@ def hashes_path(lock: Path) -> Path:
         ('kernels.hashes.json', 'gpu.hashes.json')
     """
     return lock.with_name(f"{lock.name.removesuffix('.lock')}.hashes.json")
+
+
+def lock_again(where: str, command: str) -> str:
+    """What to do about a lock: write it again, or where it came with a package, install that again.
+
+    Args:
+        where: The lock's file.
+        command: What writes it as it should be.
+
+    Example:
+        >>> lock_again("project/kernels.lock", "kernels lock --upgrade")
+        'Lock again: kernels lock --upgrade'
+        >>> lock_again("site-packages/model-1.0.dist-info/kernels.lock", "kernels lock")
+        'It came with model-1.0: install that package again, or a newer version of it'
+    """
+    for part in Path(where).parts:
+        name, dot, kind = part.rpartition(".")
+        if dot and kind in ("dist-info", "egg-info"):
+            return f"It came with {name}: install that package again, or a newer version of it"
+    return f"Lock again: {command}"
 
 
 def unpinned_build(variant: str) -> str:
@@ -268,11 +292,11 @@ def _from_entries(entries: list[_Entry], where: str) -> Lock:
         depend = entry.dependency
         named = f"{where}: {shown(depend.repo_id)}"
         if (depend.version is None) == (depend.revision is None):
-            raise LockError(f"{named} has to have either a version or a revision.")
-        requirement = _requirement(named, depend.repo_id, depend.version, depend.revision)
+            raise LockError(f"{named} has to have either a version or a revision. {lock_again(where, _LOCK)}")
+        requirement = _requirement(where, _LOCK, depend.repo_id, depend.version, depend.revision)
         if requirement in pins:
-            raise LockError(f"{where} pins {requirement} twice. Write it again: kernels lock --upgrade")
-        pins[requirement] = Locked(requirement, _checked_commit(named, entry.lock.commit))
+            raise LockError(f"{where} pins {requirement} twice. {lock_again(where, _LOCK)}")
+        pins[requirement] = Locked(requirement, _checked_commit(where, _LOCK, depend.repo_id, entry.lock.commit))
     return Lock(tuple(pins.values()), where=where)
 
 
@@ -281,37 +305,37 @@ def _from_older(entries: list[_OlderEntry], where: str) -> Lock:
     hashes: dict[tuple[str, str], Mapping[str, ContentHash]] = {}
     for entry in entries:
         named = f"{where}: {shown(entry.repo_id)}"
-        requirement = _requirement(named, entry.repo_id)
+        requirement = _requirement(where, _LOCK, entry.repo_id)
         if requirement in pins:
-            raise LockError(f"{where} pins {requirement} twice. Write it again: kernels lock --upgrade")
-        pins[requirement] = Locked(requirement, _checked_commit(named, entry.sha))
+            raise LockError(f"{where} pins {requirement} twice. {lock_again(where, _LOCK)}")
+        pins[requirement] = Locked(requirement, _checked_commit(where, _LOCK, entry.repo_id, entry.sha))
         if entry.variants:
             hashes[entry.repo_id, pins[requirement].commit] = {
-                name: _content_hash(f"{named}, {shown(name)}", each.hash, each.hash_type)
+                name: _content_hash(where, _LOCK, f"{named}, {shown(name)}", each.hash, each.hash_type)
                 for name, each in entry.variants.items()
             }
     return Lock(tuple(pins.values()), hashes, where, older=True)
 
 
 def _read_hashes(data: bytes, where: str) -> dict[tuple[str, str], Mapping[str, ContentHash]]:
-    entries = _parsed(data, where, "kernels lock --hashes")
+    entries = _parsed(data, where, _HASHES)
     try:
         file = msgspec.convert(entries, _Hashes)
     except msgspec.ValidationError as error:
-        raise LockError(
-            f"{where} is not a file of hashes: {_printable(error)}. Delete it, then: kernels lock --hashes"
-        ) from None
+        raise LockError(f"{where} is not a file of hashes: {_printable(error)}. {lock_again(where, _HASHES)}") from None
     if file.format != 1:
-        raise LockError(f"{where} has format {file.format}; this version of kernels reads format 1.")
+        raise LockError(
+            f"{where} has format {file.format}; this version of kernels reads format 1. {lock_again(where, _HASHES)}"
+        )
     hashes: dict[tuple[str, str], Mapping[str, ContentHash]] = {}
     for each in file.kernels:
         named = f"{where}: {shown(each.repo_id)}"
-        _requirement(named, each.repo_id)
-        key = (each.repo_id, _checked_commit(named, each.commit))
+        _requirement(where, _HASHES, each.repo_id)
+        key = (each.repo_id, _checked_commit(where, _HASHES, each.repo_id, each.commit))
         if key in hashes:
-            raise LockError(f"{named} has the commit {each.commit} twice. Delete the file, then: kernels lock --hashes")
+            raise LockError(f"{named} has the commit {each.commit} twice. {lock_again(where, _HASHES)}")
         hashes[key] = {
-            name: _content_hash(f"{named}, {shown(name)}", hashed.hash, hashed.hash_type)
+            name: _content_hash(where, _HASHES, f"{named}, {shown(name)}", hashed.hash, hashed.hash_type)
             for name, hashed in each.variants.items()
         }
     return hashes
@@ -334,9 +358,9 @@ def _parsed(data: bytes, where: str, command: str) -> Any:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         return value
     except RecursionError:
-        raise LockError(f"{where} is not JSON: it is nested too deep. Write it again: {command}") from None
+        raise LockError(f"{where} is not JSON: it is nested too deep. {lock_again(where, command)}") from None
     except ValueError as error:  # also what is not UTF-8, and numbers of thousands of digits
-        raise LockError(f"{where} is not JSON: {_printable(error)}. Write it again: {command}") from None
+        raise LockError(f"{where} is not JSON: {_printable(error)}. {lock_again(where, command)}") from None
 
 
 def _printable(error: Exception) -> str:
@@ -344,25 +368,33 @@ def _printable(error: Exception) -> str:
     return shown(str(error), 300)[1:-1]
 
 
-def _requirement(named: str, repo_id: str, version: int | None = None, revision: str | None = None) -> Requirement:
+def _requirement(
+    where: str, command: str, repo_id: str, version: int | None = None, revision: str | None = None
+) -> Requirement:
     try:
         return Requirement(repo_id, version=version, revision=revision)
     except (RequestError, TypeError) as error:
-        raise LockError(f"{named}: {error}") from None
+        raise LockError(f"{where}: {shown(repo_id)}: {error} {lock_again(where, command)}") from None
 
 
-def _checked_commit(named: str, commit: str) -> str:
+def _checked_commit(where: str, command: str, repo_id: str, commit: str) -> str:
     # Other readers take capital letters too.
     if not is_commit(commit.lower()):
-        raise LockError(f"{named} is pinned to {shown(commit)}; a commit has 40 or 64 hexadecimal digits.")
+        raise LockError(
+            f"{where}: {shown(repo_id)} is pinned to {shown(commit)}; a commit has 40 or 64 hexadecimal digits. "
+            f"{lock_again(where, command)}"
+        )
     return commit.lower()
 
 
-def _content_hash(named: str, value: str, kind: str) -> ContentHash:
+def _content_hash(where: str, command: str, named: str, value: str, kind: str) -> ContentHash:
+    wrong = None
     if kind not in (SHA256SUM, GIT_LFS_CONCAT):
-        raise LockError(f"{named} has the hash type {shown(kind)}; allowed are {SHA256SUM} and {GIT_LFS_CONCAT}.")
-    if _HASH.fullmatch(value) is None:
-        raise LockError(f"{named} has the hash {shown(value)}; allowed is sha256- and 64 hexadecimal digits.")
+        wrong = f"the hash type {shown(kind)}; allowed are {SHA256SUM} and {GIT_LFS_CONCAT}"
+    elif _HASH.fullmatch(value) is None:
+        wrong = f"the hash {shown(value)}; allowed is sha256- and 64 hexadecimal digits"
+    if wrong is not None:
+        raise LockError(f"{named} has {wrong}. {lock_again(where, command)}")
     return ContentHash(kind, value)
 
 

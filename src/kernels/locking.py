@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels.errors import LockError, RequestError, StoreError
@@ -33,7 +34,7 @@ class Change:
     """One difference between two locks.
 
     Attributes:
-        kind: `added`, `removed` or `changed`.
+        kind: `added`, `removed` or `changed`; `differs` for a build whose pinned hash is not that of what is listed.
         what: What was asked for, or whose builds' hashes.
         before: The commit, or the beginning of each build's hash; None where there was nothing.
         after: The same, in the new lock.
@@ -54,19 +55,30 @@ class Locking:
         before: What stands there; None where there is none, or one that cannot be read and need not be.
         lock: What should stand there.
         hashed: Whether the content of builds is pinned as well.
+        listed: Of builds that are listed with other content than is pinned: the hash of that, by repository and
+            commit, then by variant. They stay as they are pinned, and the lock cannot be written.
     """
 
     file: Path
     before: Lock | None
     lock: Lock
     hashed: bool
+    listed: Mapping[tuple[str, str], Mapping[str, ContentHash]] = field(default_factory=dict)
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """What is added, removed or changed, in the order of names: pins, then hashes."""
+        """What is added, removed, changed or differs, in the order of names: pins, then hashes."""
         before = Lock() if self.before is None else self.before
         hashes = _hash_changes(before, self.lock) if self.hashed else []
-        return (*_pin_changes(before, self.lock), *hashes)
+        return (*_pin_changes(before, self.lock), *hashes, *self._differing)
+
+    @property
+    def _differing(self) -> list[Change]:
+        return [
+            Change("differs", _hash_of(key, name), _short(self.lock.hashes[key][name]), _short(each))
+            for key, variants in sorted(self.listed.items())
+            for name, each in sorted(variants.items())
+        ]
 
     @property
     def lock_changed(self) -> bool:
@@ -82,15 +94,22 @@ class Locking:
 
     @property
     def changed(self) -> bool:
-        """Whether anything has to be written."""
-        return self.lock_changed or self.hashes_changed
+        """Whether anything has to be written, or cannot be as it is."""
+        return self.lock_changed or self.hashes_changed or bool(self.listed)
 
     def write(self) -> None:
         """Write what changed, each file whole or not at all; a file that did not change is not touched.
 
         Raises:
+            LockError: A build is listed with other content than is pinned.
             StoreError: A file cannot be written.
         """
+        for each in self._differing:
+            raise LockError(
+                f"{hashes_path(self.file)} pins the {each.what} as {each.before}…, and it is listed as {each.after}…. "
+                "A commit's content never changes: that file is wrong, or what answers is not the Hub of then. Nothing "
+                "was written. Where what is listed is meant: kernels lock --rehash"
+            )
         # The hashes first: a lock never stands without those that belong to it.
         if self.hashes_changed:
             _replace(hashes_path(self.file), self.lock.hashes_to_bytes())
@@ -104,6 +123,7 @@ def lock_project(
     lock_file: Path | None = None,
     upgrade: bool | Collection[str] = False,
     hashes: bool = False,
+    rehash: bool = False,
     trust_remote_code: bool | Sequence[str] = False,
 ) -> Locking:
     """Find the commit of everything that a project's kernels need; nothing is written.
@@ -112,8 +132,10 @@ def lock_project(
         project: The project.
         lock_file: Its lock, else the one beside its pyproject.toml.
         upgrade: Whether to ask for the head of everything anew, or of which repositories.
-        hashes: Whether to pin the content of builds too; where a file of hashes stands beside the lock, it is kept in
-            step without being asked for.
+        hashes: Whether to pin the content of builds too, and compare what is pinned of it with what is listed. Where a
+            file of hashes stands beside the lock, it is kept in step without being asked for, and not compared; one
+            that is broken is made anew.
+        rehash: Whether to do the same, with what is listed in the place of what is pinned.
         trust_remote_code: As for `get_kernel`.
 
     Raises:
@@ -126,7 +148,8 @@ def lock_project(
     """
     file = project.lock_file if lock_file is None else lock_file
     repositories = frozenset() if isinstance(upgrade, bool) else frozenset(map(check_repo_id, upgrade))
-    before = _existing(file, needed=upgrade is not True)
+    hashes = hashes or rehash
+    before = _existing(file, needed=upgrade is not True, hashes=not hashes)
     kept = Lock() if before is None or upgrade is True else before
     tree = Tree(open_sources(overrides=False), TrustPolicy.of(trust_remote_code), kept, repositories)
     tree.grow(project.dependencies)
@@ -135,35 +158,58 @@ def lock_project(
         raise RequestError(f"{absent[0]} cannot be upgraded: no kernel that {project.file} asks for needs it.")
     pins = tuple(Locked(requirement, commit) for requirement, commit in tree.commits.items())
     hashed = hashes or os.path.lexists(hashes_path(file)) or (before is not None and bool(before.hashes))
-    known = {key: each for key, each in kept.hashes.items() if key[0] not in repositories}
-    content = _hashes(tree.releases, known) if hashed else {}
-    return Locking(file, before, Lock(pins, content, str(file)), hashed)
+    if not hashed:
+        return Locking(file, before, Lock(pins, {}, str(file)), hashed)
+    pinned = {} if before is None else before.hashes
+    anew = set(pinned) if rehash or upgrade is True else {key for key in pinned if key[0] in repositories}
+    content, listed = _hashes(tree.releases, pinned, anew, compare=hashes)
+    return Locking(file, before, Lock(pins, content, str(file)), hashed, listed)
+
+
+_Content = dict[tuple[str, str], dict[str, ContentHash]]
 
 
 def _hashes(
     releases: Mapping[tuple[str, str], tuple[Source, Release]],
-    known: Mapping[tuple[str, str], Mapping[str, ContentHash]],
-) -> dict[tuple[str, str], Mapping[str, ContentHash]]:
-    """The content of every build: as it was pinned before, else as it is listed."""
+    pinned: Mapping[tuple[str, str], Mapping[str, ContentHash]],
+    anew: Collection[tuple[str, str]],
+    *,
+    compare: bool,
+) -> tuple[_Content, _Content]:
+    """The content of every build, as it was pinned, else as it is listed; and what is listed with other content."""
     small: dict[str, str] = {}
     builds = [(key, variant) for key, (_, release) in sorted(releases.items()) for variant in release.builds]
 
-    def one(build: tuple[tuple[str, str], str]) -> ContentHash:
+    def one(build: tuple[tuple[str, str], str]) -> tuple[ContentHash, ContentHash | None]:
         key, variant = build
-        return known.get(key, {}).get(variant) or listed_hash(*releases[key], variant, known=small)
+        known = None if key in anew else pinned.get(key, {}).get(variant)
+        if known is None:
+            return listed_hash(*releases[key], variant, known=small), None
+        listed = listed_hash(*releases[key], variant, known.kind, small) if compare else known
+        return known, listed if listed != known else None
 
-    # Also of what has no builds, as a repository that has moved: nobody can put one there later.
-    hashes: dict[tuple[str, str], dict[str, ContentHash]] = {key: {} for key in releases}
-    for (key, variant), each in zip(builds, side_by_side(one, builds, at_once=_AT_ONCE, name="lock-hash"), strict=True):
+    # Also of what has no builds, as a repository that has moved: nobody can put one there later. And of builds that
+    # this Hub does not list, as a mirror that carries some of them: the commit has them nevertheless.
+    hashes: _Content = {key: dict(pinned.get(key, {})) for key in releases}
+    differing: _Content = {}
+    found = side_by_side(one, builds, at_once=_AT_ONCE, name="lock-hash")
+    for (key, variant), (each, listed) in zip(builds, found, strict=True):
         hashes[key][variant] = each
-    return dict(hashes)
+        if listed is not None:
+            differing.setdefault(key, {})[variant] = listed
+    return hashes, differing
 
 
-def _existing(file: Path, *, needed: bool) -> Lock | None:
-    """The lock that stands there; one that is not needed may be broken."""
+def _existing(file: Path, *, needed: bool, hashes: bool) -> Lock | None:
+    """The lock that stands there; one that is not needed may be broken, and so may hashes."""
+    if not file.exists():
+        return None
     try:
-        return Lock.read(file) if file.exists() else None
+        return Lock.read(file)
     except LockError:
+        if not hashes:
+            with suppress(LockError):
+                return Lock.read(file, hashes=False)
         if needed:
             raise
         return None
@@ -182,17 +228,24 @@ def _hash_changes(before: Lock, after: Lock) -> list[Change]:
     old: dict[str, str] = {}
     new: dict[str, str] = {}
     for key in before.hashes.keys() | after.hashes.keys():
-        what = f"{key[0]} at {key[1][:12]}"
         was, now = before.hashes.get(key), after.hashes.get(key)
         if was and now:  # of many builds, the ones that differ
-            old |= {f"hash of {what}, {name}": _short(each) for name, each in was.items()}
-            new |= {f"hash of {what}, {name}": _short(each) for name, each in now.items()}
+            old |= {_hash_of(key, name): _short(each) for name, each in was.items()}
+            new |= {_hash_of(key, name): _short(each) for name, each in now.items()}
             continue
         if was is not None:
-            old[f"hashes of {what}"] = _builds(was)
+            old[f"hashes of {_at(key)}"] = _builds(was)
         if now is not None:
-            new[f"hashes of {what}"] = _builds(now)
+            new[f"hashes of {_at(key)}"] = _builds(now)
     return _changed(old, new)
+
+
+def _at(key: tuple[str, str]) -> str:
+    return f"{key[0]} at {key[1][:12]}"
+
+
+def _hash_of(key: tuple[str, str], variant: str) -> str:
+    return f"hash of {_at(key)}, {variant}"
 
 
 def _builds(hashes: Mapping[str, ContentHash]) -> str:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from kernels import settings
 from kernels.errors import DigestMismatch, LockError, NotLocked, RequestError
-from kernels.lockfile import LOCK_FILE, ContentHash, Lock, Locked, hashes_path, unpinned_build
+from kernels.lockfile import LOCK_FILE, ContentHash, Lock, Locked, hashes_path, lock_again, unpinned_build
 from kernels.requirement import Requirement
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "caller",
     "lock_in_force",
     "lock_path",
+    "project_here",
     "read_lock",
     "same_lock",
 ]
@@ -112,8 +113,8 @@ class LockInForce:
         if variant not in pinned:
             raise DigestMismatch(
                 f"{repo_id}: {unpinned_build(variant)} ({self.where}, commit {commit}). It was not loaded: what gave "
-                "it gives something else than when it was locked. Where that is meant, lock again: kernels lock "
-                f"--upgrade-repo {repo_id}"
+                f"it gives something else than when it was locked. Is that meant? "
+                f"{lock_again(self.where, 'kernels lock --rehash')}"
             )
         return pinned[variant]
 
@@ -128,8 +129,8 @@ class LockInForce:
                 f"the caller has none ({', '.join(self.looked)}). Write one with `kernels lock`."
             )
         return NotLocked(
-            f"{requirement} is not locked: {self.where} does not list it, and {self.required}. Add it to "
-            f"[tool.kernels.dependencies] of the project, and run `kernels lock`."
+            f"{requirement} is not locked: {self.where} does not list it, and {self.required}. It belongs into "
+            f"[tool.kernels.dependencies] of the project. {lock_again(self.where, 'kernels lock')}"
         )
 
 
@@ -205,6 +206,22 @@ def lock_path(by: Caller) -> str | None:
     if named is not None:
         return str(named)
     return next((place for place in _places(by) if _is_there(place)), None)
+
+
+def project_here() -> Path:
+    """The folder of the project that the current folder lies in, as it is named from here; else the current folder.
+
+    Example:
+        >>> project_here().is_dir()
+        True
+    """
+    try:
+        here = os.getcwd()
+    except OSError:  # it is gone
+        return Path()
+    above = (os.path.dirname(place) for place in _in_project(here))
+    found = next((folder for folder in above if os.path.lexists(os.path.join(folder, PROJECT_FILE))), here)
+    return Path(os.path.relpath(found, here))
 
 
 # Reading

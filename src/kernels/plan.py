@@ -18,7 +18,7 @@ from kernels.errors import (
     UntrustedSignature,
 )
 from kernels.find import Finder, Found, Route
-from kernels.lockfile import ContentHash
+from kernels.lockfile import ContentHash, lock_again
 from kernels.locks import NO_LOCK, LockInForce
 from kernels.metadata import MAX_KERNEL_DEPENDS, MAX_METADATA_BYTES, Metadata
 from kernels.notices import warn_once
@@ -335,9 +335,8 @@ class Planner:
         """A sentence that names a version with a suitable build, if one of the newest has one."""
         asked = choice.requirement
         if choice.lock is not None:
-            return (
-                f"The lock chose that commit. Where a newer one may suit: kernels lock --upgrade-repo {asked.repo_id}"
-            )
+            again = lock_again(choice.lock, f"kernels lock --upgrade-repo {asked.repo_id}")
+            return f"The lock chose that commit. Does a newer one suit? {again}"
         if asked.version is None or choice.source.verified:
             return None
         try:

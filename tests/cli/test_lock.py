@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -247,7 +248,8 @@ def test_check_shows_the_difference_writes_nothing_and_ends_with_1(hub: TestHub,
         ["added", "acme/norm"],
         ["changed", "acme/relu"],
     ]
-    assert done.stdout.endswith("does not match the project. Write it again: kernels lock\n")
+    again = f"kernels lock {project} --upgrade-repo acme/relu"
+    assert done.stdout.endswith(f"does not match the project. Write it again: {again}\n")
     assert (project / "kernels.lock").read_bytes() == before
 
 
@@ -318,16 +320,112 @@ def test_a_file_of_hashes_is_kept_in_step(hub: TestHub, lock: Run, project: Path
     assert (done.exit_code, "added" in done.stdout, "1 build" in done.stdout) == (1, True, True)
 
 
-def test_hashes_that_are_pinned_stay_and_an_upgrade_makes_them_anew(hub: TestHub, lock: Run, project: Path) -> None:
+@pytest.mark.parametrize(
+    "options", [["--rehash"], ["--upgrade"], ["--upgrade-repo", "acme/relu"]], ids=lambda it: it[0]
+)
+def test_a_hash_that_is_not_that_of_what_is_listed_is_reported_and_stays_until_it_is_told_to_go(
+    hub: TestHub, lock: Run, project: Path, options: list[str]
+) -> None:
     hub.make_repo()
     lock(project, "--hashes")
     beside = hashes_path(project / "kernels.lock")
     right = beside.read_bytes()
     [variant] = json.loads(right)["kernels"][0]["variants"].values()
-    beside.write_bytes(right.replace(variant["hash"].encode(), OLD_HASH.encode()))
-    assert "Nothing was written" in lock(project, "--hashes").stdout
-    assert lock(project, "--upgrade").exit_code == 0
+    wrong = right.replace(variant["hash"].encode(), OLD_HASH.encode())
+    beside.write_bytes(wrong)
+    assert "Nothing was written" in lock(project).stdout
+    done = lock(project, "--check", "--hashes")
+    assert done.exit_code == 1
+    assert done.stdout.splitlines()[1].split() == [
+        *f"differs hash of acme/relu at {hub.commit()[:12]}, torch-cpu".split(),
+        OLD_HASH.removeprefix("sha256-")[:12],
+        variant["hash"].removeprefix("sha256-")[:12],
+    ]
+    assert f"kernels lock {project} --rehash" in done.stdout
+    assert "Nothing was written. Where what is listed is meant: kernels lock --rehash" in failed(
+        lock(project, "--hashes")
+    )
+    assert beside.read_bytes() == wrong
+    assert lock(project, *options).exit_code == 0
     assert beside.read_bytes() == right
+    assert lock(project, "--check", "--hashes").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    "content", ["<<<<<<< HEAD", "[]", '{"format": 2, "kernels": []}'], ids=["merge", "list", "format"]
+)
+def test_a_broken_file_of_hashes_is_made_anew_as_its_error_says(
+    hub: TestHub, lock: Run, project: Path, content: str
+) -> None:
+    hub.make_repo()
+    lock(project, "--hashes")
+    beside = hashes_path(project / "kernels.lock")
+    right = beside.read_bytes()
+    beside.write_text(content)
+    assert "Lock again: kernels lock --hashes" in failed(lock(project))
+    assert lock(project, "--check", "--hashes").exit_code == 1
+    assert beside.read_text() == content
+    done = lock(project, "--hashes")
+    assert done.stdout.endswith(f"Pinned the content of 1 kernel in {beside}\n"), done.stderr
+    assert beside.read_bytes() == right
+
+
+@pytest.mark.parametrize(
+    "options", [[], ["--hashes"], ["--upgrade"], ["--rehash"]], ids=lambda it: " ".join(it) or "none"
+)
+def test_hashes_of_builds_that_a_mirror_does_not_carry_are_kept(
+    hub: TestHub,
+    lock: Run,
+    kernels: Run,
+    project: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+) -> None:
+    hub.make_repo(variants=["torch-cpu", "torch-cuda"])
+    lock(project, "--hashes")
+    before = hashes_path(project / "kernels.lock").read_bytes()
+    carried = tmp_path / "carried"
+    done = kernels("download", project, "--target", "torch2.9-cpu-x86_64-linux", "--to", carried)
+    assert done.exit_code == 0, done.stderr
+    monkeypatch.setenv("KERNELS_HUB", str(carried))
+    assert [path.name for path in carried.glob("acme/relu/*/build/*")] == ["torch-cpu"]
+    assert "matches the project" in lock(project, *options).stdout
+    assert hashes_path(project / "kernels.lock").read_bytes() == before
+
+
+# Where, and told how
+
+
+def test_the_command_that_a_check_names_is_the_one_that_mends_it(
+    hub: TestHub, lock: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo()
+    monkeypatch.chdir(project)
+    options = ["--hashes", "--lockfile", "my gpu.lock", "--trust-remote-code"]
+    [*_, said] = lock("--check", *options).stdout.splitlines()
+    again = "kernels lock --hashes --lockfile 'my gpu.lock' --trust-remote-code"
+    assert said == f"my gpu.lock does not match the project. Write it again: {again}"
+    assert lock(*shlex.split(again)[2:]).exit_code == 0
+    assert lock("--check", *options).exit_code == 0
+    (project / "my gpu.hashes.json").unlink()
+    [*_, said] = lock("--check", *options).stdout.splitlines()
+    assert said.startswith("my gpu.hashes.json does not match the project.")
+
+
+def test_below_a_project_the_project_is_meant(
+    hub: TestHub, lock: Run, kernels: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo()
+    below = project / "src" / "model"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    assert lock().exit_code == 0
+    assert pins(project) == {"acme/relu version 1": hub.commit()}
+    assert "matches the project" in lock("--check").stdout
+    assert files(below) == set()
+    done = kernels("download", "--target", "torch2.9-cpu-x86_64-linux")
+    assert (done.exit_code, "acme/relu" in done.stdout) == (0, True), done.stderr
 
 
 # What cannot be locked

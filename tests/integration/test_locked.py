@@ -236,9 +236,7 @@ def test_a_build_that_a_commit_got_later_is_none_of_those_whose_content_is_pinne
     folder.rename(folder.with_name(pinned.commit))
     hub.make_repo("acme/relu", revision=pinned.commit, seed="another")
     for load in (get_kernel, install_kernel):
-        with pytest.raises(
-            DigestMismatch, match=r"'torch-cpu' is none of .*kernels\.lock.*kernels lock --upgrade-repo acme/relu"
-        ):
+        with pytest.raises(DigestMismatch, match=r"'torch-cpu' is none of .*kernels\.lock.*kernels lock --rehash"):
             load("acme/relu", version=1)
     with pytest.raises(DigestMismatch, match="'torch-cpu' is none of"):
         download_kernels(["acme/relu"], version=1, all_variants=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,9 +18,15 @@ __all__ = ["lock"]
 
 def lock(
     project: Annotated[
-        Path, typer.Argument(metavar="PROJECT", help="The folder with the pyproject.toml, or that file.")
-    ] = Path(),
-    upgrade: Annotated[bool, typer.Option("--upgrade", help="Pin the newest commit of everything.")] = False,
+        Path | None,
+        typer.Argument(
+            metavar="[PROJECT]",
+            help="The folder with the pyproject.toml, or that file. Default: the project of the current folder.",
+        ),
+    ] = None,
+    upgrade: Annotated[
+        bool, typer.Option("--upgrade", help="Pin the newest commit of everything; also mends a broken lock.")
+    ] = False,
     upgrade_repo: Annotated[
         list[str] | None,
         typer.Option("--upgrade-repo", metavar="REPO", help="Pin the newest commit of this one; may be given again."),
@@ -28,7 +35,14 @@ def lock(
         bool, typer.Option("--check", help="Write nothing; exit status 1 where the lock does not match the project.")
     ] = False,
     hashes: Annotated[
-        bool, typer.Option("--hashes", help="Pin the content of every build too, in a file beside the lock.")
+        bool,
+        typer.Option(
+            "--hashes",
+            help="Pin the content of every build too, in a file beside the lock, and compare what is pinned.",
+        ),
+    ] = False,
+    rehash: Annotated[
+        bool, typer.Option("--rehash", help="The same; what is listed takes the place of other content that is pinned.")
     ] = False,
     lockfile: Annotated[
         Path | None, typer.Option("--lockfile", metavar="FILE", help="The lock; else kernels.lock in the project.")
@@ -41,13 +55,15 @@ def lock(
     """Pin the kernels that a project asks for, and all that any of their builds depends on."""
     from kernels.cli._output import print_json, say, visible
     from kernels.locking import lock_project
+    from kernels.locks import project_here
     from kernels.project import Project
 
     found = lock_project(
-        Project.read(project),
+        Project.read(project_here() if project is None else project),
         lock_file=lockfile,
         upgrade=upgrade or (upgrade_repo or ()),
         hashes=hashes,
+        rehash=rehash,
         trust_remote_code=trust_remote_code,
     )
     if not check:
@@ -56,7 +72,14 @@ def lock(
         print_json(_plain(found, written=found.changed and not check))
     else:
         _show(found, check)
-        say(visible(_outcome(found, check)))
+        anew = rehash or bool(found.listed)
+        options = {"--upgrade": upgrade, "--hashes": hashes and not anew, "--rehash": anew}
+        given = {"--upgrade-repo": upgrade_repo or (), "--lockfile": (lockfile,) if lockfile is not None else ()}
+        words = ["kernels", "lock", *((str(project),) if project is not None else ())]
+        words += [name for name, asked in options.items() if asked]
+        words += [word for name, values in given.items() for value in values for word in (name, str(value))]
+        words += ["--trust-remote-code"] * trust_remote_code
+        say(visible(_outcome(found, shlex.join(words) if check else None)))
     if check and found.changed:
         raise typer.Exit(1)
 
@@ -94,17 +117,26 @@ def _brief(value: str | None) -> str:
     return "" if value is None else value[:12] if is_commit(value) else value
 
 
-def _outcome(found: Locking, check: bool) -> str:
+def _outcome(found: Locking, again: str | None) -> str:
+    """What was done; or for a check, which has the command that would do it, how it went."""
+    from kernels.lockfile import hashes_path
+
     count = len(found.lock.pins)
     kernels = f"{count} kernel{'s' * (count != 1)}"
     if not found.changed:
-        return (
-            f"{found.file} matches the project: {kernels}. Nothing was written."
-            if not check
-            else (f"{found.file} matches the project: {kernels}.")
-        )
+        return f"{found.file} matches the project: {kernels}.{' Nothing was written.' * (again is None)}"
     older = found.before is not None and found.before.older
-    if check:
+    beside = hashes_path(found.file)
+    if again is not None:
+        if found.listed:
+            return (
+                f"{beside} pins other content than is listed, and a commit's content never changes: that file is "
+                f"wrong, or what answers is not the Hub of then. Where what is listed is meant: {again}"
+            )
+        file = found.file if found.lock_changed else beside
         reason = "is of the older format" if older and not found.changes else "does not match the project"
-        return f"{found.file} {reason}. Write it again: kernels lock"
-    return f"Locked {kernels} in {found.file}" + (", in today's format" if older else "")
+        return f"{file} {reason}. Write it again: {again}"
+    if not found.lock_changed:
+        return f"Pinned the content of {kernels} in {beside}"
+    written = f"{found.file} and {beside}" if found.hashes_changed else found.file
+    return f"Locked {kernels} in {written}" + (", in today's format" if older else "")
