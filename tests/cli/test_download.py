@@ -63,12 +63,19 @@ def test_a_second_run_does_nothing_and_says_so(
     assert relu.count("/resolve/") == 0
 
 
-@pytest.mark.parametrize("way", ["folder", "here", "lockfile"])
+@pytest.mark.parametrize("way", ["folder", "here", "lockfile", "pyproject.toml", "KERNELS_LOCKFILE"])
 def test_a_project_is_its_lock(
     kernels: Callable[..., Any], relu: TestHub, project: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     monkeypatch.chdir(project if way == "here" else project.parent)
-    arguments = {"folder": ["project"], "here": [], "lockfile": ["--lockfile", "project/kernels.lock"]}[way]
+    (project / "pyproject.toml").write_text('[tool.kernels.dependencies]\n"acme/relu" = 1\n')
+    if way == "KERNELS_LOCKFILE":
+        monkeypatch.setenv("KERNELS_LOCKFILE", "project/kernels.lock")
+    arguments = {
+        "folder": ["project"],
+        "lockfile": ["--lockfile", "project/kernels.lock"],
+        "pyproject.toml": ["project/pyproject.toml"],
+    }.get(way, [])
     done = kernels("download", *arguments)
     assert (done.exit_code, [row[2] for row in rows(done.stdout)]) == (0, ["torch-cpu"]), done.stderr
     assert relu.count("/refs") == 0
@@ -81,6 +88,8 @@ def test_a_project_is_its_lock(
         (["."], "kernels.lock does not exist. Write it with: kernels lock ."),
         (["--lockfile", "absent"], "absent: No such file or directory."),
         ([".", "acme/relu"], "name one project alone"),
+        (["acme/relu", "--target", "nofile.json"], "`target` is 'nofile.json': there is no such file."),
+        (["pyproject.toml", "acme/relu"], "name one project alone"),
         (["acme/relu", "--target", "torch2.9-cu128-linux"], "Allowed is torch<version>-<accelerator>-<cpu>-<os>"),
         (["acme/relu", "--target", "torch2.9-cud128-x86_64-linux"], "is no accelerator known here"),
         (["acme/relu", "--target", "torch2.9-cu128-x86_64-linux+nine"], "'nine' is no architecture of cuda"),
@@ -106,6 +115,27 @@ def test_bad_input_is_one_line_and_changes_nothing(
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
     assert [path.name for path in (tmp_path / "work").rglob("*")] == ["kept", "notes"]
+
+
+def test_what_the_project_beside_a_lock_asks_for_and_the_lock_does_not_pin_is_mentioned(
+    kernels: Callable[..., Any], project: Path
+) -> None:
+    (project / "pyproject.toml").write_text('[tool.kernels.dependencies]\n"acme/relu" = 1\n"acme/norm" = 2\n')
+    with pytest.warns(UserWarning, match=r"asks for acme/norm version 2, which .*kernels\.lock does not pin"):
+        assert kernels("download", project).exit_code == 0
+
+
+def test_a_lock_of_no_kernels_is_told(kernels: Callable[..., Any], isolated_env: Path, tmp_path: Path) -> None:
+    (tmp_path / "kernels.lock").write_bytes(b"[]")
+    done = kernels("download", tmp_path)
+    assert (done.exit_code, done.stdout) == (0, "Nothing to do: the lock pins no kernels.\n")
+
+
+def test_a_backend_that_is_not_here_points_to_other_machines(
+    kernels: Callable[..., Any], relu: TestHub, on_the_processor: None
+) -> None:
+    done = kernels("download", "acme/relu", "--version", 1, "--backend", "xpu")
+    assert (done.exit_code, done.stderr.endswith("For another machine: --target.\n")) == (1, True), done.stderr
 
 
 def test_what_has_no_build_is_named_with_the_machine_and_why(kernels: Callable[..., Any], relu: TestHub) -> None:

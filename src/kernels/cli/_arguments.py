@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kernels.wording import shown
+
 if TYPE_CHECKING:
     from kernels.target import Target
 
@@ -38,7 +40,12 @@ def machine(text: str) -> Target:
         >>> machine("torch2.9-cpu-x86_64-linux").torch
         '2.9'
     """
+    from kernels.errors import RequestError
     from kernels.target import Target
 
     # Other than a `Path`, it finds no file where the text can be no file's name.
-    return Target.from_json(Path(text).read_bytes()) if os.path.isfile(text) else Target.parse(text)
+    if os.path.isfile(text):
+        return Target.from_json(Path(text).read_bytes())
+    if text.endswith(".json") or os.sep in text:
+        raise RequestError(f"`target` is {shown(text)}: there is no such file.")
+    return Target.parse(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ def download(
         list[str] | None,
         typer.Argument(
             metavar="[PROJECT|REPO…]",
-            help="A folder with kernels.lock, or repositories, org/name. Default: the current folder.",
+            help="A folder with kernels.lock, or repositories, org/name. Default: the lock in force here.",
         ),
     ] = None,
     version: Version = None,
@@ -55,6 +56,8 @@ def download(
     from kernels.prefetch import prefetch
 
     kernels, lock = _asked(what or [], lockfile)
+    if lock is not None and not kernels:
+        _compare(lock)
     with _progress() as progress:
         downloads = prefetch(
             kernels,
@@ -73,20 +76,45 @@ def download(
 
 def _asked(what: list[str], lockfile: Path | None) -> tuple[list[str], Path | None]:
     """The repositories that are named, and the lock."""
+    from kernels import settings
     from kernels.errors import LockError, RequestError
     from kernels.lockfile import LOCK_FILE
+    from kernels.locks import AT_A_TERMINAL, lock_path, project_here
     from kernels.offer import is_path
+    from kernels.project import PROJECT_FILE
 
-    folders = [each for each in what if is_path(each)]
+    folders = [each for each in what if Path(each).name == PROJECT_FILE or is_path(each)]
     if not folders and (what or lockfile is not None):
         return what, lockfile
     if len(what) > 1:
         raise RequestError(f"{folders[0]} is a folder; name one project alone, or repositories (org/name).")
-    project = Path(*folders).expanduser()
+    if not folders:
+        in_force = lock_path(AT_A_TERMINAL)
+        if in_force is not None:
+            named = settings.lock_file() is not None
+            return [], Path(in_force if named else os.path.relpath(in_force))
+    project = Path(*folders).expanduser() if folders else project_here()
+    project = project.parent if project.name == PROJECT_FILE else project
     lock = lockfile or project / LOCK_FILE
     if not lock.is_file():
         raise LockError(f"{lock} does not exist. Write it with: kernels lock {project}")
     return [], lock
+
+
+def _compare(lock: Path) -> None:
+    """Warn of what the project beside a lock asks for, and the lock does not pin: it is not downloaded."""
+    from kernels.locks import read_lock
+    from kernels.notices import warn_once
+    from kernels.project import PROJECT_FILE, dependencies, unpinned
+
+    file = lock.with_name(PROJECT_FILE)
+    asked = dependencies(file) if file.is_file() else None
+    missing = unpinned(asked or (), read_lock(lock))
+    if missing:
+        warn_once(
+            f"{file} asks for {', '.join(map(str, missing))}, which {lock} does not pin: it is not downloaded. Lock it "
+            f"first: kernels lock {lock.parent}"
+        )
 
 
 @contextmanager
@@ -137,6 +165,7 @@ class _Shown:
 def _show(downloads: Downloads, to: Path | None, as_json: bool) -> None:
     from kernels.cli._failure import describe, report
     from kernels.cli._output import format_size, print_json, print_table, say
+    from kernels.errors import BackendUnavailable
 
     new = [each for each in downloads.builds if each.new]
     if as_json:
@@ -157,9 +186,12 @@ def _show(downloads: Downloads, to: Path | None, as_json: bool) -> None:
             say(f"Downloaded {_builds(len(new))} of {count}{where}, {format_size(sum(each.size for each in new))}.")
         else:
             say(f"Nothing to do: {_builds(count)} {'is' if count == 1 else 'are'} here.")
+    elif not downloads.failures:
+        say("Nothing to do: the lock pins no kernels.")
     for failure in downloads.failures:
         where = "" if failure.target is None else f" for {failure.target}"
-        report(f"{failure.kernel}{where}: {describe(failure.error)}")
+        elsewhere = " For another machine: --target." if isinstance(failure.error, BackendUnavailable) else ""
+        report(f"{failure.kernel}{where}: {describe(failure.error)}{elsewhere}")
     if downloads.failures:
         raise typer.Exit(1)
 
