@@ -47,7 +47,7 @@ AT_ONCE = 8
 
 _LOCAL_HINT = "The folder of a local build must keep its variant's name, such as torch-cpu."
 
-_GONE = "not in the cache, and nothing may be downloaded"
+_GONE = "not here, and nothing may be downloaded"
 
 #: Versions that are looked at to name one that has a suitable build.
 MAX_ALTERNATIVES = 5
@@ -286,9 +286,15 @@ class Planner:
     def _choose(self, found: Found, *, every: bool = False, fetchable: bool = True) -> Choice:
         source, release = found.source, found.release
         known: dict[str, Metadata | KernelsError] = {}
-        if getattr(source, "offline", False) or not fetchable:
-            # Nothing can be downloaded: a build that is not complete here is no candidate.
-            known = {name: NotInCache(_GONE) for name in release.builds if not source.is_local(release, name)}
+        offline = getattr(source, "offline", False)
+        if offline or not fetchable:
+            # Nothing can be downloaded: a build that is not complete here is no candidate. One that was changed here
+            # is: it is refused where it would be used, and no other one takes its place unsaid.
+            known = {
+                name: NotInCache(_GONE)
+                for name in release.builds
+                if not (source.is_local(release, name) or (offline and source.damaged(release, name)))
+            }
         rule = self.rule(source, release)
         while True:
             resolution = resolve(
@@ -325,10 +331,9 @@ class Planner:
             return trust.unverified(release.repo_id, source.name)
         here = [name for name in release.builds if source.is_local(release, name)]
         return NotInCache(
-            f"No suitable build of {release.repo_id}{_at(choice)} is complete in {source.name}, and nothing may be "
-            f"downloaded (HF_HUB_OFFLINE, or local_files_only). It has {', '.join(here) or 'none'}; this machine is "
-            f"{self.target}. Download it while online: install_kernel({release.repo_id!r}, …, "
-            f"target={str(self.target)!r})."
+            f"No suitable build of {release.repo_id}{_at(choice)} is complete in {source.name}. It has "
+            f"{', '.join(here) or 'none'}; this machine is {self.target}. "
+            f"{source.advice(release.repo_id, str(self.target))}"
         )
 
     def _alternative(self, choice: Choice) -> str | None:

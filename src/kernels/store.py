@@ -177,6 +177,18 @@ class RepoStore:
         """The files that are not in the snapshot as they were listed."""
         return [file for file in files if not self.has(commit, file)]
 
+    def damaged(self, commit: str, files: Iterable[RepoFile]) -> list[RepoFile]:
+        """The files that are in the snapshot, but not as listed, where no other one is missing.
+
+        Of a build that was never downloaded as a whole nothing counts as damaged: only its metadata may be here.
+        """
+        missing = self.missing(commit, files)
+        return missing if all(self.lies(commit, file) for file in missing) else []
+
+    def lies(self, commit: str, file: RepoFile) -> bool:
+        """Whether there is a file of that name in the snapshot, whatever is in it."""
+        return (self.snapshot(commit) / file.path).is_file()
+
     def read(self, commit: str, file: RepoFile) -> bytes | None:
         """The content of a file in the snapshot, or None if it is not there as listed."""
         if not self.has(commit, file):

@@ -259,7 +259,7 @@ def _verify_build(build: _Build) -> BuildProof:
     try:
         folder = build.source.fetch(release, name)
     except NotInCache:
-        absent = Proof("skipped", "not complete in the cache, and nothing may be downloaded")
+        absent = Proof("skipped", f"not in {build.source.name}, and nothing may be downloaded")
         proof = BuildProof(None, None, name, absent, absent, absent)
     except (KernelsError, OSError) as error:
         if not isinstance(error, ValueError):  # it could not be had, which says nothing of what it is

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +14,7 @@ from hub import TestHub
 
 import kernels.checked
 import kernels.store
-from kernels import get_kernel, get_local_kernel, get_locked_kernel, install_kernel, load_kernel
+from kernels import download_kernels, get_kernel, get_local_kernel, get_locked_kernel, install_kernel, load_kernel
 from kernels.api import KernelRequest, get_kernels
 from kernels.errors import DigestMismatch, RequestError
 from kernels.hashes import listed_hash
@@ -102,6 +103,42 @@ def test_a_file_that_was_changed_in_the_cache_is_found_and_fetched_again(
     new_process()
     get_kernel("acme/relu", version=1, **asked)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("file", ["layers.py", "metadata.json"])
+@pytest.mark.parametrize("size", ["same", "other"])
+def test_offline_no_other_build_takes_the_place_of_one_that_was_changed(
+    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch, file: str, size: str
+) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cpu", "torch-universal"])
+    download_kernels(["acme/relu"], version=1, all_variants=True)
+    build = install_kernel("acme/relu", version=1)
+    assert build.name == "torch-cpu"
+    path = (build / file).resolve()
+    before = path.read_bytes()
+    path.write_bytes(b"#" + before[size == "same" :])
+    new_process()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(DigestMismatch, match=rf"acme/relu: the content of build/torch-cpu/{re.escape(file)} is not"):
+        get_kernel("acme/relu", version=1)
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    new_process()
+    assert get_kernel("acme/relu", version=1).__name__
+    assert (build / file).read_bytes() == before
+
+
+def test_offline_a_build_that_was_never_complete_is_no_candidate_whatever_is_here_of_it(
+    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cpu", "torch-universal"])
+    build = download_kernels(["acme/relu"], version=1, all_variants=True)[0].path
+    assert build.name == "torch-cpu"
+    (build / "layers.py").unlink()
+    (build / "metadata.json").unlink()  # a link to what another build may share
+    (build / "metadata.json").write_bytes(b"{}")
+    new_process()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert install_kernel("acme/relu", version=1).name == "torch-universal"
 
 
 def test_a_build_without_a_digest_is_held_against_the_listing(hub: TestHub, new_process: Callable[[], None]) -> None:

@@ -221,13 +221,37 @@ def test_metadata_is_always_compared_with_the_listing(carried: Path) -> None:
         get_kernel("acme/relu", version=1)
 
 
-@pytest.mark.parametrize("lost", ["layers.py", "metadata.json", ""])
-def test_a_build_that_is_not_whole_is_not_offered(carried: Path, lost: str) -> None:
-    build = build_of(carried)
-    shutil.rmtree(build) if not lost else (build / lost).unlink()
+def test_a_build_that_is_not_there_is_not_offered_and_said_how_to_put_it_there(carried: Path) -> None:
+    shutil.rmtree(build_of(carried))
     assert [type(each).__name__ for each in get_kernel_variants("acme/relu", version=1)] == ["VariantRejected"]
-    with pytest.raises(NotInCache, match=r"complete in the folder .*to, and nothing may be downloaded"):
+    says = r"complete in the folder .*to\. It has none; .*kernels download acme/relu --target torch\S+ --to DIR$"
+    with pytest.raises(NotInCache, match=says):
         get_kernel("acme/relu", version=1)
+
+
+@pytest.mark.parametrize("file", ["layers.py", "metadata.json"])
+@pytest.mark.parametrize("damage", ["lost", "longer"])
+@pytest.mark.parametrize("verify", ["install", "off"])
+def test_no_other_build_takes_the_place_of_one_that_was_damaged_on_the_way(
+    hub: TestHub, carried: Path, monkeypatch: pytest.MonkeyPatch, file: str, damage: str, verify: str
+) -> None:
+    monkeypatch.setenv("KERNELS_HUB", hub.url)
+    hub.make_repo("acme/relu", variants=["torch-universal"])
+    download_kernels(["acme/relu"], version=1, all_variants=True, to=carried.parents[1])
+    monkeypatch.setenv("KERNELS_HUB", str(carried.parents[1]))
+    monkeypatch.setenv("KERNELS_VERIFY", verify)
+    build = carried / hub.commit("acme/relu") / "build" / "torch-cpu"
+    assert install_kernel("acme/relu", version=1) == build
+    if damage == "lost":
+        (build / file).unlink()
+    else:
+        with (build / file).open("ab") as damaged:
+            damaged.write(b"\n")
+    lost = r" \(missing\)" if damage == "lost" else ""
+    with pytest.raises(DigestMismatch, match=rf"torch-cpu/{re.escape(file)}'{lost}\. Carry the folder here again"):
+        get_kernel("acme/relu", version=1)
+    shutil.rmtree(build)  # as a whole it was not carried
+    assert install_kernel("acme/relu", version=1) == build.with_name("torch-universal")
 
 
 def test_only_what_was_carried_of_a_commit_is_offered(carried: Path) -> None:

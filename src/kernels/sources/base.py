@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -66,6 +67,14 @@ class Source(Protocol):
 
     def is_local(self, release: Release, variant: str) -> bool:
         """Whether a build is complete on disk, so that nothing has to be downloaded for it."""
+        ...
+
+    def damaged(self, release: Release, variant: str) -> Sequence[str]:
+        """The files of a build that is on disk which are not as large as listed, or lost; none where it is not here."""
+        ...
+
+    def advice(self, repo_id: str, target: str) -> str:
+        """What to do for a build that is not here and cannot be downloaded, as a sentence."""
         ...
 
     def fetch(self, release: Release, variant: str) -> Path:

@@ -105,6 +105,9 @@ class FolderSource:
             return _read(folder / file.path, file, limit)
         _check_no_link(folder, file.path)
         if not (folder / file.path).is_file():
+            variant = file.path.split("/", 2)[1] if file.path.startswith(f"{BUILD_FOLDER}/") else ""
+            if variant in release.builds:
+                self._check_whole(release, variant)
             raise NotInCache(f"{folder / file.path} is missing. {_CARRY_AGAIN}")
         data = _read(folder / file.path, file, limit)
         if not file.describes(data):
@@ -115,13 +118,26 @@ class FolderSource:
         """Whether a build is here: one that a record lists may have got lost on the way."""
         return not self._missing(release, variant)
 
+    def damaged(self, release: Release, variant: str) -> list[str]:
+        """The files of a build that got lost, or another size, on the way; none where nothing of it was carried."""
+        missing = self._missing(release, variant)
+        carried = missing and plain_files(self._folder(release) / BUILD_FOLDER / variant)
+        return missing if carried else []
+
+    def advice(self, repo_id: str, target: str) -> str:
+        """How a folder gets a build that it does not have."""
+        return (
+            f"Where there is a network, put it into the folder, and carry that here again: "
+            f"kernels download {repo_id} --target {target} --to DIR"
+        )
+
     def fetch(self, release: Release, variant: str) -> Path:
         """The folder of the variant, where it lies."""
-        folder = self._folder(release)
-        missing = self._missing(release, variant)
-        if missing:
-            raise NotInCache(f"{folder / missing[0]} is missing, or not as large as listed. {_CARRY_AGAIN}")
-        return folder / BUILD_FOLDER / variant
+        folder = self._folder(release) / BUILD_FOLDER / variant
+        if self._missing(release, variant):
+            self._check_whole(release, variant)
+            raise NotInCache(f"There is no {folder}. {_CARRY_AGAIN}")
+        return folder
 
     def boundary(self, release: Release) -> Path | None:
         """The folder of the version or revision."""
@@ -148,6 +164,12 @@ class FolderSource:
         altered += sorted(found - {file.path for file in files})
         if altered:
             raise _altered(release, folder, altered)
+
+    def _check_whole(self, release: Release, variant: str) -> None:
+        """Raise where a build was carried, and not all of it is here: nothing else stands in for it unsaid."""
+        damaged = self.damaged(release, variant)
+        if damaged:
+            raise _altered(release, self._folder(release), damaged)
 
     def _missing(self, release: Release, variant: str) -> list[str]:
         """The files of a build that are not here as a record lists them."""
@@ -230,6 +252,14 @@ class PathSource:
         """Always: a folder needs no download."""
         return True
 
+    def damaged(self, release: Release, variant: str) -> list[str]:
+        """None: a folder lists no sizes to hold its files against."""
+        return []
+
+    def advice(self, repo_id: str, target: str) -> str:
+        """How a folder gets a build: it is the user's own."""
+        return f"Build it: kernels build {self.path}"
+
     def fetch(self, release: Release, variant: str) -> Path:
         """The folder of the variant, where it lies."""
         return self._builds / variant
@@ -271,7 +301,9 @@ def files_below(root: Path, *, contained: bool) -> tuple[RepoFile, ...]:
     return tuple(files)
 
 
-_CARRY_AGAIN = "Carry the folder here again."
+_CARRY_AGAIN = (
+    "Carry the folder here again; where it was filled, `kernels download --to` finds and repairs what changed."
+)
 
 
 def _recorded(files: Iterable[RepoFile]) -> bool:
@@ -286,12 +318,14 @@ def _check_no_link(folder: Path, path: str) -> None:
         step = step / part
         if step.is_symlink():
             raise InvalidRepository(
-                f"{step} is a link to {os.path.realpath(step)}. {_CARRY_AGAIN[:-1]}, without links."
+                f"{step} is a link to {os.path.realpath(step)}. Carry the folder here again, without links."
             )
 
 
 def _altered(release: Release, folder: Path, paths: list[str]) -> DigestMismatch:
-    names = ", ".join(shown(path, 200) for path in paths[:5]) + (f" and {len(paths) - 5} more" if paths[5:] else "")
+    lost = {path: "" if (folder / path).is_file() else " (missing)" for path in paths[:5]}
+    names = ", ".join(shown(path, 200) + gone for path, gone in lost.items())
+    names += f" and {len(paths) - 5} more" if paths[5:] else ""
     return DigestMismatch(
         f"{release.repo_id}: what is in {folder} is not what the Hub listed when it was downloaded: {names}. "
         f"{_CARRY_AGAIN}"

@@ -285,6 +285,8 @@ class HubSource:
         content = store.read(release.commit, file)
         if content is not None:
             return content
+        if self.offline and store.lies(release.commit, file):
+            raise changed_files(release.repo_id, [file])
         if self.offline:
             raise self._not_in_cache(f"{file.path} of {release.repo_id}")
         with exclusively(store.reading_lock(release.commit, file.path)):
@@ -302,6 +304,18 @@ class HubSource:
     def is_local(self, release: Release, variant: str) -> bool:
         """Whether a build is complete in the snapshot."""
         return not self._store(release.repo_type, release.repo_id).missing(release.commit, release.builds[variant])
+
+    def damaged(self, release: Release, variant: str) -> list[str]:
+        """The files of a build that is in the snapshot, and were changed since: they have another size, or name."""
+        store = self._store(release.repo_type, release.repo_id)
+        return [file.path for file in store.damaged(release.commit, release.builds[variant])]
+
+    def advice(self, repo_id: str, target: str) -> str:
+        """How the cache gets a build that may not be downloaded now."""
+        return (
+            "Nothing may be downloaded (HF_HUB_OFFLINE, or local_files_only): while online, "
+            f"install_kernel({repo_id!r}, …, target={target!r})."
+        )
 
     def fetch(self, release: Release, variant: str) -> Path:
         """A build in the snapshot, complete: what is missing or has another size is downloaded, once per machine."""
@@ -343,6 +357,9 @@ class HubSource:
         files = release.builds[variant]
         if store.missing(release.commit, files):
             if self.offline:
+                damaged = store.damaged(release.commit, files)
+                if damaged:
+                    raise changed_files(release.repo_id, damaged)
                 raise self._not_in_cache(f"build {variant} of {release.repo_id}")
             with exclusively(store.lock(f"{release.commit}-{variant}")):
                 store.sweep()
