@@ -176,12 +176,38 @@ def test_local_kernels_that_are_none_are_an_error_that_shows_the_entry(
         settings.local_kernels()
 
 
-@pytest.mark.parametrize(("value", "expected"), [("1", True), ("true", True), ("YES", True), ("0", False), ("", False)])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("1", True), ("true", True), ("YES", True), ("On", True),
+        ("0", False), ("", False), ("False", False), ("no", False), ("OFF", False),
+    ],
+)  # fmt: skip
 def test_flags_are_set_as_huggingface_hub_sets_them(
     monkeypatch: pytest.MonkeyPatch, value: str, expected: bool
 ) -> None:
     monkeypatch.setenv("DISABLE_KERNEL_MAPPING", value)
     assert settings.mapping_disabled() is expected
+
+
+@pytest.mark.parametrize("value", ["ture", "2", "enabled", "Y", " 1"])
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("KERNELS_LOCKED", settings.locked_only),
+        ("DISABLE_KERNEL_MAPPING", settings.mapping_disabled),
+        ("HF_HUB_OFFLINE", settings.offline),
+        ("HF_HUB_DISABLE_TELEMETRY", settings.telemetry_disabled),
+        ("HF_HUB_DISABLE_PROGRESS_BARS", settings.progress_disabled),
+    ],
+)
+def test_a_flag_that_says_neither_yes_nor_no_is_an_error_that_doctor_lists(
+    monkeypatch: pytest.MonkeyPatch, isolated_env: Path, name: str, read: Callable[[], bool], value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(RequestError, match=f"`{name}` is '{value}'; allowed is 1, true, yes or on, or 0"):
+        read()
+    assert len([each for each in settings.invalid_settings() if f"`{name}`" in each]) == 1
 
 
 @pytest.mark.parametrize(

@@ -91,11 +91,15 @@ VARIABLES: tuple[Variable, ...] = (
 Verify = Literal["off", "install", "load"]
 
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
-_FALSE = frozenset({"", "0", "NO", "FALSE"})
+_FALSE = frozenset({"", "0", "OFF", "NO", "FALSE"})
 
 
 def _flag(name: str) -> bool:
-    return os.environ.get(name, "").upper() in _TRUE
+    """Whether a variable says yes; a word that says neither is an error, as someone relies on what they meant."""
+    value = os.environ.get(name, "")
+    if value.upper() not in _TRUE | _FALSE:
+        raise RequestError(f"`{name}` is {value[:200]!r}; allowed is 1, true, yes or on, or 0, false, no or off.")
+    return value.upper() in _TRUE
 
 
 def variables_in_force() -> dict[str, str]:
@@ -111,7 +115,8 @@ def invalid_settings() -> list[str]:
     """What is wrong with the variables that are set, a sentence each."""
     readers: tuple[Callable[[], object], ...] = (
         hub_folder, endpoint, cache_dir, offline, refresh_seconds, trusted_publishers, local_kernels, backend_files,
-        vendor_folders, tune_files, disabled_backends, verify_when, policy_file, lock_file,
+        vendor_folders, tune_files, disabled_backends, verify_when, policy_file, lock_file, locked_only,
+        mapping_disabled, telemetry_disabled, progress_disabled,
     )  # fmt: skip
     problems = []
     for read in readers:
@@ -248,22 +253,34 @@ def backend_sources() -> tuple[str | None, ...]:
 
 
 def offline() -> bool:
-    """Whether nothing may be asked of a network (`HF_HUB_OFFLINE`)."""
+    """Whether nothing may be asked of a network (`HF_HUB_OFFLINE`).
+
+    Raises:
+        RequestError: The variable says neither yes nor no.
+    """
     if _flag("HF_HUB_OFFLINE"):
         return True
     return bool(_huggingface_hub().is_offline_mode())
 
 
 def telemetry_disabled() -> bool:
-    """Whether the user agent must not say more than the client's name and version."""
-    return bool(_huggingface_hub().HF_HUB_DISABLE_TELEMETRY) or _flag("HF_HUB_DISABLE_TELEMETRY")
+    """Whether the user agent must not say more than the client's name and version.
+
+    Raises:
+        RequestError: `HF_HUB_DISABLE_TELEMETRY` says neither yes nor no.
+    """
+    return _flag("HF_HUB_DISABLE_TELEMETRY") or bool(_huggingface_hub().HF_HUB_DISABLE_TELEMETRY)
 
 
 def progress_disabled() -> bool:
-    """Whether downloads show no progress bars: told so, or standard error is not a terminal."""
+    """Whether downloads show no progress bars: told so, or standard error is not a terminal.
+
+    Raises:
+        RequestError: `HF_HUB_DISABLE_PROGRESS_BARS` says neither yes nor no.
+    """
     from huggingface_hub.utils import are_progress_bars_disabled
 
-    return bool(are_progress_bars_disabled()) or _flag("HF_HUB_DISABLE_PROGRESS_BARS")
+    return _flag("HF_HUB_DISABLE_PROGRESS_BARS") or bool(are_progress_bars_disabled())
 
 
 def refresh_seconds() -> float:
@@ -355,12 +372,20 @@ def lock_file() -> Path | None:
 
 
 def locked_only() -> bool:
-    """Whether nothing but what a lock lists may be loaded (`KERNELS_LOCKED`)."""
+    """Whether nothing but what a lock lists may be loaded (`KERNELS_LOCKED`).
+
+    Raises:
+        RequestError: The variable says neither yes nor no.
+    """
     return _flag("KERNELS_LOCKED")
 
 
 def mapping_disabled() -> bool:
-    """Whether `kernelize` keeps every layer's own forward (`DISABLE_KERNEL_MAPPING`)."""
+    """Whether `kernelize` keeps every layer's own forward (`DISABLE_KERNEL_MAPPING`).
+
+    Raises:
+        RequestError: The variable says neither yes nor no.
+    """
     return _flag("DISABLE_KERNEL_MAPPING")
 
 
