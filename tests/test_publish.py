@@ -126,6 +126,29 @@ def test_publishing_again_makes_no_commit(hub: TestHub, kernel: Path) -> None:
     assert len(_published(hub)) == 1
 
 
+@pytest.mark.parametrize("first", ["noarch", "compiled"])
+def test_builds_of_a_framework_that_the_folder_has_no_sources_for_stay_until_they_are_told_to_go(
+    hub: TestHub, tmp_path: Path, first: str
+) -> None:
+    made = {"noarch": "torch-cpu", "compiled": "torch213-cxx11-cpu-x86_64-linux"}
+    folders = {name: _builds(tmp_path / name, variant) for name, variant in made.items()}
+    for name, folder in folders.items():
+        _sources(folder)
+        if name == "compiled":
+            text = (folder / "build.toml").read_text().replace("[torch-noarch]", "[torch]\nsrc = []")
+            (folder / "build.toml").write_text(text)
+    [second] = made.keys() - {first}
+    said: list[str] = []
+    upload_kernel(folders[first], REPO, check=False)
+    done = upload_kernel(folders[second], REPO, check=False, report=said.append)
+    assert not any(path.startswith("build/") for path in done.deleted)
+    assert {path.split("/")[1] for path in _served(hub) if path.startswith("build/")} == set(made.values())
+    assert any(line.startswith(f"Kept: {made[first]}, ") and "--remove-variants" in line for line in said)
+    assert all(f"`{variant}`" in _card(hub, REPO, "v1") for variant in made.values())
+    again = upload_kernel(folders[second], REPO, check=False, remove_variants=True)
+    assert again.deleted == (f"build/{made[first]}/",)
+
+
 def test_what_a_new_build_replaces_or_no_longer_has_is_removed_in_the_same_commit(
     hub: TestHub, kernel: Path, tmp_path: Path
 ) -> None:

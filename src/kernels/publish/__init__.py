@@ -74,7 +74,8 @@ def upload_kernel(
     """Publish a folder's builds on a Hub, in one commit.
 
     Everything is checked before anything is sent, by reading alone. Builds that the branch has and the folder has not
-    are removed where others for their backend take their place, or `build.toml` no longer lists it. A repository or
+    are removed where others for their backend take their place, or `build.toml` no longer lists it; those of a
+    framework that no `build.toml` here has sources for, as compiled ones beside noarch ones, stay. A repository or
     branch that does not exist is created, and has none of the builds until the commit. An upload that was interrupted
     is run again.
 
@@ -85,8 +86,8 @@ def upload_kernel(
         private: Whether a repository that is created is private.
         create_pr: Open a pull request against the branch instead of changing it.
         keep_variants: Keep the branch's other builds, such as those made on another machine.
-        remove_variants: Remove them all. By default the upload is refused where there is one for a backend that
-            `build.toml` lists, and none for it in the folder.
+        remove_variants: Remove them all, of whichever framework. By default the upload is refused where there is one
+            for a backend that `build.toml` lists, and none for it in the folder.
         build: Build what can be built here first.
         check: Whether builds are refused that are not those of the sources, or that `kernels check --static` fails.
         hub: The Hub's URL. Default: `KERNELS_HUB`, else `HF_ENDPOINT`.
@@ -122,9 +123,13 @@ def upload_kernel(
     head = _head(target, repo_id, branch, private=private, create_pr=create_pr)
     remote = target.remote(repo_id, branch, head)
     others = _others(builds, remote)
+    kept = others if keep_variants else []
     if not keep_variants and not remove_variants:
+        kept = _elsewhere(others, project)
+        if kept:
+            say(f"Kept: {', '.join(kept)}, as no build.toml here makes such builds; --remove-variants removes them")
         _refuse_loss(others, builds, project, f"{repo_id}, branch {branch},")
-    changes = _changes(builds, remote, repo_id, branch, kept=others if keep_variants else (), others=others)
+    changes = _changes(builds, remote, repo_id, branch, kept=kept, others=others)
     variants = tuple(builds.builds)
     if not changes.files and not changes.deleted:
         return Upload(repo_id, branch, head, variants)
@@ -226,6 +231,14 @@ def _others(builds: Builds, remote: Remote) -> list[str]:
     """The folders of builds on the branch that are not among those here."""
     there = {path.split("/")[1] for path in remote.files if path.startswith(f"{BUILD_FOLDER}/") and path.count("/") > 1}
     return sorted(there - builds.builds.keys())
+
+
+def _elsewhere(others: Iterable[str], project: Project | None) -> list[str]:
+    """Builds of a framework that there are no sources for here: those of another folder, which alone replaces them."""
+    if project is None:
+        return []
+    here = {source.framework for source in project.sources}
+    return [name for name in others if (variant := _parsed(name)) is not None and _kind(variant)[0] not in here]
 
 
 def _refuse_loss(others: Iterable[str], builds: Builds, project: Project | None, where: str) -> None:
