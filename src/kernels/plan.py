@@ -206,6 +206,10 @@ class Planner:
     def choose_at(self, source: Source, requirement: Requirement, *, every: bool = False) -> Choice:
         """Choose among the builds of one given source's release."""
         *_, found = self.finder.follow(requirement, source)
+        return self.choose_among(found, every=every)
+
+    def choose_among(self, found: Found, *, every: bool = False) -> Choice:
+        """Choose among the builds of a release that was found."""
         return self._choose(found, every=every)
 
     def choose_from(self, requirement: Requirement, source: Source, release: Release) -> Choice:

@@ -23,6 +23,7 @@ from kernels.errors import (
 from kernels.findings import Verdict, counted
 from kernels.hashes import folder_hash, large_files
 from kernels.lockfile import ContentHash, Lock, unpinned_build
+from kernels.locks import NO_LOCK, LockInForce, lock_in_force
 from kernels.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.plan import Planner
 from kernels.release import METADATA_FILE, Release
@@ -113,7 +114,8 @@ def verify_repository(
 ) -> list[BuildProof]:
     """Verify a repository's build for this machine, or all of its builds, on disk; what is missing is downloaded.
 
-    No code of the kernel runs, so nobody is asked whether its publisher is trusted.
+    The caller's lock says which commit is meant, as it does for `get_kernel`, and what its content must be. No code of
+    the kernel runs, so nobody is asked whether its publisher is trusted.
 
     Args:
         repo_id: The repository, `org/name`. `LOCAL_KERNELS` does not count here.
@@ -125,12 +127,13 @@ def verify_repository(
 
     Raises:
         NoSuitableBuild: No build fits this machine, or there is none at all (a `FileNotFoundError`).
+        LockError: The lock lists the repository, but not what is asked for; or, under `KERNELS_LOCKED=1`, not at all.
         MissingPythonDependency: There is a signature, and sigstore is not installed (an `ImportError`).
         KernelsError: It cannot be had; as for `get_kernel`.
     """
     policy = policy or _policy()
     requirement = Requirement(repo_id, version=version, revision=revision)
-    return _verify(_chosen(requirement, all_variants, policy, offline))
+    return _verify(_chosen(requirement, all_variants, policy, offline, lock_in_force()))
 
 
 def verify_lock(
@@ -153,7 +156,7 @@ def verify_lock(
     builds: list[_Build] = []
     for repo_id, commit in dict.fromkeys((pin.requirement.repo_id, pin.commit) for pin in lock.pins):
         hashes = lock.hashes.get((repo_id, commit))
-        builds += _chosen(Requirement(repo_id, revision=commit), all_variants, policy, offline, hashes)
+        builds += _chosen(Requirement(repo_id, revision=commit), all_variants, policy, offline, hashes=hashes)
     return _verify(builds)
 
 
@@ -224,21 +227,28 @@ def _chosen(
     all_variants: bool,
     policy: Policy,
     offline: bool,
+    lock: LockInForce = NO_LOCK,
+    *,
     hashes: Mapping[str, ContentHash] | None = None,
 ) -> list[_Build]:
     sources = open_sources(overrides=False, local_files_only=offline)
     # A verdict is given on what would be refused as well, so here nothing is.
-    planner = Planner(sources, Target.current(), TrustPolicy(), prerequisites=False, signed=None)
-    choice = planner.choose(requirement, every=True)
-    release = choice.release
+    planner = Planner(sources, Target.current(), TrustPolicy(), prerequisites=False, signed=None, lock=lock)
+    *_, found = planner.finder.follow(requirement, planner.finder.source(requirement))
+    release = found.release
     if not release.builds:
         raise NoSuitableBuild(f"{release.repo_id} has no builds at {release.commit}.")
-    if not all_variants and choice.best is None:
-        error = no_suitable_build(str(requirement), choice.resolution)
-        raise type(error)(f"{error}\nAll builds are verified with --all-variants.")
-    names = release.builds if all_variants or choice.best is None else [choice.best]
+    names = list(release.builds)
+    if not all_variants:
+        choice = planner.choose_among(found, every=True)
+        if choice.best is None:
+            error = no_suitable_build(str(requirement), choice.resolution)
+            raise type(error)(f"{error}\nAll builds are verified with --all-variants.")
+        names = [choice.best]
+    if found.lock is not None and lock.lock is not None:
+        hashes = lock.lock.hashes.get((found.listed_as, release.commit))
     rules = (policy.rule(release.repo_id),)
-    return [_Build(choice.source, release, name, rules, offline, *_pin(name, hashes)) for name in names]
+    return [_Build(found.source, release, name, rules, offline, *_pin(name, hashes)) for name in names]
 
 
 def _pin(variant: str, hashes: Mapping[str, ContentHash] | None) -> tuple[ContentHash | None, str | None]:

@@ -406,6 +406,16 @@ def test_commands_use_the_lock_of_the_current_folders_project(
         found = answer(command, "acme/relu")
         assert (found["commit"], found["lock"]) == (pinned.commit, str(path))
     assert f"pinned by {path}" in " ".join(CliRunner().invoke(app, ["explain", "acme/relu"]).output.split())
+    [verified] = answer("verify", "acme/relu")["builds"]  # type: ignore[misc]
+    assert verified["commit"] == pinned.commit  # type: ignore[index]
+    result = CliRunner().invoke(app, ["verify-signature", "acme/relu", "2"])
+    assert (result.exit_code, "version 2 is asked for, but" in result.output) == (1, True)
+    hub.make_repo("acme/free")
+    assert CliRunner().invoke(app, ["verify", "acme/free"]).exit_code == 0
+    monkeypatch.setenv("KERNELS_LOCKED", "1")
+    result = CliRunner().invoke(app, ["verify", "acme/free"])
+    assert (result.exit_code, "acme/free is not locked" in result.output) == (1, True)
+    monkeypatch.delenv("KERNELS_LOCKED")
     audited = answer("check", "acme/relu", "--static")
     assert pinned.commit in json.dumps(audited)
     versions: list[dict[str, object]] = answer("versions", "acme/relu")  # type: ignore[assignment]

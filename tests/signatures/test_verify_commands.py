@@ -253,6 +253,19 @@ def test_content_that_a_lock_does_not_pin_is_found_without_digest_and_signature(
     assert "is pinned (sha256sum)" in kernels("verify", *offline).stdout
 
 
+def test_a_repository_is_verified_at_the_commit_and_with_the_content_that_the_lock_in_force_pins(
+    locked: Path, hub: TestHub, allowed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned = hub.commit()
+    asked = ("acme/relu", "--version", 1, "--all-variants", *allowed)
+    verdicts(*asked)
+    hub.make_repo("acme/relu", variants=[CPU], seed="newer")
+    monkeypatch.setenv("KERNELS_LOCKFILE", str(locked))
+    assert verdicts(*asked) == {CPU: "ok ok ok", CUDA: "ok failed ok", UNIVERSAL: "missing ok missing"}
+    builds = json.loads(kernels("verify", *asked, "--json").stdout)["builds"]
+    assert {build["commit"] for build in builds} == {pinned}
+
+
 # verify-signature
 
 
