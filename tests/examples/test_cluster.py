@@ -17,12 +17,14 @@ import yaml
 from hub import TestHub
 
 from kernels.cli import app
-from kernels.lockfile import Lock, Locked
-from kernels.requirement import Requirement
+from kernels.lockfile import HASHES_FILE, LOCK_FILE
+from kernels.locking import lock_project
+from kernels.project import Project
 
 CLUSTER = Path(__file__).parents[2] / "examples" / "cluster"
 SCRIPTS = sorted((CLUSTER / "slurm").iterdir())
 MANIFESTS = sorted((CLUSTER / "kubernetes").iterdir())
+README = (CLUSTER / "README.md").read_text(encoding="utf-8")
 
 TRAIN = """
 import json, os, socket
@@ -31,7 +33,8 @@ class Refused:
     def __init__(self, *arguments, **options):
         raise AssertionError("a socket was opened")
 socket.socket = Refused
-print(json.dumps([get_kernel("acme/relu", version=1).__file__, os.environ["KERNELS_LOCKFILE"]]))
+lock = os.environ["KERNELS_LOCKFILE"]
+print(json.dumps([get_kernel("acme/relu", version=1).__file__, lock, open(lock).read()]))
 """
 
 #: What stands in for Slurm: one node, one task, options aside.
@@ -51,8 +54,8 @@ def project(hub: TestHub, tmp_path: Path) -> Path:
     hub.make_repo("acme/relu", variants=["torch-cpu", "torch-cuda"])
     folder = tmp_path / "project"
     folder.mkdir()
-    pin = Locked(Requirement("acme/relu", version=1), hub.commit())
-    (folder / "kernels.lock").write_bytes(Lock((pin,)).to_bytes())
+    (folder / "pyproject.toml").write_text('[tool.kernels.dependencies]\n"acme/relu" = 1\n')
+    lock_project(Project.read(folder), hashes=True).write()
     (folder / "train.py").write_text(TRAIN)
     return folder
 
@@ -109,11 +112,16 @@ def test_slurm_prefetches_once_and_runs_without_a_network(
     assert hub.count("/resolve/") == 0
     hub.down()
     machine |= {"KERNELS_CACHE": os.fspath(tmp_path / "the node's cache"), "SLURM_JOB_ID": "7"}
-    loaded, lock = json.loads(run(CLUSTER / "slurm" / "job.sbatch", machine))
     here = tmp_path / "kernels-7"
-    assert loaded.startswith(os.fspath(here / "acme/relu" / hub.commit()))
-    assert lock == os.fspath(here / "kernels.lock")
-    assert Path(lock).read_bytes() == (project / "kernels.lock").read_bytes()
+    for left in ("nothing", "kernels of a run that was requeued"):
+        if left != "nothing":
+            here.mkdir()
+            (here / "kernels.lock").write_text(left)
+        loaded, lock, content = json.loads(run(CLUSTER / "slurm" / "job.sbatch", machine))
+        assert loaded.startswith(os.fspath(here / "acme/relu" / hub.commit()))
+        assert lock == os.fspath(here / "kernels.lock")
+        assert content == (project / "kernels.lock").read_text()
+        assert not here.exists()
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=id_of)
@@ -141,6 +149,10 @@ def test_what_kubernetes_prefetches_is_what_it_runs_with(
                 return os.fspath(place) + text[len(path) :]
         return text
 
+    # What the README puts into the volume of the lock, under the names that it has there.
+    [create] = [line for line in README.splitlines() if "kubectl create configmap" in line]
+    carried = [word.removeprefix("--from-file=") for word in shlex.split(create) if word.startswith("--from-file=")]
+    assert carried == [LOCK_FILE, HASHES_FILE]
     (tmp_path / "volume" / "lost+found").mkdir(parents=True)  # as a fresh volume has it
     command = [*prefetch["command"], *map(here, prefetch["args"])]
     environment = machine | {each["name"]: here(each["value"]) for each in prefetch["env"]}
@@ -149,7 +161,8 @@ def test_what_kubernetes_prefetches_is_what_it_runs_with(
     settings = {each["name"]: each["value"] for each in ran["env"]}
     [mount] = ran["volumeMounts"]
     assert (mount["mountPath"], mount["readOnly"], settings["KERNELS_HUB"]) == ("/kernels", True, "/kernels")
-    assert Path(here(settings["KERNELS_LOCKFILE"])).is_file()
+    assert Path(here(settings["KERNELS_LOCKFILE"])).read_bytes() == (project / LOCK_FILE).read_bytes()
+    assert (tmp_path / "volume" / HASHES_FILE).read_bytes() == (project / HASHES_FILE).read_bytes()
 
 
 def test_the_policy_of_the_run_lets_nothing_out() -> None:
@@ -170,5 +183,4 @@ def test_every_kernels_command_of_the_recipes_is_one_that_there_is() -> None:
 
 
 def test_every_file_is_in_the_readme() -> None:
-    readme = (CLUSTER / "README.md").read_text(encoding="utf-8")
-    assert [path.name for path in (*SCRIPTS, *MANIFESTS) if f"{path.parent.name}/{path.name}`" not in readme] == []
+    assert [path.name for path in (*SCRIPTS, *MANIFESTS) if f"{path.parent.name}/{path.name}`" not in README] == []
