@@ -313,7 +313,8 @@ def _exact(repo_id: str, revision: str | None, version: int | None) -> Requireme
     if requirement.branch is None:
         raise RequestError(
             f"Either a revision or a version must be specified for {repo_id}: allowed is `version=1` (a major "
-            "version) or `revision='v1'` (a branch, a tag or a commit)."
+            "version) or `revision='v1'` (a branch, a tag or a commit). Without either, as a lock pins it: "
+            "LockedLayerRepository."
         )
     return requirement
 
