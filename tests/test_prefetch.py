@@ -34,8 +34,10 @@ from kernels.errors import (
 )
 from kernels.lockfile import ContentHash, Lock, Locked
 from kernels.prefetch import DownloadedBuild, Downloads, prefetch
+from kernels.release import RepoFile
 from kernels.requirement import Requirement
 from kernels.serve import HubServer
+from kernels.store import has_content
 
 HOPPER = "torch2.9-cu128-x86_64-linux+sm_90"
 APPLE = "torch2.9-metal-aarch64-darwin"
@@ -719,9 +721,7 @@ def test_what_was_changed_in_the_cache_is_not_carried(
     assert (carried.path / "layers.py").read_bytes() == good
 
 
-def test_a_build_that_was_cut_short_in_the_folder_is_put_there_again(
-    hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_build_that_was_cut_short_in_the_folder_is_put_there_again(hub: TestHub, tmp_path: Path) -> None:
     hub.make_repo("acme/gelu")
     [build] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
     (build.path / "layers.py").unlink()
@@ -729,11 +729,39 @@ def test_a_build_that_was_cut_short_in_the_folder_is_put_there_again(
     [again] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
     assert again.new
     assert {path.name for path in build.path.iterdir()} == {"__init__.py", "layers.py", "metadata.json"}
-    (build.path / "layers.py").write_bytes(b"#" * (build.path / "layers.py").stat().st_size)
-    [unnoticed] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
-    monkeypatch.setenv("KERNELS_VERIFY", "load")
-    [noticed] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
-    assert (unnoticed.new, noticed.new) == (False, True)
+
+
+@pytest.mark.parametrize(("when", "noticed"), [("install", True), ("load", True), ("off", False)])
+def test_a_file_that_changed_in_the_folder_is_read_again_and_put_there_again(
+    hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, noticed: bool
+) -> None:
+    hub.make_repo("acme/gelu")
+    [build] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
+    good = (build.path / "layers.py").read_bytes()
+    (build.path / "layers.py").write_bytes(b"#" * len(good))
+    monkeypatch.setenv("KERNELS_VERIFY", when)
+    [again] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
+    assert again.new is noticed
+    assert ((build.path / "layers.py").read_bytes() == good) is noticed
+
+
+def test_a_folder_that_nothing_changed_is_not_read_again_unless_it_lies_elsewhere_now(
+    hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def counted(path: Path, file: RepoFile) -> bool:
+        read.append(path.name)
+        return has_content(path, file)
+
+    monkeypatch.setattr("kernels.sources.folder.has_content", counted)
+    hub.make_repo("acme/gelu")
+    download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
+    [again] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
+    assert (again.new, read) == (False, [])
+    shutil.copytree(tmp_path / "to", tmp_path / "copy")
+    [there] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "copy")
+    assert (there.new, sorted(read)) == (False, ["__init__.py", "layers.py", "metadata.json"])
 
 
 @pytest.mark.parametrize("place", ["acme", "acme/gelu", "acme/gelu/{commit}", "acme/gelu/{commit}/build"])

@@ -25,12 +25,14 @@ from threading import RLock
 from msgspec.structs import replace
 
 from kernels import settings
+from kernels.checked import Expected, check_build, remember_listed
 from kernels.errors import DigestMismatch, InvalidRepository, RequestError, StoreError
 from kernels.lockfile import HASHES_FILE, LOCK_FILE
 from kernels.records import replace_file
 from kernels.release import BUILD_FOLDER, Release, RepoFile
 from kernels.requirement import check_repo_id
 from kernels.side_by_side import check_wanted
+from kernels.sources.folder import FolderSource
 from kernels.sources.record import FORM, RECORD_FILE, Record, plain_files, read_record_of
 from kernels.store import has_content
 from kernels.wording import shown
@@ -82,7 +84,7 @@ class CarriedFolder:
             yield
 
     def has(self, release: Release, variant: str) -> bool:
-        """Whether a build is here as it was listed; its content is read again with `KERNELS_VERIFY=load`.
+        """Whether a build is here as it was listed: its content is read again where `KERNELS_VERIFY` says so.
 
         Args:
             release: The release, as its Hub lists it.
@@ -131,6 +133,7 @@ class CarriedFolder:
                 if os.path.lexists(place):  # cut short, or changed
                     place.rename(staging / "old")
                 (staging / "new").rename(place)
+                remember_listed(FolderSource(self.root), release, variant, place)
         self._list(release, files)
         return place
 
@@ -178,8 +181,11 @@ class CarriedFolder:
         files = release.builds[variant]
         if found != {file.path[len(inside) + 1 :]: file.size for file in files}:
             return False
-        here = folder / release.commit
-        return settings.verify_when() != "load" or all(has_content(here / file.path, file) for file in files)
+        try:
+            check_build(FolderSource(self.root), release, variant, folder / release.commit / inside, Expected())
+        except DigestMismatch:
+            return False
+        return True
 
     def _repository(self, repo_id: str) -> Path:
         _check_real(self.root, repo_id)

@@ -25,7 +25,7 @@ from kernels.release import Release, is_bytecode
 from kernels.sources.base import Source
 from kernels.verify import verify_digest
 
-__all__ = ["Expected", "Findings", "check_build", "identities"]
+__all__ = ["Expected", "Findings", "check_build", "identities", "remember_listed"]
 
 #: The form of findings: those of another form count as none.
 _FORM = 2
@@ -97,7 +97,7 @@ def check_build(source: Source, release: Release, variant: str, folder: Path, ex
     files = release.builds[variant]
     if (source.verify == "off" and not expected.signed) or not (facts or any(file.blob for file in files)):
         return
-    facts["listed"] = hashlib.sha256(msgspec.json.encode(files)).hexdigest()
+    facts |= _listed(release, variant)
     place = source.findings(release, variant)
     known = None if place is None else read_record(place, Findings)
     if known is not None and (known.form != _FORM or known.files != identities(folder)):
@@ -117,6 +117,24 @@ def check_build(source: Source, release: Release, variant: str, folder: Path, ex
         # What another lock pins holds as long as the files are the same.
         held = known.facts if known is not None and known.files == found else {}
         write_record(place, Findings(_FORM, {**held, **facts}, found))
+
+
+def remember_listed(source: Source, release: Release, variant: str, folder: Path) -> None:
+    """Remember of a build that was written here just now that its files are as they were listed.
+
+    Args:
+        source: Where the build will be read from.
+        release: The release.
+        variant: The build.
+        folder: The build's folder. Each file was compared with its listing as it was written.
+    """
+    place = source.findings(release, variant)
+    if place is not None:
+        write_record(place, Findings(_FORM, _listed(release, variant), identities(folder)))
+
+
+def _listed(release: Release, variant: str) -> dict[str, str]:
+    return {"listed": hashlib.sha256(msgspec.json.encode(release.builds[variant])).hexdigest()}
 
 
 def identities(folder: Path) -> dict[str, Identity]:
