@@ -7,12 +7,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hub import TestHub
 
-from kernels import get_kernel, has_kernel, install_kernel
+from kernels import download_kernels, get_kernel, has_kernel, install_kernel
 from kernels.api import KernelRequest, get_kernels
+from kernels.cli.lock import lock
+from kernels.lockfile import Lock
 
 MANY = {f"part{number}.py": f"value = {number}\n" for number in range(60)}
 
@@ -109,6 +112,34 @@ def test_kernels_asked_for_together_are_fetched_side_by_side(hub: TestHub) -> No
     modules = get_kernels([KernelRequest(f"acme/k{number}", version=1) for number in range(4)])
     assert [module.repo_id for module in modules] == [f"acme/k{number}" for number in range(4)]
     assert hub.depth() <= 5, hub.asked()
+
+
+MACHINES = ["torch2.9-cpu-x86_64-linux", "torch2.9-cu128-x86_64-linux+sm_90", "torch2.9-xpu20252-x86_64-linux"]
+
+
+@pytest.fixture
+def eight(hub: TestHub) -> list[str]:
+    """Eight kernels of three builds each, on a Hub that takes its time."""
+    names = [f"acme/k{number}" for number in range(8)]
+    for name in names:
+        hub.make_repo(name, variants=["torch-cpu", "torch-cuda", "torch-xpu"])
+    hub.latency = 0.05
+    return names
+
+
+def test_kernels_are_locked_with_all_their_builds_side_by_side(hub: TestHub, eight: list[str], tmp_path: Path) -> None:
+    table = "".join(f'"{name}" = 1\n' for name in eight)
+    (tmp_path / "pyproject.toml").write_text(f"[tool.kernels.dependencies]\n{table}")
+    lock(tmp_path, hashes=True)
+    assert len(Lock.read(tmp_path / "kernels.lock").pins) == 8
+    assert len(hub.requests) == 89, hub.asked()
+    assert hub.depth() <= 20, hub.asked()
+
+
+def test_kernels_are_downloaded_for_several_machines_side_by_side(hub: TestHub, eight: list[str]) -> None:
+    assert len(download_kernels(eight, version=1, targets=MACHINES)) == 24
+    assert len(hub.requests) == 89, hub.asked()
+    assert hub.depth() <= 20, hub.asked()
 
 
 def test_of_kernels_asked_for_together_one_that_is_missing_fails_alone(hub: TestHub) -> None:
