@@ -234,6 +234,29 @@ class RepoStore:
                     temporary.unlink()
             _link(self.snapshot(commit) / file.path, blob)
 
+    def begun(self, file: RepoFile) -> Path | None:
+        """The most that processes which were killed left of a file; whether it is a part of it is for the caller."""
+        found = []
+        for path in (self.folder / "blobs").glob(f"{file.blob}*.incomplete") if file.blob else ():
+            with suppress(OSError):
+                if path.is_file() and not path.is_symlink() and 0 < (size := path.stat().st_size) < file.size:
+                    found.append((size, path))
+        return max(found, default=(0, None))[1]
+
+    def take(self, commit: str, file: RepoFile, path: Path) -> bool:
+        """Move a file that lies among the contents into the snapshot; False if its content is not the one listed.
+
+        Raises:
+            StoreError: The cache cannot be written.
+        """
+        if not _same_content(path, file):
+            return False
+        blob = self.folder / "blobs" / file.blob
+        with _writing(blob):
+            os.replace(path, blob)
+            _link(self.snapshot(commit) / file.path, blob)
+        return True
+
     def adopt(self, commit: str, file: RepoFile) -> bool:
         """Put a file into the snapshot whose content another commit already brought; False if none did."""
         blob = self.folder / "blobs" / file.blob

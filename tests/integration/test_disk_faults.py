@@ -6,13 +6,17 @@ ends the process just before the access.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from hub import TestHub
+
+from kernels import download_kernels
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are forked")
 
@@ -93,6 +97,58 @@ for moment in range(1, 1000):
     assert len(folders) > 30, "a moment for each file, link and record at least"
     wanted = contents(built)
     assert [folder for folder in folders if contents(Path(folder)) != wanted] == []
+
+
+#: Large for this process: the file goes through huggingface_hub, which writes what it has every 10 MiB.
+LARGE = """
+from kernels.sources import download
+download.DIRECT_BYTES = 1_000_000
+"""
+
+
+def test_a_large_file_goes_on_where_a_killed_process_left_it(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernels.sources import download
+
+    built = hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": os.urandom(15_000_000)}}, digest=True)
+    hub.truncate("^/lfs/.*data.bin", keep=12_000_000, times=1)
+    hub.hang("^/lfs/.*data.bin", method="GET")
+    code = LARGE + "from kernels import download_kernels\ndownload_kernels(['acme/relu'], version=1)\n"
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while hub.count("^/lfs/.*data.bin", method="GET") < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.kill()
+    process.wait(timeout=30)
+    hub.heal()
+    hub.clear()
+    monkeypatch.setattr(download, "DIRECT_BYTES", 1_000_000)
+    [build] = download_kernels(["acme/relu"], version=1)
+    assert contents(build.path) == contents(built / "build" / "torch-cpu")
+    [rest] = [asked for asked in hub.requests if asked.path.startswith("/lfs/") and asked.method == "GET"]
+    assert rest.headers["range"] == f"bytes={10 * 2**20}-"
+
+
+@pytest.mark.parametrize("left", ["other bytes", "the first bytes, of a Hub that gives whole files alone", "a link"])
+def test_what_is_left_of_a_large_file_and_cannot_be_gone_on_with_does_no_harm(
+    hub: TestHub, isolated_env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    from kernels.sources import download
+
+    monkeypatch.setattr(download, "DIRECT_BYTES", 1000)
+    data = os.urandom(5000)
+    hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": data}}, digest=True)
+    begun = isolated_env / "kernels--acme--relu" / "blobs" / f"{hashlib.sha256(data).hexdigest()}.0a1b2c3d.incomplete"
+    begun.parent.mkdir(parents=True)
+    if left == "a link":
+        (tmp_path / "elsewhere").write_bytes(data[:3000])
+        begun.symlink_to(tmp_path / "elsewhere")
+    else:
+        begun.write_bytes(bytes(3000) if left == "other bytes" else data[:3000])
+    if left.endswith("whole files alone"):
+        hub.fail("^/lfs/.*data.bin", status=200, body=data, method="GET")
+    [build] = download_kernels(["acme/relu"], version=1)
+    assert (build.path / "data.bin").read_bytes() == data
+    assert begun.read_bytes() == (bytes(3000) if left == "other bytes" else data[:3000])
 
 
 READ_ONLY = """

@@ -1,13 +1,18 @@
 """Files of a release into the cache, side by side.
 
 Small files are asked for directly: their size and hash are in the listing, so nothing needs to be asked about them
-first. Large ones and those kept in Xet go through huggingface_hub, which resumes, splits and deduplicates them.
+first. Large ones and those kept in Xet go through huggingface_hub, which splits and deduplicates them, and goes on
+after a broken connection. What a process that was killed left of one is gone on with here: huggingface_hub's newer
+releases give each process a file of its own.
 """
 
 from __future__ import annotations
 
 import inspect
+import secrets
+import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -33,7 +38,7 @@ DIRECT_BYTES = 10_000_000
 #: Requests under way at once; huggingface_hub's own snapshot download uses 8, and these are smaller.
 WORKERS = 16
 
-#: Tries for a large file; huggingface_hub resumes what an earlier one brought.
+#: Tries for a large file.
 LARGE_TRIES = 4
 
 
@@ -67,7 +72,8 @@ def resolve_path(release: Release, file: RepoFile) -> str:
 
 def _one(client: HubClient, store: RepoStore, release: Release, file: RepoFile) -> None:
     if file.xet or file.size > DIRECT_BYTES:
-        _through_huggingface_hub(client, store, release, file)
+        if not _go_on(client, store, release, file):
+            _through_huggingface_hub(client, store, release, file)
         return
     try:
         content = client.content(resolve_path(release, file), file, Patience())
@@ -75,6 +81,28 @@ def _one(client: HubClient, store: RepoStore, release: Release, file: RepoFile) 
         raise HubUnavailable(f"{release.repo_id}: {file.path} is listed but cannot be had: {error}") from error
     store.place(release.commit, file, content)
     _tell(1, file.size)
+
+
+def _go_on(client: HubClient, store: RepoStore, release: Release, file: RepoFile) -> bool:
+    """Fetch the rest of a file of which a killed process left a part; False where that is not possible."""
+    begun = None if file.xet else store.begun(file)
+    if begun is None:
+        return False
+    # A copy: its writer may live where a file system's locks do not hold, and a part of what it writes is one as well.
+    own = begun.with_name(f"{file.blob}.{secrets.token_hex(4)}.incomplete")
+    try:
+        shutil.copyfile(begun, own)
+        with own.open("r+b") as into:
+            client.rest(resolve_path(release, file), file, into, Patience())
+        whole = store.take(release.commit, file, own)
+    except (HubRefused, HubMoved, HubUnavailable, OSError):
+        return False  # huggingface_hub begins anew, and says what is wrong
+    finally:
+        with suppress(OSError):
+            own.unlink()
+    if whole:
+        _tell(1, file.size)
+    return whole
 
 
 def _through_huggingface_hub(client: HubClient, store: RepoStore, release: Release, file: RepoFile) -> None:

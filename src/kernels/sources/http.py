@@ -5,6 +5,7 @@ huggingface_hub stands on httpx (1.x) or httpx2 (2.x); nothing here imports eith
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import threading
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from kernels import settings
@@ -169,6 +170,28 @@ class HubClient:
         content: bytes = self._ask(url, patience, check, timeout=_download_timeout(), elsewhere=True)[0]
         return content
 
+    def rest(self, path: str, file: RepoFile, into: BinaryIO, patience: Patience) -> None:
+        """The rest of a large file, appended to what there is of it; its size is checked here, its hash is not.
+
+        A Hub that gives nothing but whole files gives this one whole.
+        """
+        start = into.seek(0, os.SEEK_END)
+
+        def append(response: Any, seconds: float) -> None:
+            into.seek(start if response.status_code == 206 else 0)
+            into.truncate()
+            for chunk in response.iter_bytes():
+                check_wanted()
+                into.write(chunk)
+                if into.tell() > file.size:
+                    break
+            if into.tell() != file.size:
+                raise _Wrong(f"with another number of bytes than the {file.size} listed")
+
+        headers = {"Range": f"bytes={start}-", "Accept-Encoding": "identity"}
+        url = f"{self.endpoint}{path}"
+        self._ask(url, patience, append, timeout=_download_timeout(), elsewhere=True, headers=headers)
+
     def _ask(
         self,
         url: str,
@@ -177,6 +200,7 @@ class HubClient:
         timeout: float | None = None,
         *,
         elsewhere: bool = False,
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[Any, Any]:
         if settings.offline():
             raise NotInCache(f"{url} was not asked for: HF_HUB_OFFLINE is set.")
@@ -185,7 +209,7 @@ class HubClient:
         for attempt in range(1, patience.tries + 1):
             told = None
             try:
-                with self._get(url, timeout or _etag_timeout(), elsewhere) as response:
+                with self._get(url, timeout or _etag_timeout(), elsewhere, headers or {}) as response:
                     if response.status_code < 300:
                         return read(response, patience.budget), response
                     if response.status_code not in NOT_NOW:
@@ -213,14 +237,14 @@ class HubClient:
         )
 
     @contextmanager
-    def _get(self, url: str, timeout: float, elsewhere: bool) -> Iterator[Any]:
+    def _get(self, url: str, timeout: float, elsewhere: bool, headers: Mapping[str, str]) -> Iterator[Any]:
         """A response, under way; only a file's content may come from elsewhere, as its hash is known."""
         from huggingface_hub.utils import get_session
 
         try:
             for _ in range(MAX_HTTP_REDIRECTS):
                 with get_session().stream(
-                    "GET", url, headers=self.headers, timeout=timeout, follow_redirects=elsewhere
+                    "GET", url, headers={**self.headers, **headers}, timeout=timeout, follow_redirects=elsewhere
                 ) as response:
                     if elsewhere or not response.is_redirect:
                         yield response
