@@ -65,6 +65,10 @@ def listed_hash(
         return _concat((path, file.blob) for path, file in files.items())
     digests = _digests(source, release, files.get(METADATA_FILE))
     known = {} if known is None else known
+    # Of files with the same content always the same one is read: that is the one that the cache has next time.
+    firsts: dict[str, RepoFile] = {}
+    for each in release.files:
+        firsts.setdefault(each.oid, each)
 
     def sha256(item: tuple[str, RepoFile]) -> str:
         path, file = item
@@ -75,7 +79,7 @@ def listed_hash(
         if not file.oid:  # a folder's files are on disk
             return sha256_file(source.fetch(release, variant) / path)
         if file.oid not in known:
-            known[file.oid] = hashlib.sha256(source.read(release, file, _MAX_SMALL_BYTES)).hexdigest()
+            known[file.oid] = hashlib.sha256(source.read(release, firsts[file.oid], _MAX_SMALL_BYTES)).hexdigest()
         return known[file.oid]
 
     return _lines(zip(files, side_by_side(sha256, files.items(), at_once=_AT_ONCE, name="hash"), strict=True))

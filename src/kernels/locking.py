@@ -151,7 +151,7 @@ def lock_project(
     hashes = hashes or rehash
     before = _existing(file, needed=upgrade is not True, hashes=not hashes)
     kept = Lock() if before is None or upgrade is True else before
-    tree = Tree(open_sources(overrides=False), TrustPolicy.of(trust_remote_code), kept, repositories)
+    tree = Tree(open_sources(overrides=False), TrustPolicy.of(trust_remote_code), kept, repositories, project.places)
     tree.grow(project.dependencies)
     absent = sorted(repositories - {requirement.repo_id for requirement in tree.commits})
     if absent:
@@ -177,15 +177,16 @@ def _hashes(
     compare: bool,
 ) -> tuple[_Content, _Content]:
     """The content of every build, as it was pinned, else as it is listed; and what is listed with other content."""
-    small: dict[str, str] = {}
+    # For each repository apart, so that it does not depend on another one which of its files are read.
+    small: dict[tuple[str, str], dict[str, str]] = {key: {} for key in releases}
     builds = [(key, variant) for key, (_, release) in sorted(releases.items()) for variant in release.builds]
 
     def one(build: tuple[tuple[str, str], str]) -> tuple[ContentHash, ContentHash | None]:
         key, variant = build
         known = None if key in anew else pinned.get(key, {}).get(variant)
         if known is None:
-            return listed_hash(*releases[key], variant, known=small), None
-        listed = listed_hash(*releases[key], variant, known.kind, small) if compare else known
+            return listed_hash(*releases[key], variant, known=small[key]), None
+        listed = listed_hash(*releases[key], variant, known.kind, small[key]) if compare else known
         return known, listed if listed != known else None
 
     # Also of what has no builds, as a repository that has moved: nobody can put one there later. And of builds that

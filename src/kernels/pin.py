@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -15,6 +16,9 @@ from kernels.requirement import Requirement
 from kernels.sources.base import Source
 
 __all__ = ["Pin", "pin"]
+
+#: What somebody may have taken for a commit; a Hub looks up whole ones alone.
+_SHORTENED = re.compile(r"[0-9a-f]{4,39}", re.IGNORECASE)
 
 
 class Pin(NamedTuple):
@@ -75,9 +79,12 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
         commit = heads.commit(requirement.revision) or source.look_up(requirement.repo_id, requirement.revision)
         if commit is None:
             names = _shown([*heads.branches, *heads.tags])
+            shortened = (
+                " A commit is named by all of its 40 digits." if _SHORTENED.fullmatch(requirement.revision) else ""
+            )
             raise RevisionNotFound(
                 f"{requirement.repo_id} has no branch, tag or commit {requirement.revision!r} in {source.name}; it has "
-                f"{names or 'none'}."
+                f"{names or 'none'}.{shortened}"
             )
         return None, requirement.revision, commit
     if newest is not None:

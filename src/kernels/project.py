@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,12 @@ class Project:
     Attributes:
         file: Its pyproject.toml.
         dependencies: The kernels it asks for, in the order of the file.
+        places: Where in the file each of them stands, as a message says it.
     """
 
     file: Path
     dependencies: tuple[Requirement, ...]
+    places: Mapping[Requirement, str] = field(default_factory=dict, compare=False)
 
     @property
     def lock_file(self) -> Path:
@@ -62,12 +65,12 @@ class Project:
             raise RequestError(
                 f"{path} is no project: allowed is a folder with a {PROJECT_FILE}, or a {PROJECT_FILE} itself."
             )
-        found = dependencies(file)
+        found = _asked(file)
         if found is None:
             raise RequestError(
                 f'{file} has no table [{TABLE}]. Add it, with a line for each kernel: "org/name" = <major version>'
             )
-        return Project(file, found)
+        return Project(file, tuple(found), found)
 
 
 def dependencies(file: Path) -> tuple[Requirement, ...] | None:
@@ -79,6 +82,12 @@ def dependencies(file: Path) -> tuple[Requirement, ...] | None:
     Raises:
         RequestError: It cannot be read, is not TOML, or an entry of the table is not what is allowed.
     """
+    found = _asked(file)
+    return None if found is None else tuple(found)
+
+
+def _asked(file: Path) -> dict[Requirement, str] | None:
+    """What is asked for, each with its place in the file."""
     try:
         toml = read_toml(file)
     except OSError as error:
@@ -91,7 +100,10 @@ def dependencies(file: Path) -> tuple[Requirement, ...] | None:
         if not isinstance(table, dict):
             at = _KEYS[:depth]
             raise toml.error(at, f"`{'.'.join(at)}` is {shown(table)}; allowed is a table.")
-    return tuple(_requirement(toml, repo_id, asked) for repo_id, asked in table.items())
+    return {
+        _requirement(toml, repo_id, asked): f"{file}:{toml.lines.get((*_KEYS, repo_id), 1)}"
+        for repo_id, asked in table.items()
+    }
 
 
 def unpinned(asked: tuple[Requirement, ...], lock: Lock) -> list[Requirement]:

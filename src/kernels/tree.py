@@ -5,7 +5,7 @@ Breadth first, each level side by side. Listings and metadata are read, and no b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -17,6 +17,7 @@ from kernels.errors import (
     InvalidRepository,
     LockError,
     NotInCache,
+    RepositoryNotFound,
     RequestError,
     RevisionNotFound,
 )
@@ -51,6 +52,7 @@ class Tree:
         policy: What may be locked beside what trusted publishers offer.
         kept: The pins that hold, where the tree needs them.
         upgrade: Repositories whose pins do not.
+        places: Where the project asks for what, to be named where that is not found.
 
     Attributes:
         commits: The commit of everything that is asked for: by the project, by kernels, and by repositories that have
@@ -62,6 +64,7 @@ class Tree:
     policy: TrustPolicy
     kept: Lock = field(default_factory=Lock)
     upgrade: frozenset[str] = frozenset()
+    places: Mapping[Requirement, str] = field(default_factory=dict)
     commits: dict[Requirement, str] = field(default_factory=dict)
     releases: dict[tuple[str, str], tuple[Source, Release]] = field(default_factory=dict)
     _roots: dict[str, Requirement] = field(default_factory=dict)
@@ -87,7 +90,7 @@ class Tree:
             for step in level:
                 self._kept.setdefault(step.requirement, self._keep(step.requirement))
                 self._edges[step.requirement] = {}
-            found = side_by_side(lambda step: self._look(step.requirement), level, at_once=AT_ONCE, name="lock")
+            found = side_by_side(lambda step: self._found(step.requirement), level, at_once=AT_ONCE, name="lock")
             following: dict[Requirement, _Step] = {}
             for step, each in zip(level, found, strict=True):
                 for further in self._note(step, each):
@@ -115,6 +118,14 @@ class Tree:
                 self._kept[unnamed] = each.commit
                 return each.commit
         return None
+
+    def _found(self, requirement: Requirement) -> _Found:
+        try:
+            return self._look(requirement)
+        except (RepositoryNotFound, RevisionNotFound) as error:
+            if requirement not in self.places:
+                raise
+            raise type(error)(f"{self.places[requirement]}: {error}") from error
 
     def _look(self, requirement: Requirement) -> _Found:
         repo_id, kept = requirement.repo_id, self._kept[requirement]
@@ -154,7 +165,7 @@ class Tree:
         if known is trust.Standing.UNTRUSTED:
             raise trust.untrusted(repo_id, getattr(source, "authority", source.name))
         if known is trust.Standing.UNKNOWN:
-            raise trust.unverified(repo_id, source.name)
+            raise trust.unverified(repo_id, source)
 
     def _note(self, step: _Step, found: _Found) -> Iterable[_Step]:
         if found.commit is not None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,6 +22,9 @@ from kernels.notices import warn_once
 from kernels.records import endpoint_key, read_record, write_record
 from kernels.requirement import check_repo_id
 from kernels.work_lock import exclusively, lock_at
+
+if TYPE_CHECKING:
+    from kernels.sources.base import Source
 
 __all__ = ["Standing", "TrustPolicy", "Verdicts", "admit_unverified", "untrusted", "unverified"]
 
@@ -96,6 +100,7 @@ class Verdicts:
         self._folder = cache / ".locks" / "kernels-verdicts" / endpoint_key(endpoint)
         self._ask = ask
         self._memory: dict[str, _Verdict] = {}
+        self._problems: dict[str, str] = {}
 
     def standing(self, publisher: str) -> Standing:
         """What is known of a publisher, asking the Hub where the last answer is older than a day or was a no."""
@@ -104,10 +109,15 @@ class Verdicts:
             return Standing.TRUSTED
         try:
             return self._ask_once(publisher, stored)
-        except (HubUnavailable, NotInCache):
+        except (HubUnavailable, NotInCache) as error:
             if stored is None:
+                self._problems[publisher] = str(error)
                 return Standing.UNKNOWN
             return Standing.TRUSTED if stored.trusted else Standing.UNTRUSTED
+
+    def problem(self, publisher: str) -> str | None:
+        """Why nothing is known of a publisher, where it could not be asked."""
+        return self._problems.get(publisher)
 
     def _ask_once(self, publisher: str, stored: _Verdict | None) -> Standing:
         # Of several processes that ask for the first time together, one asks.
@@ -146,12 +156,14 @@ def untrusted(repo_id: str, where: str) -> UntrustedPublisher:
     )
 
 
-def unverified(repo_id: str, where: str) -> UntrustedPublisher:
+def unverified(repo_id: str, source: Source) -> UntrustedPublisher:
     """The error for a repository whose publisher the Hub could not be asked about, and which is not on disk."""
+    problem: Callable[[str], str | None] = getattr(source, "problem", lambda repo_id: None)
+    why = problem(repo_id)
     return UntrustedPublisher(
-        f"{repo_id} was not fetched: {where} could not be asked whether its publisher is trusted, and no earlier "
-        f"answer is stored. Try again when it can be reached, or pass trust_remote_code=[{repo_id!r}] (in a command: "
-        "--trust-remote-code) if you trust it."
+        f"{repo_id} was not fetched: {source.name} could not be asked whether its publisher is trusted, and no earlier "
+        f"answer is stored. {f'{why} ' if why else ''}Try again when it can be reached, or pass "
+        f"trust_remote_code=[{repo_id!r}] (in a command: --trust-remote-code) if you trust it."
     )
 
 

@@ -441,13 +441,15 @@ def failed(done: Any) -> str:
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
+        (["", '"acme/rellu" = 1'], "pyproject.toml:3: "),
         (['"acme/rellu" = 1'], "has no repository acme/rellu"),
         (['"acme" = 1'], "`repo_id` is 'acme'"),
         (['"acme/relu" = 7'], "acme/relu has no version 7; it has 1"),
         (['"acme/relu" = { revision = "dev" }'], "no branch, tag or commit 'dev'"),
+        (['"acme/relu" = { revision = "eb6132c" }'], "A commit is named by all of its 40 digits."),
         (['"acme/relu" = "1"'], "allowed is a major version such as 1"),
     ],
-    ids=["typo", "no repository", "version", "revision", "type"],
+    ids=["line", "typo", "no repository", "version", "revision", "shortened", "type"],
 )
 def test_what_is_wrong_with_the_table_is_one_line_and_changes_nothing(
     hub: TestHub, lock: Run, project: Path, lines: list[str], said: str
@@ -506,6 +508,35 @@ def test_an_untrusted_publisher_is_not_locked_unless_one_asks_for_it(hub: TestHu
     assert hub.count("stranger/base/(resolve|tree)") == 0
     assert lock(project, "--trust-remote-code").exit_code == 0
     assert len(pins(project)) == 2
+
+
+@pytest.mark.parametrize(
+    ("locked", "offline", "said"),
+    [
+        (True, True, "HF_HUB_OFFLINE"),
+        (False, True, "HF_HUB_OFFLINE"),
+        (True, False, "Connection refused"),
+        (False, False, "Connection refused"),
+    ],
+)
+def test_why_nothing_can_be_asked_is_said(
+    hub: TestHub,
+    lock: Run,
+    project: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    locked: bool,
+    offline: bool,
+    said: str,
+) -> None:
+    hub.make_repo()
+    if locked:
+        lock(project)
+    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "another"))
+    hub.down()
+    if offline:
+        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert said in failed(lock(project, "--check"))
 
 
 def test_where_a_repository_has_moved_to_is_trusted_on_its_own(hub: TestHub, lock: Run, project: Path) -> None:

@@ -156,7 +156,7 @@ def _check_fetchable(planned: Planned, policy: TrustPolicy) -> None:
     if standing is None or getattr(source, "offline", False) or policy.allows(repo_id):
         return
     if standing(repo_id) is not Standing.TRUSTED:
-        raise unverified(repo_id, source.name)
+        raise unverified(repo_id, source)
 
 
 def _check_unsigned(planned: Planned, planner: Planner) -> None:

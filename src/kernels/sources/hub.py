@@ -91,6 +91,10 @@ class HubSource:
         """What this Hub says of a repository's publisher."""
         return self.verdicts.standing(repo_id.partition("/")[0])
 
+    def problem(self, repo_id: str) -> str | None:
+        """Why this Hub could not be asked about a repository's publisher, a sentence; None where it could."""
+        return self.verdicts.problem(repo_id.partition("/")[0])
+
     # Heads
 
     def heads(self, repo_id: str) -> Heads:
@@ -381,8 +385,10 @@ class HubSource:
     # Verdicts and errors
 
     def _ask_verdict(self, publisher: str, urgent: bool) -> bool:
-        if self.offline or self._memory.resting():
-            raise HubUnavailable(f"{self.endpoint} is not asked now")
+        if self.offline:
+            raise NotInCache("Nothing may be asked of a network (HF_HUB_OFFLINE, or local_files_only).")
+        if self._memory.resting():
+            raise HubUnavailable(f"{self.endpoint} did not answer a moment ago.")
         try:
             patience = VERDICT if urgent else BRIEF
             answer = self._client.json(f"/api/organizations/{quote(publisher)}/overview", patience)
