@@ -55,6 +55,13 @@ import json
 print(json.dumps({{"ms": seconds * 1e3, "mb": resident / 1e6, "heavy": heavy}}))
 """
 
+_CONSTRUCT = """
+from kernels import LayerRepository
+
+def make():
+    return LayerRepository("bench/small", layer_name="Answer", version=1)
+"""
+
 Sample = dict[str, Any]
 
 
@@ -162,6 +169,28 @@ def warm(**how: Any) -> Callable[[Machine, Client], Sample]:
     return measure
 
 
+def locked(machine: Machine, client: Client) -> Sample:
+    cache = machine.folder / f"warm-{client.name}"
+    return warm(variables={"KERNELS_LOCKFILE": str(write_lock(machine, cache.parent / "bench.lock"))})(machine, client)
+
+
+def construct(machine: Machine, client: Client) -> Sample:
+    project = machine.folder / "project"
+    project.mkdir(exist_ok=True)
+    (project / "pyproject.toml").touch()
+    (project / "model.py").write_text(_CONSTRUCT)
+    write_lock(machine, project / "kernels.lock")
+    return machine.run(client, "construct", project=str(project), repeats=10_000)
+
+
+def write_lock(machine: Machine, path: Path) -> Path:
+    """A lock of `bench/small` as it is, in the format that both clients read."""
+    commit = machine.hub.server.catalog.commit("bench/small", "v1").id
+    entry = {"dependency": {"repo-id": "bench/small", "version": 1}, "lock": {"commit": commit}}
+    path.write_text(json.dumps([entry]))
+    return path
+
+
 def together(machine: Machine, client: Client) -> Sample:
     cache = machine.empty_cache()
     machine.hub.requests.clear()
@@ -200,6 +229,7 @@ MEASUREMENTS: dict[str, Callable[[Machine, Client], Sample]] = {
     "warm": warm(),
     "warm pinned": warm(revision=True),
     "warm offline": warm(variables={"HF_HUB_OFFLINE": "1"}),
+    "warm locked": locked,
     "warm refresh": warm(variables={"KERNELS_REFRESH": "3600"}),
     "together": together,
     "kernelize cold": kernelize_cold,
@@ -208,6 +238,7 @@ MEASUREMENTS: dict[str, Callable[[Machine, Client], Sample]] = {
     "call": on_warm_cache("call_layer", repo_id="bench/small", calls=2_000, repeats=100),
     "compile": on_warm_cache("compile_layer", repo_id="bench/small"),
     "digest": digest,
+    "construct": construct,
 }
 
 
@@ -292,6 +323,7 @@ def rows(results: Results) -> list[Row]:
             at_most(3 + LARGE)),
         Row("4", "requests, warm, new process, `version=1`", "warm", "requests", "{:.0f}", "1", at_most(1)),
         Row("4", "the same, pinned to a commit", "warm pinned", "requests", "{:.0f}", "0", at_most(0)),
+        Row("4", "the same, locked", "warm locked", "requests", "{:.0f}", "0", at_most(0)),
         Row("4", "the same, `HF_HUB_OFFLINE=1`", "warm offline", "requests", "{:.0f}", "0", at_most(0)),
         Row("4", "the same, within `KERNELS_REFRESH`", "warm refresh", "requests", "{:.0f}", "0", at_most(0)),
         Row("5", f"time, cold, {SMALL} files", "cold small", "seconds", "{:.2f} s", "half or less", half),
@@ -364,6 +396,9 @@ def report(results: Results, existing: Client | None, ours: Client, load: str, a
         f"{figure('call', 'ours', 'noise', '{:.0f} ns')}. That is the noise; 1% of a plain call counts as noise too.",
         f"Row 11 checks {DIGEST_FILES} files of {DIGEST_BYTES // 2**20} MiB from the page cache, on "
         f"{_cores()} cores. One file is hashed by one core.",
+        "Making a `LayerRepository`, for which this client finds the lock of the module that makes it, takes "
+        f"{figure('construct', 'existing', 'us', '{:.1f} µs')} (existing) and "
+        f"{figure('construct', 'ours', 'us', '{:.1f} µs')} (ours).",
         f"Row 12 is the whole process: bare Python has {figure('import', 'ours', 'bare_mb', '{:.1f} MB')} of it.",
     ]
     failures = [f"{measurement}, {client}: {error}" for (measurement, client), error in results.failures.items()]
