@@ -5,6 +5,7 @@ Other than `get_kernel`, which refuses, this says of every build what holds and 
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from kernels.errors import (
 )
 from kernels.findings import Verdict, counted
 from kernels.hashes import folder_hash, large_files
-from kernels.lockfile import ContentHash, Lock, unpinned_build
+from kernels.lockfile import LOCK_FILE, ContentHash, Lock, unpinned_build
 from kernels.locks import NO_LOCK, LockInForce, lock_in_force
 from kernels.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.plan import Planner
@@ -32,7 +33,8 @@ from kernels.resolve import no_suitable_build
 from kernels.side_by_side import side_by_side
 from kernels.signatures import Identity, Policy, Rule
 from kernels.signatures.bundle import BUNDLE_FILE, MAX_BUNDLE_BYTES, too_large, verify_bundle
-from kernels.sources import PathSource, Source, open_sources
+from kernels.sources import FolderSource, PathSource, Source, open_sources
+from kernels.sources.record import read_record_of, recorded_in
 from kernels.target import Target
 from kernels.trust import TrustPolicy
 from kernels.verify import verify_digest
@@ -85,6 +87,12 @@ class BuildProof(msgspec.Struct, frozen=True):
     def failed(self) -> bool:
         """Whether anything is wrong."""
         return any(each.verdict == "failed" for each in self.proofs)
+
+    @property
+    def wrong(self) -> str:
+        """Everything that is wrong, in one line."""
+        reasons = [" ".join(each.reason.split()).rstrip(".") for each in self.proofs if each.verdict == "failed"]
+        return "; ".join(dict.fromkeys(reasons))
 
 
 _NOT_PINNED = Proof("missing", "no lock pins its content")
@@ -163,7 +171,9 @@ def verify_lock(
 def verify_path(path: Path, *, policy: Policy | None = None, offline: bool = False) -> list[BuildProof]:
     """Verify the builds in a folder: a repository's, or one variant.
 
-    A folder is no repository's, so whoever a policy allows to sign for any may have signed.
+    A folder is no repository's, so whoever a policy allows to sign for any may have signed. A folder that
+    `kernels download --to` wrote, or a repository in it, says whose its builds are: all of them are verified, also
+    against what the Hub listed, and what the lock beside them pins.
 
     Args:
         path: The folder.
@@ -172,11 +182,17 @@ def verify_path(path: Path, *, policy: Policy | None = None, offline: bool = Fal
 
     Raises:
         RepositoryNotFound: There is no kernel at the path (a `FileNotFoundError`).
+        InvalidRepository, LockError: What stands beside carried builds cannot be read (a `ValueError`).
         MissingPythonDependency: There is a signature, and sigstore is not installed (an `ImportError`).
     """
-    source = PathSource(path.expanduser().absolute())
+    policy = policy or _policy()
+    path = Path(os.path.abspath(path.expanduser()))
+    carried = recorded_in(path)
+    if carried is not None:
+        return _verify(_carried(*carried, policy, offline))
+    source = PathSource(path)
     release = source.release(source.requirement, "")
-    rules = (policy or _policy()).anybody()
+    rules = policy.anybody()
     return _verify([_Build(source, release, name, rules, offline) for name in release.builds])
 
 
@@ -187,6 +203,7 @@ def verify_folder(
     offline: bool = False,
     pinned: ContentHash | None = None,
     large: Iterable[str] | None = None,
+    remedy: str = "Build or download it again.",
 ) -> BuildProof:
     """Verify one build's folder: the signature before the metadata is parsed, then the files.
 
@@ -196,6 +213,7 @@ def verify_folder(
         offline: Take the keys that are on this machine.
         pinned: What its content must be.
         large: The files that the Hub keeps as large ones, where the source knows; older locks ask for it.
+        remedy: What to do where its files are not those of its digest.
 
     Raises:
         MissingPythonDependency: There is a signature, and sigstore is not installed (an `ImportError`).
@@ -212,7 +230,7 @@ def verify_folder(
         # What nobody vouches for is not looked into.
         digest = Proof("skipped", "the metadata is not what was signed")
     else:
-        digest = _digest(folder, metadata)
+        digest = _digest(folder, metadata, remedy)
         if required and digest.verdict == "missing" and signature.verdict == "ok":
             digest = Proof("failed", f"{digest.reason}: the signature says nothing of the files")
     return BuildProof(None, None, folder.name, digest, _pinned(folder, pinned, large), signature, signer)
@@ -251,6 +269,23 @@ def _chosen(
     return [_Build(found.source, release, name, rules, offline, *_pin(name, hashes)) for name in names]
 
 
+def _carried(root: Path, repo_ids: Iterable[str], policy: Policy, offline: bool) -> list[_Build]:
+    """Every build that the records in a folder list, whoever published it."""
+    lock = Lock.read(root / LOCK_FILE) if (root / LOCK_FILE).exists() else Lock()
+    source = FolderSource(root)
+    builds: list[_Build] = []
+    for repo_id in repo_ids:
+        record = read_record_of(root / repo_id)
+        for commit, files in record.files.items() if record is not None else ():
+            release = Release(repo_id, commit, files)
+            hashes = lock.hashes.get((repo_id, commit))
+            rules = (policy.rule(repo_id),)
+            builds += [_Build(source, release, name, rules, offline, *_pin(name, hashes)) for name in release.builds]
+    if not builds:
+        raise NoSuitableBuild(f"{root} has no builds of {', '.join(repo_ids)}.")
+    return builds
+
+
 def _pin(variant: str, hashes: Mapping[str, ContentHash] | None) -> tuple[ContentHash | None, str | None]:
     if hashes is None or variant in hashes:
         return (hashes or {}).get(variant), None
@@ -258,6 +293,9 @@ def _pin(variant: str, hashes: Mapping[str, ContentHash] | None) -> tuple[Conten
 
 
 def _verify(builds: Sequence[_Build]) -> list[BuildProof]:
+    for rule in dict.fromkeys(rule for each in builds for rule in each.rules):
+        if rule.trusted_root is not None:  # a mistake in a name is said whether or not anything is signed
+            rule.root_content()
     found = side_by_side(_verify_build, builds, at_once=_AT_ONCE, name="verify")
     if builds and all(each.digest.verdict == "skipped" and not each.failed for each in found):
         raise NotInCache(f"None of the builds is in {builds[0].source.name}, and nothing may be downloaded.")
@@ -268,6 +306,8 @@ def _verify_build(build: _Build) -> BuildProof:
     release, name = build.release, build.variant
     try:
         folder = build.source.fetch(release, name)
+        if isinstance(build.source, FolderSource):
+            build.source.mend(release, name)  # what a record lists is compared; nothing is fetched
     except NotInCache:
         absent = Proof("skipped", f"not in {build.source.name}, and nothing may be downloaded")
         proof = BuildProof(None, None, name, absent, absent, absent)
@@ -280,12 +320,26 @@ def _verify_build(build: _Build) -> BuildProof:
         # A listing without hashes, as a folder's, does not say which files a Hub keeps as large ones.
         hashed = release.listed and any(file.blob for file in release.builds[name])
         large = large_files(release, name) if hashed else None
-        proof = verify_folder(folder, build.rules, offline=build.offline, pinned=build.pinned, large=large)
+        proof = verify_folder(
+            folder, build.rules, offline=build.offline, pinned=build.pinned, large=large, remedy=_remedy(build)
+        )
     if build.stranger is not None:
         proof = msgspec.structs.replace(proof, pinned=Proof("failed", build.stranger))
     if build.source.verified:
         return proof
     return msgspec.structs.replace(proof, repo_id=release.repo_id, commit=release.commit)
+
+
+def _remedy(build: _Build) -> str:
+    """What to do with a build whose digest is of other files."""
+    if build.source.verified:
+        return "Build or download it again."
+    if isinstance(build.source, FolderSource):
+        return "They are those that were carried: ask the publisher for a new build."
+    return (
+        f"What changed here is fetched again with `kernels cache verify --repo {build.release.repo_id} --repair`; else "
+        "ask the publisher for a new build."
+    )
 
 
 def _read(path: Path, limit: int) -> bytes | None:
@@ -326,14 +380,14 @@ def _signature(
     return Proof("failed", "; ".join(dict.fromkeys(map(str, refused)))), None
 
 
-def _digest(folder: Path, metadata: bytes | None) -> Proof:
+def _digest(folder: Path, metadata: bytes | None, remedy: str) -> Proof:
     if metadata is None:
         return Proof("missing", f"it has no {METADATA_FILE}")
     try:
         digest = Metadata.from_bytes(metadata).digest
         if digest is None:
             return Proof("missing", f"its {METADATA_FILE} has no digest")
-        verify_digest(folder, digest)
+        verify_digest(folder, digest, remedy)
     except (KernelsError, OSError) as error:
         return Proof("failed", str(error))
     return Proof("ok", f"{digest.algorithm} of {counted(len(digest.files), 'file')}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from sigstore_root import ACME, OTHERS
 from typer.testing import CliRunner
 from writable_hub import TOKEN, WritableHub
 
+from kernels import download_kernels
 from kernels.cli import app
 from kernels.hashes import folder_hash
 from kernels.lockfile import Lock, Locked, hashes_path
@@ -239,7 +241,7 @@ def test_what_a_lock_pins_is_verified_at_its_commit(locked: Path, hub: TestHub, 
         CUDA: "ok failed ok",
         UNIVERSAL: "missing ok missing",
     }
-    assert "acme/relu   torch-cpu" in kernels("verify", "--lockfile", locked, *allowed).stdout
+    assert f"acme/relu   {hub.commit()[:12]}  torch-cpu" in kernels("verify", "--lockfile", locked, *allowed).stdout
 
 
 def test_content_that_a_lock_does_not_pin_is_found_without_digest_and_signature(
@@ -264,6 +266,58 @@ def test_a_repository_is_verified_at_the_commit_and_with_the_content_that_the_lo
     assert verdicts(*asked) == {CPU: "ok ok ok", CUDA: "ok failed ok", UNIVERSAL: "missing ok missing"}
     builds = json.loads(kernels("verify", *asked, "--json").stdout)["builds"]
     assert {build["commit"] for build in builds} == {pinned}
+
+
+# A folder that was carried
+
+
+@pytest.fixture
+def carried(locked: Path, tmp_path: Path, allowed: Any) -> Path:
+    """Every build of `acme/relu` in a folder, with a lock that pins the content of two."""
+    download_kernels(["acme/relu"], version=1, all_variants=True, to=tmp_path / "carried")
+    for path in (locked, hashes_path(locked)):
+        shutil.copy(path, tmp_path / "carried")
+    return tmp_path / "carried"
+
+
+@pytest.mark.parametrize("inside", ["", "acme/relu"])
+def test_every_build_in_a_carried_folder_is_verified_by_its_record_and_its_lock(
+    carried: Path, hub: TestHub, allowed: Any, inside: str
+) -> None:
+    found = {CPU: "ok ok ok", CUDA: "ok failed ok", UNIVERSAL: "missing ok missing"}
+    assert verdicts(carried / inside, *allowed) == found
+    result = kernels("verify", carried / inside, *allowed)
+    assert f"acme/relu   {hub.commit()[:12]}  torch-cpu" in result.stdout
+    build = carried / "acme/relu" / hub.commit() / "build"
+    (build / UNIVERSAL / "layers.py").unlink()  # it has no digest
+    (build / CPU / "layers.py").write_bytes(b"#" * (build / CPU / "layers.py").stat().st_size)
+    shutil.rmtree(build / CUDA)
+    assert verdicts(carried / inside, *allowed) == {
+        CPU: "failed skipped skipped",
+        CUDA: "skipped failed skipped",
+        UNIVERSAL: "failed skipped skipped",
+    }
+    said = " ".join(kernels("verify", carried / inside, *allowed).stdout.split())
+    assert "'build/torch-universal/layers.py' (missing). Carry the folder here again" in said
+    assert ".;" not in said
+
+
+def test_a_repository_in_a_carried_folder_that_lost_its_record_is_an_error(carried: Path, hub: TestHub) -> None:
+    hub.make_repo("acme/gelu")
+    download_kernels(["acme/gelu"], version=1, to=carried)
+    (carried / "acme/relu/.kernels.json").unlink()
+    result = kernels("verify", carried)
+    assert (result.exit_code, "acme/relu has lost its .kernels.json" in result.stderr) == (1, True)
+
+
+def test_a_failed_digest_names_what_helps_where_the_build_lies(
+    relu: Path, hub: TestHub, allowed: Any, isolated_env: Path
+) -> None:
+    verdicts("acme/relu", "--version", 1, *allowed)
+    file = cached(hub, isolated_env)
+    file.write_bytes(file.read_bytes().replace(b"return", b"retusn"))
+    result = kernels("verify", "acme/relu", "--version", 1, *allowed)
+    assert "kernels cache verify --repo acme/relu --repair" in result.stdout
 
 
 # verify-signature
@@ -296,6 +350,15 @@ def test_verify_signature_fails_for_what_is_unsigned_or_has_no_digest_unless_it_
     assert {line[0] for line in lines if line[1] == "failed"} == failing
     assert [line for line in lines if line[1] == "ok"] == [[CPU, "ok", SIGNED]]
     assert result.exit_code == bool(failing)
+
+
+def test_verify_signature_takes_a_policy_and_says_where_the_filters_leave_nothing(
+    relu: Path, hub: TestHub, allowed: Any
+) -> None:
+    assert kernels("verify-signature", "acme/relu", 1, *allowed).exit_code == 0
+    hub.make_repo("acme/gelu")
+    result = kernels("verify-signature", "acme/gelu", 1, "--filter-unsigned", *allowed)
+    assert (result.exit_code, result.stdout) == (0, "No build was verified: the filters leave all of them out.\n")
 
 
 def test_verify_signature_fails_for_what_is_wrong_whatever_is_filtered(
@@ -335,6 +398,18 @@ def test_wrong_arguments_are_one_clear_line(
     assert result.stderr.startswith("Error: ")
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("where", ["option", "policy"])
+def test_a_trusted_root_that_is_not_there_is_said_though_nothing_is_signed(
+    hub: TestHub, tmp_path: Path, where: str
+) -> None:
+    hub.make_repo("acme/gelu")
+    (tmp_path / "policy.toml").write_text('trusted-root = "nope.json"\n')
+    named = ("--trusted-root", tmp_path / "nope.json") if where == "option" else ("--policy", tmp_path / "policy.toml")
+    result = kernels("verify", "acme/gelu", "--version", 1, *named)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "nope.json cannot be read: No such file or directory" in result.stderr
 
 
 def test_a_kernel_without_a_build_for_this_machine_names_the_way_to_verify_all(hub: TestHub) -> None:

@@ -13,7 +13,7 @@ from kernels.wording import shown
 if TYPE_CHECKING:
     from kernels.target import Target
 
-__all__ = ["AsJson", "BackendName", "Kernel", "Repository", "Revision", "Version", "machine"]
+__all__ = ["AsJson", "BackendName", "Kernel", "PolicyFile", "Repository", "Revision", "Version", "machine"]
 
 
 def _backend_names() -> list[str]:
@@ -29,6 +29,10 @@ Revision = Annotated[str | None, typer.Option(metavar="REV", help="A branch, a t
 BackendName = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="The backend; else the one Torch was built for.", autocompletion=_backend_names),
+]
+PolicyFile = Annotated[
+    Path | None,
+    typer.Option("--policy", metavar="FILE", help="Who may sign; else KERNELS_POLICY, else the known publisher."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernels.cli._arguments import AsJson, Revision, Version
+from kernels.cli._arguments import AsJson, PolicyFile, Revision, Version
 
 if TYPE_CHECKING:
     from kernels.signatures import Policy
@@ -19,7 +19,10 @@ __all__ = ["verify"]
 def verify(
     kernel: Annotated[
         str | None,
-        typer.Argument(metavar="[KERNEL]", help="A repository, org/name, or a folder: a repository's, or one variant."),
+        typer.Argument(
+            metavar="[KERNEL]",
+            help="A repository, org/name, or a folder: a repository's, one variant, or one of `download --to`.",
+        ),
     ] = None,
     lockfile: Annotated[
         Path | None, typer.Option("--lockfile", metavar="FILE", help="Verify what a lock pins, and its hashes.")
@@ -29,10 +32,7 @@ def verify(
     all_variants: Annotated[
         bool, typer.Option("--all-variants", help="Every build; else the one for this machine.")
     ] = False,
-    policy: Annotated[
-        Path | None,
-        typer.Option("--policy", metavar="FILE", help="Who may sign; else KERNELS_POLICY, else the known publisher."),
-    ] = None,
+    policy: PolicyFile = None,
     offline: Annotated[
         bool, typer.Option("--offline", help="Connect to nothing: the cache, and keys that are on this machine.")
     ] = False,
@@ -44,6 +44,7 @@ def verify(
 ) -> None:
     """Verify builds on disk: digest, pinned content and signature, a verdict each."""
     from kernels.cli._output import print_json, say
+    from kernels.offer import is_path
 
     allowed = _policy(policy, trusted_root)
     found = _found(kernel, lockfile, version, revision, all_variants, allowed, offline)
@@ -51,7 +52,7 @@ def verify(
     if as_json:
         print_json({"verified": kernel or lockfile, "failed": bool(failed), "builds": [_plain(each) for each in found]})
     else:
-        _print(found, lockfile is not None)
+        _print(found, several=kernel is None or is_path(kernel))
         count = f"{len(found)} build{'s' * (len(found) != 1)}"
         say(f"\n{count}: {failed} failed." if failed else f"\n{count}: nothing failed.")
     if failed:
@@ -107,18 +108,17 @@ def _plain(proof: BuildProof) -> dict[str, object]:
     }
 
 
-def _print(found: list[BuildProof], several: bool) -> None:
+def _print(found: list[BuildProof], *, several: bool) -> None:
     from kernels.cli._output import print_table
 
     columns = ["Variant", "Digest", "Pinned", "Signature", "What"]
     rows = [[each.variant, *(proof.verdict for proof in each.proofs), _reason(each)] for each in found]
-    if several:
-        columns.insert(0, "Repository")
-        rows = [[each.repo_id or "", *row] for each, row in zip(found, rows, strict=True)]
+    if several and any(each.repo_id for each in found):
+        columns[:0] = ["Repository", "Commit"]
+        rows = [[each.repo_id or "", (each.commit or "")[:12], *row] for each, row in zip(found, rows, strict=True)]
     print_table(columns, rows)
 
 
 def _reason(proof: BuildProof) -> str:
     """What is wrong; where nothing is, who signed, or why nobody can be named."""
-    wrong = [each.reason for each in proof.proofs if each.verdict == "failed"]
-    return " ".join("; ".join(wrong or [proof.signature.reason]).split())
+    return proof.wrong or " ".join(proof.signature.reason.split())

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kernels.cli._arguments import Repository
+from kernels.cli._arguments import PolicyFile, Repository
 
 __all__ = ["verify_signature"]
 
@@ -23,16 +23,18 @@ def verify_signature(
     filter_no_digest: Annotated[
         bool, typer.Option("--filter-no-digest", help="Leave builds out whose metadata has no digest.")
     ] = False,
+    policy: PolicyFile = None,
 ) -> None:
     """Verify that a kernel's builds are signed, and that their files are what was signed."""
-    from kernels.cli._output import print_table
+    from kernels.cli._output import print_table, say
+    from kernels.signatures import Policy
     from kernels.verification import verify_repository
 
     rows = []
-    for each in verify_repository(repo, version=version, all_variants=all_variants):
+    allowed = None if policy is None else Policy.read(policy)
+    for each in verify_repository(repo, version=version, all_variants=all_variants, policy=allowed):
         if each.failed:
-            reasons = [proof.reason for proof in each.proofs if proof.verdict == "failed"]
-            rows.append((each.variant, "failed", " ".join("; ".join(reasons).split())))
+            rows.append((each.variant, "failed", each.wrong))
         elif each.signature.verdict != "ok":
             if not filter_unsigned:
                 rows.append((each.variant, "failed", each.signature.reason))
@@ -41,6 +43,9 @@ def verify_signature(
                 rows.append((each.variant, "failed", each.digest.reason))
         else:
             rows.append((each.variant, "ok", each.signature.reason))
+    if not rows:
+        say("No build was verified: the filters leave all of them out.")
+        return
     print_table(("Variant", "Verdict", "Reason"), rows)
     if any(verdict == "failed" for _, verdict, _ in rows):
         raise typer.Exit(1)

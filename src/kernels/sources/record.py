@@ -22,7 +22,7 @@ from kernels.release import Release, RepoFile, is_bytecode
 from kernels.requirement import check_repo_id, check_revision, is_commit
 from kernels.wording import shown
 
-__all__ = ["RECORD_FILE", "Record", "Records", "plain_files", "read_record_of"]
+__all__ = ["RECORD_FILE", "Record", "Records", "lost_record", "plain_files", "read_record_of", "recorded_in"]
 
 RECORD_FILE = ".kernels.json"
 
@@ -96,6 +96,34 @@ def read_record_of(repository: Path) -> Record | None:
         raise _invalid(path, str(error)) from None
     _check(path, record)
     return record
+
+
+def recorded_in(path: Path) -> tuple[Path, list[str]] | None:
+    """The folder and its repositories, where a path is a folder that `kernels download --to` wrote, or one repository
+    in it; else None.
+
+    Args:
+        path: The path, absolute.
+
+    Raises:
+        InvalidRepository: A repository beside others has lost its record.
+    """
+    if os.path.lexists(path / RECORD_FILE):
+        return path.parents[1], [f"{path.parent.name}/{path.name}"]
+    repositories = sorted(each for each in path.glob("*/*") if each.is_dir() and not each.name.startswith("."))
+    recorded = [each for each in repositories if os.path.lexists(each / RECORD_FILE)]
+    for each in repositories if recorded else ():
+        if each not in recorded and any(is_commit(inside.name) for inside in each.iterdir()):
+            raise lost_record(each)
+    return (path, [each.relative_to(path).as_posix() for each in recorded]) if recorded else None
+
+
+def lost_record(repository: Path) -> InvalidRepository:
+    """The error for a repository in a carried folder, without the record that says what its files are."""
+    return InvalidRepository(
+        f"{repository} has lost its {RECORD_FILE}, so nothing says what its files have to be. Carry the folder here "
+        f"again; where it was filled, remove {repository.name} alone, and download it into the folder again."
+    )
 
 
 class Records:
