@@ -71,7 +71,22 @@ def test_json_has_all_of_it(kernels: Callable[..., Any], hub: TestHub, commits: 
 def test_the_size_is_summed_up_by_repository(kernels: Callable[..., Any], commits: Any) -> None:
     result = kernels("cache", "size")
     assert result.stdout.splitlines()[1].split()[:2] == ["acme/relu", "2"]
-    assert kernels("cache", "size", "--repo", "acme/other").stdout.startswith("0 commits, 0 B in ")
+
+
+@pytest.mark.parametrize("action", ["list", "size", "prune", "verify"])
+def test_a_repository_of_which_nothing_is_here_is_an_error_that_names_the_nearest(
+    kernels: Callable[..., Any], commits: Any, action: str
+) -> None:
+    result = kernels("cache", action, "--repo", "acme/rleu")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.endswith("has nothing of acme/rleu. Did you mean 'acme/relu'?\n")
+
+
+def test_help_has_the_options_of_each_action_apart(kernels_process: Callable[..., Any]) -> None:
+    page = kernels_process("cache", "prune", "--help", COLUMNS="100").stdout
+    prune, verify = page.index("Options of prune"), page.index("Options of verify")
+    assert prune < page.index("--older-than") < page.index("--yes") < verify < page.index("--repair")
+    assert page.index("--repo") < prune
 
 
 def test_an_empty_cache_is_said_to_be(kernels: Callable[..., Any], isolated_env: Path) -> None:
@@ -86,7 +101,9 @@ def test_pruning_asks_nobody_and_removes_nothing_without_yes(
     result = kernels("cache", "prune")
     assert result.exit_code == 1
     assert "1 commit to remove" in result.stdout
-    assert result.stdout.endswith("Nothing was removed.\n")
+    assert result.stdout.endswith(
+        "Nothing was removed.\nThere is no terminal to ask at. To remove them without being asked: --yes\n"
+    )
     assert in_cache(isolated_env) == set(commits)
 
 

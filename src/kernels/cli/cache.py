@@ -29,6 +29,8 @@ class _Action(str, enum.Enum):
     verify = "verify"
 
 
+_PRUNE = "Options of prune"
+
 #: The options that only some actions take.
 _OPTIONS = {
     "--older-than": (_Action.prune,),
@@ -43,7 +45,8 @@ def cache(
     action: Annotated[
         _Action,
         typer.Argument(
-            help="List what is here; sum up its size; remove what nothing needs; read every file again and compare it."
+            help="list: what is here. size: its size by repository. prune: remove what nothing needs. verify: read "
+            "every file again and compare it."
         ),
     ] = _Action.list,
     repos: Annotated[
@@ -51,18 +54,31 @@ def cache(
     ] = None,
     older_than: Annotated[
         float | None,
-        typer.Option(metavar="DAYS", min=0, help="Prune: only what was neither used nor downloaded for that long."),
+        typer.Option(
+            metavar="DAYS",
+            min=0,
+            help="Only what was neither used nor downloaded for that long.",
+            rich_help_panel=_PRUNE,
+        ),
     ] = None,
     lockfiles: Annotated[
         list[Path] | None,
-        typer.Option("--lockfile", metavar="FILE", help="Prune: keep what this lock pins; may be repeated."),
+        typer.Option(
+            "--lockfile", metavar="FILE", help="Keep what this lock pins; may be repeated.", rich_help_panel=_PRUNE
+        ),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Prune: also what branches name. What a lock pins stays.")
+        bool,
+        typer.Option("--all", help="Also what branches name. What a lock pins stays.", rich_help_panel=_PRUNE),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Prune: do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", rich_help_panel=_PRUNE)] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Verify: remove wrong files, so that the next load downloads them again.")
+        bool,
+        typer.Option(
+            "--repair",
+            help="Remove wrong files, so that the next load downloads them again.",
+            rich_help_panel="Options of verify",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -82,12 +98,25 @@ def cache(
             raise typer.BadParameter(f"`{action.value}` takes no {option}; `{actions[0].value}` does")
     only = [check_repo_id(repo_id) for repo_id in repos or ()]
     contents = look()
+    _check_there(contents, only)
     if action is _Action.prune:
         _prune(contents, only, older_than, _locks(lockfiles or ()), everything, yes, as_json)
     elif action is _Action.verify:
         _verify(contents, only, repair, as_json)
     else:
         _show(contents, only, action, as_json)
+
+
+def _check_there(contents: CacheContents, repos: Sequence[str]) -> None:
+    """Raise where a repository that is named has nothing here, as one whose name is mistyped."""
+    from kernels.errors import RepositoryNotFound
+    from kernels.wording import did_you_mean
+
+    there = sorted({each.repo_id for each in contents.commits})
+    for repo_id in repos:
+        if repo_id not in there:
+            near = did_you_mean(repo_id, there)
+            raise RepositoryNotFound(f"The cache at {contents.path} has nothing of {repo_id}.{near}")
 
 
 # list and size
@@ -213,6 +242,8 @@ def _prune(
         return
     if not yes and not _agreed():
         say("Nothing was removed.")
+        if not _terminal():
+            say("There is no terminal to ask at. To remove them without being asked: --yes")
         raise typer.Exit(1)
     done = prune(planned)
     for each in done.skipped:
@@ -245,9 +276,11 @@ def _print_plan(contents: CacheContents, planned: Plan) -> None:
 
 def _agreed() -> bool:
     # On standard error, as standard output is the answer's; without somebody to ask, the answer is no.
-    if sys.stdin is None or not sys.stdin.isatty():
-        return False
-    return typer.confirm("Remove them?", err=True)
+    return _terminal() and typer.confirm("Remove them?", err=True)
+
+
+def _terminal() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _locks(paths: Sequence[Path]) -> list[Lock]:
