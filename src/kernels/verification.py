@@ -24,7 +24,7 @@ from kernels.errors import (
 from kernels.findings import Verdict, counted
 from kernels.hashes import folder_hash, large_files
 from kernels.lockfile import LOCK_FILE, ContentHash, Lock, unpinned_build
-from kernels.locks import NO_LOCK, LockInForce, lock_in_force
+from kernels.locks import LockInForce, lock_in_force
 from kernels.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.plan import Planner
 from kernels.release import METADATA_FILE, Release
@@ -160,11 +160,11 @@ def verify_lock(
         KernelsError: As for `verify_repository`.
     """
     policy = policy or _policy()
-    lock = Lock.read(path)
+    lock = lock_in_force(file=path)
     builds: list[_Build] = []
-    for repo_id, commit in dict.fromkeys((pin.requirement.repo_id, pin.commit) for pin in lock.pins):
-        hashes = lock.hashes.get((repo_id, commit))
-        builds += _chosen(Requirement(repo_id, revision=commit), all_variants, policy, offline, hashes=hashes)
+    pins = () if lock.lock is None else lock.lock.pins
+    for repo_id, commit in dict.fromkeys((pin.requirement.repo_id, pin.commit) for pin in pins):
+        builds += _chosen(Requirement(repo_id, revision=commit), all_variants, policy, offline, lock)
     return _verify(builds)
 
 
@@ -245,9 +245,7 @@ def _chosen(
     all_variants: bool,
     policy: Policy,
     offline: bool,
-    lock: LockInForce = NO_LOCK,
-    *,
-    hashes: Mapping[str, ContentHash] | None = None,
+    lock: LockInForce,
 ) -> list[_Build]:
     sources = open_sources(overrides=False, local_files_only=offline)
     # A verdict is given on what would be refused as well, so here nothing is.
@@ -263,6 +261,7 @@ def _chosen(
             error = no_suitable_build(str(requirement), choice.resolution)
             raise type(error)(f"{error}\nAll builds are verified with --all-variants.")
         names = [choice.best]
+    hashes = None
     if found.lock is not None and lock.lock is not None:
         hashes = lock.lock.hashes.get((found.listed_as, release.commit))
     rules = (policy.rule(release.repo_id),)

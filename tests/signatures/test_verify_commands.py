@@ -383,7 +383,7 @@ def test_verify_signature_fails_for_what_is_wrong_whatever_is_filtered(
         (("acme/relu", "--lockfile", "kernels.lock"), "Name one of both to verify"),
         (("--lockfile", "kernels.lock", "--version", "1"), "kernels.lock says which; leave --version and --revision"),
         ((".", "--revision", "v1"), ". is a folder, which has one version only; leave --version and --revision out."),
-        (("--lockfile", "kernels.lock"), "Cannot read kernels.lock"),
+        (("--lockfile", "kernels.lock"), "kernels.lock: No such file or directory."),
         (("acme/relu", "--policy", "policy.toml"), "The policy policy.toml cannot be read: No such file or directory."),
         (("acme/relu", "--version", "1", "--revision", "v1"), "version"),
     ],
