@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -332,6 +333,31 @@ def test_where_everything_is_locked_a_caller_without_a_lock_is_told_where_one_wa
     installed = locks.Caller(str(install(tmp_path / "site-packages", "someone", at=None)))
     with pytest.raises(NotLocked, match=r"someone/__init__\.py's distribution in .*site-packages"):
         lock_in_force(installed).find(RELU)
+
+
+def test_who_must_have_a_lock_and_has_none_has_that_of_the_folder_the_kernels_come_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "carried").mkdir()
+    monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "carried"))
+    place = tmp_path / "carried" / "kernels.lock"
+    alone = locks.Caller(str(project(tmp_path / "alone", lock=False) / "main.py"))
+    own = locks.Caller(str(project(tmp_path / "own") / "main.py"))
+    with pytest.raises(NotLocked, match=re.escape(str(place))):
+        asked_lock(None, alone).find(RELU)
+    write_lock(tmp_path / "carried", "7")
+
+    def pinned(lock: LockInForce) -> str | None:
+        return None if lock.lock is None else lock.lock.pins[0].commit[:1]
+
+    assert [pinned(asked_lock(None, by)) for by in (alone, own)] == ["7", "1"]
+    assert [pinned(lock_in_force(by)) for by in (alone, own)] == [None, "1"]
+    monkeypatch.setenv("KERNELS_LOCKED", "1")
+    assert [pinned(lock_in_force(by)) for by in (alone, own)] == ["7", "1"]
+    with pytest.raises(NotLocked, match=f"{re.escape(str(place))} does not list it"):
+        lock_in_force(alone).find(GELU)
+    monkeypatch.setenv("KERNELS_LOCKFILE", str(write_lock(tmp_path / "other", "3")))
+    assert [pinned(lock_in_force(by)) for by in (alone, own)] == ["3", "3"]
 
 
 def test_what_a_lock_does_not_list_is_free_unless_everything_is_locked(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import shutil
 import signal
 import socket
@@ -345,7 +346,16 @@ def test_locked_carried_and_unplugged_a_kernel_is_found_by_its_lock(
     assert locked in str(get_kernel("acme/gelu", version=1).__file__)
     assert locked in str(get_kernel("acme/gelu").__file__)
     monkeypatch.delenv("KERNELS_LOCKFILE")
+    (tmp_path / "nowhere").mkdir()
+    monkeypatch.chdir(tmp_path / "nowhere")
+    caller = tmp_path / "nowhere" / "caller.py"  # it has no lock, and no project
+    caller.write_text(
+        "from kernels import get_kernel, get_locked_kernel, load_kernel\n"
+        "found = [get_kernel('acme/gelu', version=1), get_locked_kernel('acme/gelu'), load_kernel('acme/gelu')]\n"
+    )
+    assert [locked in str(each.__file__) for each in runpy.run_path(str(caller))["found"]] == [True, True, True]
     monkeypatch.delenv("KERNELS_LOCKED")
+    assert [locked in str(each.__file__) for each in runpy.run_path(str(caller))["found"]] == [False, True, True]
     assert locked not in str(get_kernel("acme/gelu", version=1).__file__)
 
 

@@ -2,7 +2,8 @@
 
 The caller is the code that calls `get_kernel` or makes a `LayerRepository`. An installed one has the lock of its
 distribution, any other one that of the project its file lies in, and someone at a terminal, in a notebook or at a
-command that of the project they are in. A lock above the project is nobody's.
+command that of the project they are in. A lock above the project is nobody's. Who has none, and must have one, has the
+lock that was carried along with the kernels, where those come from a folder.
 """
 
 from __future__ import annotations
@@ -145,12 +146,13 @@ def lock_in_force(
 
     Args:
         by: The caller, default the one who calls this package now.
-        only: Why only locked kernels may be loaded, where `KERNELS_LOCKED` need not say so.
+        only: Why only locked kernels may be loaded, where `KERNELS_LOCKED` need not say so. Then the lock in the folder
+            that `KERNELS_HUB` names counts for a caller who has none.
         file: The lock that the caller names, which then counts instead of any other.
 
     Raises:
         LockError: The lock cannot be read.
-        RequestError: `KERNELS_LOCKFILE` is no path.
+        RequestError: `KERNELS_LOCKFILE` is no path, or `KERNELS_HUB` no folder and no URL.
     """
     if only is None and settings.locked_only():
         only = "KERNELS_LOCKED=1 allows locked kernels alone"
@@ -158,6 +160,8 @@ def lock_in_force(
         return LockInForce(read_lock(file), only)
     by = caller() if by is None else by
     path = lock_path(by)
+    if path is None and only is not None:
+        path = next(filter(_is_there, _carried()), None)
     if path is None:
         return NO_LOCK if only is None else LockInForce(None, only, _looked(by))
     try:
@@ -334,7 +338,17 @@ def _looked(by: Caller) -> tuple[str, ...]:
     """Where a lock was looked for, for a message."""
     site = None if by.file is None else _site(os.path.abspath(by.file))
     metadata = [] if site is None else [f"metadata of {by.file}'s distribution in {site}"]
-    return (*metadata, *_places(by)) or (f"{by.file or 'the current folder'} lies in no project",)
+    places = _places(by) or (f"{by.file or 'the current folder'} lies in no project",)
+    return (*metadata, *places, *_carried())
+
+
+def _carried() -> tuple[str, ...]:
+    """Where the lock stands that `kernels download --to` put beside the kernels.
+
+    It says which of those kernels are meant, to who asks for a locked one. Others have what the folder offers.
+    """
+    folder = settings.hub_folder()
+    return () if folder is None else (str(folder / LOCK_FILE),)
 
 
 def _in_project(folder: str) -> Iterator[str]:
