@@ -8,6 +8,7 @@ Exits with an error when anything is off.
 from __future__ import annotations
 
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -21,13 +22,8 @@ sys.path.insert(0, str(Path(__file__).parent / "kernels"))
 #: Where the built kernels stay, so that the second time is quick.
 BUILT = Path(__file__).resolve().parent.parent / "build" / "examples"
 
-#: The project that the demo's kernels are pinned for.
-PROJECT = """\
-[tool.kernels.dependencies]
-"kernels-examples/rms-norm" = 1
-"kernels-examples/rotary" = 1
-"kernels-examples/silu-and-mul" = 1
-"""
+#: Which kernels the demo's project asks for.
+DEPENDENCIES = Path(__file__).resolve().parent.parent / "lockfiles" / "pyproject.toml"
 
 #: What fp32 arithmetic in another order may change in logits of this size.
 TOLERANCE = 1e-4
@@ -87,7 +83,7 @@ def lock_and_download(project: Path) -> None:
 
     say("kernels lock project --hashes; kernels download project")
     project.mkdir()
-    (project / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    shutil.copy(DEPENDENCIES, project)
     lock(project, hashes=True)
     download([str(project)])
     os.environ |= {"KERNELS_LOCKFILE": str(project / "kernels.lock"), "KERNELS_LOCKED": "1"}

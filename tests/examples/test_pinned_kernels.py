@@ -17,6 +17,12 @@ def kernel_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_kernel_set(tmp_path_factory.mktemp("kernel-set"))
 
 
+def test_every_kernel_of_the_set_is_pinned(kernel_set: Path) -> None:
+    assert {repo_id for repo_id, _ in locked_commits()} == {
+        path.relative_to(kernel_set).as_posix() for path in kernel_set.glob("*/*")
+    }
+
+
 def test_the_lock_is_that_of_the_sources(kernel_set: Path, isolated_env: Path, tmp_path: Path) -> None:
     fresh = tmp_path / "fresh.lock"
     lock_kernel_set(kernel_set, fresh)

@@ -16,9 +16,7 @@ from pathlib import Path
 from example_kernels import SOURCES, example_builder
 
 from kernels.lockfile import Lock
-from kernels.project import PROJECT_FILE, TABLE
 from kernels.serve import HubServer
-from kernels.serve.catalog import Catalog
 
 __all__ = ["LOCK", "build_kernel_set", "lock_kernel_set", "locked_commits"]
 
@@ -42,18 +40,11 @@ def locked_commits() -> dict[tuple[str, int], str]:
 
 
 def lock_kernel_set(hub: Path, lock: Path, *options: str) -> str:
-    """Lock the repositories below a folder, with `kernels lock`; returns what it printed."""
-    catalog = Catalog(hub)
-    table = [
-        f'"{repo_id}" = {branch.removeprefix("v")}'
-        for repo_id in sorted(path.relative_to(hub).as_posix() for path in hub.glob("*/*"))
-        for branch in catalog.branches(repo_id)
-    ]
+    """Lock what lockfiles/pyproject.toml asks for, from the repositories below a folder; returns what was printed."""
     publishers = {path.name for path in hub.iterdir()}
     with tempfile.TemporaryDirectory() as folder, HubServer(hub, trusted=publishers) as server:
-        (Path(folder) / PROJECT_FILE).write_text("\n".join([f"[{TABLE}]", *table, ""]), encoding="utf-8")
         environment = os.environ | {"KERNELS_HUB": server.url, "KERNELS_CACHE": str(Path(folder) / "cache")}
-        command = [sys.executable, "-m", "kernels", "lock", folder, "--lockfile", str(lock), *options]
+        command = [sys.executable, "-m", "kernels", "lock", str(LOCK.parent), "--lockfile", str(lock), *options]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     if done.returncode != 0:
         raise RuntimeError(done.stderr)
