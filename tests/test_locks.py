@@ -308,6 +308,25 @@ def test_a_caller_is_found_without_a_look_at_the_disk(tmp_path: Path) -> None:
     assert seen == []
 
 
+@pytest.mark.parametrize("where", ["project", "no lock", "installed"])
+def test_a_modules_lock_is_looked_for_once(tmp_path: Path, where: str) -> None:
+    if where == "installed":
+        someone = module_at(install(tmp_path / "site-packages", "someone", at="kernels.lock"), source=MODULE)
+    else:
+        someone = module_at(project(tmp_path / "project", lock=where == "project") / "main.py")
+    seen: list[str] = []
+    on = [True]
+    # Files that are read and folders that are listed; a look at whether a known file has changed is neither.
+    sys.addaudithook(lambda event, _: seen.append(event) if on[0] and event.startswith(("open", "os.")) else None)
+    first = someone.pinned()
+    looked, seen[:] = len(seen), []
+    again = someone.pinned()
+    on[0] = False
+    assert (again, seen) == (first, [])
+    assert looked > 0 or where == "no lock"
+    assert (first is None) == (where == "no lock")
+
+
 # What is asked of a lock
 
 
