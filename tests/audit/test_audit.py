@@ -211,6 +211,7 @@ def test_only_the_first_faults_are_listed(write_variant: Write) -> None:
         ({"version": -1}, "failed", "`version` is -1"),
         ({"name": "Add One"}, "failed", "`name` is 'Add One'"),
         ({"license": None}, "missing", "there is no `license`"),
+        ({"license": "Apache"}, "missing", "`license` is 'Apache', which is no SPDX expression"),
         ({"id": "whatever"}, "missing", "by convention it is _add_one_cpu_"),
         ({"backend": {"type": "cuda", "archs": ["8.0"]}}, "failed", "is a variant for cpu"),
         ({"backend": {"type": "acmecorp"}}, "missing", "which is not registered here"),

@@ -36,6 +36,12 @@ def test_a_noarch_source_says_what_each_backend_needs(write_source: Callable[...
     assert source.pyext == ("py", "pyi")
 
 
+def test_a_licence_that_is_no_spdx_expression_is_mentioned(write_source: Callable[..., Path]) -> None:
+    folder = write_source("noarch", changes={"build.toml": NOARCH.replace('"MIT"', '"Apache"')})
+    with pytest.warns(UserWarning, match=r"build\.toml: `license` is 'Apache', which is no SPDX expression"):
+        read_source(folder)
+
+
 def test_a_compiled_source_says_what_is_compiled_and_how(write_source: Callable[..., Path]) -> None:
     toml = """
 [general]

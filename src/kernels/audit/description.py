@@ -9,6 +9,7 @@ from kernels.audit.subject import Subject
 from kernels.build.freshness import digest_remedy
 from kernels.errors import InvalidMetadata, InvalidVariant, KernelsError
 from kernels.findings import Said, counted, failed, missing, ok, skipped
+from kernels.license import license_problem
 from kernels.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.release import METADATA_FILE, is_bytecode
 from kernels.variant import UNIVERSAL, parse_variant
@@ -79,6 +80,8 @@ def _required(found: Metadata) -> Said:
         yield failed("there is no `version`; add it to build.toml")
     if not found.license:
         yield missing("there is no `license`: nobody knows whether they may use the kernel")
+    elif problem := license_problem(found.license):
+        yield missing(problem)
     if found.provenance is not None and found.provenance.dirty:
         yield missing("built from sources with uncommitted changes: commit them, and build again")
     convention = rf"_{re.escape(found.name.python_name)}_{re.escape(found.backend.type)}_[a-z0-9_]+"

@@ -14,6 +14,7 @@ from kernels.build.files import path_inside, source_fault
 from kernels.build.general import by_backend, hub, kernel_backends, kernel_name, kernel_version
 from kernels.build.model import PYEXT, Framework, KernelSection, KernelSource, option, spellings
 from kernels.errors import InvalidMetadata, RequestError
+from kernels.license import license_problem
 from kernels.metadata import Digest, Metadata
 from kernels.notices import warn_once
 from kernels.toml_file import Section, TomlFile, TomlPath, read_toml
@@ -71,6 +72,9 @@ def read_source(source_dir: os.PathLike[str] | str) -> KernelSource:
             f"{file.path} is of edition {source.edition} and was read as edition {EDITION}; "
             "`kernels build --update` writes it so."
         )
+    problem = license_problem(source.license) if source.license else None
+    if problem is not None:
+        warn_once(f"{file.path}: {problem}.")
     for kernel in source.kernels:
         if kernel.backend not in source.backends:
             warn_once(
