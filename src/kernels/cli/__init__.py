@@ -32,6 +32,23 @@ _UsageError: Any = typer.BadParameter.__base__
 class _Command(TyperCommand):
     """A command that has standard output to itself, and whose errors are one line and an exit status."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return list(super().parse_args(ctx, args))
+        except _UsageError as error:
+            # An option that there is not; where it is like another one, that one is meant.
+            if getattr(error, "possibilities", True) in (None, []):
+                error.message += self._instead(error.option_name)
+            raise
+
+    def _instead(self, option: str) -> str:
+        """What to do where an option is given that this command has not, a sentence."""
+        if any("[--" in str(parameter.metavar or "") for parameter in self.params):
+            return f". Arguments to be passed on come after --: kernels {self.name} … -- {option}"
+        if option == "--token":
+            return ". A token is read from KERNELS_HUB_TOKEN for the Hub that KERNELS_HUB names, else from HF_TOKEN"
+        return ""
+
     def invoke(self, ctx: Any) -> Any:
         from kernels.cli._output import answering
 
