@@ -610,6 +610,35 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_asked(
     assert kernels_hub.asked() == []
 
 
+@pytest.mark.parametrize("name", ["x", "v1/build/torch-cpu/__init__.py"])
+def test_a_folder_with_something_else_in_a_repository_is_left_as_it_is(
+    kernels_hub: TestHub, tmp_path: Path, name: str
+) -> None:
+    download_kernels(["acme/gelu"], version=1, targets=[CPU], to=tmp_path / "to")
+    stranger = tmp_path / "to/acme/gelu" / name
+    stranger.parent.mkdir(parents=True, exist_ok=True)
+    stranger.write_text("mine")
+    before = contents(tmp_path / "to")
+    with pytest.raises(
+        RequestError, match=rf"'acme/gelu/{name.partition('/')[0]}' in it was not written by .*Take it out"
+    ):
+        download_kernels(["acme/relu"], version=1, targets=[CPU], to=tmp_path / "to")
+    assert contents(tmp_path / "to") == before
+
+
+def test_a_repository_that_lost_its_record_is_the_only_one_that_comes_again(
+    kernels_hub: TestHub, tmp_path: Path
+) -> None:
+    asked: dict[str, Any] = {"version": 1, "targets": [CPU], "to": tmp_path / "to"}
+    download_kernels(["acme/gelu", "acme/relu"], **asked)
+    (tmp_path / "to/acme/gelu/.kernels.json").unlink()
+    with pytest.raises(InvalidRepository, match=r"acme/gelu has lost its .*remove .*acme/gelu alone"):
+        download_kernels(["acme/relu"], **asked)
+    shutil.rmtree(tmp_path / "to/acme/gelu")
+    again = download_kernels(["acme/gelu", "acme/relu"], **asked)
+    assert {each.repo_id: each.new for each in again} == {"acme/gelu": True, "acme/relu": False}
+
+
 def test_another_hubs_folder_is_not_mixed_with_this_ones(kernels_hub: TestHub, tmp_path: Path) -> None:
     download_kernels(["acme/gelu"], version=1, targets=[CPU], to=tmp_path / "to")
     path = tmp_path / "to/acme/gelu/.kernels.json"

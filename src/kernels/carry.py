@@ -30,10 +30,10 @@ from kernels.errors import DigestMismatch, InvalidRepository, RequestError, Stor
 from kernels.lockfile import HASHES_FILE, LOCK_FILE
 from kernels.records import replace_file
 from kernels.release import BUILD_FOLDER, Release, RepoFile
-from kernels.requirement import check_repo_id
+from kernels.requirement import check_repo_id, is_commit
 from kernels.side_by_side import check_wanted
 from kernels.sources.folder import FolderSource
-from kernels.sources.record import FORM, RECORD_FILE, Record, plain_files, read_record_of
+from kernels.sources.record import FORM, RECORD_FILE, Record, lost_record, plain_files, read_record_of
 from kernels.store import has_content
 from kernels.wording import shown
 from kernels.work_lock import exclusively, lock_at
@@ -58,6 +58,7 @@ class CarriedFolder:
 
     Raises:
         RequestError: It holds what was not written here, or another Hub's builds. Nothing was changed.
+        InvalidRepository: A repository in it has no record, or one that cannot be read. Nothing was changed.
         StoreError: It cannot be written. Nothing was changed.
     """
 
@@ -233,14 +234,22 @@ def _repositories(root: Path) -> Iterator[Path]:
             if publisher.name in _BESIDE:
                 continue
             for repository in _folders(root, publisher):
-                # Nothing in it: a process was killed before it wrote the record.
-                if any(not each.name.startswith(RECORD_FILE) for each in _inside(root, repository)):
-                    if not (repository / RECORD_FILE).is_file():
-                        raise _not_ours(root, repository)
-                    check_repo_id(repository.relative_to(root).as_posix())
+                _check_ours(root, repository)
                 yield repository
     except OSError as error:
         raise StoreError(f"{root} cannot be read: {error.strerror or error}. Name another folder.") from error
+
+
+def _check_ours(root: Path, repository: Path) -> None:
+    inside = [each for each in _inside(root, repository) if not each.name.startswith((RECORD_FILE, _STAGING))]
+    if not inside:  # a process was killed before it wrote the record
+        return
+    stranger = next((each for each in inside if not is_commit(each.name)), None)
+    if not (repository / RECORD_FILE).is_file():
+        raise _not_ours(root, repository) if stranger is not None else lost_record(repository)
+    if stranger is not None:
+        raise _not_ours(root, stranger)
+    check_repo_id(repository.relative_to(root).as_posix())
 
 
 def _folders(root: Path, folder: Path) -> list[Path]:
@@ -260,7 +269,7 @@ def _inside(root: Path, folder: Path) -> list[Path]:
 def _not_ours(root: Path, path: Path) -> RequestError:
     return RequestError(
         f"{root} is not empty, and {shown(path.relative_to(root).as_posix(), 200)} in it was not written by "
-        "`kernels download --to`. Name a folder that is empty, or does not exist."
+        "`kernels download --to`. Take it out, or name a folder that is empty, or does not exist."
     )
 
 

@@ -120,9 +120,10 @@ def recorded_in(path: Path) -> tuple[Path, list[str]] | None:
 
 def lost_record(repository: Path) -> InvalidRepository:
     """The error for a repository in a carried folder, without the record that says what its files are."""
+    name = "/".join(repository.parts[-2:])
     return InvalidRepository(
         f"{repository} has lost its {RECORD_FILE}, so nothing says what its files have to be. Carry the folder here "
-        f"again; where it was filled, remove {repository.name} alone, and download it into the folder again."
+        f"again; where it was filled, remove {name} alone, and download it into the folder again."
     )
 
 
