@@ -8,42 +8,35 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from kernels import settings
 from kernels.carry import CarriedFolder
-from kernels.errors import (
-    DependencyCycle,
-    InvalidMetadata,
-    KernelsError,
-    LockError,
-    NoSuitableBuild,
-    RequestError,
-)
-from kernels.find import Found, Route
+from kernels.errors import LockError, RequestError
 from kernels.lockfile import Lock, hashes_path
-from kernels.locks import LockInForce, lock_in_force
-from kernels.metadata import MAX_KERNEL_DEPENDS, Metadata
-from kernels.notices import warn_once
-from kernels.plan import Planned, Planner, read_metadata
+from kernels.locks import lock_in_force
 from kernels.release import STATUS_FILE, Release
 from kernels.requirement import SHORTEST_COMMIT, Requirement
 from kernels.side_by_side import side_by_side
-from kernels.sources import Source, Sources, open_sources
+from kernels.sources import Source, open_sources
 from kernels.sources.progress import watched
 from kernels.steps import check_user_agent, fetch_build, target_of
 from kernels.target import Target
 from kernels.trust import Standing, TrustPolicy
+from kernels.wanted import (
+    AT_ONCE,
+    PROBLEMS,
+    DownloadFailure,
+    DownloadJob,
+    KernelPlan,
+    WantedBuild,
+    each_once,
+    is_dependency_only,
+)
 
 __all__ = ["DownloadFailure", "DownloadedBuild", "Downloads", "Progress", "download_kernels", "prefetch"]
-
-#: Kernels that are planned, and builds that are fetched, at once; each fetches its own files side by side as well.
-_AT_ONCE = 8
-
-#: What may go wrong with one kernel and leaves the others as they are.
-_PROBLEMS = (KernelsError, OSError, ValueError, TypeError)
 
 
 @dataclass(frozen=True)
@@ -67,21 +60,6 @@ class DownloadedBuild:
     targets: tuple[str, ...]
     path: Path
     new: bool
-
-
-@dataclass(frozen=True)
-class DownloadFailure:
-    """One kernel that could not be had for one machine.
-
-    Attributes:
-        kernel: What was asked for, or the build that failed.
-        target: The machine, or None where every build was asked for.
-        error: Why.
-    """
-
-    kernel: str
-    target: str | None
-    error: Exception
 
 
 @dataclass(frozen=True)
@@ -208,7 +186,7 @@ def prefetch(
         machines = list({str(each): each for each in map(target_of, targets or (None,))}.values())
     sources = open_sources(user_agent=user_agent, overrides=False)
     carried = None if to is None else _carried(Path(to), sources.default)
-    job = _Job(
+    job = DownloadJob(
         sources,
         locked,
         TrustPolicy.of(trust_remote_code),
@@ -219,14 +197,14 @@ def prefetch(
     planned = side_by_side(
         lambda item: job.plan(*item),
         [(each, machine) for each in asked for machine in machines],
-        at_once=_AT_ONCE,
+        at_once=AT_ONCE,
         name="plan",
     )
-    plans = [each for each in planned if isinstance(each, _Plan)]
+    plans = [each for each in planned if isinstance(each, KernelPlan)]
     failures = [each for each in planned if isinstance(each, DownloadFailure)]
     if pins is not None and not kernels:
-        failures = [each for each in failures if not _is_dependency_only(each, job, pins)]
-    wanted = _once(plans)
+        failures = [each for each in failures if not is_dependency_only(each, job, pins)]
+    wanted = each_once(plans)
     if carried is None:
         builds, failed = _fetch(wanted, None, progress)
     else:
@@ -273,153 +251,13 @@ def _carried(to: Path, source: Source) -> CarriedFolder:
     return CarriedFolder(root, endpoint)
 
 
-# From what is asked for to builds
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What one kernel takes on one machine."""
-
-    builds: tuple[Planned, ...]
-    routes: tuple[Route, ...]
-    target: str | None
-
-
-@dataclass(frozen=True)
-class _Job:
-    """What all plans of a download have in common."""
-
-    sources: Sources
-    lock: LockInForce
-    policy: TrustPolicy
-    backend: str | None
-    prerequisites: bool
-
-    def planner(self, machine: Target) -> Planner:
-        """A planner of its own for each kernel: how much one may depend on does not count for another."""
-        return Planner(
-            self.sources,
-            machine,
-            self.policy,
-            self.backend,
-            prerequisites=self.prerequisites,
-            lock=self.lock,
-        )
-
-    def plan(self, asked: Requirement, target: Target | None) -> _Plan | DownloadFailure:
-        named = None if target is None else str(target)
-        machine = Target.current() if target is None else target
-        planner = self.planner(machine)
-        try:
-            builds = list(planner.plan(asked).walk()) if target is not None else _every(planner, asked)
-        except _PROBLEMS as error:
-            return DownloadFailure(str(asked), named, error)
-        return _Plan(tuple(builds), tuple(planner.routes), named)
-
-
-def _every(planner: Planner, asked: Requirement) -> list[Planned]:
-    """Every build of a kernel, and of all that any of its builds depends on."""
-    builds: list[Planned] = []
-    pending, seen = [asked], {asked}
-    while pending:
-        requirement = pending.pop()
-        found = planner.find(requirement).found
-        release = found.release
-        rule = planner.rule(found.source, release)
-        signed = rule is not None and rule.required
-        if not release.builds:
-            raise NoSuitableBuild(f"{requirement} (commit {release.commit[:12]}) has no builds.")
-        for variant, metadata in _all_metadata(planner, found).items():
-            builds.append(
-                Planned(
-                    found.requirement,
-                    found.source,
-                    release,
-                    variant,
-                    metadata,
-                    metadata.backend.type,
-                    None,
-                    signed=signed,
-                    lock=found.lock,
-                    pinned=planner.pinned(found, variant),
-                )
-            )
-            new = [each for each in metadata.kernel_depends if each not in seen]
-            seen.update(new)
-            pending += new
-        if len(seen) > MAX_KERNEL_DEPENDS:
-            raise DependencyCycle(f"{asked} depends on more than {MAX_KERNEL_DEPENDS} kernels.")
-    return builds
-
-
-def _all_metadata(planner: Planner, found: Found) -> dict[str, Metadata]:
-    source, release = found.source, found.release
-    rule = planner.rule(source, release)
-
-    def read(variant: str) -> Metadata | None:
-        try:
-            return read_metadata(source, release, variant, rule)
-        except InvalidMetadata as error:
-            warn_once(f"Build {variant} of {release.repo_id} is left out: {error}.")
-            return None
-
-    names = list(release.builds)
-    each_one = side_by_side(read, names, at_once=_AT_ONCE, name="metadata")
-    return {name: each for name, each in zip(names, each_one, strict=True) if each is not None}
-
-
-def _is_dependency_only(failure: DownloadFailure, job: _Job, lock: Lock) -> bool:
-    """Whether what has no build for a target is locked only because builds for other targets depend on it."""
-    if not isinstance(failure.error, NoSuitableBuild):
-        return False
-    repo_id = failure.kernel.partition(" ")[0]
-    planner = job.planner(Target.current())
-    for pin in lock.pins:
-        if pin.requirement.repo_id == repo_id:
-            continue
-        try:
-            metadata = _all_metadata(planner, planner.find(pin.requirement).found).values()
-        except _PROBLEMS:
-            continue
-        if any(depend.repo_id == repo_id for each in metadata for depend in each.kernel_depends):
-            return True
-    return False
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """A build that is wanted, whoever wants it."""
-
-    planned: Planned
-    targets: tuple[str, ...]
-
-    @property
-    def files(self) -> int:
-        return len(self.planned.release.builds[self.planned.variant])
-
-    @property
-    def size(self) -> int:
-        return self.planned.release.size(self.planned.variant)
-
-
-def _once(plans: Iterable[_Plan]) -> list[_Wanted]:
-    wanted: dict[tuple[str, str, str], _Wanted] = {}
-    for plan in plans:
-        for planned in plan.builds:
-            key = (planned.release.repo_id, planned.release.commit, planned.variant)
-            known = wanted.get(key) or _Wanted(planned, ())
-            targets = [*known.targets, *([] if plan.target is None else [plan.target])]
-            wanted[key] = replace(known, targets=tuple(dict.fromkeys(targets)))
-    return [wanted[key] for key in sorted(wanted)]
-
-
 # From builds to disk
 
 
 def _fetch(
-    wanted: list[_Wanted], carried: CarriedFolder | None, progress: Progress | None
+    wanted: list[WantedBuild], carried: CarriedFolder | None, progress: Progress | None
 ) -> tuple[list[DownloadedBuild], list[DownloadFailure]]:
-    def here(each: _Wanted) -> bool:
+    def here(each: WantedBuild) -> bool:
         planned = each.planned
         if carried is not None:
             return carried.has(planned.release, planned.variant)
@@ -430,7 +268,7 @@ def _fetch(
         progress.start(sum(each.files for each in missing), sum(each.size for each in missing))
     new = {id(each) for each in missing}
 
-    def bring(each: _Wanted) -> DownloadedBuild | list[DownloadFailure]:
+    def bring(each: WantedBuild) -> DownloadedBuild | list[DownloadFailure]:
         planned = each.planned
         release, variant = planned.release, planned.variant
         try:
@@ -442,14 +280,14 @@ def _fetch(
                 if carried is not None:
                     folder = carried.add(release, variant, folder)
                 counter.finish()
-        except _PROBLEMS as error:
+        except PROBLEMS as error:
             kernel = f"{release.repo_id} {variant}"
             return [DownloadFailure(kernel, target, error) for target in each.targets or (None,)]
         return DownloadedBuild(
             release.repo_id, release.commit, variant, each.size, each.targets, folder, id(each) in new
         )
 
-    done = side_by_side(bring, wanted, at_once=_AT_ONCE, name="fetch")
+    done = side_by_side(bring, wanted, at_once=AT_ONCE, name="fetch")
     builds = [each for each in done if isinstance(each, DownloadedBuild)]
     return builds, [failure for each in done if isinstance(each, list) for failure in each]
 
@@ -457,7 +295,7 @@ def _fetch(
 class _Counter:
     """What has arrived of one build, told once: what was here already, or comes again, counts no more than it is."""
 
-    def __init__(self, wanted: _Wanted, progress: Progress | None) -> None:
+    def __init__(self, wanted: WantedBuild, progress: Progress | None) -> None:
         self._left = [wanted.files, wanted.size]
         self._progress = progress
         self._guard = threading.Lock()
@@ -474,7 +312,7 @@ class _Counter:
         self(*self._left)
 
 
-def _point(carried: CarriedFolder, plans: Iterable[_Plan], builds: Iterable[DownloadedBuild]) -> None:
+def _point(carried: CarriedFolder, plans: Iterable[KernelPlan], builds: Iterable[DownloadedBuild]) -> None:
     """Let the folder answer for branches, redirects and publishers as the Hub did."""
     here = {(each.repo_id, each.commit) for each in builds}
     verdicts: dict[str, bool | None] = {}
