@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from kernels.backends import MajorMinor, all_backends, guarded_arch, known
 from kernels.build.editions import EDITION, FRAMEWORKS, edition_of, upgraded
@@ -15,7 +13,7 @@ from kernels.build.general import by_backend, hub, kernel_backends, kernel_name,
 from kernels.build.model import PYEXT, Framework, KernelSection, KernelSource, option, spellings
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.license import license_problem
-from kernels.metadata import Digest, Metadata
+from kernels.metadata import Metadata
 from kernels.notices import warn_once
 from kernels.toml_file import Section, TomlFile, TomlPath, read_toml
 from kernels.wording import did_you_mean
@@ -24,7 +22,6 @@ __all__ = [
     "EDITION",
     "KernelSection",
     "KernelSource",
-    "metadata_json",
     "option",
     "parse_source",
     "read_source",
@@ -342,28 +339,3 @@ def _check_metadata(general: Section, source: KernelSource) -> None:
             Metadata.for_backend(source, "_id", backend)
         except InvalidMetadata as error:
             raise general.error((), f"the metadata for {backend} would be refused: {error}") from None
-
-
-def metadata_json(
-    source: KernelSource,
-    backend: str,
-    id: str,
-    *,
-    archs: tuple[str, ...] | None = None,
-    digest: Digest | None = None,
-    provenance: Mapping[str, Any] | None = None,
-) -> bytes:
-    """The `metadata.json` of a build: the bytes of `Metadata.for_backend`.
-
-    Args:
-        source: What is built.
-        backend: The backend's name.
-        id: The build's id.
-        archs: The device architectures it was compiled for; None where they are those that the source lists.
-        digest: The digest of its files.
-        provenance: What it was built with and from, as the file has it.
-
-    Returns:
-        JSON, the same bytes for the same arguments.
-    """
-    return Metadata.for_backend(source, id, backend, archs=archs, digest=digest, provenance=provenance).to_bytes()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernels.build.contents import package_files
 from kernels.build.plan import Plan
-from kernels.build.source import metadata_json
+from kernels.metadata import Metadata
 from kernels.verify import variant_digest
 
 __all__ = ["install_variant", "staged_variant", "write_package"]
@@ -47,15 +47,10 @@ def write_package(plan: Plan, folder: Path) -> None:
     (folder / "_ops.py").write_text(_ops_module(plan), encoding="utf-8", newline="\n")
 
     digest = variant_digest(folder, "sha256")
-    metadata = metadata_json(
-        source,
-        plan.backend.name,
-        plan.id,
-        archs=plan.archs,
-        digest=digest,
-        provenance=plan.state.provenance,
+    metadata = Metadata.for_backend(
+        source, plan.id, plan.backend.name, archs=plan.archs, digest=digest, provenance=plan.state.provenance
     )
-    (folder / "metadata.json").write_bytes(metadata)
+    (folder / "metadata.json").write_bytes(metadata.to_bytes())
 
 
 def install_variant(files: Path, variant_dir: Path) -> None:
