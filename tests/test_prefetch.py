@@ -454,7 +454,8 @@ def test_a_second_download_into_a_folder_changes_nothing(
     assert (tmp_path / "to" / "kernels.lock").read_bytes() == lock.read_bytes()
     assert (tmp_path / "to" / "kernels.hashes.json").is_file()
     lock_of(kernels_hub, tmp_path / "other", "acme/gelu")
-    download_kernels(lock=tmp_path / "other" / "kernels.lock", targets=[CPU], to=tmp_path / "to")
+    with pytest.warns(UserWarning, match=r"to/kernels\.lock is replaced by .*does not list acme/base, acme/relu:"):
+        download_kernels(lock=tmp_path / "other" / "kernels.lock", targets=[CPU], to=tmp_path / "to")
     assert (tmp_path / "to" / "kernels.lock").read_bytes() == (tmp_path / "other" / "kernels.lock").read_bytes()
     assert not (tmp_path / "to" / "kernels.hashes.json").exists()
 
@@ -491,6 +492,22 @@ def test_a_branch_with_the_first_letters_of_its_commit_for_a_name_is_carried(
     unplugged(tmp_path / "to")
     for revision in (commit[:3], commit[:7], commit):
         assert commit in str(get_kernel("acme/relu", revision=revision).__file__)
+
+
+def test_a_lock_that_takes_a_branch_elsewhere_is_mentioned(
+    hub: TestHub, tmp_path: Path, new_process: Callable[[], None], recwarn: pytest.WarningsRecorder
+) -> None:
+    hub.make_repo("acme/gelu")
+    older = lock_of(hub, tmp_path, "acme/gelu")
+    download_kernels(lock=older, to=tmp_path / "to")
+    first = hub.commit("acme/gelu")
+    hub.make_repo("acme/gelu", seed="newer")
+    new_process()
+    download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")  # the Hub's own goes on
+    assert not recwarn.list
+    second = hub.commit("acme/gelu")
+    with pytest.warns(UserWarning, match=rf"v1 of acme/gelu in .*to is commit {first[:12]} now, as .*{second[:12]}\."):
+        download_kernels(lock=older, to=tmp_path / "to")
 
 
 def test_a_redirect_is_carried_as_well(hub: TestHub, tmp_path: Path, unplugged: Callable[[Path], None]) -> None:

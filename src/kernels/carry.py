@@ -18,7 +18,7 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import RLock
 
@@ -26,8 +26,9 @@ from msgspec.structs import replace
 
 from kernels import settings
 from kernels.checked import Expected, check_build, remember_listed
-from kernels.errors import DigestMismatch, InvalidRepository, RequestError, StoreError
-from kernels.lockfile import HASHES_FILE, LOCK_FILE
+from kernels.errors import DigestMismatch, InvalidRepository, LockError, RequestError, StoreError
+from kernels.lockfile import HASHES_FILE, LOCK_FILE, Lock, hashes_path
+from kernels.notices import warn_once
 from kernels.records import replace_file
 from kernels.release import BUILD_FOLDER, Release, RepoFile
 from kernels.requirement import check_repo_id, is_commit
@@ -147,7 +148,13 @@ class CarriedFolder:
         self._list(release, (file,))
 
     def point(
-        self, repo_id: str, branches: Mapping[str, str], *, trusted: bool | None, moved_to: str | None = None
+        self,
+        repo_id: str,
+        branches: Mapping[str, str],
+        *,
+        trusted: bool | None,
+        moved_to: str | None = None,
+        lock: str | None = None,
     ) -> None:
         """Say what branches of a repository mean, what the Hub said of its publisher, and whether it is another one.
 
@@ -156,23 +163,50 @@ class CarriedFolder:
             branches: Commits by branch; others that are known stay.
             trusted: Whether the publisher is marked as trusted; None where that is not known.
             moved_to: The repository that stands in for it.
+            lock: The lock that says what the branches mean. A Hub's branch goes forward, a lock's may go back: where it
+                takes one elsewhere, that is said.
         """
         with self._guard:
             before = _read(self._repository(repo_id))
             record = before or self._empty()
+            for name, commit in branches.items() if lock is not None else ():
+                if record.branches.get(name, commit) != commit:
+                    warn_once(
+                        f"{name} of {repo_id} in {self.root} is commit {commit[:12]} now, as {lock} pins; it was "
+                        f"{record.branches[name][:12]}."
+                    )
             known = record.trusted if trusted is None else trusted
             merged = {**record.branches, **branches}
             self._write(repo_id, before, replace(record, branches=merged, trusted=known, moved_to=moved_to))
 
-    def keep_lock(self, lock: bytes, hashes: bytes | None) -> None:
-        """Put a lock file's content beside the builds, and that of the file with its hashes."""
-        for name, content in {LOCK_FILE: lock, HASHES_FILE: hashes}.items():
+    def keep_lock(self, path: Path, pins: Lock) -> None:
+        """Put a lock beside the builds, and the file with its hashes; what the one before it listed alone is said.
+
+        Args:
+            path: The lock's file.
+            pins: What it pins.
+        """
+        beside = hashes_path(path)
+        self._mention_unlisted(path, pins)
+        hashes = beside.read_bytes() if beside.is_file() else None
+        for name, content in {LOCK_FILE: path.read_bytes(), HASHES_FILE: hashes}.items():
             path = self.root / name
             with _writing(path):
                 if content is None:
                     path.unlink(missing_ok=True)  # of the lock before
                 elif not path.is_file() or path.read_bytes() != content:
                     replace_file(path, content)
+
+    def _mention_unlisted(self, lock: Path, pins: Lock) -> None:
+        place = self.root / LOCK_FILE
+        with suppress(LockError):  # one that cannot be read is replaced as well
+            before = Lock.read(place).pins if place.is_file() else ()
+            gone = dict.fromkeys(each.requirement.repo_id for each in before if not pins.of(each.requirement.repo_id))
+            if gone:
+                warn_once(
+                    f"{place} is replaced by {lock}, which does not list {', '.join(gone)}: for those the folder has "
+                    "no lock now. Where they are another project's, download each project into a folder of its own."
+                )
 
     def _complete(self, release: Release, variant: str) -> bool:
         folder = self._repository(release.repo_id)

@@ -15,7 +15,7 @@ from typing import Protocol
 from kernels import settings
 from kernels.carry import CarriedFolder
 from kernels.errors import LockError, RequestError
-from kernels.lockfile import Lock, hashes_path
+from kernels.lockfile import Lock
 from kernels.locks import lock_in_force
 from kernels.release import STATUS_FILE, Release
 from kernels.requirement import SHORTEST_COMMIT, Requirement
@@ -212,7 +212,7 @@ def prefetch(
             builds, failed = _fetch(wanted, carried, progress)
             _point(carried, plans, builds)
             if locked.lock is not None and any(each.planned.lock for each in wanted):
-                _keep_lock(carried, Path(locked.lock.where))
+                carried.keep_lock(Path(locked.lock.where), locked.lock)
     return Downloads(tuple(builds), (*failures, *failed))
 
 
@@ -341,7 +341,8 @@ def _point(carried: CarriedFolder, plans: Iterable[KernelPlan], builds: Iterable
             if status is not None:
                 carried.add_file(release, status, source.read(release, status, status.size))
             verdict = trusted(source, release.repo_id)
-            carried.point(release.repo_id, _branches(step.requirement, release), trusted=verdict)
+            branches = _branches(step.requirement, release)
+            carried.point(release.repo_id, branches, trusted=verdict, lock=step.lock)
 
 
 def _branches(requirement: Requirement, release: Release) -> dict[str, str]:
@@ -349,8 +350,3 @@ def _branches(requirement: Requirement, release: Release) -> dict[str, str]:
     # A shortened commit is found without; a branch may have a name of such letters too (`fa2`).
     shortened = len(name) >= SHORTEST_COMMIT and release.commit.startswith(name)
     return {} if not name or shortened else {name: release.commit}
-
-
-def _keep_lock(carried: CarriedFolder, lock: Path) -> None:
-    beside = hashes_path(lock)
-    carried.keep_lock(lock.read_bytes(), beside.read_bytes() if beside.is_file() else None)
