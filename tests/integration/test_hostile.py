@@ -579,7 +579,7 @@ def test_dependencies_are_planned_side_by_side(hub: TestHub) -> None:
     for number in range(8):
         hub.make_repo(f"acme/k{number}")
     hub.make_repo("acme/top", depends=[(f"acme/k{number}", 1) for number in range(8)])
-    hub.latency = 0.05
+    hub.latency = 0.25
     install_kernel("acme/top", version=1)
     assert hub.depth() <= 9, hub.asked()
 

@@ -35,7 +35,7 @@ def test_a_cold_kernel_of_63_files_takes_three_requests_and_one_a_file(hub: Test
 
 def test_a_cold_kernel_is_four_round_trips_deep(hub: TestHub) -> None:
     hub.make_repo("acme/relu")
-    hub.latency = 0.05
+    hub.latency = 0.25
     install_kernel("acme/relu", version=1)
     assert hub.depth() <= 4, hub.asked()
 
@@ -108,7 +108,7 @@ def test_a_new_commit_downloads_only_files_that_changed(hub: TestHub, new_proces
 def test_kernels_asked_for_together_are_fetched_side_by_side(hub: TestHub) -> None:
     for number in range(4):
         hub.make_repo(f"acme/k{number}")
-    hub.latency = 0.05
+    hub.latency = 0.25
     modules = get_kernels([KernelRequest(f"acme/k{number}", version=1) for number in range(4)])
     assert [module.repo_id for module in modules] == [f"acme/k{number}" for number in range(4)]
     assert hub.depth() <= 5, hub.asked()
@@ -123,7 +123,7 @@ def eight(hub: TestHub) -> list[str]:
     names = [f"acme/k{number}" for number in range(8)]
     for name in names:
         hub.make_repo(name, variants=["torch-cpu", "torch-cuda", "torch-xpu"])
-    hub.latency = 0.05
+    hub.latency = 0.25
     return names
 
 

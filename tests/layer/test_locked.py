@@ -48,7 +48,7 @@ def kernels_of(hub: TestHub, tmp_path: Path) -> Path:
 def test_a_model_is_kernelized_with_locked_layers_side_by_side(hub: TestHub, kernels_of: Path) -> None:
     commits = {name: hub.commit(f"acme/{name}") for name in ("norm", "act")}
     registered(Norm=locked(kernels_of), Act=locked(kernels_of, "acme/act"))
-    hub.latency = 0.05
+    hub.latency = 0.25
     model = Model(blocks=2)
     rows = {row.layer: row for row in kernelize(model, mode=Mode.INFERENCE, report=True)}
     assert {row.kernel: row.commit for row in rows.values() if row.kernel} == {
