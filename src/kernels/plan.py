@@ -325,7 +325,9 @@ class Planner:
         return choice
 
     def _nothing_suits(self, choice: Choice) -> Exception:
-        error = no_suitable_build(_called(choice), choice.resolution)
+        from kernels.target import Target
+
+        error = no_suitable_build(_called(choice), choice.resolution, here=self.target == Target.current())
         alternative = self._alternative(choice) if not choice.source.verified else _LOCAL_HINT
         return type(error)(f"{error}\n{alternative}") if alternative else error
 

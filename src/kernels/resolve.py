@@ -361,12 +361,13 @@ def _uncovered(
     return tuple(each for each in visible if backends.guarded_reason(backend, judge, archs, each) is not None)
 
 
-def no_suitable_build(asked: str, resolution: Resolution) -> NoSuitableBuild:
+def no_suitable_build(asked: str, resolution: Resolution, *, here: bool = True) -> NoSuitableBuild:
     """The error for a kernel without a suitable build: `UnsupportedArch` when only the device's architecture misses.
 
     Args:
         asked: What was asked for, such as `org/name version 1`.
         resolution: The outcome without an accepted variant.
+        here: Whether it was to suit this machine, and not another one.
 
     Example:
         >>> outcome = resolve(["torch-cuda"], Target.parse("torch2.9-cpu-x86_64-linux"))
@@ -376,24 +377,26 @@ def no_suitable_build(asked: str, resolution: Resolution) -> NoSuitableBuild:
         Try a machine with cuda, or another version of the kernel.
     """
     kind = UnsupportedArch if resolution.arch_rejected else NoSuitableBuild
-    return kind(explain(asked, resolution))
+    return kind(explain(asked, resolution, here=here))
 
 
-def explain(asked: str, resolution: Resolution) -> str:
+def explain(asked: str, resolution: Resolution, *, here: bool = True) -> str:
     """Why no build suits: what was asked, the target, every variant with its reason, and what to try next."""
     where = f"{resolution.target}, backend {resolution.backend}"
     if not resolution.decisions:
         return f"{asked} has no builds at all (no folder build/<variant>), for this machine ({where}) or another."
-    lines = [f"No build of {asked} suits this machine ({where}):"]
+    lines = [f"No build of {asked} suits {f'this machine ({where})' if here else where}:"]
     rejected = resolution.rejected
     lines += [f"  {_printable(each.variant.variant_str)}: {each.reason}" for each in rejected[:_LISTED]]
     if len(rejected) > _LISTED:
         lines.append(f"  … and {len(rejected) - _LISTED} more")
-    return "\n".join([*lines, _advice(resolution)])
+    return "\n".join([*lines, _advice(resolution, here)])
 
 
-def _advice(resolution: Resolution) -> str:
+def _advice(resolution: Resolution, here: bool) -> str:
     target, backend = resolution.target, backends.get(resolution.backend)
+    if resolution.arch_rejected and not here:
+        return "Try another version of the kernel."
     if resolution.arch_rejected:
         return (
             "Try another version of the kernel, another device with `device=`, or, where the declared architectures "

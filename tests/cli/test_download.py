@@ -143,8 +143,23 @@ def test_what_has_no_build_is_named_with_the_machine_and_why(kernels: Callable[.
     assert done.exit_code == 1
     assert [row[2] for row in rows(done.stdout)] == ["torch-cpu"]
     [error] = done.stderr.splitlines()
-    assert error.startswith(f"Error: acme/relu version 1 for {APPLE}: ")
+    assert error.startswith(f"Error: No build of acme/relu version 1 (commit {relu.commit()[:12]}) suits {APPLE}, ")
     assert "torch-cuda" in error
+    assert (error.count("acme/relu"), error.count(APPLE), "this machine" in error) == (1, 1, False)
+    assert done.stdout.splitlines()[-1].startswith("Downloaded 1 build, ")
+    assert done.stdout.endswith("; 1 more could not be had.\n")
+    again = kernels("download", "acme/relu", "--version", 1, "--target", APPLE, "--target", CPU)
+    assert again.stdout.splitlines()[-1] == "1 build is here; 1 more could not be had."
+
+
+def test_what_no_architecture_covers_is_said_without_arguments_that_a_command_does_not_have(
+    kernels: Callable[..., Any], hub: TestHub
+) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cuda"], archs=["9.0"])
+    done = kernels("download", "acme/relu", "--version", 1, "--target", HOPPER.replace("sm_90", "sm_75"))
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+    assert "sm_75, backend cuda: torch-cuda: " in done.stderr
+    assert not any(word in done.stderr for word in ("device=", "check_arch", "this machine"))
 
 
 def test_json_has_builds_and_failures(kernels: Callable[..., Any], relu: TestHub, tmp_path: Path) -> None:
@@ -179,7 +194,7 @@ def test_a_target_may_be_a_file(kernels: Callable[..., Any], relu: TestHub, tmp_
 def test_a_publisher_that_is_not_trusted_needs_a_word(kernels: Callable[..., Any], hub: TestHub) -> None:
     hub.make_repo("eve/relu")
     refused = kernels("download", "eve/relu", "--version", 1)
-    assert (refused.exit_code, "was not loaded" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "is refused: its publisher" in refused.stderr) == (1, True)
     assert kernels("download", "eve/relu", "--version", 1, "--trust-remote-code").exit_code == 0
 
 

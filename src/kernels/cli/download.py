@@ -179,19 +179,25 @@ def _show(downloads: Downloads, to: Path | None, as_json: bool) -> None:
             for each in downloads.builds
         ]
         print_table(("Kernel", "Commit", "Build", ">Size", "For", "State"), rows)
-        count = len(downloads.builds)
+        count, failed = len(downloads.builds), len(downloads.failures)
+        end = f"; {failed} more could not be had." if failed else "."
+        here = f"{_builds(count)} {'is' if count == 1 else 'are'} here{end}"
         say("")
         if new:
+            of = "" if failed else f" of {count}"
             where = "" if to is None else f" into {to}"
-            say(f"Downloaded {_builds(len(new))} of {count}{where}, {format_size(sum(each.size for each in new))}.")
+            say(f"Downloaded {_builds(len(new))}{of}{where}, {format_size(sum(each.size for each in new))}{end}")
         else:
-            say(f"Nothing to do: {_builds(count)} {'is' if count == 1 else 'are'} here.")
+            say(here if failed else f"Nothing to do: {here}")
     elif not downloads.failures:
         say("Nothing to do: the lock pins no kernels.")
     for failure in downloads.failures:
         where = "" if failure.target is None else f" for {failure.target}"
         elsewhere = " For another machine: --target." if isinstance(failure.error, BackendUnavailable) else ""
-        report(f"{failure.kernel}{where}: {describe(failure.error)}{elsewhere}")
+        reason = describe(failure.error)
+        # An error that names both already is not told twice of what.
+        named = failure.kernel in reason and (failure.target is None or failure.target in reason)
+        report(f"{'' if named else f'{failure.kernel}{where}: '}{reason}{elsewhere}")
     if downloads.failures:
         raise typer.Exit(1)
 
