@@ -541,7 +541,7 @@ def test_a_publisher_is_as_trusted_there_as_it_was_here(
     download_kernels(["acme/relu", "eve/relu"], version=1, to=tmp_path / "to", trust_remote_code=True)
     unplugged(tmp_path / "to")
     assert get_kernel("acme/relu", version=1)
-    with pytest.raises(UntrustedPublisher, match="eve/relu was not loaded"):
+    with pytest.raises(UntrustedPublisher, match="eve/relu is refused"):
         get_kernel("eve/relu", version=1)
     assert get_kernel("eve/relu", version=1, trust_remote_code=["eve/relu"])
 

@@ -149,7 +149,7 @@ def untrusted(repo_id: str, where: str) -> UntrustedPublisher:
     """The error for a repository whose publisher is not trusted."""
     publisher = repo_id.partition("/")[0]
     return UntrustedPublisher(
-        f"{repo_id} was not loaded: its publisher {publisher!r} is not one that {where} marks as a trusted publisher "
+        f"{repo_id} is refused: its publisher {publisher!r} is not one that {where} marks as a trusted publisher "
         f"of kernels, and a kernel is code that runs with your rights. If you trust it, pass "
         f"trust_remote_code=[{repo_id!r}] (in a command: --trust-remote-code), or add {publisher!r} to "
         "KERNELS_TRUSTED_PUBLISHERS."

@@ -112,7 +112,7 @@ def test_a_kernel_of_a_hub_is_measured_at_one_commit_with_the_scripts_of_that_co
 
 def test_scripts_of_a_publisher_who_is_not_trusted_are_not_fetched(hub: TestHub) -> None:
     hub.make_repo("stranger/relu", files={"benchmarks/benchmark_double.py": GOOD})
-    with pytest.raises(UntrustedPublisher, match="stranger/relu was not loaded"):
+    with pytest.raises(UntrustedPublisher, match="stranger/relu is refused"):
         measure("stranger/relu", version=1)
     assert hub.count("benchmark_double") == 0
     report = measure("stranger/relu", version=1, trust_remote_code=["stranger/relu"], iterations=1, warmup=0)
