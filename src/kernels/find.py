@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
@@ -15,6 +15,7 @@ from kernels.errors import (
     NotInCache,
     NotLocked,
     RevisionNotFound,
+    UntrustedPublisher,
     UntrustedSignature,
 )
 from kernels.lockfile import lock_again
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from kernels.sources import Sources
     from kernels.trust import Standing, TrustPolicy
 
-__all__ = ["Finder", "Found", "Route"]
+__all__ = ["Finder", "Found", "Route", "unverified"]
 
 
 @dataclass(frozen=True)
@@ -232,6 +233,12 @@ class Finder:
         standing = getattr(source, "standing", None)
         result: Standing = trust.Standing.UNKNOWN if standing is None else standing(repo_id)
         return result
+
+
+def unverified(repo_id: str, source: Source) -> UntrustedPublisher:
+    """The error for a repository whose publisher a source could not be asked about, with what stood in the way."""
+    problem: Callable[[str], str | None] = getattr(source, "problem", lambda repo_id: None)
+    return trust.unverified(repo_id, source.name, problem(repo_id))
 
 
 def _of_lock(error: KernelsError, meant: Pin) -> KernelsError:

@@ -17,7 +17,7 @@ from kernels.errors import (
     NotInCache,
     UntrustedSignature,
 )
-from kernels.find import Finder, Found, Route
+from kernels.find import Finder, Found, Route, unverified
 from kernels.lockfile import ContentHash, lock_again
 from kernels.locks import NO_LOCK, LockInForce
 from kernels.metadata import MAX_KERNEL_DEPENDS, MAX_METADATA_BYTES, Metadata
@@ -179,7 +179,7 @@ class Planner:
         """
         found, fetchable = self._find(requirement, self.finder.source(requirement))
         if not fetchable:
-            raise trust.unverified(found.release.repo_id, found.source)
+            raise unverified(found.release.repo_id, found.source)
         return next(route for route in reversed(self.routes) if route.asked == requirement)
 
     def pinned(self, found: Found, variant: str) -> ContentHash | None:
@@ -334,7 +334,7 @@ class Planner:
     def _not_here(self, choice: Choice, fetchable: bool) -> KernelsError:
         release, source = choice.release, choice.source
         if not fetchable and not getattr(source, "offline", False):
-            return trust.unverified(release.repo_id, source)
+            return unverified(release.repo_id, source)
         here = [name for name in release.builds if source.is_local(release, name)]
         return NotInCache(
             f"No suitable build of {release.repo_id}{_at(choice)} is complete in {source.name}. It has "

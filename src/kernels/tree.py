@@ -21,6 +21,7 @@ from kernels.errors import (
     RequestError,
     RevisionNotFound,
 )
+from kernels.find import unverified
 from kernels.lockfile import Lock
 from kernels.metadata import MAX_KERNEL_DEPENDS, Metadata
 from kernels.notices import warn_once
@@ -165,7 +166,7 @@ class Tree:
         if known is trust.Standing.UNTRUSTED:
             raise trust.untrusted(repo_id, getattr(source, "authority", source.name))
         if known is trust.Standing.UNKNOWN:
-            raise trust.unverified(repo_id, source)
+            raise unverified(repo_id, source)
 
     def _note(self, step: _Step, found: _Found) -> Iterable[_Step]:
         if found.commit is not None:

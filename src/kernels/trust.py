@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,9 +21,6 @@ from kernels.notices import warn_once
 from kernels.records import endpoint_key, read_record, write_record
 from kernels.requirement import check_repo_id
 from kernels.work_lock import exclusively, lock_at
-
-if TYPE_CHECKING:
-    from kernels.sources.base import Source
 
 __all__ = ["Standing", "TrustPolicy", "Verdicts", "admit_unverified", "untrusted", "unverified"]
 
@@ -156,12 +152,10 @@ def untrusted(repo_id: str, where: str) -> UntrustedPublisher:
     )
 
 
-def unverified(repo_id: str, source: Source) -> UntrustedPublisher:
+def unverified(repo_id: str, where: str, why: str | None = None) -> UntrustedPublisher:
     """The error for a repository whose publisher the Hub could not be asked about, and which is not on disk."""
-    problem: Callable[[str], str | None] = getattr(source, "problem", lambda repo_id: None)
-    why = problem(repo_id)
     return UntrustedPublisher(
-        f"{repo_id} was not fetched: {source.name} could not be asked whether its publisher is trusted, and no earlier "
+        f"{repo_id} was not fetched: {where} could not be asked whether its publisher is trusted, and no earlier "
         f"answer is stored. {f'{why} ' if why else ''}Try again when it can be reached, or pass "
         f"trust_remote_code=[{repo_id!r}] (in a command: --trust-remote-code) if you trust it."
     )

@@ -13,6 +13,7 @@ from kernels import backends
 from kernels.build.freshness import rebuild_advice, stale_builds
 from kernels.build.project import Project, find_project
 from kernels.errors import InvalidRepository, RequestError, UntrustedSignature
+from kernels.find import unverified
 from kernels.locks import lock_in_force
 from kernels.measure.scripts import FOLDER, PATTERN
 from kernels.offer import is_path
@@ -21,7 +22,7 @@ from kernels.release import RepoFile, is_bytecode
 from kernels.requirement import Requirement
 from kernels.sources import PathSource, open_sources
 from kernels.target import Target
-from kernels.trust import Standing, TrustPolicy, unverified
+from kernels.trust import Standing, TrustPolicy
 
 __all__ = ["Subject", "subject"]
 
