@@ -18,6 +18,8 @@ from kernels.measure.workload import run_workload
 
 torch = pytest.importorskip("torch")
 
+EXAMPLES = sorted(path.parents[1].name for path in SOURCES.glob("*/noarch/build.toml"))
+
 
 class RightKernel:
     """What the ready-made benchmarks call of a kernel, in plain Torch."""
@@ -110,7 +112,7 @@ def scripts_apart() -> Iterator[None]:
 
 @pytest.mark.usefixtures("scripts_apart")
 @pytest.mark.parametrize("kind", ["cpu", "compiled-cpu"])
-@pytest.mark.parametrize("name", sorted(path.name for path in SOURCES.iterdir() if path.is_dir()))
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_kernels_benchmarks_agree_with_it(name: str, kind: str, example_hub: Path) -> None:
     kernel = load_example(example_hub, name, kind)
     scripts = read_scripts(SOURCES / name / ("compiled" if kind.startswith("compiled") else "noarch") / "benchmarks")
@@ -120,7 +122,7 @@ def test_an_example_kernels_benchmarks_agree_with_it(name: str, kind: str, examp
         assert run_workload(workload, kernel, "cpu", iterations=1, warmup=0).reason == ""
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in SOURCES.iterdir() if path.is_dir()))
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_both_source_folders_of_an_example_bring_the_same_benchmarks(name: str) -> None:
     """Their builds become one repository, which has one folder of benchmarks."""
     folders = [SOURCES / name / framework / "benchmarks" for framework in ("noarch", "compiled")]
