@@ -1,0 +1,98 @@
+"""Read files that somebody else may have put there: regular files only, and never more than a limit.
+
+A FIFO or a device in the place of a file would block the reader or never end. Each file is opened without waiting and
+looked at through its descriptor, so that nothing can be swapped in between the check and the read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import BinaryIO
+
+__all__ = ["FileTooLarge", "NotRegularFile", "open_regular", "read_bounded"]
+
+_PathLike = os.PathLike[str] | str
+
+#: `O_NONBLOCK` opens a FIFO without a writer at once; `O_NOCTTY` keeps a terminal from becoming ours.
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0)
+_FLAGS |= getattr(os, "O_BINARY", 0)
+
+
+class NotRegularFile(OSError):
+    """The path names a FIFO, a device, a socket or a directory."""
+
+
+class FileTooLarge(OSError):
+    """The file has more bytes than are read."""
+
+
+def open_regular(path: _PathLike, *, follow: bool = True) -> BinaryIO:
+    """Open a regular file for reading, without buffering.
+
+    Args:
+        path: The file.
+        follow: Whether `path` itself may be a symbolic link.
+
+    Raises:
+        NotRegularFile: It is not a regular file.
+        OSError: It cannot be opened.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as file, open_regular(file.name) as opened:
+        ...     opened.read()
+        b''
+    """
+    try:
+        descriptor = os.open(path, _FLAGS | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
+    except OSError as error:
+        # A socket (ENXIO), a link where none may be (ELOOP), a directory on Windows (EACCES).
+        if error.errno == errno.ENXIO or (error.errno == errno.EACCES and os.path.isdir(path)):
+            raise _not_regular(path) from None
+        if not follow and error.errno == errno.ELOOP:
+            raise _not_regular(path) from None
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise _not_regular(path)
+        return os.fdopen(descriptor, "rb", buffering=0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_bounded(path: _PathLike, limit: int, *, follow: bool = True) -> bytes:
+    """The content of a regular file.
+
+    Args:
+        path: The file.
+        limit: The most bytes it may have.
+        follow: Whether `path` itself may be a symbolic link.
+
+    Raises:
+        NotRegularFile: It is not a regular file.
+        FileTooLarge: It has more than `limit` bytes.
+        OSError: It cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     read_bounded(file.name, 10)
+        b''
+    """
+    with open_regular(path, follow=follow) as file:
+        content = bytearray()
+        # The size is a hint only: the file may grow, and those below /proc say 0.
+        wanted = min(os.fstat(file.fileno()).st_size, limit) + 1
+        while chunk := file.read(wanted):
+            content += chunk
+            if len(content) > limit:
+                raise FileTooLarge(errno.EFBIG, f"more than {limit} bytes", os.fspath(path))
+            wanted = min(limit + 1 - len(content), 1024 * 1024)
+    return bytes(content)
+
+
+def _not_regular(path: _PathLike) -> NotRegularFile:
+    return NotRegularFile(errno.EINVAL, "not a regular file", os.fspath(path))
