@@ -98,7 +98,7 @@ def test_heads_are_kept_for_each_hub(repository: RepoStore) -> None:
             size=st.integers(0, 2**40),
             oid=st.from_regex(r"[0-9a-f]{40}", fullmatch=True),
             sha256=st.none() | st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
-            xet=st.booleans(),
+            xet_hash=st.just("") | st.text("0123456789abcdef", min_size=64, max_size=64),
         )
     )
 )

@@ -46,14 +46,14 @@ class RepoFile:
         size: Bytes.
         oid: Git blob id (SHA-1 or SHA-256 of git's blob header and the content), "" where the source has none.
         sha256: SHA-256 of the content, where the Hub keeps it as a large file.
-        xet: Whether the Hub hands it out through Xet.
+        xet_hash: The hash under which the Hub keeps it in Xet; "" where it does not.
     """
 
     path: str
     size: int
     oid: str = ""
     sha256: str | None = None
-    xet: bool = False
+    xet_hash: str = ""
 
     @property
     def blob(self) -> str:
@@ -190,6 +190,6 @@ def check_path(repo_id: str, file: RepoFile) -> None:
         raise InvalidRepository(
             f"{repo_id} lists the file {file.path[:200]!r}: a name that could leave its folder. Nothing was downloaded."
         )
-    for oid in (file.oid, file.sha256):
+    for oid in (file.oid, file.sha256, file.xet_hash):
         if oid and _OID.fullmatch(oid) is None:
             raise InvalidRepository(f"{repo_id} lists {file.path[:200]!r} with the object id {oid[:80]!r}.")

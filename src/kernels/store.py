@@ -27,17 +27,20 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
 from kernels.errors import DigestMismatch, InvalidRepository
 from kernels.hashing import feed_file, on_every_core
+from kernels.partial_file import PartialFile
 from kernels.records import cannot_write, endpoint_key, read_record, replace_file, write_record
 from kernels.release import Heads, RepoFile
 from kernels.requirement import is_commit
+from kernels.support.files import open_regular
 from kernels.work_lock import WorkLock, lock_at
 
 __all__ = ["CLEARING", "RepoStore", "changed_files", "has_content"]
@@ -216,26 +219,40 @@ class RepoStore:
                     if attempt == _PLACE_TRIES - 1:
                         raise
 
-    def bring(self, commit: str, file: RepoFile, path: Path) -> None:
-        """Put a file that lies elsewhere into the snapshot; whether its content is the one listed is for the caller.
+    @contextmanager
+    def part(self, file: RepoFile, arrived: Callable[[int], None]) -> Iterator[PartialFile]:
+        """A file of our own that a large file is received into, under the hash that was listed.
+
+        It begins with the most that a process that was killed left of the file, as a copy: its writer may live where a
+        file system's locks do not hold. It stays when the block fails, to be gone on with.
+
+        Args:
+            file: What was listed.
+            arrived: Told the number of bytes after each write.
 
         Raises:
             StoreError: The cache cannot be written.
         """
-        blob = self.folder / "blobs" / (file.blob or secrets.token_hex(20))
-        temporary = blob.with_name(f"{blob.name}.{secrets.token_hex(4)}.incomplete")
-        with _writing(blob):
-            blob.parent.mkdir(parents=True, exist_ok=True)
+        path = self.folder / "blobs" / f"{file.blob or 'unnamed'}.{secrets.token_hex(4)}.incomplete"
+        with _writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            begun = self._begun(file)
             try:
-                shutil.copyfile(path, temporary)
-                os.replace(temporary, blob)
-            finally:
+                with path.open("xb") as own:
+                    if begun is not None:
+                        self._copy(begun, own, file.size)
+            except OSError:
                 with suppress(OSError):
-                    temporary.unlink()
-            _link(self.snapshot(commit) / file.path, blob)
+                    path.unlink()
+                raise
+        with PartialFile(path, file, arrived) as part:
+            try:
+                yield part
+            finally:
+                if not part.offset:
+                    part.remove()
 
-    def begun(self, file: RepoFile) -> Path | None:
-        """The most that processes which were killed left of a file; whether it is a part of it is for the caller."""
+    def _begun(self, file: RepoFile) -> Path | None:
         found = []
         for path in (self.folder / "blobs").glob(f"{file.blob}*.incomplete") if file.blob else ():
             with suppress(OSError):
@@ -243,19 +260,28 @@ class RepoStore:
                     found.append((size, path))
         return max(found, default=(0, None))[1]
 
-    def take(self, commit: str, file: RepoFile, path: Path) -> bool:
-        """Move a file that lies among the contents into the snapshot; False if its content is not the one listed.
+    def _copy(self, begun: Path, own: BinaryIO, most: int) -> None:
+        """What another process left, which may be growing, or no file by now."""
+        try:
+            opened = open_regular(begun, follow=False)
+        except OSError:
+            return
+        with opened:
+            while most and (block := opened.read(min(most, 1024 * 1024))):
+                own.write(block)
+                most -= len(block)
+
+    def keep(self, commit: str, part: PartialFile) -> None:
+        """Move a file that was received into the snapshot; whether it is the one listed is for the caller.
 
         Raises:
             StoreError: The cache cannot be written.
         """
-        if not _same_content(path, file):
-            return False
-        blob = self.folder / "blobs" / file.blob
+        blob = self.folder / "blobs" / part.blob
+        part.close()
         with _writing(blob):
-            os.replace(path, blob)
-            _link(self.snapshot(commit) / file.path, blob)
-        return True
+            os.replace(part.path, blob)
+            _link(self.snapshot(commit) / part.file.path, blob)
 
     def adopt(self, commit: str, file: RepoFile) -> bool:
         """Put a file into the snapshot whose content another commit already brought; False if none did."""

@@ -99,7 +99,7 @@ for moment in range(1, 1000):
     assert [folder for folder in folders if contents(Path(folder)) != wanted] == []
 
 
-#: Large for this process: the file goes through huggingface_hub, which writes what it has every 10 MiB.
+#: Large for this process.
 LARGE = """
 from kernels.sources import download
 download.DIRECT_BYTES = 1_000_000
@@ -125,7 +125,8 @@ def test_a_large_file_goes_on_where_a_killed_process_left_it(hub: TestHub, monke
     [build] = download_kernels(["acme/relu"], version=1)
     assert contents(build.path) == contents(built / "build" / "torch-cpu")
     [rest] = [asked for asked in hub.requests if asked.path.startswith("/lfs/") and asked.method == "GET"]
-    assert rest.headers["range"] == f"bytes={10 * 2**20}-"
+    begun = int(rest.headers["range"].removeprefix("bytes=").removesuffix("-"))
+    assert 10_000_000 < begun <= 12_000_000  # what was on its way when the process was killed may be lost
 
 
 @pytest.mark.parametrize("left", ["other bytes", "the first bytes, of a Hub that gives whole files alone", "a link"])
@@ -191,7 +192,7 @@ def test_what_is_not_in_a_cache_that_is_read_only_is_an_error_that_says_so(
     assert sorted(isolated_env.rglob("*")) == before
 
 
-@pytest.mark.parametrize("size", [900, 200_000], ids=["asked for directly", "through huggingface_hub"])
+@pytest.mark.parametrize("size", [900, 200_000], ids=["in memory", "as it arrives"])
 def test_a_disk_that_fills_up_is_an_error_that_says_so(hub: TestHub, isolated_env: Path, size: int) -> None:
     hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": os.urandom(size)}})
     code = """

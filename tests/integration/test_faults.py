@@ -426,7 +426,7 @@ def test_what_is_downloaded_here_is_seen_by_huggingface_hubs_tools(hub: TestHub,
     ) == str(folder / "layers.py")
 
 
-def test_large_files_go_through_huggingface_hub(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_files_take_one_request_each_and_its_redirect(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
     from kernels.sources import download
 
     monkeypatch.setattr(download, "DIRECT_BYTES", 1000)
@@ -436,7 +436,9 @@ def test_large_files_go_through_huggingface_hub(hub: TestHub, monkeypatch: pytes
     installed = install_kernel("acme/relu", version=1)
     for name in ("op.abi3.so", "data.bin"):
         assert (installed / name).read_bytes() == (folder / "build" / "torch-cpu" / name).read_bytes()
-    assert hub.count("op.abi3.so", method="HEAD")
+    for name, routes in {"op.abi3.so": ["kernels", "lfs"], "data.bin": ["kernels"]}.items():
+        asked = [(each.method, each.path.split("/")[1]) for each in hub.requests if each.path.endswith(name)]
+        assert asked == [("GET", route) for route in routes]
 
 
 # Answers that are neither yes nor no

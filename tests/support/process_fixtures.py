@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from kernels import notices
-from kernels.sources import download, http, memory
+from kernels.sources import body, http, memory
 
 __all__ = ["brief_waits", "new_process", "on_the_processor"]
 
@@ -48,5 +48,5 @@ def brief_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     clock = SimpleNamespace(**{**vars(time), "monotonic": lambda: time.monotonic() + now[0]})
     monkeypatch.setattr(http, "time", clock)
     monkeypatch.setattr(http, "pause", sleep)
-    monkeypatch.setattr(download, "pause", sleep)
+    monkeypatch.setattr(body, "time", clock)
     return waited

@@ -1,50 +1,136 @@
-"""A Hub's answers, read: nothing in them is taken for granted."""
+"""What a Hub answers, as types: each with the most bytes that it may have.
+
+An answer is decoded into the fields that are read and nothing else, so that a small answer cannot fill the memory.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+import msgspec
 
 from kernels.errors import HubUnavailable
 from kernels.release import RepoFile
 from kernels.requirement import is_commit
+from kernels.wording import shown
 
-__all__ = ["is_folder", "listed_file", "refs"]
+__all__ = [
+    "PUBLISHER",
+    "REFS",
+    "REVISION",
+    "TREE_PAGE",
+    "XET_TOKEN",
+    "Entry",
+    "Expected",
+    "Revision",
+    "listed_files",
+    "named_commits",
+]
 
-
-def refs(answer: Any, kind: str) -> dict[str, str]:
-    """The `branches` or `tags` of an answer: name -> commit; what is malformed is left out."""
-    entries = answer.get(kind) if isinstance(answer, dict) else None
-    if not isinstance(entries, list):
-        raise HubUnavailable(f"The Hub's answer about branches and tags has no list {kind!r}.")
-    return {
-        entry["name"]: entry["targetCommit"]
-        for entry in entries
-        if isinstance(entry, dict)
-        and isinstance(entry.get("name"), str)
-        and isinstance(entry.get("targetCommit"), str)
-        and is_commit(entry["targetCommit"])
-    }
-
-
-def is_folder(entry: Any) -> bool:
-    """Whether an entry of a listing is a folder."""
-    return isinstance(entry, dict) and entry.get("type") == "directory"
+_T = TypeVar("_T")
 
 
-def listed_file(entry: Any) -> RepoFile:
-    """An entry of a listing as a file.
+class Expected(Generic[_T]):
+    """An answer's type and size.
+
+    Args:
+        form: The type it is decoded into.
+        limit: The most bytes it may have.
+    """
+
+    def __init__(self, form: type[_T], limit: int) -> None:
+        self.limit = limit
+        self._decoder = msgspec.json.Decoder(form)
+
+    def decode(self, data: bytes) -> _T:
+        """The answer.
+
+        Raises:
+            msgspec.DecodeError: It is not JSON, or not of this type.
+            RecursionError: It is nested too deep.
+        """
+        return self._decoder.decode(data)
+
+
+class _Ref(msgspec.Struct, rename="camel", gc=False):
+    name: str
+    target_commit: str
+
+
+class _Refs(msgspec.Struct):
+    branches: list[_Ref]
+    tags: list[_Ref]
+
+
+class _Lfs(msgspec.Struct, gc=False):
+    oid: str | None = None
+    size: int | None = None
+
+
+class Entry(msgspec.Struct, gc=False):
+    """A file or folder of a listing."""
+
+    path: str
+    type: str | None = None
+    size: int | None = None
+    oid: str | None = None
+    lfs: _Lfs | None = None
+    xet_hash: str | None = msgspec.field(default=None, name="xetHash")
+
+
+class _Publisher(msgspec.Struct, rename="camel"):
+    name: str | None = None
+    trusted_kernel_publisher: bool | None = None
+
+
+class Revision(msgspec.Struct, rename="camel"):
+    """A commit, and when it was made (ISO 8601)."""
+
+    sha: str | None = None
+    last_modified: str | None = None
+
+
+class _XetToken(msgspec.Struct, rename="camel"):
+    access_token: str
+    exp: int
+    cas_url: str
+
+
+#: Branches and tags: some 150 bytes each, so this is 25,000 of them.
+REFS = Expected(_Refs, 4 * 2**20)
+
+#: A page of a listing: the public Hub gives 1,000 entries, 300 kB.
+TREE_PAGE = Expected(list[Entry], 8 * 2**20)
+
+#: A publisher: a few hundred bytes.
+PUBLISHER = Expected(_Publisher, 2**18)
+
+#: A commit. That of a model comes with the names of all its files.
+REVISION = Expected(Revision, 8 * 2**20)
+
+#: What is needed to read from Xet: a signed token and a URL.
+XET_TOKEN = Expected(_XetToken, 2**16)
+
+
+def named_commits(refs: Iterable[_Ref]) -> dict[str, str]:
+    """Name -> commit; what points to no commit is left out."""
+    return {ref.name: ref.target_commit for ref in refs if is_commit(ref.target_commit)}
+
+
+def listed_files(entries: Iterable[Entry]) -> list[RepoFile]:
+    """The files among the entries of a listing.
 
     Raises:
-        HubUnavailable: It has another form than a file's.
+        HubUnavailable: One has no size.
     """
-    try:
-        lfs = entry.get("lfs") or {}
-        return RepoFile(
-            path=str(entry["path"]),
-            size=int(lfs.get("size", entry["size"])),
-            oid=str(entry.get("oid") or ""),
-            sha256=str(lfs["oid"]) if lfs.get("oid") else None,
-            xet=bool(entry.get("xetHash")),
-        )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise HubUnavailable(f"The Hub lists a file in a form that is not known: {str(entry)[:200]}") from error
+    files = []
+    for entry in entries:
+        if entry.type == "directory":
+            continue
+        lfs = entry.lfs or _Lfs()
+        size = entry.size if lfs.size is None else lfs.size
+        if size is None:
+            raise HubUnavailable(f"The Hub lists the file {shown(entry.path, 200)} without a size.")
+        files.append(RepoFile(entry.path, size, entry.oid or "", lfs.oid or None, entry.xet_hash or ""))
+    return files

@@ -1,30 +1,25 @@
 """Files of a release into the cache, side by side.
 
-Small files are asked for directly: their size and hash are in the listing, so nothing needs to be asked about them
-first. Large ones and those kept in Xet go through huggingface_hub, which splits and deduplicates them, and goes on
-after a broken connection. What a process that was killed left of one is gone on with here: huggingface_hub's newer
-releases give each process a file of its own.
+Every file is asked for directly: its size and hash are in the listing, so nothing needs to be asked about it first,
+and nothing that an answer says of itself decides where it is written. Small files are checked in memory. Large ones
+are written under the hash that was listed as they arrive, from Xet where they are kept there, and a download that broke
+off is gone on with.
 """
 
 from __future__ import annotations
 
-import inspect
-import secrets
-import shutil
-from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
-from tempfile import TemporaryDirectory
+import logging
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from kernels import settings
-from kernels.errors import HubUnavailable
-from kernels.records import cannot_write
-from kernels.side_by_side import pause, side_by_side
-from kernels.sources.http import NOT_NOW, HubClient, HubMoved, HubRefused, Patience, connection_errors
-from kernels.sources.progress import silent_bar, watcher
-from kernels.work_lock import without_flock
+from kernels.errors import HubUnavailable, StoreError
+from kernels.partial_file import PartialFile
+from kernels.side_by_side import NotWanted, check_wanted, side_by_side
+from kernels.sources.http import HubClient, HubMoved, HubRefused, Patience
+from kernels.sources.progress import watcher
+from kernels.sources.xet import in_xet, xet_stream
 
 if TYPE_CHECKING:
     from kernels.release import Release, RepoFile
@@ -38,8 +33,13 @@ DIRECT_BYTES = 10_000_000
 #: Requests under way at once; huggingface_hub's own snapshot download uses 8, and these are smaller.
 WORKERS = 16
 
-#: Tries for a large file.
+#: How often a large file is begun anew whose content is not the one listed.
 LARGE_TRIES = 4
+
+#: A try that brought as much of a large file costs none of the tries.
+_ADVANCE = 1024 * 1024
+
+_log = logging.getLogger(__name__)
 
 
 def download(client: HubClient, store: RepoStore, release: Release, files: list[RepoFile]) -> None:
@@ -71,114 +71,71 @@ def resolve_path(release: Release, file: RepoFile) -> str:
 
 
 def _one(client: HubClient, store: RepoStore, release: Release, file: RepoFile) -> None:
-    if file.xet or file.size > DIRECT_BYTES:
-        if not _go_on(client, store, release, file):
-            _through_huggingface_hub(client, store, release, file)
-        return
     try:
-        content = client.content(resolve_path(release, file), file, Patience())
+        if file.size > DIRECT_BYTES:
+            _large(client, store, release, file)
+        else:
+            content = client.content(resolve_path(release, file), file, Patience())
+            store.place(release.commit, file, content)
+            _tell(0, file.size)
     except (HubRefused, HubMoved) as error:
         raise HubUnavailable(f"{release.repo_id}: {file.path} is listed but cannot be had: {error}") from error
-    store.place(release.commit, file, content)
-    _tell(1, file.size)
+    _tell(1, 0)
 
 
-def _go_on(client: HubClient, store: RepoStore, release: Release, file: RepoFile) -> bool:
-    """Fetch the rest of a file of which a killed process left a part; False where that is not possible."""
-    begun = None if file.xet else store.begun(file)
-    if begun is None:
-        return False
-    # A copy: its writer may live where a file system's locks do not hold, and a part of what it writes is one as well.
-    own = begun.with_name(f"{file.blob}.{secrets.token_hex(4)}.incomplete")
-    try:
-        shutil.copyfile(begun, own)
-        with own.open("r+b") as into:
-            client.rest(resolve_path(release, file), file, into, Patience())
-        whole = store.take(release.commit, file, own)
-    except (HubRefused, HubMoved, HubUnavailable, OSError):
-        return False  # huggingface_hub begins anew, and says what is wrong
-    finally:
-        with suppress(OSError):
-            own.unlink()
-    if whole:
-        _tell(1, file.size)
-    return whole
-
-
-def _through_huggingface_hub(client: HubClient, store: RepoStore, release: Release, file: RepoFile) -> None:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
-
-    from kernels import __version__
-
-    bar: dict[str, Any] = {}
-    if watcher() is not None and "tqdm_class" in inspect.signature(hf_hub_download).parameters:
-        bar["tqdm_class"] = silent_bar(lambda size: _tell(0, size))
-
-    def bring(cache: Path) -> Path:
-        return Path(
-            hf_hub_download(
-                release.repo_id,
-                file.path,
-                repo_type=release.repo_type,
-                revision=release.commit,
-                cache_dir=cache,
-                endpoint=client.endpoint,
-                token=client.token,
-                library_name="kernels",
-                library_version=__version__,
-                **bar,
-            )
-        )
-
-    problem = ""
-    for attempt in range(LARGE_TRIES):
-        if attempt:
-            pause(Patience().wait * 2**attempt)
+def _large(client: HubClient, store: RepoStore, release: Release, file: RepoFile) -> None:
+    with store.part(file, lambda size: _tell(0, size)) as part:
         try:
-            _where_there_are_locks(store, release, file, bring)
-        except (HfHubHTTPError, EntryNotFoundError) as error:
-            status = _status(error)
-            if status not in NOT_NOW:
-                raise HubUnavailable(f"{release.repo_id}: {file.path} is listed but cannot be had: {error}") from error
-            problem = f"{client.endpoint} answered {status}"
-            continue
-        except tuple(kind for kind in connection_errors() if kind is not OSError) as error:
-            problem = f"{type(error).__name__}: {error}"
-            continue
-        except FileNotFoundError as error:
-            # Where there are neither links nor locks, another process has moved the same file into its place.
-            problem = f"{type(error).__name__}: {error}"
-            continue
-        except OSError as error:
-            raise cannot_write(error, store.snapshot(release.commit) / file.path) from error
-        if not store.altered(release.commit, [file]):
-            _tell(1, 0 if bar else file.size)
-            return
-        store.discard(release.commit, file)
-        problem = f"it is not the file that {client.endpoint} lists"
-    raise HubUnavailable(f"{release.repo_id}: {file.path} could not be had in {LARGE_TRIES} tries; {problem}")
-
-
-def _status(error: BaseException | None) -> int | None:
-    """What a Hub answered to huggingface_hub, which may say only that it found nothing in the cache instead."""
-    while error is not None:
-        response = getattr(error, "response", None)
-        if response is not None:
-            return int(response.status_code)
-        error = error.__cause__
-    return None
-
-
-def _where_there_are_locks(store: RepoStore, release: Release, file: RepoFile, bring: Callable[[Path], Path]) -> None:
-    try:
-        bring(store.cache)
-    except OSError as error:
-        if not without_flock(error):
+            for _ in range(LARGE_TRIES):
+                if in_xet(file):
+                    _from_xet(client, release, part)
+                if not part.complete:
+                    _from_hub(client, release, part)
+                if part.right:
+                    store.keep(release.commit, part)
+                    return
+                part.restart()
+        except StoreError:  # a full disk, perhaps: leave nothing on it
+            part.remove()
             raise
-        # huggingface_hub takes locks of its own, and gives up where a file system has none.
-        with TemporaryDirectory(prefix="kernels-") as aside:
-            store.bring(release.commit, file, bring(Path(aside)))
+        part.remove()
+    raise HubUnavailable(
+        f"{release.repo_id}: {file.path} could not be had in {LARGE_TRIES} tries; each time it was not the file that "
+        f"{client.endpoint} lists."
+    )
+
+
+def _from_hub(client: HubClient, release: Release, part: PartialFile) -> None:
+    """The rest of a file over HTTP, going on for as long as each try brings more of it."""
+    while True:
+        before = part.offset
+        try:
+            client.receive(resolve_path(release, part.file), part, release.commit, Patience())
+            return
+        except HubRefused as error:
+            if error.status != 416 or not before:  # "Range Not Satisfiable": what is here is of another file
+                raise
+            part.restart()
+        except HubUnavailable:
+            if part.offset - before < _ADVANCE:
+                raise
+
+
+def _from_xet(client: HubClient, release: Release, part: PartialFile) -> None:
+    """What Xet gives of the rest of a file: all of it, or nothing that the Hub does not give as well."""
+    try:
+        with closing(xet_stream(client, release, part.file, part.offset)) as stream:
+            for chunk in stream:
+                check_wanted()
+                if not part.append(chunk):
+                    part.restart()
+                    return
+        if part.complete and not part.right:
+            part.restart()
+    except (StoreError, NotWanted):
+        raise
+    except Exception as error:  # noqa: BLE001 - hf_xet's errors have no common type
+        _log.debug("%s: Xet did not give %s (%s)", release.repo_id, part.file.path, type(error).__name__)
 
 
 def _tell(files: int, size: int) -> None:

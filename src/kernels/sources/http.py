@@ -5,22 +5,28 @@ huggingface_hub stands on httpx (1.x) or httpx2 (2.x); nothing here imports eith
 
 from __future__ import annotations
 
-import os
 import random
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from kernels import settings
-from kernels.errors import HubUnavailable, InvalidRepository, NotInCache
-from kernels.side_by_side import check_wanted, pause
+from kernels.errors import HubUnavailable, InvalidRepository, KernelsError, NotInCache
+from kernels.side_by_side import pause
+from kernels.sources.answers import TREE_PAGE, Entry, Expected
+from kernels.sources.body import ACCEPTED_ENCODINGS, WrongAnswer, chunks, read_body
+from kernels.sources.identity import request_headers
+from kernels.wording import shown
 
 if TYPE_CHECKING:
+    from kernels.partial_file import PartialFile
     from kernels.release import RepoFile
 
 __all__ = ["BRIEF", "NOT_NOW", "VERDICT", "HubClient", "HubMoved", "HubRefused", "Patience", "connection_errors"]
@@ -31,10 +37,18 @@ NOT_NOW = frozenset({408, 429, *range(500, 600)})
 #: Redirects within one repository, such as to its spelling in small letters.
 MAX_HTTP_REDIRECTS = 3
 
+#: The longest URL that a Hub may send us to; a signed one of a CDN has some 2,000 characters.
+_MAX_URL = 8192
+
+#: The longest header that is read as a time to wait.
+_MAX_WAIT_HEADER = 256
+
+#: What a large file may need at the least, in bytes a second: slower is a connection that does not end.
+_SLOWEST = 16 * 1024
+
 _REPOSITORY = re.compile(r"/api/(?:kernels|models)/([^/]+/[^/]+)(?:/|$)")
 
-#: An answer about a repository is small: a page of 1,000 files is some 300 kB.
-_MAX_ANSWER = 32 * 1024 * 1024
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -113,28 +127,32 @@ class HubClient:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of every request: user agent, and the token where it belongs to this Hub."""
+        """The headers of every request: user agent, and the token where it belongs to this Hub.
+
+        Raises:
+            RequestError: The token cannot be sent.
+        """
         with self._lock:
             if self._headers is None:
-                self._headers = _headers(self.endpoint, self._user_agent)
+                self._headers = request_headers(self.endpoint, self._user_agent)
             return self._headers
 
-    @property
-    def token(self) -> str | bool | None:
-        """The token to hand to huggingface_hub: its own choice for its own Hub, none for any other."""
-        return _token(self.endpoint)
-
-    def json(self, path: str, patience: Patience) -> Any:
+    def json(self, path: str, patience: Patience, expected: Expected[_T]) -> _T:
         """The JSON answer to `GET <endpoint><path>`.
+
+        Args:
+            path: The path and query.
+            patience: How long to go on asking.
+            expected: The type of the answer, and its size.
 
         Raises:
             HubRefused: The Hub's answer is a no.
             HubMoved: It sends us to another repository.
             HubUnavailable: It gave no usable answer within the bounds of `patience`.
         """
-        return self._ask(f"{self.endpoint}{path}", patience, _decode)[0]
+        return self._ask(f"{self.endpoint}{path}", patience, _decoding(expected), headers=_packed)[0]
 
-    def pages(self, path: str, patience: Patience) -> Iterator[list[Any]]:
+    def pages(self, path: str, patience: Patience) -> Iterator[list[Entry]]:
         """The pages of a listing, following `Link` headers on the same Hub."""
         url: str | None = f"{self.endpoint}{path}"
         seen: set[str] = set()
@@ -145,10 +163,10 @@ class HubClient:
             if time.monotonic() > deadline:
                 raise HubUnavailable(f"The listing at {self.endpoint}{path} does not end.")
             seen.add(url)
-            page, response = self._ask(url, patience, _decode)
-            following = response.links.get("next", {}).get("url")
-            if not isinstance(page, list) or (following and not page):
-                raise HubUnavailable(f"The answer to {url} is no listing, or an empty page of one that goes on.")
+            page, response = self._ask(url, patience, _decoding(TREE_PAGE), headers=_packed)
+            following = _following(response)
+            if following and not page:
+                raise HubUnavailable(f"The answer to {url} is an empty page of a listing that goes on.")
             yield page
             # A token goes with each request, so the next page is asked of this Hub, also where a mirror hands out
             # links to the Hub it mirrors.
@@ -161,47 +179,62 @@ class HubClient:
         """
 
         def check(response: Any, seconds: float) -> bytes:
-            data = _read(response, file.size, seconds)
+            data = read_body(response, file.size, seconds)
             if not file.describes(data):
-                raise _Wrong(f"{len(data)} bytes that are not the {file.size} bytes listed")
+                raise WrongAnswer(f"{len(data)} bytes that are not the {file.size} bytes listed")
             return data
 
         url = f"{self.endpoint}{path}"
-        content: bytes = self._ask(url, patience, check, timeout=_download_timeout(), elsewhere=True)[0]
-        return content
+        return self._ask(url, patience, check, timeout=_download_timeout(), elsewhere=True, headers=_unpacked)[0]
 
-    def rest(self, path: str, file: RepoFile, into: BinaryIO, patience: Patience) -> None:
-        """The rest of a large file, appended to what there is of it; its size is checked here, its hash is not.
+    def receive(self, path: str, part: PartialFile, commit: str, patience: Patience) -> None:
+        """The rest of a large file, appended to the part of it that is here; its hash is for the caller to compare.
 
         A Hub that gives nothing but whole files gives this one whole.
+
+        Args:
+            path: The path on the Hub.
+            part: What is here.
+            commit: The commit that the file is of.
+            patience: How long to go on asking.
+
+        Raises:
+            StoreError: It cannot be written.
+            HubRefused, HubMoved, HubUnavailable: It cannot be had, or is not what was listed.
         """
-        start = into.seek(0, os.SEEK_END)
+        file = part.file
+
+        def rest() -> dict[str, str]:
+            return _unpacked() | ({"Range": f"bytes={part.offset}-"} if part.offset else {})
 
         def append(response: Any, seconds: float) -> None:
-            into.seek(start if response.status_code == 206 else 0)
-            into.truncate()
-            for chunk in response.iter_bytes():
-                check_wanted()
-                into.write(chunk)
-                if into.tell() > file.size:
-                    break
-            if into.tell() != file.size:
-                raise _Wrong(f"with another number of bytes than the {file.size} listed")
+            _check_identity(self.endpoint, response, file, commit)
+            if response.status_code != 206:
+                part.restart()
+            elif not _begins_at(response, part.offset):
+                part.restart()
+                raise WrongAnswer("with another part of the file than the one asked for")
+            left = file.size - part.offset
+            for chunk in chunks(response, left, seconds + left / _SLOWEST):
+                if not part.append(chunk):
+                    part.restart()
+                    raise WrongAnswer(f"more than the {file.size} bytes listed")
+            if not part.complete:
+                raise WrongAnswer(f"{part.offset} of the {file.size} bytes listed")
 
-        headers = {"Range": f"bytes={start}-", "Accept-Encoding": "identity"}
         url = f"{self.endpoint}{path}"
-        self._ask(url, patience, append, timeout=_download_timeout(), elsewhere=True, headers=headers)
+        self._ask(url, patience, append, timeout=_download_timeout(), elsewhere=True, headers=rest)
 
     def _ask(
         self,
         url: str,
         patience: Patience,
-        read: Callable[[Any, float], Any],
+        read: Callable[[Any, float], _T],
         timeout: float | None = None,
         *,
         elsewhere: bool = False,
-        headers: Mapping[str, str] | None = None,
-    ) -> tuple[Any, Any]:
+        headers: Callable[[], Mapping[str, str]],
+    ) -> tuple[_T, Any]:
         if settings.offline():
             raise NotInCache(f"{url} was not asked for: HF_HUB_OFFLINE is set.")
         deadline = time.monotonic() + patience.budget
@@ -209,15 +242,17 @@ class HubClient:
         for attempt in range(1, patience.tries + 1):
             told = None
             try:
-                with self._get(url, timeout or _etag_timeout(), elsewhere, headers or {}) as response:
+                with self._get(url, timeout or _etag_timeout(), elsewhere, headers()) as response:
                     if response.status_code < 300:
                         return read(response, patience.budget), response
                     if response.status_code not in NOT_NOW:
                         raise _refusal(url, response)
                     told = _told_to_wait(response.headers)
                     problem = f"answered {response.status_code}"
-            except _Wrong as error:
+            except WrongAnswer as error:
                 problem = f"answered {error}"
+            except KernelsError:  # some of them are an OSError as well, and none is the connection's
+                raise
             except connection_errors() as error:
                 problem = f"did not answer ({type(error).__name__}: {error})"
                 if attempt == patience.connection_tries:
@@ -239,11 +274,9 @@ class HubClient:
     @contextmanager
     def _get(self, url: str, timeout: float, elsewhere: bool, headers: Mapping[str, str]) -> Iterator[Any]:
         """A response, under way; only a file's content may come from elsewhere, as its hash is known."""
-        from huggingface_hub.utils import get_session
-
         try:
             for _ in range(MAX_HTTP_REDIRECTS):
-                with get_session().stream(
+                with _session().stream(
                     "GET", url, headers={**self.headers, **headers}, timeout=timeout, follow_redirects=elsewhere
                 ) as response:
                     if elsewhere or not response.is_redirect:
@@ -258,20 +291,96 @@ class HubClient:
             raise ConnectionError(str(error)) from error
 
 
+def _session() -> Any:
+    from huggingface_hub.utils import get_session
+
+    failures: tuple[type[BaseException], ...] = (ValueError, ImportError, *connection_errors())
+    try:
+        return get_session()
+    except failures as error:
+        # The address of a proxy may hold a password, and the library quotes it.
+        raise HubUnavailable(
+            f"No connection can be made from here ({type(error).__name__}). Check the variables HTTP_PROXY, "
+            "HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE."
+        ) from None
+
+
+def _decoding(expected: Expected[_T]) -> Callable[[Any, float], _T]:
+    """How an answer is read that is JSON of a known type."""
+
+    def decode(response: Any, seconds: float) -> _T:
+        import msgspec
+
+        try:
+            return expected.decode(read_body(response, expected.limit, seconds))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise WrongAnswer(f"with JSON that is not of the expected form ({shown(str(error), 300)})") from None
+
+    return decode
+
+
+def _packed() -> dict[str, str]:
+    return {"Accept-Encoding": ACCEPTED_ENCODINGS}
+
+
+def _unpacked() -> dict[str, str]:
+    return {"Accept-Encoding": "identity"}
+
+
+def _begins_at(response: Any, offset: int) -> bool:
+    """Whether a part of a file begins where it was asked for (RFC 9110, 14.4)."""
+    return str(response.headers.get("Content-Range", "")).startswith(f"bytes {offset}-")
+
+
+def _check_identity(endpoint: str, response: Any, file: RepoFile, commit: str) -> None:
+    """Refuse a file before its content is read where the Hub's own headers say that it is another one.
+
+    A CDN that the Hub redirects to has ETags of its own, which say nothing.
+
+    Raises:
+        HubUnavailable: It is.
+    """
+    listed = {file.blob, file.oid} - {""}
+    for each in (*response.history, response):
+        if urlsplit(str(each.url))[:2] != urlsplit(endpoint)[:2]:
+            continue
+        headers = each.headers
+        etag = headers.get("X-Linked-ETag") or ("" if each.is_redirect else headers.get("ETag", ""))
+        found = {
+            "ETag": (etag.removeprefix("W/").strip('"'), listed),
+            "X-Linked-Size": (headers.get("X-Linked-Size", ""), {str(file.size)}),
+            "X-Repo-Commit": (headers.get("X-Repo-Commit", ""), {commit}),
+        }
+        for name, (said, expected) in found.items():
+            if said and expected and said not in expected:
+                raise HubUnavailable(
+                    f"{endpoint} answers with another file than the one it lists as {shown(file.path, 200)}: {name} is "
+                    f"{shown(said)}, expected {' or '.join(sorted(expected))}. Nothing of it was kept. Try again, or "
+                    "another Hub or mirror."
+                )
+
+
 def _on(endpoint: str, url: str) -> str:
+    if len(url) > _MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
+        raise ValueError("no URL")
     ours, theirs = urlsplit(endpoint), urlsplit(url)
     return url if ours[:2] == theirs[:2] else endpoint + urlunsplit(("", "", *theirs[2:4], ""))
+
+
+def _following(response: Any) -> str | None:
+    """The next page of a listing (RFC 8288)."""
+    try:
+        found = response.links.get("next", {}).get("url")
+    except (ValueError, LookupError):
+        return None
+    return found if isinstance(found, str) else None
 
 
 def _next(endpoint: str, url: str, following: str) -> str:
     try:
         return _on(endpoint, urljoin(url, following))
     except ValueError:
-        raise HubUnavailable(f"The listing at {url} goes on at no address: {following[:200]!r}") from None
-
-
-class _Wrong(Exception):
-    """An answer that is not what was listed: asked for again."""
+        raise HubUnavailable(f"The listing at {url} goes on at no address: {shown(following)}") from None
 
 
 def _same_repository(endpoint: str, url: str, location: str) -> str:
@@ -291,34 +400,11 @@ def _same_repository(endpoint: str, url: str, location: str) -> str:
     return following
 
 
-def _decode(response: Any, seconds: float) -> Any:
-    import msgspec
-
-    try:
-        return msgspec.json.decode(_read(response, _MAX_ANSWER, seconds))
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise _Wrong(f"with no JSON ({error})") from None
-
-
-def _read(response: Any, limit: int, seconds: float) -> bytes:
-    chunks, size = [], 0
-    deadline = time.monotonic() + seconds
-    for chunk in response.iter_bytes():
-        check_wanted()
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > limit:
-            raise _Wrong(f"more than {limit} bytes")
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the answer takes more than {seconds:.0f} s")
-    return b"".join(chunks)
-
-
 def _refusal(url: str, response: Any) -> HubRefused:
     return HubRefused(
         url,
         response.status_code,
-        response.headers.get("X-Error-Code", ""),
+        response.headers.get("X-Error-Code", "")[:100],
         response.headers.get("X-Error-Message", "")[:500],
     )
 
@@ -327,12 +413,15 @@ def _told_to_wait(headers: Mapping[str, str]) -> float | None:
     """Seconds the Hub asks to wait: `RateLimit` where nothing remains, else `Retry-After` in seconds or as a date."""
     from huggingface_hub.utils import parse_ratelimit_headers
 
-    limit = parse_ratelimit_headers(headers)
-    if limit is not None and limit.remaining == 0:
-        return float(limit.reset_in_seconds)
-    text = headers.get("Retry-After")
-    if text is None:
-        return None
+    names = ("RateLimit", "RateLimit-Policy", "Retry-After")
+    short = {name: text for name in names if len(text := headers.get(name) or "") <= _MAX_WAIT_HEADER}
+    try:
+        limit = parse_ratelimit_headers(short)
+        if limit is not None and limit.remaining == 0:
+            return float(limit.reset_in_seconds)
+    except (ValueError, OverflowError):  # a number that no clock has
+        pass
+    text = short.get("Retry-After", "")
     try:
         return max(0.0, float(text))
     except ValueError:
@@ -340,10 +429,11 @@ def _told_to_wait(headers: Mapping[str, str]) -> float | None:
 
         try:
             return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, LookupError, OverflowError, OSError):
             return None
 
 
+@cache
 def connection_errors() -> tuple[type[BaseException], ...]:
     """What the session raises when there is no answer, whichever library it stands on."""
     import inspect
@@ -352,8 +442,11 @@ def connection_errors() -> tuple[type[BaseException], ...]:
 
     retried: Any = inspect.signature(http_backoff).parameters["retry_on_exceptions"].default
     # The root of the library's request errors: it also covers a bad redirect or an undecodable body.
-    roots = [cls for error in retried for cls in error.__mro__ if cls.__name__ == "HTTPError"]
-    return (*retried, *roots[:1], OSError)
+    roots = [cls for error in retried for cls in error.__mro__ if cls.__name__ == "HTTPError"][:1]
+    # Beside them stand those of an address, a stream and a cookie that the library will not take.
+    library = sys.modules.get(roots[0].__module__.partition(".")[0]) if roots else None
+    others = (getattr(library, name, None) for name in ("InvalidURL", "StreamError", "CookieConflict"))
+    return (*retried, *roots, *(each for each in others if isinstance(each, type)), OSError)
 
 
 def _etag_timeout() -> float:
@@ -366,47 +459,3 @@ def _download_timeout() -> float:
     from huggingface_hub import constants
 
     return float(constants.HF_HUB_DOWNLOAD_TIMEOUT)
-
-
-def _token(endpoint: str) -> str | bool | None:
-    from huggingface_hub import constants
-
-    # huggingface_hub's token belongs to the Hub it was made for: another host never sees it.
-    if endpoint == constants.ENDPOINT.rstrip("/"):
-        return None
-    return settings.hub_token() or False
-
-
-def _headers(endpoint: str, user_agent: str | Mapping[str, str] | None) -> dict[str, str]:
-    from huggingface_hub.utils import build_hf_headers
-
-    from kernels import __version__
-
-    details: str | None = None
-    if not settings.telemetry_disabled():
-        details = "; ".join([*_machine(), *_callers(user_agent)])
-    headers: dict[str, str] = build_hf_headers(
-        token=_token(endpoint), library_name="kernels", library_version=__version__, user_agent=details
-    )
-    return headers
-
-
-def _machine() -> list[str]:
-    from kernels import backends
-    from kernels.target import Target
-
-    target = Target.current()
-    backend = backends.get(target.default_backend)
-    try:
-        accelerator = backend.format_accelerator(target.backend_version(backend.name))
-    except ValueError:  # a version that no variant could carry
-        accelerator = backend.name
-    return [f"backend/{accelerator}", f"platform/{target.cpu}-{target.os}"]
-
-
-def _callers(user_agent: str | Mapping[str, str] | None) -> list[str]:
-    if user_agent is None:
-        return []
-    parts = [user_agent] if isinstance(user_agent, str) else [f"{key}/{value}" for key, value in user_agent.items()]
-    # A header is one line of Latin-1.
-    return ["".join(c if " " <= c <= "~" else "?" for c in part) for part in parts if part]

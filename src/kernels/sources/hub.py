@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from kernels import settings
@@ -22,7 +21,7 @@ from kernels.notices import warn_once
 from kernels.release import BUILD_FOLDER, MAX_FILES, Heads, Release, RepoFile
 from kernels.requirement import Requirement, is_commit
 from kernels.settings import Verify
-from kernels.sources.answers import is_folder, listed_file, refs
+from kernels.sources.answers import PUBLISHER, REFS, REVISION, Revision, listed_files, named_commits
 from kernels.sources.base import Moved
 from kernels.sources.download import download, resolve_path
 from kernels.sources.foreign import heads_of_snapshots
@@ -39,6 +38,10 @@ REPO_TYPES = ("kernel", "model")
 
 #: How often a build is completed again whose contents somebody cleared away meanwhile.
 _CLEARED_TRIES = 3
+
+
+#: Characters of all names in a listing: 250,000 names of 250.
+_MAX_NAMES = 64 * 2**20
 
 
 class HubSource:
@@ -142,13 +145,13 @@ class HubSource:
         refusal: HubRefused | None = None
         for repo_type in REPO_TYPES:
             try:
-                answer = self._client.json(f"/api/{repo_type}s/{repo_id}/refs", patience)
+                answer = self._client.json(f"/api/{repo_type}s/{repo_id}/refs", patience, REFS)
             except HubRefused as error:
                 if not error.repository_missing:
                     raise self._no_answer(repo_id, error) from error
                 refusal = refusal or error
                 continue
-            return repo_type, Heads(refs(answer, "branches"), refs(answer, "tags"), time.time())
+            return repo_type, Heads(named_commits(answer.branches), named_commits(answer.tags), time.time())
         assert refusal is not None
         raise self._not_found(repo_id, refusal)
 
@@ -182,8 +185,8 @@ class HubSource:
     def look_up(self, repo_id: str, revision: str) -> str | None:
         """The commit of a pull request's branch (`refs/pr/1`) or of a shortened commit."""
         answer = None if self.offline else self._revision(repo_id, revision)
-        commit = answer.get("sha") if isinstance(answer, dict) else None
-        return commit if isinstance(commit, str) and is_commit(commit) else None
+        commit = None if answer is None else answer.sha
+        return commit if commit is not None and is_commit(commit) else None
 
     def date(self, repo_id: str, commit: str) -> str | None:
         """When a commit was made, in ISO 8601; None where the Hub cannot be asked."""
@@ -192,13 +195,12 @@ class HubSource:
         except HubUnavailable:
             self._memory.rest()
             return None
-        date = answer.get("lastModified") if isinstance(answer, dict) else None
-        return date if isinstance(date, str) else None
+        return None if answer is None else answer.last_modified
 
-    def _revision(self, repo_id: str, revision: str) -> Any:
+    def _revision(self, repo_id: str, revision: str) -> Revision | None:
         for kind in self._types(repo_id):
             with suppress(HubRefused, HubMoved):
-                return self._client.json(f"/api/{kind}s/{repo_id}/revision/{quote(revision, safe='')}", BRIEF)
+                return self._client.json(f"/api/{kind}s/{repo_id}/revision/{quote(revision, safe='')}", BRIEF, REVISION)
         return None
 
     # Releases
@@ -253,13 +255,18 @@ class HubSource:
         for kind in self._types(repo_id):
             path = f"/api/{kind}s/{repo_id}/tree/{commit}?recursive=true&expand=false"
             files: list[RepoFile] = []
-            entries = 0
+            entries = names = 0
             try:
                 for page in self._client.pages(path, BRIEF if cached else Patience()):
                     entries += len(page)
-                    files.extend(listed_file(entry) for entry in page if not is_folder(entry))
+                    names += sum(len(entry.path) for entry in page)
+                    files += listed_files(page)
                     if entries > 2 * MAX_FILES or len(files) > MAX_FILES:
                         raise InvalidRepository(f"{repo_id} lists more than {MAX_FILES} files; no kernel has as many.")
+                    if names > _MAX_NAMES:
+                        raise InvalidRepository(
+                            f"{repo_id} lists names of more than {_MAX_NAMES} characters in all; no kernel has as many."
+                        )
             except HubMoved as moved:
                 raise Moved(repo_id, moved.repo_id) from None
             except HubRefused as error:
@@ -391,7 +398,7 @@ class HubSource:
             raise HubUnavailable(f"{self.endpoint} did not answer a moment ago.")
         try:
             patience = VERDICT if urgent else BRIEF
-            answer = self._client.json(f"/api/organizations/{quote(publisher)}/overview", patience)
+            answer = self._client.json(f"/api/organizations/{quote(publisher)}/overview", patience, PUBLISHER)
         except HubRefused as error:
             if error.status == 404:
                 return False  # a person's account, or nobody's
@@ -399,9 +406,9 @@ class HubSource:
         except HubUnavailable:
             self._memory.rest()
             raise
-        if not isinstance(answer, dict) or str(answer.get("name", publisher)).lower() != publisher.lower():
-            return False  # an answer about somebody else
-        return answer.get("trustedKernelPublisher") is True
+        if (answer.name or publisher).lower() != publisher.lower():
+            return False  # an answer about another publisher
+        return answer.trusted_kernel_publisher is True
 
     def _no_answer(self, what: str, refusal: HubRefused) -> HubUnavailable:
         advice = {

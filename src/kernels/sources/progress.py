@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import TypeVar
 
-__all__ = ["Arrived", "silent_bar", "watched", "watcher"]
+__all__ = ["Arrived", "watched", "watcher"]
 
 #: Told of `(files, bytes)` that have arrived since it was last told, from any thread.
 Arrived = Callable[[int, int], None]
@@ -35,33 +35,3 @@ def watched(arrived: _Arrived) -> Iterator[_Arrived]:
         yield arrived
     finally:
         _watcher.reset(token)
-
-
-def silent_bar(count: Callable[[int], None]) -> type:
-    """A class that huggingface_hub takes for its bar: it draws nothing, and counts bytes.
-
-    Args:
-        count: Called with the bytes of each step.
-    """
-
-    class Bar:
-        def __init__(self, *args: Any, **options: Any) -> None:
-            self.total = options.get("total")
-            self.n = options.get("initial", 0)
-
-        def update(self, size: float | None = 1) -> None:
-            count(int(size or 0))
-
-        def update_transfer(self, size: float | None = 1) -> None:
-            """Bytes on their way, which are counted when they are on disk."""
-
-        def __enter__(self) -> Bar:
-            return self
-
-        def __exit__(self, *error: object) -> None:
-            pass
-
-        def __getattr__(self, name: str) -> Callable[..., None]:
-            return lambda *args, **options: None  # what else a bar can be told is about how it looks
-
-    return Bar

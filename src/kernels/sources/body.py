@@ -1,0 +1,98 @@
+"""The body of an HTTP answer, within bounds: of bytes as they are unpacked, and of time.
+
+The HTTP library would unpack each piece whole, in any encoding it knows: 64 KB of gzip become 64 MB, of zstd
+gigabytes. So answers are taken as they were sent, and unpacked here a bounded piece at a time.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from kernels.side_by_side import check_wanted
+
+__all__ = ["ACCEPTED_ENCODINGS", "WrongAnswer", "chunks", "read_body"]
+
+#: What is sent as `Accept-Encoding` for JSON; files are asked for as they are.
+ACCEPTED_ENCODINGS = "gzip"
+
+#: The most that is unpacked at once.
+_PIECE = 1024 * 1024
+
+#: gzip adds a header of 18 bytes and 5 bytes to each 64 KB that cannot be packed (RFC 1951, 3.2.4).
+_PACKED_EXTRA = 64 * 1024
+
+
+class WrongAnswer(Exception):
+    """An answer that is not what was listed or agreed on; the same question may be asked again."""
+
+
+def read_body(response: Any, limit: int, seconds: float) -> bytes:
+    """The whole body of an answer.
+
+    Args:
+        response: The answer, of huggingface_hub's session, its body not read yet.
+        limit: The most bytes it may have, unpacked.
+        seconds: How long it may take.
+
+    Raises:
+        WrongAnswer: It has more bytes, or is packed in a way that was not asked for.
+        TimeoutError: It takes longer.
+    """
+    found, size = [], 0
+    for chunk in chunks(response, limit, seconds):
+        size += len(chunk)
+        if size > limit:
+            raise WrongAnswer(f"more than {limit} bytes")
+        found.append(chunk)
+    return b"".join(found)
+
+
+def chunks(response: Any, limit: int, seconds: float) -> Iterator[bytes]:
+    """The body of an answer in pieces of 1 MiB at most, until more than `limit` bytes were given.
+
+    Args:
+        response: The answer, of huggingface_hub's session, its body not read yet.
+        limit: How many bytes are wanted, unpacked. At most one byte more is given, which tells that there are more.
+        seconds: How long the whole body may take.
+
+    Raises:
+        WrongAnswer: It is packed in a way that was not asked for, or ends in the middle of what was packed.
+        TimeoutError: It takes longer.
+    """
+    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    if encoding not in ("", "identity", "gzip", "x-gzip"):
+        raise WrongAnswer(f"with the Content-Encoding {encoding[:40]!r}, which was not asked for")
+    unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS) if encoding.endswith("gzip") else None
+    deadline = time.monotonic() + seconds
+    left = limit + 1
+    received = 0
+    for raw in response.iter_raw():
+        check_wanted()
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the answer takes more than {seconds:.0f} s")
+        received += len(raw)
+        if received > limit + limit // 1000 + _PACKED_EXTRA:
+            raise WrongAnswer(f"more than {limit} bytes")
+        for piece in (raw,) if unpacker is None else _unpacked(unpacker, raw, left):
+            given = piece[:left]
+            left -= len(given)
+            if given:
+                yield given
+            if not left:
+                return
+    if unpacker is not None and not unpacker.eof and received:
+        raise WrongAnswer("with gzip that is cut short")
+
+
+def _unpacked(unpacker: Any, raw: bytes, most: int) -> Iterator[bytes]:
+    try:
+        while raw and not unpacker.eof and most > 0:
+            piece = unpacker.decompress(raw, min(_PIECE, most))
+            raw = unpacker.unconsumed_tail
+            most -= len(piece)
+            yield piece
+    except zlib.error:
+        raise WrongAnswer("with gzip that cannot be unpacked") from None
