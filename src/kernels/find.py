@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
-from kernels import redirect, trust
+from kernels import redirect
 from kernels.errors import (
     InvalidRepository,
     KernelsError,
@@ -15,7 +15,6 @@ from kernels.errors import (
     NotInCache,
     NotLocked,
     RevisionNotFound,
-    UntrustedPublisher,
     UntrustedSignature,
 )
 from kernels.lockfile import lock_again
@@ -26,13 +25,14 @@ from kernels.release import STATUS_FILE, Release
 from kernels.requirement import Requirement
 from kernels.side_by_side import side_by_side
 from kernels.sources.base import Moved, Source
+from kernels.trust import Admission, admission, ask_standing
 
 if TYPE_CHECKING:
     from kernels.signatures import Policy
     from kernels.sources import Sources
     from kernels.trust import Standing, TrustPolicy
 
-__all__ = ["Finder", "Found", "Route", "unverified"]
+__all__ = ["Finder", "Found", "Route"]
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class Finder:
                 warn_once(f"{repo_id} is {source.name}, as LOCAL_KERNELS says, and not the commit that {where} pins.")
         return source
 
-    def find(self, requirement: Requirement, source: Source) -> tuple[list[Found], bool]:
-        """The steps to the release that a requirement leads to, the last, and whether it may be fetched.
+    def find(self, requirement: Requirement, source: Source) -> tuple[list[Found], Admission]:
+        """The steps to the release that a requirement leads to, the last, and what may be done with it.
 
         Each step of a redirect is trusted or refused on its own. The Hub is asked about the publisher while it is asked
         about the repository: neither waits for the other.
@@ -124,26 +124,22 @@ class Finder:
         first = requirement.repo_id
 
         def look(what: str) -> object:
-            return self._standing(first, source) if what == "publisher" else next(steps)
+            return ask_standing(first, source.publishers, self.policy) if what == "publisher" else next(steps)
 
         standing, begun = side_by_side(look, ["publisher", "repository"], at_once=2, name="find")
         standings[first] = cast("Standing", standing)
         found: Found | None = cast("Found", begun)
         taken: list[Found] = []
-        fetchable = True
+        worst = Admission.GRANTED
         while found is not None:
             taken.append(found)
-            source, release, repo_id = found.source, found.release, found.requirement.repo_id
+            repo_id, publishers = found.requirement.repo_id, found.source.publishers
             if repo_id not in standings:
-                standings[repo_id] = self._standing(repo_id, source)
-            known = standings[repo_id]
-            if known is trust.Standing.UNTRUSTED:
-                raise trust.untrusted(repo_id, getattr(source, "authority", source.name))
-            # A release that this Hub never listed may be another's: its word on the publisher says nothing about it.
-            vouched = known is trust.Standing.TRUSTED and (release.listed or self._allowed(repo_id, source))
-            fetchable = fetchable and vouched
+                standings[repo_id] = ask_standing(repo_id, publishers, self.policy)
+            admitted = admission(repo_id, standings[repo_id], publishers, self.policy, found.release)
+            worst = max(worst, admitted, key=lambda each: each.value)
             found = next(steps, None)
-        return taken, fetchable
+        return taken, worst
 
     def follow(self, requirement: Requirement, source: Source) -> Iterator[Found]:
         """The release asked for, and each one that a redirect leads to, whoever publishes it.
@@ -223,22 +219,6 @@ class Finder:
                 f"{found.requirement} is locked, and {following.repo_id}, which it leads to, is not: {found.lock} does "
                 f"not list it. {lock_again(found.lock, 'kernels lock')}"
             )
-
-    def _allowed(self, repo_id: str, source: Source) -> bool:
-        return source.verified or self.policy.allows(repo_id)
-
-    def _standing(self, repo_id: str, source: Source) -> Standing:
-        if self._allowed(repo_id, source):
-            return trust.Standing.TRUSTED
-        standing = getattr(source, "standing", None)
-        result: Standing = trust.Standing.UNKNOWN if standing is None else standing(repo_id)
-        return result
-
-
-def unverified(repo_id: str, source: Source) -> UntrustedPublisher:
-    """The error for a repository whose publisher a source could not be asked about, with what stood in the way."""
-    problem: Callable[[str], str | None] = getattr(source, "problem", lambda repo_id: None)
-    return trust.unverified(repo_id, source.name, problem(repo_id))
 
 
 def _of_lock(error: KernelsError, meant: Pin) -> KernelsError:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kernels import backends, trust
+from kernels import backends
 from kernels.errors import (
     DependencyCycle,
     InvalidMetadata,
@@ -17,7 +17,7 @@ from kernels.errors import (
     NotInCache,
     UntrustedSignature,
 )
-from kernels.find import Finder, Found, Route, unverified
+from kernels.find import Finder, Found, Route
 from kernels.lockfile import ContentHash, lock_again
 from kernels.locks import NO_LOCK, LockInForce
 from kernels.metadata import MAX_KERNEL_DEPENDS, MAX_METADATA_BYTES, Metadata
@@ -30,6 +30,7 @@ from kernels.side_by_side import side_by_side
 from kernels.signatures import Policy, Rule
 from kernels.signatures.record import require_signature
 from kernels.sources.base import Source
+from kernels.trust import Admission, unverified, warn_unverified
 
 if TYPE_CHECKING:
     from kernels.backends import Device
@@ -177,9 +178,9 @@ class Planner:
         Raises:
             KernelsError: As for `plan`.
         """
-        found, fetchable = self._find(requirement, self.finder.source(requirement))
-        if not fetchable:
-            raise unverified(found.release.repo_id, found.source)
+        found, admitted = self._find(requirement, self.finder.source(requirement))
+        if admitted is not Admission.GRANTED:
+            raise unverified(found.release.repo_id, found.source.publishers)
         return next(route for route in reversed(self.routes) if route.asked == requirement)
 
     def pinned(self, found: Found, variant: str) -> ContentHash | None:
@@ -226,19 +227,21 @@ class Planner:
         return None
 
     def _plan(self, requirement: Requirement, source: Source, path: tuple[tuple[str, str], ...]) -> Planned:
-        found, fetchable = self._find(requirement, source)
+        found, admitted = self._find(requirement, source)
         requirement, source, release = found.requirement, found.source, found.release
         key = (source.name, release.repo_id, release.commit)
         if key in self._done:
             return self._done[key]
         step = (release.repo_id, release.commit)
         _check_path((*path, step))
-        choice = self._choose(found, fetchable=fetchable)
+        choice = self._choose(found, fetchable=admitted is Admission.GRANTED)
         variant = choice.best
         if variant is None:
-            raise self._nothing_suits(choice) if not choice.gone else self._not_here(choice, fetchable)
-        if not fetchable:
-            trust.admit_unverified(release.repo_id, getattr(source, "authority", "a Hub"))
+            raise self._nothing_suits(choice) if not choice.gone else self._not_here(choice, admitted)
+        if admitted is Admission.REFUSED:
+            raise unverified(release.repo_id, source.publishers)
+        if admitted is Admission.ON_DISK:
+            warn_unverified(release.repo_id, source.publishers)
         metadata = choice.metadata[variant]
         if self.prerequisites:
             check_prerequisites(release.repo_id, variant, metadata)
@@ -275,10 +278,10 @@ class Planner:
         )
         return self._done.setdefault(key, planned)
 
-    def _find(self, requirement: Requirement, source: Source) -> tuple[Found, bool]:
-        steps, fetchable = self.finder.find(requirement, source)
+    def _find(self, requirement: Requirement, source: Source) -> tuple[Found, Admission]:
+        steps, admitted = self.finder.find(requirement, source)
         self.routes.append(Route(requirement, tuple(steps)))
-        return steps[-1], fetchable
+        return steps[-1], admitted
 
     @property
     def finder(self) -> Finder:
@@ -331,10 +334,10 @@ class Planner:
         alternative = self._alternative(choice) if not choice.source.verified else _LOCAL_HINT
         return type(error)(f"{error}\n{alternative}") if alternative else error
 
-    def _not_here(self, choice: Choice, fetchable: bool) -> KernelsError:
+    def _not_here(self, choice: Choice, admitted: Admission) -> KernelsError:
         release, source = choice.release, choice.source
-        if not fetchable and not getattr(source, "offline", False):
-            return unverified(release.repo_id, source)
+        if admitted is not Admission.GRANTED and not getattr(source, "offline", False):
+            return unverified(release.repo_id, source.publishers)
         here = [name for name in release.builds if source.is_local(release, name)]
         return NotInCache(
             f"No suitable build of {release.repo_id}{_at(choice)} is complete in {source.name}. It has "
@@ -407,9 +410,10 @@ def read_metadata(source: Source, release: Release, variant: str, rule: Rule | N
 
 def _asked_for(requirement: Requirement, metadata: Metadata, rule: Rule | None) -> Metadata:
     """Signed metadata, unless what was signed is another version: an older one, with faults that were mended since."""
-    named = (requirement.version, metadata.version)
-    if rule is not None and rule.required and None not in named and named[0] != named[1]:
-        raise UntrustedSignature(f"what was signed is version {named[1]}, and version {named[0]} is asked for")
+    wanted = requirement.named_version
+    if rule is not None and rule.required and wanted is not None and metadata.version != wanted:
+        signed = "has no version" if metadata.version is None else f"is version {metadata.version}"
+        raise UntrustedSignature(f"what was signed {signed}, and version {wanted} is asked for")
     return metadata
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -320,8 +320,8 @@ def _point(carried: CarriedFolder, plans: Iterable[KernelPlan], builds: Iterable
     def trusted(source: Source, repo_id: str) -> bool | None:
         publisher = repo_id.partition("/")[0]
         if publisher not in verdicts:
-            standing: Callable[[str], Standing] = source.standing  # type: ignore[attr-defined]
-            verdicts[publisher] = {Standing.TRUSTED: True, Standing.UNTRUSTED: False}.get(standing(repo_id))
+            known = Standing.UNKNOWN if source.publishers is None else source.publishers.standing(repo_id)
+            verdicts[publisher] = {Standing.TRUSTED: True, Standing.UNTRUSTED: False}.get(known)
         return verdicts[publisher]
 
     routes = {

@@ -15,6 +15,7 @@ __all__ = ["RepoInfo", "Requirement", "check_repo_id", "check_revision", "check_
 _PART = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9_]([A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 # What git allows in a ref's name, less what could leave a folder or break a URL (git-check-ref-format(1)).
+_VERSION_BRANCH = re.compile(r"(?:refs/heads/)?v(0|[1-9][0-9]{0,5})")
 _REVISION = re.compile(
     r"(?!.*(\.\.|//|@\{|/\.|\.lock(/|$)))[^\x00-\x20\x7f~^:?*\[\\./-][^\x00-\x20\x7f~^:?*\[\\]*(?<![/.])"
 )
@@ -76,6 +77,17 @@ class Requirement:
     def branch(self) -> str | None:
         """The name to ask a source for: `v<version>`, the revision, or None for a source's own choice."""
         return f"v{self.version}" if self.version is not None else self.revision
+
+    @property
+    def named_version(self) -> int | None:
+        """The version that is meant, also where a revision names its branch; None where nothing says it.
+
+        Example:
+            >>> Requirement("org/relu", revision="refs/heads/v2").named_version
+            2
+        """
+        found = _VERSION_BRANCH.fullmatch(self.revision or "")
+        return int(found[1]) if found is not None else self.version
 
     @property
     def commit(self) -> str | None:

@@ -114,8 +114,8 @@ def variables_in_force() -> dict[str, str]:
 def invalid_settings() -> list[str]:
     """What is wrong with the variables that are set, a sentence each."""
     readers: tuple[Callable[[], object], ...] = (
-        hub_folder, endpoint, cache_dir, offline, refresh_seconds, trusted_publishers, local_kernels, backend_files,
-        vendor_folders, tune_files, disabled_backends, verify_when, policy_file, lock_file, locked_only,
+        hub_folder, endpoint, hub_token, cache_dir, offline, refresh_seconds, trusted_publishers, local_kernels,
+        backend_files, vendor_folders, tune_files, disabled_backends, verify_when, policy_file, lock_file, locked_only,
         mapping_disabled, telemetry_disabled, progress_disabled,
     )  # fmt: skip
     problems = []
@@ -170,8 +170,20 @@ def hub_folder() -> Path | None:
 
 
 def hub_token() -> str | None:
-    """The token for the Hub that `KERNELS_HUB` names: huggingface_hub's own token is never sent to another Hub."""
-    return os.environ.get("KERNELS_HUB_TOKEN") or None
+    """The token for the Hub that `KERNELS_HUB` names: huggingface_hub's own token is never sent to another Hub.
+
+    White space around it is removed: a secret that is mounted as a file ends with a line break.
+
+    Raises:
+        RequestError: It has a character that an HTTP header cannot carry. The message does not show it.
+    """
+    token = os.environ.get("KERNELS_HUB_TOKEN", "").strip()
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise RequestError(
+            "`KERNELS_HUB_TOKEN` has a character that an HTTP header cannot carry. Expected printable ASCII without "
+            "spaces."
+        )
+    return token or None
 
 
 def token_source(address: str) -> str:

@@ -6,6 +6,7 @@ The layout is huggingface_hub's, so that its tools see it:
         blobs/<hash>                   contents
         snapshots/<commit>/<path>      links to contents
         index/<commit>-<Hub>.json      the commit's file list, which never changes
+        index/<commit>-<Hub>.allowed   that a caller allowed the commit, whoever publishes it
         index/<commit>-<Hub>-<variant>.checked  what was found of a build's files, and which files those were
         index/heads-<Hub>.json         branches and tags, and when they were learned
     <cache>/.locks/kernels--<org>--<name>/<name>.lock
@@ -71,6 +72,11 @@ class _Heads(msgspec.Struct):
     tags: dict[str, str]
 
 
+class _Allowed(msgspec.Struct):
+    form: int
+    commit: str
+
+
 class RepoStore:
     """One repository's folder in the cache.
 
@@ -106,6 +112,25 @@ class RepoStore:
     def _index(self, endpoint: str, commit: str) -> Path:
         # A commit's id is only as good as the Hub that says it: one Hub's word is no evidence for another's.
         return self.folder / "index" / f"{commit}-{endpoint_key(endpoint)}.json"
+
+    def was_listed(self, commit: str) -> bool:
+        """Whether this client stored the file list of a commit, of any Hub."""
+        with suppress(OSError):
+            return any(name.startswith(f"{commit}-") for name in os.listdir(self.folder / "index"))
+        return False
+
+    def allowed(self, endpoint: str, commit: str) -> bool:
+        """Whether a caller has allowed a commit, as one Hub listed it, whoever publishes it."""
+        record = read_record(self._allowed(endpoint, commit), _Allowed)
+        return record is not None and (record.form, record.commit) == (_FORM, commit)
+
+    def keep_allowed(self, endpoint: str, commit: str) -> None:
+        """Store that a caller has allowed a commit."""
+        if not self.allowed(endpoint, commit):
+            write_record(self._allowed(endpoint, commit), _Allowed(_FORM, commit))
+
+    def _allowed(self, endpoint: str, commit: str) -> Path:
+        return self.folder / "index" / f"{commit}-{endpoint_key(endpoint)}.allowed"
 
     def findings(self, endpoint: str, commit: str, variant: str) -> Path:
         """Where stands what was found of a build's files, as one Hub listed them."""

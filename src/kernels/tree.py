@@ -21,7 +21,6 @@ from kernels.errors import (
     RequestError,
     RevisionNotFound,
 )
-from kernels.find import unverified
 from kernels.lockfile import Lock
 from kernels.metadata import MAX_KERNEL_DEPENDS, Metadata
 from kernels.notices import warn_once
@@ -159,14 +158,10 @@ class Tree:
         return _Found(commit, source, release, None, tuple(sorted(depends, key=str)))
 
     def _admit(self, repo_id: str, source: Source) -> None:
-        if source.verified or self.policy.allows(repo_id):
-            return
-        standing = getattr(source, "standing", None)
-        known = trust.Standing.UNKNOWN if standing is None else standing(repo_id)
-        if known is trust.Standing.UNTRUSTED:
-            raise trust.untrusted(repo_id, getattr(source, "authority", source.name))
-        if known is trust.Standing.UNKNOWN:
-            raise unverified(repo_id, source)
+        publishers = source.publishers
+        standing = trust.ask_standing(repo_id, publishers, self.policy)
+        if trust.admission(repo_id, standing, publishers, self.policy) is not trust.Admission.GRANTED:
+            raise trust.unverified(repo_id, publishers)
 
     def _note(self, step: _Step, found: _Found) -> Iterable[_Step]:
         if found.commit is not None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -22,7 +23,21 @@ from kernels.records import endpoint_key, read_record, write_record
 from kernels.requirement import check_repo_id
 from kernels.work_lock import exclusively, lock_at
 
-__all__ = ["Standing", "TrustPolicy", "Verdicts", "admit_unverified", "untrusted", "unverified"]
+if TYPE_CHECKING:
+    from kernels.release import Release
+
+__all__ = [
+    "Admission",
+    "Publishers",
+    "Standing",
+    "TrustPolicy",
+    "Verdicts",
+    "admission",
+    "ask_standing",
+    "untrusted",
+    "unverified",
+    "warn_unverified",
+]
 
 #: A verdict is asked for again after a day: what a publisher may do changes that slowly, and a withdrawn mark should
 #: not outlive it by more.
@@ -35,7 +50,43 @@ class Standing(Enum):
     TRUSTED = "trusted"
     UNTRUSTED = "untrusted"
     UNKNOWN = "unknown"
-    """The Hub could not be asked, and never was: what is on disk serves, nothing new is fetched."""
+    """The Hub could not be asked, and never was: nothing new is fetched, and `admission` says what else holds."""
+
+
+class Admission(Enum):
+    """What may be done with a repository, ordered from the most to the least."""
+
+    GRANTED = 0
+    """It may be fetched and loaded."""
+    ON_DISK = 1
+    """What is on disk may be loaded, with a warning; nothing is fetched."""
+    REFUSED = 2
+    """Its publisher is not known: it may be neither fetched nor loaded."""
+
+
+class Publishers(Protocol):
+    """Who answers for the publishers of a source's repositories."""
+
+    @property
+    def authority(self) -> str:
+        """What a message calls it."""
+        ...
+
+    def standing(self, repo_id: str) -> Standing:
+        """What is known of a repository's publisher."""
+        ...
+
+    def problem(self, repo_id: str) -> str | None:
+        """Why nothing is known, a sentence; None where something is."""
+        ...
+
+    def may_use_cached(self, release: Release) -> bool:
+        """Whether what is on disk of a release may be loaded although nothing is known of its publisher."""
+        ...
+
+    def remember_allowed(self, release: Release) -> None:
+        """Remember that a release was admitted because the caller allows it."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -141,6 +192,50 @@ def _holds(verdict: _Verdict) -> bool:
     return verdict.trusted and 0 <= time.time() - verdict.time < VERDICT_SECONDS
 
 
+def ask_standing(repo_id: str, publishers: Publishers | None, policy: TrustPolicy) -> Standing:
+    """What is known of a publisher; nobody is asked about what the caller allows.
+
+    Args:
+        repo_id: The repository.
+        publishers: Who answers; None where the repository is the user's own folder.
+        policy: What the caller allows.
+    """
+    if publishers is None or policy.allows(repo_id):
+        return Standing.TRUSTED
+    return publishers.standing(repo_id)
+
+
+def admission(
+    repo_id: str, standing: Standing, publishers: Publishers | None, policy: TrustPolicy, release: Release | None = None
+) -> Admission:
+    """What may be done with a repository. This is the one place that admits a publisher.
+
+    Args:
+        repo_id: The repository.
+        standing: What `ask_standing` says.
+        publishers: Who answered; None where the repository is the user's own folder.
+        policy: What the caller allows.
+        release: The release that was found; None where nothing on disk will do.
+
+    Raises:
+        UntrustedPublisher: The publisher is known, and not trusted.
+    """
+    if publishers is None:
+        return Admission.GRANTED
+    if policy.allows(repo_id):
+        if release is not None:
+            publishers.remember_allowed(release)
+        return Admission.GRANTED
+    if standing is Standing.UNTRUSTED:
+        raise untrusted(repo_id, publishers.authority)
+    if standing is Standing.TRUSTED and (release is None or release.listed):
+        return Admission.GRANTED
+    # A release that this Hub never listed may be another Hub's: its word on the publisher says nothing about it.
+    if release is not None and (standing is Standing.TRUSTED or publishers.may_use_cached(release)):
+        return Admission.ON_DISK
+    return Admission.REFUSED
+
+
 def untrusted(repo_id: str, where: str) -> UntrustedPublisher:
     """The error for a repository whose publisher is not trusted."""
     publisher = repo_id.partition("/")[0]
@@ -152,19 +247,22 @@ def untrusted(repo_id: str, where: str) -> UntrustedPublisher:
     )
 
 
-def unverified(repo_id: str, where: str, why: str | None = None) -> UntrustedPublisher:
-    """The error for a repository whose publisher the Hub could not be asked about, and which is not on disk."""
+def unverified(repo_id: str, publishers: Publishers | None) -> UntrustedPublisher:
+    """The error for a repository whose publisher nobody could be asked about."""
+    where = "a Hub" if publishers is None else publishers.authority
+    why = None if publishers is None else publishers.problem(repo_id)
     return UntrustedPublisher(
-        f"{repo_id} was not fetched: {where} could not be asked whether its publisher is trusted, and no earlier "
+        f"{repo_id} is refused: {where} could not be asked whether its publisher is trusted, and no earlier "
         f"answer is stored. {f'{why} ' if why else ''}Try again when it can be reached, or pass "
         f"trust_remote_code=[{repo_id!r}] (in a command: --trust-remote-code) if you trust it."
     )
 
 
-def admit_unverified(repo_id: str, where: str) -> None:
+def warn_unverified(repo_id: str, publishers: Publishers | None) -> None:
     """Warn, once, that something on disk is used whose publisher no Hub was ever asked about here."""
+    where = "a Hub" if publishers is None else publishers.authority
     warn_once(
         f"{repo_id} is loaded from what is on disk without a Hub's word on its publisher: {where} was never asked "
-        f"about it, or cannot be asked. What is on disk counts as checked. To say that you trust it, add "
+        f"about it, or cannot be asked. To say that you trust it, add "
         f"{repo_id.partition('/')[0]!r} to KERNELS_TRUSTED_PUBLISHERS."
     )

@@ -476,7 +476,7 @@ def test_the_hooks_of_a_backend_run_around_the_import(hub: TestHub, monkeypatch:
 def test_a_listing_with_an_entry_that_is_no_file_is_an_error(hub: TestHub, entry: object) -> None:
     hub.make_repo("acme/relu")
     hub.replace("/tree/", lambda body: json.dumps([*json.loads(body), entry]).encode())
-    with pytest.raises(HubUnavailable, match="not of the expected form|without a size"):
+    with pytest.raises(HubUnavailable, match=r"not of the expected form|without a size"):
         get_kernel("acme/relu", version=1)
 
 

@@ -148,10 +148,21 @@ def test_nothing_new_is_fetched_from_a_publisher_without_a_verdict(hub: TestHub)
     assert hub.count("/resolve/") == 0
 
 
-def test_a_hub_whose_verdict_fails_serves_what_is_here(hub: TestHub, new_process: Callable[[], None]) -> None:
-    hub.make_repo("acme/relu")
-    get_kernel("acme/relu", version=1, trust_remote_code=True)
+def test_a_hub_that_keeps_only_its_verdict_back_gains_nothing_by_it(
+    hub: TestHub, new_process: Callable[[], None]
+) -> None:
+    hub.make_repo("mallory/relu")
+    get_kernel("mallory/relu", version=1, trust_remote_code=True)
     hub.fail("overview")
     new_process()
+    with pytest.raises(UntrustedPublisher, match="could not be asked"):
+        get_kernel("mallory/relu", version=1)
+
+
+def test_a_hub_that_is_away_leaves_what_a_caller_allowed(hub: TestHub, new_process: Callable[[], None]) -> None:
+    hub.make_repo("mallory/relu")
+    get_kernel("mallory/relu", version=1, trust_remote_code=True)
+    hub.fail("")
+    new_process()
     with pytest.warns(KernelsWarning, match="Hub's word"):
-        get_kernel("acme/relu", version=1)
+        get_kernel("mallory/relu", version=1)

@@ -112,11 +112,9 @@ def _title(choice: Choice) -> str:
 
 def _refused(choice: Choice) -> bool:
     """Whether the Hub says that the publisher is not a trusted one; not where it cannot be asked."""
-    from kernels.trust import Standing, TrustPolicy
+    from kernels.trust import Standing, TrustPolicy, ask_standing
 
-    repo_id = choice.release.repo_id
-    standing = getattr(choice.source, "standing", None)
-    return standing is not None and not TrustPolicy().allows(repo_id) and standing(repo_id) is Standing.UNTRUSTED
+    return ask_standing(choice.release.repo_id, choice.source.publishers, TrustPolicy()) is Standing.UNTRUSTED
 
 
 def _plain(choice: Choice, rows: list[dict[str, Any]]) -> dict[str, Any]:

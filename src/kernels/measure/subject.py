@@ -13,7 +13,6 @@ from kernels import backends
 from kernels.build.freshness import rebuild_advice, stale_builds
 from kernels.build.project import Project, find_project
 from kernels.errors import InvalidRepository, RequestError, UntrustedSignature
-from kernels.find import unverified
 from kernels.locks import lock_in_force
 from kernels.measure.scripts import FOLDER, PATTERN
 from kernels.offer import is_path
@@ -22,7 +21,7 @@ from kernels.release import RepoFile, is_bytecode
 from kernels.requirement import Requirement
 from kernels.sources import PathSource, open_sources
 from kernels.target import Target
-from kernels.trust import Standing, TrustPolicy
+from kernels.trust import Admission, TrustPolicy, admission, ask_standing, unverified
 
 __all__ = ["Subject", "subject"]
 
@@ -151,13 +150,13 @@ def _gathered(path: Path, folders: Iterable[Path]) -> Iterator[Path]:
 
 
 def _check_fetchable(planned: Planned, policy: TrustPolicy) -> None:
-    """Raise unless scripts may be fetched: a build on disk counts as checked, what is fetched now does not."""
+    """Raise unless scripts may be fetched: a build on disk may have been admitted, what is fetched now was not."""
     source, repo_id = planned.source, planned.release.repo_id
-    standing = getattr(source, "standing", None)
-    if standing is None or getattr(source, "offline", False) or policy.allows(repo_id):
+    publishers = source.publishers
+    if getattr(source, "offline", False):
         return
-    if standing(repo_id) is not Standing.TRUSTED:
-        raise unverified(repo_id, source)
+    if admission(repo_id, ask_standing(repo_id, publishers, policy), publishers, policy) is not Admission.GRANTED:
+        raise unverified(repo_id, publishers)
 
 
 def _check_unsigned(planned: Planned, planner: Planner) -> None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from kernels.release import Heads, Release, RepoFile
     from kernels.requirement import Requirement
     from kernels.settings import Verify
+    from kernels.trust import Publishers
 
 __all__ = ["Moved", "Source"]
 
@@ -43,6 +44,11 @@ class Source(Protocol):
     @property
     def verified(self) -> bool:
         """Whether what comes from here is the user's own choice and needs no publisher's verdict."""
+        ...
+
+    @property
+    def publishers(self) -> Publishers | None:
+        """Who answers for the publishers of its repositories; None where they are the user's own."""
         ...
 
     def heads(self, repo_id: str) -> Heads:

@@ -17,7 +17,7 @@ from kernels.settings import Verify
 from kernels.sources.base import Moved
 from kernels.sources.record import Record, Records, plain_files
 from kernels.store import has_content
-from kernels.trust import Standing
+from kernels.trust import Publishers, Standing
 from kernels.wording import shown
 
 __all__ = ["FolderSource", "PathSource", "files_below"]
@@ -53,6 +53,22 @@ class FolderSource:
     def authority(self) -> str:
         """Who says which publishers are trusted."""
         return f"the Hub that the folder {self.root} was filled from"
+
+    @property
+    def publishers(self) -> Publishers:
+        """The folder itself."""
+        return self
+
+    def problem(self, repo_id: str) -> str | None:
+        """None: a folder is not asked over a network."""
+        return None
+
+    def may_use_cached(self, release: Release) -> bool:
+        """Always: the folder was named by the user, and all of it is on disk."""
+        return True
+
+    def remember_allowed(self, release: Release) -> None:
+        """Nothing: nothing of it is ever refused."""
 
     def standing(self, repo_id: str) -> Standing:
         """What the Hub said of a repository's publisher when the folder was filled."""
@@ -207,6 +223,7 @@ class PathSource:
     """
 
     verified = True
+    publishers = None
 
     def __init__(self, path: Path, *, verify: Verify | None = None) -> None:
         self.path = path

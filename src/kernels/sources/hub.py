@@ -28,7 +28,7 @@ from kernels.sources.foreign import heads_of_snapshots
 from kernels.sources.http import BRIEF, VERDICT, HubClient, HubMoved, HubRefused, Patience
 from kernels.sources.memory import memory_of
 from kernels.store import CLEARING, RepoStore, changed_files
-from kernels.trust import Standing, Verdicts
+from kernels.trust import Publishers, Standing, Verdicts
 from kernels.work_lock import exclusively
 
 __all__ = ["HubSource"]
@@ -89,6 +89,28 @@ class HubSource:
     def offline(self) -> bool:
         """Whether this source answers from the cache alone."""
         return self._offline or settings.offline()
+
+    @property
+    def publishers(self) -> Publishers:
+        """This Hub."""
+        return self
+
+    def may_use_cached(self, release: Release) -> bool:
+        """Whether what the cache has of a release may be loaded although this Hub says nothing of its publisher.
+
+        Not while the Hub answers other questions: who can keep one answer back must not gain by it. A release that was
+        listed here was fetched by a call that admitted it, or by a command that runs no code and admits nobody: that
+        tells the two apart. What another tool brought here counts as admitted by whoever ran it.
+        """
+        if self._memory.answered and not self.offline:
+            return False
+        store = self._store(release.repo_type, release.repo_id)
+        return store.allowed(self.endpoint, release.commit) or not store.was_listed(release.commit)
+
+    def remember_allowed(self, release: Release) -> None:
+        """Remember it beside the list of the commit's files."""
+        if release.listed:
+            self._store(release.repo_type, release.repo_id).keep_allowed(self.endpoint, release.commit)
 
     def standing(self, repo_id: str) -> Standing:
         """What this Hub says of a repository's publisher."""
@@ -151,6 +173,7 @@ class HubSource:
                     raise self._no_answer(repo_id, error) from error
                 refusal = refusal or error
                 continue
+            self._memory.answered = True
             return repo_type, Heads(named_commits(answer.branches), named_commits(answer.tags), time.time())
         assert refusal is not None
         raise self._not_found(repo_id, refusal)
@@ -274,6 +297,7 @@ class HubSource:
                     raise self._no_answer(repo_id, error) from error
                 refusal = refusal if refusal is not None and not error.revision_missing else error
                 continue
+            self._memory.answered = True
             release = Release(repo_id, commit, tuple(files), kind)
             self._store(kind, repo_id).keep_index(self.endpoint, commit, files)
             return release
@@ -309,6 +333,7 @@ class HubSource:
                     if not error.repository_missing:
                         raise self._no_answer(f"{file.path} of {release.repo_id}", error) from error
                     raise self._not_found(release.repo_id, error) from error
+                self._memory.answered = True
                 store.place(release.commit, file, content)
         return content
 

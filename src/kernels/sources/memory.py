@@ -22,6 +22,7 @@ class HubMemory:
         self.heads: dict[str, Heads] = {}
         self.releases: dict[tuple[str, str], Release] = {}
         self.warned = False
+        self.answered = False  # whether the Hub answered anything but the question about a publisher
         self._locks: dict[str, threading.RLock] = {}
         self._guard = threading.Lock()
         self._away = float("-inf")
