@@ -478,6 +478,54 @@ class TestHub:
 
         self._add(pattern, times, act, "GET", after)
 
+    def add_headers(
+        self,
+        pattern: str,
+        headers: Mapping[str, str] | Callable[[Asked], Mapping[str, str]],
+        *,
+        times: float = float("inf"),
+        after: int = 0,
+    ) -> None:
+        """Answer correctly, with these headers beside, or in place of, the right ones."""
+
+        async def act(call: _Call) -> None:
+            start, body = await _answer(call)
+            added = headers(call.asked) if callable(headers) else headers
+            raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in added.items()]
+            kept = [pair for pair in start["headers"] if pair[0].lower() not in {name for name, _ in raw}]
+            await call.send({**start, "headers": kept + raw})
+            await call.send({"type": "http.response.body", "body": body})
+
+        self._add(pattern, times, act, None, after)
+
+    def send_raw(
+        self, pattern: str, data: bytes | Callable[[Asked], bytes], *, times: float = float("inf"), after: int = 0
+    ) -> None:
+        """Write these bytes in the place of an answer, whether or not they are HTTP, and close the connection."""
+
+        async def act(call: _Call) -> None:
+            call.transport.write(data(call.asked) if callable(data) else data)
+            call.transport.close()
+
+        self._add(pattern, times, act, None, after)
+
+    def stream(self, pattern: str, chunk: bytes, *, times: float = float("inf"), most: int = 10**9) -> None:
+        """Answer 200 with a chunk again and again, without an announced length, until the client leaves."""
+
+        async def act(call: _Call) -> None:
+            gone = asyncio.ensure_future(_disconnected(call))
+            headers = [(b"content-type", b"application/octet-stream")]
+            await call.send({"type": "http.response.start", "status": 200, "headers": headers})
+            sent = 0
+            while not gone.done() and not call.released() and sent < most:
+                await call.send({"type": "http.response.body", "body": chunk, "more_body": True})
+                sent += len(chunk)
+                await asyncio.sleep(0)
+            gone.cancel()
+            call.abort()
+
+        self._add(pattern, times, act, "GET", 0)
+
     def disconnect(
         self, pattern: str = "", *, times: float = float("inf"), method: str | None = None, after: int = 0
     ) -> None:

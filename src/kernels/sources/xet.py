@@ -1,17 +1,21 @@
 """Files in Xet, as a stream of bytes: where they go, and how many are taken, is decided here.
 
-Xet's own download writes files itself. Its streams, which hf_xet has since 1.3, leave the writing to us. Whatever
-goes wrong with them, the Hub gives the same file over plain HTTP.
+Xet's own download writes files itself. Its streams, which newer releases of hf_xet have, leave the writing to us.
+Whatever goes wrong with them, the Hub gives the same file over plain HTTP.
 """
 
 from __future__ import annotations
 
 import os
+import queue
+import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
+from kernels.side_by_side import check_wanted
 from kernels.sources.answers import XET_TOKEN
 from kernels.sources.http import BRIEF, HubClient
 
@@ -20,8 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["in_xet", "xet_stream"]
 
-#: Where a storage server may be: a Hub must not name a file of this machine.
+#: Where a storage server may be: a Hub must not name a folder of this machine.
 _SCHEMES = frozenset({"https", "http"})
+
+#: Without a byte for so long, the file is asked for over HTTP. hf_xet itself goes on trying for several minutes.
+_STALLED_SECONDS = 30.0
+
+#: Pieces that were read and not yet written.
+_PIECES = 8
 
 _sessions: dict[int, Any] = {}
 
@@ -54,6 +64,7 @@ def xet_stream(client: HubClient, release: Release, file: RepoFile, start: int) 
     Raises:
         Exception: hf_xet's own errors, of no common type.
         ValueError: The Hub names a storage server at an address that is not one.
+        TimeoutError: Nothing comes for 30 s.
     """
     import hf_xet
 
@@ -62,16 +73,61 @@ def xet_stream(client: HubClient, release: Release, file: RepoFile, start: int) 
     scheme = urlsplit(granted.cas_url).scheme
     if scheme not in _SCHEMES or (scheme == "http" and client.endpoint.startswith("https:")):
         raise ValueError("the Hub names no address of a Xet server")
-    # The runtime's threads do not survive a fork.
-    session = _sessions.setdefault(os.getpid(), None) or hf_xet.XetSession()
-    _sessions[os.getpid()] = session
-    group = session.new_download_stream_group(
-        endpoint=granted.cas_url,
-        token=granted.access_token,
-        token_expiry_unix_secs=min(granted.exp, int(time.time()) + 24 * 3600),
-    )
-    stream = group.download_stream(hf_xet.XetFileInfo(file.xet_hash, file.size), start=start or None)
+
+    def read() -> Iterable[bytes]:
+        # The runtime's threads do not survive a fork.
+        session = _sessions.setdefault(os.getpid(), None) or hf_xet.XetSession()
+        _sessions[os.getpid()] = session
+        group = session.new_download_stream_group(
+            endpoint=granted.cas_url,
+            token=granted.access_token,
+            token_expiry_unix_secs=min(granted.exp, int(time.time()) + 24 * 3600),
+        )
+        stream: Iterable[bytes] = group.download_stream(
+            hf_xet.XetFileInfo(file.xet_hash, file.size), start=start or None
+        )
+        return stream
+
+    yield from _unless_stalled(read)
+
+
+def _unless_stalled(read: Any) -> Generator[bytes, None, None]:
+    """What is read in a thread of its own, which is left behind when nothing comes of it."""
+    pieces: queue.Queue[bytes | Exception | None] = queue.Queue(_PIECES)
+    left = threading.Event()
+
+    def put(piece: bytes | Exception | None) -> None:
+        while not left.is_set():
+            with suppress(queue.Full):
+                pieces.put(piece, timeout=0.5)
+                return
+
+    def work() -> None:
+        try:
+            for piece in read():
+                put(piece)
+                if left.is_set():
+                    return
+            put(None)
+        except Exception as error:  # noqa: BLE001 - it is raised in the thread that waits
+            put(error)
+
+    threading.Thread(target=work, name="kernels-xet", daemon=True).start()
+    last = time.monotonic()
     try:
-        yield from stream
+        while True:
+            check_wanted()
+            try:
+                piece = pieces.get(timeout=0.2)
+            except queue.Empty:
+                if time.monotonic() - last > _STALLED_SECONDS:
+                    raise TimeoutError("nothing came from Xet") from None
+                continue
+            last = time.monotonic()
+            if isinstance(piece, Exception):
+                raise piece
+            if piece is None:
+                return
+            yield piece
     finally:
-        stream.cancel()
+        left.set()
