@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kernels.target import Target
     from kernels.trust import TrustPolicy
 
-__all__ = ["Choice", "Planned", "Planner"]
+__all__ = ["Choice", "Planned", "Planner", "wrong_version"]
 
 #: Kernels nest two or three deep; a chain this long is a mistake or an attack.
 MAX_DEPTH = 32
@@ -408,12 +408,29 @@ def read_metadata(source: Source, release: Release, variant: str, rule: Rule | N
     return metadata
 
 
+def wrong_version(asked: int | None, metadata: Metadata) -> str | None:
+    """Why signed metadata does not serve for a version: it is another one, with faults that were mended since.
+
+    Args:
+        asked: The version that was named; None where none was.
+        metadata: What was signed.
+
+    Example:
+        >>> text = b'{"name": "relu", "id": "_relu_cpu_1234567", "backend": {"type": "cpu"}}'
+        >>> wrong_version(2, Metadata.from_bytes(text))
+        'what was signed has no version, and version 2 is asked for'
+    """
+    if asked is None or metadata.version == asked:
+        return None
+    signed = "has no version" if metadata.version is None else f"is version {metadata.version}"
+    return f"what was signed {signed}, and version {asked} is asked for"
+
+
 def _asked_for(requirement: Requirement, metadata: Metadata, rule: Rule | None) -> Metadata:
-    """Signed metadata, unless what was signed is another version: an older one, with faults that were mended since."""
-    wanted = requirement.named_version
-    if rule is not None and rule.required and wanted is not None and metadata.version != wanted:
-        signed = "has no version" if metadata.version is None else f"is version {metadata.version}"
-        raise UntrustedSignature(f"what was signed {signed}, and version {wanted} is asked for")
+    """Metadata; signed one only if it is of the version that is asked for."""
+    problem = None if rule is None or not rule.required else wrong_version(requirement.named_version, metadata)
+    if problem is not None:
+        raise UntrustedSignature(problem)
     return metadata
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -26,15 +26,15 @@ from kernels.hashes import folder_hash, large_files
 from kernels.lockfile import LOCK_FILE, ContentHash, Lock, unpinned_build
 from kernels.locks import LockInForce, lock_in_force
 from kernels.metadata import MAX_METADATA_BYTES, Metadata
-from kernels.plan import Planner
-from kernels.release import METADATA_FILE, Release
+from kernels.plan import Planner, wrong_version
+from kernels.release import METADATA_FILE, Heads, Release
 from kernels.requirement import Requirement
 from kernels.resolve import no_suitable_build
 from kernels.side_by_side import side_by_side
 from kernels.signatures import Identity, Policy, Rule
 from kernels.signatures.bundle import BUNDLE_FILE, MAX_BUNDLE_BYTES, too_large, verify_bundle
 from kernels.sources import FolderSource, PathSource, Source, open_sources
-from kernels.sources.record import read_record_of, recorded_in
+from kernels.sources.record import Record, read_record_of, recorded_in
 from kernels.target import Target
 from kernels.trust import TrustPolicy
 from kernels.verify import verify_digest
@@ -107,6 +107,7 @@ class _Build:
     variant: str
     rules: tuple[Rule, ...]
     offline: bool
+    version: int | None
     pinned: ContentHash | None = None
     stranger: str | None = None  # that the content of the commit's other builds is pinned, and not of this one
 
@@ -163,8 +164,9 @@ def verify_lock(
     lock = lock_in_force(file=path)
     builds: list[_Build] = []
     pins = () if lock.lock is None else lock.lock.pins
-    for repo_id, commit in dict.fromkeys((pin.requirement.repo_id, pin.commit) for pin in pins):
-        builds += _chosen(Requirement(repo_id, revision=commit), all_variants, policy, offline, lock)
+    for pin in {(pin.requirement.repo_id, pin.commit): pin for pin in pins}.values():
+        found = _chosen(Requirement(pin.requirement.repo_id, revision=pin.commit), all_variants, policy, offline, lock)
+        builds += [replace(each, version=pin.requirement.named_version) for each in found]
     return _verify(builds)
 
 
@@ -193,7 +195,7 @@ def verify_path(path: Path, *, policy: Policy | None = None, offline: bool = Fal
     source = PathSource(path)
     release = source.release(source.requirement, "")
     rules = policy.anybody()
-    return _verify([_Build(source, release, name, rules, offline) for name in release.builds])
+    return _verify([_Build(source, release, name, rules, offline, None) for name in release.builds])
 
 
 def verify_folder(
@@ -203,6 +205,7 @@ def verify_folder(
     offline: bool = False,
     pinned: ContentHash | None = None,
     large: Iterable[str] | None = None,
+    version: int | None = None,
     remedy: str = "Build or download it again.",
 ) -> BuildProof:
     """Verify one build's folder: the signature before the metadata is parsed, then the files.
@@ -213,6 +216,7 @@ def verify_folder(
         offline: Take the keys that are on this machine.
         pinned: What its content must be.
         large: The files that the Hub keeps as large ones, where the source knows; older locks ask for it.
+        version: The version that must be the one that was signed; None where no version is named.
         remedy: What to do where its files are not those of its digest.
 
     Raises:
@@ -224,6 +228,8 @@ def verify_folder(
         metadata = _read(folder / METADATA_FILE, MAX_METADATA_BYTES)
         bundle = _read(folder / BUNDLE_FILE, MAX_BUNDLE_BYTES)
         signature, signer = _signature(metadata, bundle, rules, offline)
+        if signer is not None and metadata is not None:
+            _check_signed_version(metadata, version)
     except (UntrustedSignature, InvalidMetadata, StoreError) as error:
         signature, signer = Proof("failed", str(error)), None
     if signature.verdict == "failed":
@@ -265,7 +271,8 @@ def _chosen(
     if found.lock is not None and lock.lock is not None:
         hashes = lock.lock.hashes.get((found.listed_as, release.commit))
     rules = (policy.rule(release.repo_id),)
-    return [_Build(found.source, release, name, rules, offline, *_pin(name, hashes)) for name in names]
+    version = found.requirement.named_version
+    return [_Build(found.source, release, name, rules, offline, version, *_pin(name, hashes)) for name in names]
 
 
 def _carried(root: Path, repo_ids: Iterable[str], policy: Policy, offline: bool) -> list[_Build]:
@@ -275,14 +282,25 @@ def _carried(root: Path, repo_ids: Iterable[str], policy: Policy, offline: bool)
     builds: list[_Build] = []
     for repo_id in repo_ids:
         record = read_record_of(root / repo_id)
-        for commit, files in record.files.items() if record is not None else ():
+        if record is None:
+            continue
+        for commit, files in record.files.items():
             release = Release(repo_id, commit, files)
             hashes = lock.hashes.get((repo_id, commit))
             rules = (policy.rule(repo_id),)
-            builds += [_Build(source, release, name, rules, offline, *_pin(name, hashes)) for name in release.builds]
+            version = _version_at(record, commit)
+            builds += [
+                _Build(source, release, name, rules, offline, version, *_pin(name, hashes)) for name in release.builds
+            ]
     if not builds:
         raise NoSuitableBuild(f"{root} has no builds of {', '.join(repo_ids)}.")
     return builds
+
+
+def _version_at(record: Record, commit: str) -> int | None:
+    """The version whose branch points to a commit; None where there is not exactly one."""
+    heads = Heads({name: head for name, head in record.branches.items() if head == commit})
+    return next(iter(heads.versions)) if len(heads.versions) == 1 else None
 
 
 def _pin(variant: str, hashes: Mapping[str, ContentHash] | None) -> tuple[ContentHash | None, str | None]:
@@ -320,7 +338,13 @@ def _verify_build(build: _Build) -> BuildProof:
         hashed = release.listed and any(file.blob for file in release.builds[name])
         large = large_files(release, name) if hashed else None
         proof = verify_folder(
-            folder, build.rules, offline=build.offline, pinned=build.pinned, large=large, remedy=_remedy(build)
+            folder,
+            build.rules,
+            offline=build.offline,
+            pinned=build.pinned,
+            large=large,
+            version=build.version,
+            remedy=_remedy(build),
         )
     if build.stranger is not None:
         proof = msgspec.structs.replace(proof, pinned=Proof("failed", build.stranger))
@@ -377,6 +401,16 @@ def _signature(
         else:
             return Proof("ok", f"signed by {signer}"), signer
     return Proof("failed", "; ".join(dict.fromkeys(map(str, refused)))), None
+
+
+def _check_signed_version(metadata: bytes, version: int | None) -> None:
+    """Raise `UntrustedSignature` where what was signed is not the version that was named."""
+    try:
+        problem = wrong_version(version, Metadata.from_bytes(metadata))
+    except InvalidMetadata:  # the digest, which is in it, says so
+        return
+    if problem is not None:
+        raise UntrustedSignature(problem)
 
 
 def _digest(folder: Path, metadata: bytes | None, remedy: str) -> Proof:

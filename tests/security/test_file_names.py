@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,11 +38,11 @@ PATHS = [
 
 
 @pytest.fixture
-def served(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestHub]:
+def served(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> TestHub:
     """A kernel with a file that is large here."""
     monkeypatch.setattr(download, "DIRECT_BYTES", 1000)
     hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": LARGE}})
-    yield hub
+    return hub
 
 
 def files_of(tmp_path: Path) -> dict[str, bytes]:
@@ -67,14 +66,11 @@ def test_no_header_of_a_file_becomes_a_path(served: TestHub, isolated_env: Path,
     for value in PATHS:
         served.heal()
         served.add_headers("data.bin", {header: value.format(outside=tmp_path), "Connection": "close"})
-        try:
-            folder = install_kernel("acme/relu", revision=commit)
-        except HubUnavailable as error:
-            assert header != "Content-Disposition", error
-            assert "another file" in str(error), error
-        else:
-            assert header == "Content-Disposition", f"{header}: {value} was accepted"
-            assert (folder / "data.bin").read_bytes() == LARGE
+        if header == "Content-Disposition":  # which says nothing that is looked at
+            assert (install_kernel("acme/relu", revision=commit) / "data.bin").read_bytes() == LARGE
+            continue
+        with pytest.raises(HubUnavailable, match="another file"):
+            install_kernel("acme/relu", revision=commit)
         assert not [path for path in tmp_path.rglob("*evil*") if path not in before]
         assert all(set(name.split(".")[0]) <= set("0123456789abcdef") for name in names_in(isolated_env))
     served.heal()

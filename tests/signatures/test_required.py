@@ -128,6 +128,17 @@ def test_an_older_version_that_was_signed_is_not_taken_for_a_newer_one(
     assert get_kernel("acme/relu", version=1).variant == CPU
 
 
+@pytest.mark.parametrize("asked", [{"version": 1}, {}, {"revision": "v1"}, {"revision": "refs/heads/v1"}], ids=str)
+def test_a_signed_build_without_a_version_serves_for_none(
+    hub: TestHub, policy: Path, sign_builds: Callable[..., None], asked: dict[str, Any]
+) -> None:
+    sign_builds(hub.make_repo("acme/relu", variants=[CPU], digest=True, metadata={"version": None}))
+    with pytest.raises(UntrustedSignature, match="what was signed has no version, and version 1 is asked for"):
+        get_kernel("acme/relu", **asked)
+    commit = hub.commit("acme/relu")
+    assert get_kernel("acme/relu", revision=commit).variant == CPU  # a commit says which build is meant
+
+
 def test_a_bundle_of_100_megabytes_is_neither_fetched_nor_read(relu: Path, hub: TestHub) -> None:
     with (relu / "build" / CPU / "metadata.json.sigstore").open("wb") as file:
         file.truncate(100_000_000)

@@ -1,0 +1,150 @@
+"""What a command fetched without asking for trust admits nobody later: not offline, and not with a Hub that is silent."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hub import TestHub
+
+from kernels import get_kernel, get_kernel_variants, install_kernel
+from kernels.audit.repository import audit_repository
+from kernels.errors import KernelsError, NotInCache, UntrustedPublisher
+from kernels.notices import KernelsWarning
+from kernels.offer import repository_info
+from kernels.verification import verify_repository
+
+REPO = "mallory/relu"
+
+#: What fetches builds, or parts of them, and runs none of their code.
+FETCHING: dict[str, Callable[[], object]] = {
+    "verify": lambda: verify_repository(REPO, version=1),
+    "verify --all-variants": lambda: verify_repository(REPO, version=1, all_variants=True),
+    "check --static": lambda: audit_repository(REPO, version=1, dynamic=False),
+    "explain": lambda: get_kernel_variants(REPO, version=1),
+}
+
+#: How the Hub is silent about the publisher afterwards.
+SILENCE: dict[str, Callable[[TestHub, pytest.MonkeyPatch], object]] = {
+    "offline": lambda hub, patch: patch.setenv("HF_HUB_OFFLINE", "1"),
+    "503 about the publisher": lambda hub, patch: hub.fail("/overview"),
+    "403 about the publisher": lambda hub, patch: hub.fail("/overview", status=403),
+    "no JSON about the publisher": lambda hub, patch: hub.fail("/overview", status=200, body=b"<html>"),
+    "silence about the publisher": lambda hub, patch: hub.disconnect("/overview"),
+    "503 about everything": lambda hub, patch: hub.fail(""),
+    "no Hub": lambda hub, patch: hub.down(),
+}
+
+
+@pytest.fixture
+def untrusted(hub: TestHub) -> TestHub:
+    hub.make_repo(REPO, variants={"torch-cpu": {"__init__.py": "raise SystemExit('it ran')"}})
+    return hub
+
+
+@pytest.mark.parametrize("silence", SILENCE)
+@pytest.mark.parametrize("fetch", FETCHING)
+def test_what_was_fetched_without_asking_for_trust_is_not_loaded_later(
+    untrusted: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch, fetch: str, silence: str
+) -> None:
+    FETCHING[fetch]()
+    new_process()
+    SILENCE[silence](untrusted, monkeypatch)
+    for _ in range(2):  # the second time with what the first one learned
+        with pytest.raises((UntrustedPublisher, NotInCache)) as raised:
+            get_kernel(REPO, version=1)
+        assert "mallory/relu" in str(raised.value)
+        with pytest.raises((UntrustedPublisher, NotInCache)):
+            install_kernel(REPO, revision=untrusted.catalog.commit(REPO).id)
+
+
+def test_a_cache_of_one_hub_admits_nobody_at_another(
+    untrusted: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FETCHING["verify"]()
+    new_process()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("KERNELS_HUB", "http://127.0.0.1:1")
+    with pytest.raises(UntrustedPublisher):
+        get_kernel(REPO, revision=untrusted.catalog.commit(REPO).id)
+
+
+@pytest.mark.parametrize("silence", ["offline", "503 about everything", "no Hub"])
+def test_what_a_caller_allowed_once_is_loaded_with_one_warning(
+    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch, silence: str
+) -> None:
+    hub.make_repo(REPO)
+    get_kernel(REPO, version=1, trust_remote_code=[REPO])
+    new_process()
+    SILENCE[silence](hub, monkeypatch)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert get_kernel(REPO, version=1).repo_id == REPO
+    assert len([each for each in caught if "Hub's word" in str(each.message)]) == 1
+
+
+def test_allowing_one_commit_allows_no_other(
+    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo(REPO)
+    get_kernel(REPO, version=1, trust_remote_code=True)
+    hub.make_repo(REPO, version=2, seed="worse")
+    new_process()
+    verify_repository(REPO, version=2)
+    new_process()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UntrustedPublisher):
+        get_kernel(REPO, version=2)
+
+
+def test_a_dependency_is_admitted_on_its_own(
+    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo("acme/gelu", depends=[(REPO, 1)])
+    hub.make_repo(REPO)
+    verify_repository(REPO, version=1)
+    with pytest.raises(UntrustedPublisher, match=REPO):
+        get_kernel("acme/gelu", version=1)
+    verify_repository("acme/gelu", version=1)
+    new_process()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UntrustedPublisher, match=REPO):
+        get_kernel("acme/gelu", version=1)
+
+
+@pytest.mark.parametrize("silence", [each for each in SILENCE if each.endswith("the publisher")])
+def test_a_cache_that_another_client_filled_is_no_verdict_while_the_hub_answers(
+    hub: TestHub,
+    isolated_env: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    silence: str,
+) -> None:
+    from huggingface_hub import snapshot_download
+
+    hub.make_repo(REPO)
+    snapshot_download(REPO, repo_type="kernel", revision="v1", cache_dir=isolated_env, endpoint=hub.url)
+    SILENCE[silence](hub, monkeypatch)
+    for _ in range(2):
+        with pytest.raises(UntrustedPublisher, match="could not be asked"):
+            get_kernel(REPO, version=1)
+
+
+def test_a_hub_that_stops_answering_once_it_answered_gains_nothing(hub: TestHub, isolated_env: Path) -> None:
+    from huggingface_hub import snapshot_download
+
+    hub.make_repo(REPO)
+    snapshot_download(REPO, repo_type="kernel", revision="v1", cache_dir=isolated_env, endpoint=hub.url)
+    hub.fail("/overview")
+    hub.fail("/tree/")
+    for _ in range(3):
+        with pytest.raises(KernelsError):
+            get_kernel(REPO, version=1)
+
+
+def test_information_about_a_repository_asks_for_no_trust(untrusted: TestHub) -> None:
+    assert repository_info(REPO, version=1).repo_id == REPO
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", KernelsWarning)
+        assert get_kernel_variants(REPO, version=1)
