@@ -34,10 +34,11 @@ MAX_FILES = 250_000
 
 _VERSION_BRANCH = re.compile(r"v(0|[1-9][0-9]{0,5})")
 _OID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f\\:]")
+#: What no name may have: controls, what separates folders or drives on Windows, and what is no text (a lone surrogate).
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f\\:\ud800-\udfff]")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RepoFile:
     """A file as a source lists it.
 
@@ -160,10 +161,6 @@ class Release:
         return {file.path: file for file in self.files}
 
 
-def _is_text(path: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in path)
-
-
 def is_bytecode(path: str) -> bool:
     """Whether a path is Python bytecode, which is never downloaded, hashed or locked.
 
@@ -183,7 +180,6 @@ def check_path(repo_id: str, file: RepoFile) -> None:
         sum(sizes) + len(sizes) > 1024
         or max(sizes) > 255
         or any(part in ("", ".", "..") for part in parts)
-        or not _is_text(file.path)
         or _UNSAFE.search(file.path)
         or file.size < 0
     ):
