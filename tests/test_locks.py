@@ -201,6 +201,124 @@ def test_an_egg_info_among_installed_packages_is_a_distribution(tmp_path: Path) 
     assert module_at(tmp_path / "dist-packages" / "someone" / "__init__.py").path() == str(lock)
 
 
+# A file of several distributions
+
+
+def claim(site: Path, name: str, digit: str | None, *, how: str = "RECORD", at: str = "kernels.lock") -> Path:
+    """The metadata folder of a distribution that claims `shared/__init__.py`; a digit stands for its lock."""
+    info = site / name
+    info.mkdir(parents=True, exist_ok=True)
+    if how == "RECORD":
+        (info / "RECORD").write_text(f"shared/__init__.py,sha256=x,1\n{name}/RECORD,,\n")
+    else:
+        (info / "top_level.txt").write_text("shared\n")
+    if digit is not None:
+        write_lock((info / at).parent, digit)
+    return info
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    return tmp_path / "site-packages" / "shared" / "__init__.py"
+
+
+@pytest.mark.parametrize("how", ["RECORD", "top_level.txt"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("honest-1.0.dist-info", "evil-2.0.dist-info"),
+        ("honest-1.0.dist-info", "honest-1.1.dist-info"),
+        ("honest-1.0.dist-info", "honest_evil-1.0.dist-info"),
+        ("honest-1.0.egg-info", "evil.egg-info"),
+        ("honest-1.0.dist-info", "evil-1.0.egg-info"),
+    ],
+)
+def test_a_file_of_two_distributions_with_different_locks_has_none(
+    tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str], how: str
+) -> None:
+    for digit, name in enumerate(names, 1):
+        claim(shared.parents[1], name, str(digit), how=how)
+    someone = module_at(shared)
+    for ask in (someone.path, someone.pinned, someone.pinned):
+        with pytest.raises(LockError) as raised:
+            ask()
+        said = str(raised.value)
+        assert all(name.rpartition(".")[0] in said for name in names), said
+        assert "KERNELS_LOCKFILE" in said
+        assert "uninstall" in said
+    named = write_lock(tmp_path / "named", "7")
+    monkeypatch.setenv("KERNELS_LOCKFILE", str(named))
+    assert (someone.path(), someone.pinned()) == (str(named), "7")
+
+
+def test_a_file_of_two_distributions_with_the_same_lock_has_that_one(shared: Path) -> None:
+    site = shared.parents[1]
+    claim(site, "evil-2.0.dist-info", "1")
+    claim(site, "honest-1.0.dist-info", "1", at="extra_metadata/kernels.lock")
+    claim(site, "third-1.0.dist-info", None)
+    someone = module_at(shared)
+    assert (someone.path(), someone.pinned()) == (str(site / "evil-2.0.dist-info" / "kernels.lock"), "1")
+    write_lock(site / "evil-2.0.dist-info", "2", GELU)
+    with pytest.raises(LockError, match=r"evil-2\.0 and honest-1\.0, with different locks"):
+        someone.pinned()
+
+
+def test_what_pins_the_content_beside_a_lock_is_a_part_of_it(shared: Path) -> None:
+    site = shared.parents[1]
+    claim(site, "evil-2.0.dist-info", "1")
+    claim(site, "honest-1.0.dist-info", "1")
+    someone = module_at(shared)
+    assert someone.pinned() == "1"
+    (site / "honest-1.0.dist-info" / "kernels.hashes.json").write_text('{"format": 1, "kernels": []}')
+    with pytest.raises(LockError, match="different locks"):
+        someone.pinned()
+
+
+def test_a_distribution_with_two_locks_has_to_have_the_same_twice(shared: Path) -> None:
+    info = claim(shared.parents[1], "honest-1.0.dist-info", "1")
+    write_lock(info / "extra_metadata", "1")
+    someone = module_at(shared)
+    assert someone.path() == str(info / "kernels.lock")
+    write_lock(info / "extra_metadata", "2", GELU)
+    with pytest.raises(LockError, match=r"belongs to honest-1\.0, with different locks"):
+        someone.path()
+
+
+def test_of_several_distributions_in_a_namespace_the_one_that_lists_the_file_counts(shared: Path) -> None:
+    site = shared.parents[1]
+    claim(site, "aaa-1.0.egg-info", "3", how="top_level.txt")
+    other = claim(site, "bbb-1.0.dist-info", "2")
+    (other / "RECORD").write_text("shared/other.py,sha256=x,1\n")
+    claim(site, "honest-1.0.dist-info", "1")
+    assert module_at(shared).pinned() == "1"
+    assert module_at(site / "shared" / "other.py", "other").pinned() == "2"
+    assert module_at(site / "shared" / "unlisted.py", "unlisted").pinned() == "3"
+
+
+def test_what_an_older_installer_left_of_a_project_does_not_count_beside_the_newer_one(shared: Path) -> None:
+    site = shared.parents[1]
+    claim(site, "Hon.est-0.9.egg-info", "2", how="top_level.txt")
+    claim(site, "hon_est-1.0.dist-info", "1", how="top_level.txt")
+    assert module_at(shared).pinned() == "1"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
+@pytest.mark.parametrize("what", ["fifo", "folder", "huge"])
+def test_a_second_lock_that_cannot_be_compared_is_another_one(shared: Path, what: str) -> None:
+    site = shared.parents[1]
+    claim(site, "honest-1.0.dist-info", "1")
+    second = claim(site, "second-1.0.dist-info", None) / "kernels.lock"
+    if what == "fifo":
+        os.mkfifo(second)
+    elif what == "folder":
+        second.mkdir()
+    else:
+        with second.open("wb") as file:
+            file.truncate(1 << 40)
+    with pytest.raises(LockError, match="different locks"):
+        module_at(shared).path()
+
+
 # Who calls
 
 

@@ -8,6 +8,8 @@ that no build covers, `TypeError` for a layer that breaks the rules.
 
 from __future__ import annotations
 
+from kernels.support.text import SafeText
+
 __all__ = [
     "BackendUnavailable",
     "BuildError",
@@ -39,8 +41,8 @@ __all__ = [
 ]
 
 
-class KernelsError(Exception):
-    """Root of every error that this package raises on purpose."""
+class KernelsError(SafeText):
+    """Root of every error that this package raises on purpose; its text is safe to print, whatever it quotes."""
 
 
 class RequestError(KernelsError, ValueError):

@@ -133,7 +133,7 @@ def said(error: BaseException) -> str:
         >>> said(KeyError("arch"))
         "KeyError: 'arch'"
     """
-    text = " ".join(wording.said(error, _MAX_TEXT).split())
+    text = wording.said(error, _MAX_TEXT, lines=False)
     return text.removeprefix(f"{type(error).__name__}: ") if isinstance(error, KernelsError) else text
 
 

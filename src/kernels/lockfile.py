@@ -21,7 +21,7 @@ import msgspec
 
 from kernels.errors import LockError, RequestError
 from kernels.requirement import Requirement, is_commit
-from kernels.wording import shown
+from kernels.wording import plain, shown
 
 __all__ = ["HASHES_FILE", "LOCK_FILE", "ContentHash", "Lock", "Locked", "hashes_path", "lock_again", "unpinned_build"]
 
@@ -133,7 +133,7 @@ class Lock:
                 return _from_older(msgspec.convert(entries, list[_OlderEntry]), where)
             return _from_entries(msgspec.convert(entries, list[_Entry]), where)
         except msgspec.ValidationError as error:
-            raise LockError(f"{where} is no lock: {_printable(error)}. {lock_again(where, _LOCK)}") from None
+            raise LockError(f"{where} is no lock: {plain(error)}. {lock_again(where, _LOCK)}") from None
 
     def to_bytes(self) -> bytes:
         """The lock file's content, in today's format; byte for byte what other writers of it write."""
@@ -322,7 +322,7 @@ def _read_hashes(data: bytes, where: str) -> dict[tuple[str, str], Mapping[str, 
     try:
         file = msgspec.convert(entries, _Hashes)
     except msgspec.ValidationError as error:
-        raise LockError(f"{where} is not a file of hashes: {_printable(error)}. {lock_again(where, _HASHES)}") from None
+        raise LockError(f"{where} is not a file of hashes: {plain(error)}. {lock_again(where, _HASHES)}") from None
     if file.format != 1:
         raise LockError(
             f"{where} has format {file.format}; this version of kernels reads format 1. {lock_again(where, _HASHES)}"
@@ -360,12 +360,7 @@ def _parsed(data: bytes, where: str, command: str) -> Any:
     except RecursionError:
         raise LockError(f"{where} is not JSON: it is nested too deep. {lock_again(where, command)}") from None
     except ValueError as error:  # also what is not UTF-8, and numbers of thousands of digits
-        raise LockError(f"{where} is not JSON: {_printable(error)}. {lock_again(where, command)}") from None
-
-
-def _printable(error: Exception) -> str:
-    """The parser's words, which quote names from the file, on one line and without control characters."""
-    return shown(str(error), 300)[1:-1]
+        raise LockError(f"{where} is not JSON: {plain(error)}. {lock_again(where, command)}") from None
 
 
 def _requirement(

@@ -9,6 +9,7 @@ lock that was carried along with the kernels, where those come from a folder.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -21,8 +22,17 @@ from typing import NamedTuple
 
 from kernels import settings
 from kernels.errors import DigestMismatch, LockError, NotLocked, RequestError
-from kernels.lockfile import LOCK_FILE, ContentHash, Lock, Locked, hashes_path, lock_again, unpinned_build
+from kernels.lockfile import (
+    LOCK_FILE,
+    ContentHash,
+    Lock,
+    Locked,
+    hashes_path,
+    lock_again,
+    unpinned_build,
+)
 from kernels.requirement import Requirement
+from kernels.support.files import read_bounded
 
 __all__ = [
     "NO_LOCK",
@@ -44,6 +54,9 @@ _SITES = ("site-packages", "dist-packages")
 
 #: Where a lock stands in a distribution's metadata: as setuptools writes it, and as other build backends can.
 _IN_METADATA = (LOCK_FILE, f"extra_metadata/{LOCK_FILE}")
+
+#: The most of a lock, or of the hashes beside it, that is compared with another: what is larger is none.
+_COMPARED_BYTES = 64 * 1024 * 1024
 
 
 class Caller(NamedTuple):
@@ -203,12 +216,15 @@ def lock_path(by: Caller) -> str | None:
     """The file of the lock that counts for a caller, None where there is none.
 
     Raises:
-        LockError: There is something of that name that is no file, or cannot be looked at.
+        LockError: There is something of that name that is no file, or cannot be looked at; or the caller's file
+            belongs to several installed distributions, whose locks differ.
         RequestError: `KERNELS_LOCKFILE` is no path.
     """
     named = settings.lock_file()
     if named is not None:
         return str(named)
+    if by.file is not None:
+        _check_agreement(by.file)
     return next((place for place in _places(by) if _is_there(place)), None)
 
 
@@ -329,9 +345,71 @@ def _places_of_file(file: str) -> tuple[str, ...]:
         return tuple(_in_project(os.path.dirname(path)))
     inside = path[len(site) :].lstrip(os.sep)
     package, below, _ = inside.partition(os.sep)
-    owners = [locks for info, locks in _distributions(site) if locks and _has(info, inside, package)]
-    places = [lock for locks in owners for lock in locks]
-    return (*places, os.path.join(site, package, LOCK_FILE)) if below else tuple(places)
+    places = _places_of_owners(site, inside, package)
+    return (*places, os.path.join(site, package, LOCK_FILE)) if below else places
+
+
+@cache
+def _places_of_owners(site: str, inside: str, package: str) -> tuple[str, ...]:
+    """Where locks stand in the metadata of the distributions that a file belongs to."""
+    owners = [(info, locks) for info, locks in _distributions(site) if locks and _has(info, inside, package)]
+    # What lists its files knows better than what names a package, which several may share.
+    owners = [each for each in owners if os.path.lexists(os.path.join(each[0], "RECORD"))] or owners
+    # What an older installer left of a project counts where a newer one has installed nothing of it.
+    newer = {_project(info) for info, _ in owners if info.endswith(".dist-info")}
+    return tuple(
+        lock for info, locks in owners if info.endswith(".dist-info") or _project(info) not in newer for lock in locks
+    )
+
+
+def _project(info: str) -> str:
+    """The name of a metadata folder's project: what precedes the version, in which names have no dashes."""
+    name = os.path.basename(info).rpartition(".")[0].partition("-")[0]
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+#: The locks that were found to be the same, each with the state of its files then.
+_agreed: dict[tuple[str, ...], object] = {}
+
+
+def _check_agreement(file: str) -> None:
+    """Refuse to choose among the locks of several distributions that a file belongs to, where they differ."""
+    path = os.path.abspath(file)
+    site = _site(path)
+    if site is None:
+        return
+    inside = path[len(site) :].lstrip(os.sep)
+    places = _places_of_owners(site, inside, inside.partition(os.sep)[0])
+    if len(places) < 2:
+        return
+    places = tuple(place for place in places if _is_there(place))
+    state = [(_identity(place), _identity(hashes_path(Path(place)))) for place in places]
+    if _agreed.get(places) == state:
+        return
+    if len({_said_by(place) for place in places}) > 1:
+        owners = " and ".join(dict.fromkeys(_owner(place) for place in places))
+        raise LockError(
+            f"{file} belongs to {owners}, with different locks: {', '.join(places)}. Which one is meant cannot be "
+            "told: uninstall what is not needed, or name the lock that counts with KERNELS_LOCKFILE."
+        )
+    _agreed[places] = state
+
+
+def _said_by(place: str) -> tuple[bytes | None, bytes | None]:
+    """What a lock and the hashes beside it hold, for a comparison; what cannot be read is like nothing else."""
+    hashes = hashes_path(Path(place))
+    try:
+        lock = read_bounded(place, _COMPARED_BYTES)
+        return lock, read_bounded(hashes, _COMPARED_BYTES) if os.path.lexists(hashes) else None
+    except OSError:
+        return os.fsencode(place), None
+
+
+def _owner(place: str) -> str:
+    """The distribution in whose metadata a lock stands: its name and version."""
+    folder = os.path.dirname(place)
+    folder = os.path.dirname(folder) if os.path.basename(folder) == "extra_metadata" else folder
+    return os.path.basename(folder).rpartition(".")[0]
 
 
 def _looked(by: Caller) -> tuple[str, ...]:

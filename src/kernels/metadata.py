@@ -17,7 +17,7 @@ import msgspec
 
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.requirement import Requirement
-from kernels.wording import shown
+from kernels.wording import plain, shown
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -262,7 +262,7 @@ class Metadata:
         try:
             file = msgspec.convert(fields, _File)
         except msgspec.ValidationError as error:
-            raise InvalidMetadata(f"The metadata of {build.name} is not valid: {error}") from None
+            raise InvalidMetadata(f"The metadata of {build.name} is not valid: {plain(error)}") from None
         return _check(file, "metadata.json")
 
     def to_bytes(self) -> bytes:
@@ -366,7 +366,7 @@ def _parse(data: bytes, where: str) -> Metadata:
     except RecursionError:
         raise InvalidMetadata(f"{where} is nested too deep.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidMetadata(f"{where} is not valid metadata: {error}") from None
+        raise InvalidMetadata(f"{where} is not valid metadata: {plain(error)}") from None
     return _check(file, where)
 
 

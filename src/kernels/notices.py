@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
+from kernels.support.text import SafeText, clean
+
 __all__ = ["KernelsWarning", "forget", "on_behalf_of_the_caller", "warn_once"]
 
 
-class KernelsWarning(UserWarning):
+class KernelsWarning(SafeText, UserWarning):
     """What this package warns about: a choice made for the caller, or an answer that is older than it should be."""
 
 
@@ -39,6 +41,7 @@ def warn_once(message: str) -> None:
         >>> len(caught)
         1
     """
+    message = clean(message)
     with _lock:
         if message in _given:
             return

@@ -8,16 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, LockError, RequestError
+from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, LockError, RepositoryNotFound, RequestError
 from kernels.locks import NO_LOCK, LockInForce, lock_in_force
 from kernels.plan import Choice, Planner, read_metadata
 from kernels.requirement import Requirement, check_repo_id
 from kernels.resolve import VariantRejected
 from kernels.side_by_side import side_by_side
 from kernels.sources import PathSource, Sources, open_sources
+from kernels.sources.base import Moved
 from kernels.target import Target
 from kernels.trust import TrustPolicy
 from kernels.variant import Variant
+from kernels.wording import plain
 
 if TYPE_CHECKING:
     from kernels.metadata import Metadata
@@ -163,7 +165,10 @@ def repository_versions(repo_id: str) -> list[VersionInfo]:
     """
     planner = _planner(open_sources())
     source = planner.sources.of(check_repo_id(repo_id))
-    heads = source.heads(repo_id)
+    try:
+        heads = source.heads(repo_id)
+    except Moved as moved:
+        raise RepositoryNotFound(f"{repo_id} has moved to {plain(moved.destination)}; ask for that.") from None
     lock = lock_in_force()
 
     def look(item: tuple[int, str]) -> VersionInfo:

@@ -14,6 +14,7 @@ from kernels.notices import warn_once
 from kernels.release import Heads
 from kernels.requirement import Requirement
 from kernels.sources.base import Source
+from kernels.wording import plain
 
 __all__ = ["Pin", "pin"]
 
@@ -101,9 +102,9 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
 
 
 def _shown(names: Iterable[str]) -> str:
-    """Names from a repository, fit for a terminal."""
+    """Names from a repository."""
     listed = list(names)
-    shown = ", ".join(name if name.isprintable() else ascii(name) for name in listed[:20])
+    shown = ", ".join(plain(name, 100) for name in listed[:20])
     return shown + (f" and {len(listed) - 20} more" if len(listed) > 20 else "")
 
 

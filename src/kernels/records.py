@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kernels.errors import StoreError
+from kernels.support.secrets import holds_secret
 
 __all__ = ["cannot_write", "endpoint_key", "read_record", "replace_file", "write_record"]
 
@@ -35,11 +36,15 @@ def read_record(path: Path, form: type[_T]) -> _T | None:
 def write_record(path: Path, record: Any) -> None:
     """Write a record to a JSON file, whole or not at all.
 
-    A cache that cannot be written still serves: what would have been remembered is asked for again.
+    A cache that cannot be written still serves: what would have been remembered is asked for again. So does one
+    without the record of an answer in which a Hub sends back a token, which is not written.
     """
+    content = msgspec.json.encode(record)
+    if holds_secret(content.decode()):
+        return
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, msgspec.json.encode(record))
+        replace_file(path, content)
 
 
 def replace_file(path: Path, content: bytes, suffix: str = ".tmp") -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from kernels.errors import InvalidRepository, RequestError
 from kernels.release import STATUS_FILE
 from kernels.requirement import Requirement
+from kernels.wording import plain
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -43,7 +44,7 @@ def destination(content: bytes, requirement: Requirement) -> Requirement:
     try:
         status: dict[str, Any] = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:
-        raise InvalidRepository(f"{where} is not valid TOML: {error}") from None
+        raise InvalidRepository(f"{where} is not valid TOML: {plain(error)}") from None
     if status.get("kind") != "redirect":
         raise InvalidRepository(f"{where} has the kind {str(status.get('kind'))[:80]!r}; known is 'redirect'.")
     revision = status.get("revision")

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kernels.errors import InvalidRepository
+from kernels.support.text import is_safe
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -185,6 +186,14 @@ def check_path(repo_id: str, file: RepoFile) -> None:
     ):
         raise InvalidRepository(
             f"{repo_id} lists the file {file.path[:200]!r}: a name that could leave its folder. Nothing was downloaded."
+        )
+    # A build whose own name is no variant's is never downloaded.
+    inside = "/".join(parts[2:]) if parts[0] == BUILD_FOLDER else ""
+    if not is_safe(inside):
+        # What is downloaded is named by progress bars, logs and errors, of other libraries as well.
+        raise InvalidRepository(
+            f"{repo_id} lists the file {file.path[:200]!r}: a name with characters that cannot be seen. Nothing was "
+            "downloaded."
         )
     for oid in (file.oid, file.sha256, file.xet_hash):
         if oid and _OID.fullmatch(oid) is None:

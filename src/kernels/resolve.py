@@ -23,6 +23,7 @@ from kernels.errors import (
 from kernels.metadata import Metadata
 from kernels.target import Target
 from kernels.variant import UNIVERSAL, UnparsedVariant, Variant, parse_variant
+from kernels.wording import plain
 
 __all__ = [
     "Decision",
@@ -387,7 +388,7 @@ def explain(asked: str, resolution: Resolution, *, here: bool = True) -> str:
         return f"{asked} has no builds at all (no folder build/<variant>), for this machine ({where}) or another."
     lines = [f"No build of {asked} suits {f'this machine ({where})' if here else where}:"]
     rejected = resolution.rejected
-    lines += [f"  {_printable(each.variant.variant_str)}: {each.reason}" for each in rejected[:_LISTED]]
+    lines += [f"  {plain(each.variant.variant_str, 80)}: {each.reason}" for each in rejected[:_LISTED]]
     if len(rejected) > _LISTED:
         lines.append(f"  … and {len(rejected) - _LISTED} more")
     return "\n".join([*lines, _advice(resolution, here)])
@@ -431,7 +432,3 @@ def _advice(resolution: Resolution, here: bool) -> str:
     if others:
         return f"Try a machine with {' or '.join(sorted(others))}, or another version of the kernel."
     return "Try another version of the kernel, or ask its publisher for a build that suits."
-
-
-def _printable(text: str) -> str:
-    return text if len(text) <= 80 and text.isprintable() else ascii(text[:76])[1:-1] + "…"

@@ -15,7 +15,7 @@ from typing import Any
 
 from kernels.backends import MajorMinor
 from kernels.errors import RequestError
-from kernels.wording import did_you_mean
+from kernels.wording import did_you_mean, plain
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -112,7 +112,7 @@ def parse_toml(text: str, path: Path) -> TomlFile:
         found = re.search(r"\(at line ([0-9]+), column [0-9]+\)", str(error))
         line = int(found[1]) if found else text.count("\n") + 1
         says = re.sub(r" \(at .*\)$", "", str(error))
-        raise RequestError(f"{path}:{line}: not valid TOML: {says}.") from None
+        raise RequestError(f"{path}:{line}: not valid TOML: {plain(says)}.") from None
     except RecursionError:
         raise RequestError(f"{path} is nested too deep.") from None
     return TomlFile(path, text, data, lines)

@@ -13,7 +13,7 @@ from typing import Literal
 from kernels import backends
 from kernels.backends import MajorMinor
 from kernels.errors import InvalidVariant
-from kernels.wording import shown
+from kernels.wording import plain, shown
 
 __all__ = ["UNIVERSAL", "UnparsedVariant", "Variant", "parse_variant"]
 
@@ -140,7 +140,7 @@ class UnparsedVariant:
         return self.name
 
     def __str__(self) -> str:
-        return self.name
+        return plain(self.name)
 
 
 def parse_variant(name: str) -> Variant:

@@ -1,19 +1,25 @@
-"""How a message shows what a stranger gave: an error or a value whose own text may fail, or have no end."""
+"""How a message shows what third parties gave: an error, a value or a text that may fail, steer, or have no end."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["did_you_mean", "said", "shown"]
+from kernels.support.text import indented, one_line
+
+__all__ = ["did_you_mean", "plain", "said", "shown"]
 
 
-def said(error: BaseException, limit: int = 500) -> str:
+def said(error: BaseException, limit: int = 500, *, lines: bool = True) -> str:
     """An error as a message quotes it: its type, and its own message where that can be had.
+
+    The first line of that stands in the message's own; those after it are set off, so that none of them can be taken
+    for one of the message.
 
     Args:
         error: The error.
         limit: The most characters of it.
+        lines: Whether its lines stay lines.
 
     Example:
         >>> said(OSError("no driver"))
@@ -25,7 +31,7 @@ def said(error: BaseException, limit: int = 500) -> str:
         raise
     except BaseException as failure:  # noqa: BLE001 - `sys.exit` in a `__str__`, say
         text = f"{type(error).__name__}, whose message cannot be had ({type(failure).__name__})"
-    return _cut(text, limit)
+    return indented(_cut(text, limit)) if lines else plain(" ".join(text[: 10 * limit].split()), limit)
 
 
 def shown(value: object, limit: int = 80) -> str:
@@ -45,7 +51,21 @@ def shown(value: object, limit: int = 80) -> str:
         raise
     except BaseException as failure:  # noqa: BLE001 - `sys.exit` in a `__repr__`, say
         text = f"a {type(value).__name__}, whose text cannot be had ({type(failure).__name__})"
-    return _cut(text, limit)
+    return _cut(one_line(text), limit)
+
+
+def plain(text: object, limit: int = 300) -> str:
+    r"""A text as a message shows it without quotation marks, on one line: a name, a parser's words.
+
+    Args:
+        text: The text, or what has one.
+        limit: The most characters of it.
+
+    Example:
+        >>> plain("v1\nAll checks passed")
+        'v1\\nAll checks passed'
+    """
+    return _cut(one_line(str(text)), limit)
 
 
 def did_you_mean(word: str, among: Iterable[str]) -> str:

@@ -168,7 +168,7 @@ def test_one_backend_is_shown_with_everything_that_is_known_of_it(kernels: Calla
         "Notes            acme: fans are slow",
         "Hardware (guidance_block)",
         "  Vectors of 256 bits.",
-        "  An escape: \N{REPLACEMENT CHARACTER}[2J",
+        "  An escape: \\x1b[2J",
         "How to write kernels (kernel_guidance)",
         "  Keep [red]tiles[/red] small.",
         "Source lines that must not stand in a kernel (cuda_hacks_to_strip)",

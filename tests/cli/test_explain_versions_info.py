@@ -357,7 +357,7 @@ def test_a_closed_standard_output_is_a_quiet_failure(isolated_env: Path, argumen
 
 
 def test_a_warning_with_control_characters_does_not_steer_the_terminal() -> None:
-    assert cli._warning(UserWarning("moved to \x1b[2J\nnext")) == "Warning: moved to \ufffd[2J\nnext\n"
+    assert cli._warning(UserWarning("moved to \x1b[2J\nnext")) == "Warning: moved to \\x1b[2J\nnext\n"
 
 
 def test_warnings_go_to_standard_error_and_json_stands_alone(

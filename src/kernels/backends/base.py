@@ -14,6 +14,7 @@ from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernels.backends.extension import extends
+from kernels.support.text import one_line
 
 if TYPE_CHECKING:
     from kernels.metadata import Metadata
@@ -272,7 +273,7 @@ def listed(archs: Sequence[str]) -> str:
         ('8.0, 9.0', '10.0 and 2 more')
     """
     rest = len(archs) - _LISTED
-    return ", ".join(archs[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
+    return ", ".join(one_line(arch) for arch in archs[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 #: Python dependencies that kernels of every backend may ask for.

@@ -12,7 +12,7 @@ from typing import Any
 
 from kernels.backends import lookup
 from kernels.backends.base import Backend, BackendProbe, Device, Found, MajorMinor
-from kernels.wording import said, shown
+from kernels.wording import plain, said, shown
 
 __all__ = [
     "PROBE_SECONDS",
@@ -117,7 +117,8 @@ def guarded_reason(backend: Backend, ask: Callable[..., str | None], *args: Any)
             raise
         return f"backend {backend.name} could not judge it: {said(error)}"
     if reason is None or isinstance(reason, str):
-        return reason
+        # It may quote the architectures that a repository declares.
+        return reason if reason is None else plain(reason, 1000)
     return f"backend {backend.name} could not judge it: it answered {shown(reason)}"
 
 

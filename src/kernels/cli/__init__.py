@@ -10,8 +10,10 @@ import importlib
 import io
 import pkgutil
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
+from types import TracebackType
 from typing import Annotated, Any
 
 import typer
@@ -19,6 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import kernels
 from kernels.cli._failure import report
+from kernels.support.text import clean
 
 __all__ = ["app", "main"]
 
@@ -74,7 +77,7 @@ def _alone(complete: Callable[..., Any]) -> Callable[..., Any]:
         from kernels.cli._output import answering
 
         with answering():
-            return complete(*args)
+            return [item for item in complete(*args) if clean(str(item.value)) == item.value]
 
     return run
 
@@ -151,9 +154,12 @@ def _options(
 
 def _warning(message: Warning | str, *_: Any, **__: Any) -> str:
     """A warning without its place in the source, which says nothing to someone at a terminal."""
-    from kernels.cli._output import visible
+    return f"Warning: {clean(str(message))}\n"
 
-    return "Warning: " + "\n".join(map(visible, str(message).splitlines())) + "\n"
+
+def _traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """A traceback, which `--debug` asks for, with what a kernel's own code says in it made safe to print."""
+    sys.stderr.write(clean("".join(traceback.format_exception(kind, error, trace))))
 
 
 def main() -> None:
@@ -162,6 +168,7 @@ def main() -> None:
     Exits with 0, with 1 after an error, 2 after wrong arguments, 130 when interrupted.
     """
     warnings.formatwarning = _warning
+    sys.excepthook = _traceback
     for stream in (sys.stdout, sys.stderr):
         # A name that the locale's encoding lacks is shown with a question mark, rather than not at all.
         if isinstance(stream, io.TextIOWrapper):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernels.errors import KernelsError
+from kernels.support.text import clean
 
 __all__ = ["describe", "report"]
 
@@ -20,7 +21,7 @@ def describe(error: Exception) -> str:
         'ZeroDivisionError: division by zero (--debug shows where)'
     """
     text = ""
-    for line in filter(None, map(str.strip, str(error).splitlines())):
+    for line in filter(None, (line.strip().removeprefix("| ") for line in clean(str(error)).splitlines())):
         separator = "" if not text else " " if text.endswith((":", ".", ",", ";")) else "; "
         text += separator + line
     if isinstance(error, _SPEAK_FOR_THEMSELVES) and text:

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 import typer
 
+from kernels.support.secrets import redacted
+from kernels.support.text import clean, one_line
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -100,13 +103,21 @@ def console(*, stderr: bool = False) -> Console:
         typer.Exit: Standard output is closed, so that nothing can be shown.
     """
     from rich.console import Console
+    from rich.segment import Segment
+
+    class Safe(Console):
+        """Whatever is printed, only Rich itself steers the terminal."""
+
+        def render(self, *args: Any, **options: Any) -> Iterable[Segment]:
+            for segment in super().render(*args, **options):
+                yield segment if segment.control else Segment(clean(segment.text), segment.style)
 
     stream: TextIO | None = sys.stderr if stderr else _stdout()
     # Rich would take a simple terminal (TERM=dumb) to have 80 columns, whatever it has, unless both are given.
     width, height = shutil.get_terminal_size(_size(stream))
     if stream is None or not stream.isatty():
         width = _UNFOLDED
-    return Console(file=stream, stderr=stderr, width=width, height=height, highlight=False, emoji=False)
+    return Safe(file=stream, stderr=stderr, width=width, height=height, highlight=False, emoji=False)
 
 
 def _size(stream: TextIO | None) -> tuple[int, int]:
@@ -119,14 +130,14 @@ def _size(stream: TextIO | None) -> tuple[int, int]:
 
 
 def say(line: str) -> None:
-    """Print a line as it is, at once; nothing where standard output is closed."""
+    """Print a line, or several, at once; nothing where standard output is closed."""
     out = _kept[-1] if _kept else sys.stdout
     if out is not None:
-        typer.echo(line, file=out)
+        typer.echo(clean(line), file=out)
 
 
 def print_json(data: Any) -> None:
-    """Print JSON on standard output, and nothing else: in UTF-8, whatever the locale.
+    """Print JSON on standard output, and nothing else: in UTF-8, whatever the locale, and in ASCII on a terminal.
 
     Raises:
         typer.Exit: Standard output is closed.
@@ -134,7 +145,10 @@ def print_json(data: Any) -> None:
     out = _stdout()
     plain = msgspec.to_builtins(data, enc_hook=_encode)
     # What the system gave as bytes of no encoding (a name, a variable) is no text; it is shown as a question mark.
-    text = json.dumps(plain, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+    terminal = out.isatty()
+    written = json.dumps(_without_secrets(plain), indent=2, ensure_ascii=terminal)
+    # DEL is ASCII.
+    text = (written.replace("\x7f", "\\u007f") if terminal else written).encode("utf-8", "replace") + b"\n"
     out.flush()
     raw = getattr(out, "buffer", None)
     if raw is None:
@@ -142,6 +156,14 @@ def print_json(data: Any) -> None:
     else:
         raw.write(text)
     out.flush()
+
+
+def _without_secrets(data: Any) -> Any:
+    if isinstance(data, str):
+        return redacted(data)
+    if isinstance(data, dict):
+        return {_without_secrets(key): _without_secrets(value) for key, value in data.items()}
+    return list(map(_without_secrets, data)) if isinstance(data, (list, tuple)) else data
 
 
 def _stdout() -> TextIO:
@@ -230,13 +252,13 @@ def _style(cell: str) -> str:
 
 
 def visible(text: str) -> str:
-    r"""`text` without control characters: what a repository says must not steer the terminal.
+    r"""`text` on one line, without what steers a terminal or hides in it, and without secrets.
 
     Example:
         >>> visible("torch-cpu\x1b[2J")
-        'torch-cpu\ufffd[2J'
+        'torch-cpu\\x1b[2J'
     """
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+    return one_line(text)
 
 
 def _encode(value: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -20,6 +19,7 @@ from kernels.layer.repository import HubRepository, LocalRepository
 from kernels.layer.swap import Outcome, install, restore
 from kernels.layer.validate import check_layer, check_registered_mode, unsupported
 from kernels.notices import warn_once
+from kernels.support.logs import logger
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["kernelize", "unkernelize"]
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 _Model = TypeVar("_Model", bound="nn.Module")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kernels.layer.places import find_places, layer_name_of
 from kernels.layer.swap import Outcome, outcome_of
+from kernels.support.text import one_line
 
 if TYPE_CHECKING:
     from torch import nn
@@ -164,6 +165,7 @@ def _cells(path: str, row: KernelizeRow) -> tuple[str, ...]:
 
 
 def _table(lines: list[tuple[str, ...]]) -> list[str]:
+    lines = [tuple(map(one_line, line)) for line in lines]
     # A reason runs over the columns of the kernel, so it does not widen them.
     full = [line for line in lines[1:] if len(line) == len(_HEADINGS)]
     headings = lines[0] if full else lines[0][:3]

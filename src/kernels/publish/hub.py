@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -15,7 +15,10 @@ from urllib.parse import quote
 from kernels import settings
 from kernels.errors import HubUnavailable, KernelsError, NotInCache, RepositoryNotFound, RequestError, RevisionNotFound
 from kernels.sources.http import connection_errors
+from kernels.support import secrets
+from kernels.support.logs import make_safe
 from kernels.verify import git_blob_id, sha256_file
+from kernels.wording import plain, said
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -53,7 +56,7 @@ class Hub:
 
     url: str
     api: HfApi
-    token: str
+    token: str = field(repr=False)
 
     def branches(self, repo_id: str) -> dict[str, str] | None:
         """The branches of a repository and the commit at the head of each; None when there is no such repository."""
@@ -166,10 +169,10 @@ class Hub:
         connection = connection_errors()
         for cause in _chain(error):
             if isinstance(cause, HfHubHTTPError):
-                status, said = _status(cause), " ".join(str(cause).split())
+                status, told = _status(cause), plain(" ".join(str(cause).split()), 1000)
                 if status in (401, 403):
                     # huggingface_hub's own message adds advice for its own Hub.
-                    answer = " ".join((cause.server_message or "").split()).rstrip(".")
+                    answer = plain(" ".join((cause.server_message or "").split()), 500).rstrip(".")
                     needed = "A token" if status == 401 else "A Hub that can be written to, and a token"
                     return RequestError(
                         f"{self.url} refuses the token ({status}) while {doing}{f' ({answer})' * bool(answer)}. "
@@ -185,14 +188,18 @@ class Hub:
                     return HubUnavailable(f"{self.url} answered {status} while {doing}. {arrived()}. {_AGAIN}")
                 kind = RevisionNotFound if isinstance(cause, NoRevision) else RepositoryNotFound
                 refused = kind if status == 404 else RequestError
-                return refused(f"{self.url} answered {status} while {doing}: {said} {_NOTHING}.")
+                return refused(f"{self.url} answered {status} while {doing}: {told} {_NOTHING}.")
             if isinstance(cause, connection):
                 return HubUnavailable(
-                    f"The connection to {self.url} broke while {doing} ({type(cause).__name__}: {cause}). "
-                    f"{arrived()}. {_AGAIN}"
+                    f"The connection to {self.url} broke while {doing} ({plain(said(cause))}). {arrived()}. {_AGAIN}"
                 )
         if isinstance(error, ValueError):  # huggingface_hub refuses a card, or the Hub an object
-            return RequestError(f"{self.url} cannot take this, while {doing}: {error} {_NOTHING}.")
+            return RequestError(f"{self.url} cannot take this, while {doing}: {plain(error, 1000)} {_NOTHING}.")
+        if isinstance(error, (AttributeError, LookupError, TypeError)):  # it takes an answer to be of its form
+            return HubUnavailable(
+                f"{self.url} gave an answer of another form than a Hub's while {doing} ({plain(said(error))}). "
+                f"{arrived()}."
+            )
         return None
 
 
@@ -242,6 +249,8 @@ def open_hub(url: str | None = None, token: str | None = None) -> Hub:
 
     from kernels import __version__
 
+    secrets.register(token)
+    make_safe("huggingface_hub")
     api = HfApi(endpoint=address, token=token, library_name="kernels", library_version=__version__)
     return Hub(address, api, token)
 

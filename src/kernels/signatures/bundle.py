@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.errors import HubUnavailable, MissingPythonDependency, RequestError, UntrustedSignature
 from kernels.signatures.policy import Identity, Rule
-from kernels.wording import said
+from kernels.wording import plain, said
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,8 +98,12 @@ def allowed(identity: Identity, rule: Rule) -> Identity:
         own = getattr(identity, name)
         others = list(dict.fromkeys(getattr(each, name) for each in rule.signers))
         if own not in others:
-            raise UntrustedSignature(f"it is signed with the {what} {own}; {rule.where} allows {', '.join(others)}")
-    raise UntrustedSignature(f"it is signed by {identity} for {identity.source_repository}, which {rule.where} forbids")
+            raise UntrustedSignature(
+                f"it is signed with the {what} {plain(own)}; {rule.where} allows {', '.join(others)}"
+            )
+    raise UntrustedSignature(
+        f"it is signed by {identity} for {plain(identity.source_repository)}, which {rule.where} forbids"
+    )
 
 
 def too_large(size: int) -> str:
@@ -176,4 +180,4 @@ def _sigstore() -> Any:
 
 def _line(error: BaseException) -> str:
     # Of the parser's own words, what follows is the input again and a link to its manual.
-    return " ".join(said(error, 1000).partition(" [type=")[0].split())[:300].rstrip(".")
+    return plain(said(error, 1000, lines=False).partition(" [type=")[0]).rstrip(".")

@@ -16,6 +16,7 @@ from kernels import settings
 from kernels.errors import RequestError
 from kernels.requirement import check_repo_id
 from kernels.toml_file import Section, parse_toml, read_toml
+from kernels.wording import plain
 
 __all__ = ["Identity", "Policy", "Rule"]
 
@@ -40,7 +41,7 @@ class Identity(msgspec.Struct, frozen=True):
     workflow: str
 
     def __str__(self) -> str:
-        return self.workflow
+        return plain(self.workflow)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from kernels.support.text import SafeText
+
 if TYPE_CHECKING:
     from kernels.release import Heads, Release, RepoFile
     from kernels.requirement import Requirement
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Moved", "Source"]
 
 
-class Moved(Exception):
+class Moved(SafeText):
     """A repository is now another one: to be asked for, and trusted or refused, on its own.
 
     Args:

@@ -20,7 +20,7 @@ import msgspec
 from kernels.errors import InvalidRepository, KernelsError
 from kernels.release import Release, RepoFile, is_bytecode
 from kernels.requirement import check_repo_id, check_revision, is_commit
-from kernels.wording import shown
+from kernels.wording import plain, shown
 
 __all__ = ["RECORD_FILE", "Record", "Records", "lost_record", "plain_files", "read_record_of", "recorded_in"]
 
@@ -93,7 +93,7 @@ def read_record_of(repository: Path) -> Record | None:
     try:
         record = msgspec.json.decode(data, type=Record)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _invalid(path, str(error)) from None
+        raise _invalid(path, plain(error)) from None
     _check(path, record)
     return record
 
@@ -186,7 +186,7 @@ def _check(path: Path, record: Record) -> None:
         if record.moved_to is not None:
             check_repo_id(record.moved_to)
     except KernelsError as error:
-        raise _invalid(path, str(error)) from None
+        raise _invalid(path, plain(error)) from None
     for commit in (*record.branches.values(), *record.files):
         if not is_commit(commit):
             raise _invalid(path, f"{shown(commit)} is no commit")

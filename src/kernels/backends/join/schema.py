@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kernels.support.text import one_line
+
 __all__ = ["SCHEMA_PATH", "Wrong", "below", "schema", "short", "wrong_values"]
 
 #: The schema's file, for editors.
@@ -140,7 +142,7 @@ def below(path: str, key: str) -> str:
         >>> below("acme", "vendor"), below("", "k" * 100)[-3:]
         ('acme.vendor', 'kk…')
     """
-    shown = key if len(key) <= _SHOWN and key.isprintable() else short(key)
+    shown = key if len(key) <= _SHOWN and one_line(key) == key else short(key)
     return f"{path}.{shown}"[-_PATH:] if path else shown
 
 
@@ -156,4 +158,4 @@ def short(value: object) -> str:
     except RecursionError:
         text = f"{type(value).__name__} in {type(value).__name__} in …"
     text = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
-    return text if text.isprintable() else repr(text)[1:-1]
+    return one_line(text)

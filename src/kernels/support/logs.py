@@ -1,0 +1,52 @@
+"""Log records whose text is safe to print: this package's own, and those of a library that quotes what it received."""
+
+from __future__ import annotations
+
+import logging
+
+from kernels.support.text import clean
+
+__all__ = ["logger", "make_safe"]
+
+
+class _Clean(logging.Filter):
+    """Makes the text of each record clean, that of its traceback too; it drops none."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = clean(record.getMessage()), None
+        if record.exc_info and not record.exc_text:
+            record.exc_text = logging.Formatter().formatException(record.exc_info)
+        if record.exc_text:
+            record.exc_text = clean(record.exc_text)
+        return True
+
+
+_CLEAN = _Clean()
+
+
+def logger(name: str) -> logging.Logger:
+    """The logger of a module of this package.
+
+    Args:
+        name: The module's name.
+
+    Example:
+        >>> logger("kernels.example").name
+        'kernels.example'
+    """
+    found = logging.getLogger(name)
+    found.addFilter(_CLEAN)
+    return found
+
+
+def make_safe(library: str) -> None:
+    """Have what a library writes to standard error with a handler of its own made safe to print.
+
+    Args:
+        library: The name of the library's logger.
+
+    Example:
+        >>> make_safe("huggingface_hub")
+    """
+    for handler in logging.getLogger(library).handlers:
+        handler.addFilter(_CLEAN)

@@ -1,0 +1,141 @@
+"""Hide tokens and passwords in a text before anybody reads it.
+
+Whoever reads a token registers it, so that it is hidden in every message, also where a Hub or a library quotes it:
+plain, escaped, percent-encoded, in base64, or cut off at the end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+__all__ = ["HIDDEN", "holds_secret", "redacted", "register"]
+
+#: What stands in the place of a secret.
+HIDDEN = "(hidden)"
+
+#: A shorter value is no secret, and would be found in every text.
+_SHORTEST = 4
+
+#: A shorter value is hidden as a word of its own only. Of one that is as long half is hidden as well, where a message
+#: was cut off.
+_LONG = 12
+
+#: What is a secret by its form, whatever its value, each with a text that it cannot be without.
+_FORMS: tuple[tuple[str, str, str], ...] = (
+    # Credentials of HTTP (RFC 9110, 11.6.2). The scheme alone, as in "Bearer token", is none.
+    ("earer", r"(?i)\b(bearer[ \t:]+)[A-Za-z0-9._~+/=-]{16,}", rf"\1{HIDDEN}"),
+    ("asic", r"(?i)\b(basic[ \t:]+)[A-Za-z0-9+/_-]{16,}={0,2}", rf"\1{HIDDEN}"),
+    # A Hub's tokens (https://huggingface.co/docs/hub/security-tokens).
+    ("hf_", r"\bhf_(?:(?:oauth|jwt)_[A-Za-z0-9._-]{16,}|[A-Za-z0-9]{20,})", HIDDEN),
+    # `user:password@` of a URL (RFC 3986, 3.2.1).
+    ("@", r"(?<!/)//[^\s/'\"<>]*@", f"//{HIDDEN}@"),
+    # Addresses that carry the right to read, such as those of an object store.
+    (
+        "=",
+        r"(?i)([?&](?:x-(?:amz|goog)-(?:signature|credential|security-token)|signature|sig|policy|token|access_token"
+        r"|auth|api_?key|password)=)[^&\s'\"<>#]+",
+        rf"\1{HIDDEN}",
+    ),
+)
+
+_registered: frozenset[str] = frozenset()
+#: The forms in which they may stand in a text, the longest first.
+_forms: tuple[str, ...] = ()
+
+
+def register(*secrets: object) -> None:
+    """Have secrets hidden in every message from now on.
+
+    Args:
+        secrets: Tokens or passwords; what is no string, or too short to be one, is passed over.
+
+    Example:
+        >>> register("example-of-a-token")
+        >>> redacted("401 for 'example-of-a-token'")
+        "401 for '(hidden)'"
+    """
+    global _registered, _forms
+    new = {secret.strip() for secret in secrets if isinstance(secret, str) and len(secret.strip()) >= _SHORTEST}
+    if not new <= _registered:
+        _registered |= new
+        found = {form for secret in _registered for form in _written(secret)}
+        _forms = tuple(sorted(found, key=len, reverse=True))
+
+
+def redacted(text: str) -> str:
+    """`text` without secrets: those registered, and what is a secret by its form.
+
+    Args:
+        text: The text.
+
+    Example:
+        >>> redacted("https://user:password@hub.example/api?token=abc")
+        'https://(hidden)@hub.example/api?token=(hidden)'
+    """
+    for known in _forms:
+        text = _without(text, known)
+    for needed, form, replacement in _FORMS:
+        if needed in text or (needed.islower() and needed.upper() in text):
+            text = re.sub(form, replacement, text)
+    return text
+
+
+def holds_secret(text: str) -> bool:
+    """Whether a text holds a secret that is registered.
+
+    Example:
+        >>> holds_secret("nothing of the kind")
+        False
+    """
+    return any(_without(text, known) != text for known in _forms)
+
+
+def _written(secret: str) -> Iterator[str]:
+    # Needed where a token is, and not before.
+    import json
+    from urllib.parse import quote, quote_plus
+
+    sent = secret.encode(errors="replace")
+    yield secret
+    for quoted in (repr(secret), ascii(secret), json.dumps(secret), repr(sent)[1:]):
+        yield quoted[1:-1]
+        yield repr(quoted)[2:-2]  # what quotes a text that quotes it
+    yield quote(sent, safe="")
+    yield quote(sent)
+    yield quote_plus(sent)
+    if len(secret) >= _LONG:
+        yield from _base64(sent)
+
+
+def _without(text: str, form: str) -> str:
+    length = len(form)
+    least = length // 2 if length >= _LONG else length
+    begin = form[:least]
+    at = text.find(begin)
+    if at < 0:
+        return text
+    kept, done = [], 0
+    while at >= 0:
+        end = at + least
+        while end < at + length and text[end : end + 1] == form[end - at]:
+            end += 1
+        whole = end == at + length
+        free = not text[end : end + 1].isalnum()
+        if (whole or free) if length >= _LONG else (free and not (at and text[at - 1].isalnum())):
+            kept += [text[done:at], HIDDEN]
+            done = end
+        at = text.find(begin, max(end if done == end else at + 1, done))
+    return "".join([*kept, text[done:]])
+
+
+def _base64(secret: bytes) -> Iterator[str]:
+    """What is the same in base64 whatever stands before and after the secret, such as the user of `Basic`."""
+    import base64
+
+    for offset in range(3):
+        # Three bytes are four characters: those that other bytes have a part in are left out.
+        coded = base64.b64encode(b"\0" * offset + secret).rstrip(b"=").decode()
+        inner = coded[-(-offset * 8 // 6) : (offset + len(secret)) * 8 // 6]
+        yield inner
+        yield inner.replace("+", "-").replace("/", "_")
