@@ -15,6 +15,7 @@ from typing import Any, Literal, cast, get_args
 from kernels.errors import RequestError
 from kernels.requirement import check_repo_id
 from kernels.setting_values import folder_in, is_url, split_paths, url_in, without_password
+from kernels.support import secrets
 
 __all__ = [
     "VARIABLES",
@@ -178,6 +179,7 @@ def hub_token() -> str | None:
         RequestError: It has a character that an HTTP header cannot carry. The message does not show it.
     """
     token = os.environ.get("KERNELS_HUB_TOKEN", "").strip()
+    secrets.register(token)
     if not token.isascii() or not token.isprintable() or " " in token:
         raise RequestError(
             "`KERNELS_HUB_TOKEN` has a character that an HTTP header cannot carry. Expected printable ASCII without "

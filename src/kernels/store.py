@@ -55,6 +55,9 @@ _STALE_SECONDS = 24 * 3600.0
 #: The lock of a repository under which contents are removed that no snapshot needs.
 CLEARING = "clearing"
 
+#: Less than this of a file is not gone on with: to ask for it again costs no more.
+_WORTH_KEEPING = 1024 * 1024
+
 #: How often a file is written again whose folder was cleared away meanwhile.
 _PLACE_TRIES = 5
 
@@ -274,7 +277,7 @@ class RepoStore:
             try:
                 yield part
             finally:
-                if not part.offset:
+                if part.offset < _WORTH_KEEPING:
                     part.remove()
 
     def _begun(self, file: RepoFile) -> Path | None:

@@ -1,4 +1,4 @@
-"""What a command fetched without asking for trust admits nobody later: not offline, and not with a Hub that is silent."""
+"""What a command fetched without asking for trust is not trusted later: not offline, nor with a Hub that is silent."""
 
 from __future__ import annotations
 

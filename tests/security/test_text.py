@@ -32,7 +32,6 @@ from kernels.offer import repository_info, repository_versions
 from kernels.resolve import VariantRejected
 from kernels.signatures import Identity, Rule
 from kernels.signatures.bundle import allowed
-from kernels.sources.http import HubRefused
 from kernels.support.logs import logger, make_safe
 from kernels.support.text import SafeText, clean, escaped, indented, one_line
 from kernels.wording import plain, said, shown
@@ -367,7 +366,7 @@ def test_nothing_that_a_hub_or_a_repository_says_is_in_a_message_as_it_is(
                 assert isinstance(error, KernelsError), repr(error)  # noqa: PT017
                 check_error(error)
                 own = "raised" in channel or channel in ("exit", "missing")  # what the kernel raised stays as it is
-                if not own and not _not_yet(error):
+                if not own:
                     check_traceback(error)
                 seen += 1
             else:
@@ -379,10 +378,6 @@ def test_nothing_that_a_hub_or_a_repository_says_is_in_a_message_as_it_is(
         for warning in caught:
             if issubclass(warning.category, KernelsWarning):
                 assert not unsafe_in(str(warning.message)), ascii(str(warning.message))
-
-
-def _not_yet(error: BaseException) -> bool:
-    return isinstance(error.__cause__, HubRefused) and not issubclass(HubRefused, SafeText)
 
 
 @pytest.mark.parametrize("kind", UNSAFE)

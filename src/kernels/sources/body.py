@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kernels.side_by_side import check_wanted
+from kernels.support.text import SafeText
 
 __all__ = ["ACCEPTED_ENCODINGS", "WrongAnswer", "chunks", "read_body"]
 
@@ -25,7 +26,7 @@ _PIECE = 1024 * 1024
 _PACKED_EXTRA = 64 * 1024
 
 
-class WrongAnswer(Exception):
+class WrongAnswer(SafeText):
     """An answer that is not what was listed or agreed on; the same question may be asked again."""
 
 

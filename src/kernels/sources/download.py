@@ -8,7 +8,6 @@ off is gone on with.
 
 from __future__ import annotations
 
-import logging
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -20,6 +19,7 @@ from kernels.side_by_side import NotWanted, check_wanted, side_by_side
 from kernels.sources.http import HubClient, HubMoved, HubRefused, Patience
 from kernels.sources.progress import watcher
 from kernels.sources.xet import in_xet, xet_stream
+from kernels.support.logs import logger
 
 if TYPE_CHECKING:
     from kernels.release import Release, RepoFile
@@ -39,7 +39,7 @@ LARGE_TRIES = 4
 #: A try that brought as much of a large file costs none of the tries.
 _ADVANCE = 1024 * 1024
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 def download(client: HubClient, store: RepoStore, release: Release, files: list[RepoFile]) -> None:

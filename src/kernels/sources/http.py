@@ -23,7 +23,8 @@ from kernels.side_by_side import pause
 from kernels.sources.answers import TREE_PAGE, Entry, Expected
 from kernels.sources.body import ACCEPTED_ENCODINGS, WrongAnswer, chunks, read_body
 from kernels.sources.identity import request_headers
-from kernels.wording import shown
+from kernels.support.text import SafeText
+from kernels.wording import plain, shown
 
 if TYPE_CHECKING:
     from kernels.partial_file import PartialFile
@@ -76,7 +77,7 @@ BRIEF = Patience(tries=5, budget=10.0, connection_tries=1)
 VERDICT = Patience(connection_tries=2)
 
 
-class HubRefused(Exception):
+class HubRefused(SafeText):
     """An answer that repeating the question does not change: not found, not allowed, gated."""
 
     def __init__(self, url: str, status: int, code: str, message: str) -> None:
@@ -103,7 +104,7 @@ class HubRefused(Exception):
         return self.code == "RevisionNotFound"
 
 
-class HubMoved(Exception):
+class HubMoved(SafeText):
     """The Hub answers for another repository than the one asked for: it was renamed, or handed to someone else."""
 
     def __init__(self, repo_id: str) -> None:
@@ -404,8 +405,8 @@ def _refusal(url: str, response: Any) -> HubRefused:
     return HubRefused(
         url,
         response.status_code,
-        response.headers.get("X-Error-Code", "")[:100],
-        response.headers.get("X-Error-Message", "")[:500],
+        plain(response.headers.get("X-Error-Code", ""), 100),
+        plain(response.headers.get("X-Error-Message", ""), 500),
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from kernels import settings
 from kernels.errors import RequestError
+from kernels.support import secrets
+from kernels.support.logs import make_safe
 
 __all__ = ["request_headers"]
 
@@ -37,6 +39,8 @@ def request_headers(endpoint: str, user_agent: str | Mapping[str, str] | None) -
             f"The token for {endpoint} cannot be used ({type(error).__name__}). Check "
             f"{settings.token_source(endpoint)}."
         ) from None
+    make_safe("huggingface_hub")
+    secrets.register(*(value.partition(" ")[2] for name, value in headers.items() if name.lower() == "authorization"))
     for name, value in headers.items():
         # The HTTP library would refuse it as well, and quote it.
         if not value.isascii() or not value.isprintable() or value != value.strip():
