@@ -30,20 +30,31 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-import msgspec
+from typing import ClassVar
 
 from kernels.errors import DigestMismatch, InvalidRepository
 from kernels.hashing import feed_file, on_every_core
-from kernels.records import cannot_write, endpoint_key, read_record, replace_file, write_record
+from kernels.records import (
+    MAX_LISTING_BYTES,
+    Record,
+    cannot_write,
+    endpoint_key,
+    read_record,
+    replace_file,
+    write_record,
+)
 from kernels.release import Heads, RepoFile
 from kernels.requirement import is_commit
+from kernels.support.files import read_bounded
 from kernels.work_lock import WorkLock, lock_at
 
 __all__ = ["CLEARING", "RepoStore", "changed_files", "has_content"]
 
 #: The index's form: a reader of another form takes it as not there.
 _FORM = 1
+
+#: A branch that another tool recorded is a file with a commit's id in it.
+_MAX_REF_BYTES = 256
 
 #: A temporary file older than this belongs to a process that was killed.
 _STALE_SECONDS = 24 * 3600.0
@@ -55,12 +66,16 @@ CLEARING = "clearing"
 _PLACE_TRIES = 5
 
 
-class _Index(msgspec.Struct, array_like=True):
+class _Index(Record, array_like=True):
+    max_bytes: ClassVar[int] = MAX_LISTING_BYTES
+
     form: int
     files: list[RepoFile]
 
 
-class _Heads(msgspec.Struct):
+class _Heads(Record):
+    max_bytes: ClassVar[int] = MAX_LISTING_BYTES
+
     form: int
     endpoint: str
     time: float
@@ -113,7 +128,7 @@ class RepoStore:
     def heads(self, endpoint: str) -> Heads | None:
         """The branches and tags as one Hub last gave them."""
         record = read_record(self._heads(endpoint), _Heads)
-        if record is None or record.form != _FORM:
+        if record is None or record.form != _FORM or record.endpoint != endpoint:
             return None
         return Heads(record.branches, record.tags, record.time)
 
@@ -131,7 +146,8 @@ class RepoStore:
         branches = {}
         for path in sorted(refs.rglob("*")) if refs.is_dir() else []:
             with suppress(OSError, UnicodeDecodeError):
-                if path.is_file() and is_commit(commit := path.read_text().strip()):
+                commit = read_bounded(path, _MAX_REF_BYTES).decode().strip()
+                if is_commit(commit):
                     branches[path.relative_to(refs).as_posix()] = commit
         return Heads(branches)
 
