@@ -17,8 +17,9 @@ from kernels.side_by_side import pause
 
 __all__ = ["in_use", "unused"]
 
-#: Removing a repository takes less, unless it hangs; then it is not waited for.
-_CLEARING_SECONDS = 30.0
+#: Removing a commit mostly takes less. It is not waited for longer, as anybody who reads a folder can hold it; what is
+#: cleared away after all is fetched again.
+_CLEARING_SECONDS = 2.0
 
 _POLL_SECONDS = 0.01
 
