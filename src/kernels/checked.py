@@ -2,7 +2,7 @@
 
 A file whose size, times and inode are those of the file that was checked is taken for that file. Any other is checked
 again: one that was changed, also where its time was set back (that changes the inode's own time), and one that was
-copied to another machine with its cache.
+copied to another machine with its cache. What somebody else found is not believed either (`records.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 
@@ -20,7 +21,7 @@ from kernels.errors import DigestMismatch
 from kernels.hashes import folder_hash, large_files
 from kernels.lockfile import ContentHash, lock_again
 from kernels.metadata import Digest
-from kernels.records import read_record, write_record
+from kernels.records import MAX_LISTING_BYTES, Record, read_record, write_record
 from kernels.release import Release, is_bytecode
 from kernels.sources.base import Source
 from kernels.verify import verify_digest
@@ -65,7 +66,7 @@ class Expected:
 Identity = tuple[int, int, int, int]
 
 
-class Findings(msgspec.Struct):
+class Findings(Record):
     """What was found of a build's files.
 
     Attributes:
@@ -73,6 +74,8 @@ class Findings(msgspec.Struct):
         facts: What holds, by name.
         files: Each file's identity, as `identities` gives it, by its path relative to the build.
     """
+
+    max_bytes: ClassVar[int] = MAX_LISTING_BYTES
 
     form: int
     facts: dict[str, str]
@@ -178,8 +181,9 @@ def _identity(entry: os.DirEntry[str]) -> Identity:
 
 def _used(place: Path | None) -> None:
     with suppress(OSError):  # a cache that cannot be written
-        if place is not None and time.time() - place.stat().st_mtime > _USED_SECONDS:
-            os.utime(place)
+        if place is not None and time.time() - place.lstat().st_mtime > _USED_SECONDS:
+            # A link that somebody put there meanwhile would lead to another file.
+            os.utime(place, follow_symlinks=os.utime not in os.supports_follow_symlinks)
 
 
 def _check_pin(release: Release, variant: str, folder: Path, pinned: ContentHash, lock: str) -> None:

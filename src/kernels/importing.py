@@ -1,7 +1,8 @@
 """How Python imports a kernel: under a name of its own, from its own files, all or nothing.
 
 A finder of ours stands first on `sys.meta_path` and answers for kernels alone, so that nothing but a variant's own
-files is found under its name. Python's lock for each module makes two threads that load one kernel get one module.
+files is found under its name: those that its release lists, whatever lies beside them. One that was cleared away from
+the cache since is fetched again. Python's lock for each module makes two threads that load one kernel get one module.
 Bytecode is neither read nor written.
 """
 
@@ -30,12 +31,13 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from kernels.errors import KernelImportError
+from kernels.errors import KernelImportError, KernelsError
 from kernels.metadata import Metadata
 from kernels.requirement import RepoInfo
 from kernels.wording import said, shown
 
 __all__ = [
+    "FilesGone",
     "LoadedKernel",
     "Package",
     "all_or_nothing",
@@ -65,6 +67,10 @@ class LoadedKernel:
     path: Path | None = None
 
 
+class FilesGone(KernelImportError):
+    """A file that the release lists is not on disk any more."""
+
+
 @dataclass(eq=False)
 class Package:
     """A variant that has a module name: it is loaded, or being loaded."""
@@ -76,6 +82,11 @@ class Package:
     deps: Mapping[str, ModuleType]
     repo_info: RepoInfo | None
     stages: Mapping[str, Callable[..., object]]
+    files: frozenset[str] | None = (
+        None  # those that are listed, relative to `path`; None where all that are there count
+    )
+    fetch: Callable[[], object] | None = None  # brings back what was cleared away
+    gone: bool = False  # whether something was missing that could not be brought back
     users: int = 1  # calls of `load_variant` in progress
     importing: int = field(default=0)  # imports of its code in progress
 
@@ -89,6 +100,41 @@ class Package:
             return f"kernel {self.metadata.name!r} in {self.path}"
         origin = f"{self.repo_info.repo_id} at {self.repo_info.revision}"
         return f"kernel {self.metadata.name!r}, variant {self.path.name}, of {origin}"
+
+    def inside(self, path: str) -> str | None:
+        """A path relative to the variant's directory, POSIX, "" for itself; None for one elsewhere."""
+        path = os.path.abspath(path)
+        for top in (str(self.path), self.key):
+            if path == top:
+                return ""
+            if path.startswith(os.path.join(top, "")):
+                return path[len(os.path.join(top, "")) :].replace(os.sep, "/")
+        return None
+
+    def lists(self, path: str) -> bool:
+        """Whether a file is one of the variant's own, and not something that was put beside them."""
+        return self.files is None or self.inside(path) in self.files
+
+    def ensure(self, path: str) -> None:
+        """Have a listed file on disk, also where the cache was cleared since it was fetched.
+
+        Raises:
+            FilesGone: It cannot be had again.
+        """
+        if self.files is None or not self.lists(path) or os.path.isfile(path):
+            return
+        why = "Get the kernel again."
+        try:
+            if self.fetch is not None:
+                self.fetch()
+        except (KernelsError, OSError) as error:
+            why = f"It cannot be fetched again: {error}"
+        if not os.path.isfile(path):
+            self.gone = True
+            raise FilesGone(
+                f"{path} of the {self} is not there any more: the cache was cleared since it was fetched. {why}",
+                name=self.name,
+            )
 
 
 # Guards the four tables below. Never held while code of a kernel, or another finder, runs.
@@ -207,17 +253,50 @@ class _KernelFinder:
                 submodule_search_locations=[str(package.init.parent)],
             )
         for folder in path or ():
-            finder = FileFinder(folder, (_NativeLoader, EXTENSION_SUFFIXES), (_SourceLoader, SOURCE_SUFFIXES))
-            spec = finder.find_spec(fullname)
+            spec = _find(package, fullname, folder)
             if spec is not None:
                 return spec
         # Not None: the finders after this one would take a planted `.pyc`.
         raise ModuleNotFoundError(f"No module named {fullname!r} in the {package}", name=fullname)
 
 
+def _find(package: Package, fullname: str, folder: str) -> ModuleSpec | None:
+    """A module in a folder: in the order of Python's own finder, of the variant's listed files alone."""
+    inside = package.inside(folder)
+    if package.files is None or inside is None:  # a folder that the kernel's own code named
+        return FileFinder(folder, *_LOADERS).find_spec(fullname)  # type: ignore[arg-type]
+    name = fullname.rpartition(".")[2]
+    listed = f"{inside}/{name}" if inside else name
+    place = os.path.join(folder, name)
+    for end, locations in (("/__init__", [place]), ("", None)):
+        for loader, suffixes in _LOADERS:
+            for suffix in suffixes:
+                if f"{listed}{end}{suffix}" in package.files:
+                    path = f"{place}{end.replace('/', os.sep)}{suffix}"
+                    package.ensure(path)
+                    return importlib.util.spec_from_file_location(
+                        fullname, path, loader=loader(fullname, path), submodule_search_locations=locations
+                    )
+    if any(file.startswith(f"{listed}/") for file in package.files):
+        spec = ModuleSpec(fullname, None, is_package=True)
+        spec.submodule_search_locations = [place]
+        return spec
+    return None
+
+
 class _SourceLoader(SourceFileLoader):
     """Compiles source each time. A `__pycache__` beside it is not covered by any digest, so it is not read, and a file
     in huggingface_hub's cache that huggingface_hub did not put there would be in its way, so none is written."""
+
+    def get_data(self, path: str) -> bytes:
+        try:
+            return super().get_data(path)
+        except FileNotFoundError:
+            package = names.get(self.name.partition(".")[0])
+            if package is None or not package.lists(path):
+                raise
+            package.ensure(path)
+            return super().get_data(path)
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -233,11 +312,14 @@ class _PackageLoader(_SourceLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         package = names[module.__name__]
+        package.gone = False
         with all_or_nothing(package):
             _call(package, "before_import", package.path, package.metadata)
             super().exec_module(module)
             if sys.modules.get(package.name) is not module:
                 raise ImportError(f"it removed or replaced itself in `sys.modules[{package.name!r}]`")
+            if package.gone:  # its own code may have taken that for a part that this build does not have
+                raise FilesGone(f"The cache was cleared while the {package} was imported.", name=package.name)
             _call(package, "after_import", module, package.path, package.metadata)
         with mutex:
             loaded_kernels.setdefault(
@@ -265,7 +347,15 @@ class _NativeLoader(ExtensionFileLoader):
                     f"The {package} registers the Torch namespace {namespace!r}, which {owner} has registered in this "
                     "process, and Torch allows that once. Use that kernel, or load this one in another process."
                 )
+        package.ensure(self.path)
         return super().create_module(spec)
+
+
+#: In the order of Python's own finder.
+_LOADERS: tuple[tuple[Callable[[str, str], Any], list[str]], ...] = (
+    (_NativeLoader, EXTENSION_SUFFIXES),
+    (_SourceLoader, SOURCE_SUFFIXES),
+)
 
 
 class _NamespaceTaken(KernelImportError):
@@ -311,7 +401,7 @@ def all_or_nothing(package: Package) -> Iterator[None]:
     except BaseException as error:  # whatever a kernel's code raises, `sys.exit` too, must leave no trace
         for name in _modules_of(package) - before:
             sys.modules.pop(name, None)
-        if isinstance(error, (_NamespaceTaken, KeyboardInterrupt, GeneratorExit)):
+        if isinstance(error, (_NamespaceTaken, FilesGone, KeyboardInterrupt, GeneratorExit)):
             raise
         reason = f"{_reason(error)}{_place(package, error)}"
         raise KernelImportError(f"Cannot import the {package}. {reason}", name=package.name) from error

@@ -9,13 +9,23 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
 from kernels.errors import DependencyOutsideLoad, InvalidRepository, KernelImportError
-from kernels.importing import LoadedKernel, Package, all_or_nothing, current, enter, leave, loaded_kernels, names
+from kernels.importing import (
+    FilesGone,
+    LoadedKernel,
+    Package,
+    all_or_nothing,
+    current,
+    enter,
+    leave,
+    loaded_kernels,
+    names,
+)
 from kernels.metadata import Metadata
 from kernels.requirement import RepoInfo, check_repo_id
 
@@ -24,6 +34,7 @@ __all__ = [
     "check_contained",
     "get_kernel_dep",
     "get_loaded_kernels",
+    "is_loaded",
     "kernel_attribute",
     "kernel_layers",
     "load_variant",
@@ -38,6 +49,8 @@ def load_variant(
     repo_info: RepoInfo | None = None,
     stages: Mapping[str, Callable[..., object]] = MappingProxyType({}),
     root: os.PathLike[str] | str | None = None,
+    files: Collection[str] | None = None,
+    fetch: Callable[[], object] | None = None,
 ) -> ModuleType:
     """Import a variant as a module, once.
 
@@ -51,6 +64,10 @@ def load_variant(
             `after_import(module, path, metadata)`, each where it is given.
         root: The folder that no symbolic link in the variant may leave: the repository's folder in the cache. None for
             a local path, which is the user's own.
+        files: The variant's files as they were listed, POSIX paths relative to it: nothing that lies beside them is
+            imported by name. None for a local path, where everything counts.
+        fetch: Brings the variant's files back. It is called where a listed one is not there any more, also when the
+            kernel imports it later.
 
     Returns:
         The module. The same path gives the same module, in every thread; called for a kernel that is being imported
@@ -60,6 +77,7 @@ def load_variant(
         KernelImportError: The `id` cannot be a module's name or names a module that is no kernel, the variant holds no
             module, the Torch namespace it registers is taken, or its own code failed. Nothing of it stays loaded.
         InvalidRepository: A symbolic link leaves `root`.
+        FilesGone: A listed file is not there, and `fetch` could not bring it back (a `KernelImportError`).
 
     Example:
         >>> import tempfile
@@ -72,10 +90,11 @@ def load_variant(
     folder = Path(os.path.abspath(path))
     if (loaded := loaded_kernels.get(os.path.realpath(folder))) is not None:
         return loaded.module
-    init = _init_file(folder, metadata)
+    listed = None if files is None else frozenset(files)
+    init = _init_file(folder, metadata, listed)
     if root is not None:
         check_contained(folder, root)
-    package = enter(Package(metadata.id, folder, init, metadata, deps, repo_info, stages))
+    package = enter(Package(metadata.id, folder, init, metadata, deps, repo_info, stages, listed, fetch))
     try:
         while True:
             # Not `import_module`: the built-in hands out the unfinished module where two threads wait for each other.
@@ -98,6 +117,19 @@ def get_loaded_kernels() -> list[LoadedKernel]:
         True
     """
     return list(loaded_kernels.values())
+
+
+def is_loaded(path: os.PathLike[str] | str) -> bool:
+    """Whether the variant at a path is loaded into this process.
+
+    Args:
+        path: The variant's directory.
+
+    Example:
+        >>> is_loaded("/nowhere")
+        False
+    """
+    return os.path.realpath(path) in loaded_kernels
 
 
 def get_kernel_dep(repo_id: str) -> ModuleType:
@@ -235,11 +267,16 @@ def check_contained(path: os.PathLike[str] | str, root: os.PathLike[str] | str) 
                     pending.append(entry.path)
 
 
-def _init_file(folder: Path, metadata: Metadata) -> Path:
+def _init_file(folder: Path, metadata: Metadata, files: frozenset[str] | None) -> Path:
     # Older builds hold the package in a folder of its own.
     candidates = (folder / "__init__.py", folder / metadata.name.python_name / "__init__.py")
     for candidate in candidates:
-        if candidate.is_file():
+        if files is None:
+            if candidate.is_file():
+                return candidate
+        elif candidate.relative_to(folder).as_posix() in files:
+            if not candidate.is_file():
+                raise FilesGone(f"{candidate} of kernel {metadata.name!r} is not there any more. Get the kernel again.")
             return candidate
     raise KernelImportError(
         f"Kernel {metadata.name!r} has no module: neither {candidates[0]} nor {candidates[1]} exists. "

@@ -1,9 +1,11 @@
 """What a backend does with a build between its download and its use: prepare it once, then hooks around the import.
 
     <cache>-prepared/<backend>/<key>/        what `prepare` made of one build, for one kind of device
-                              <key>.done     it is complete
+                              <key>.done     it is complete, and which folder that is: a record (`records.py`)
+    ~/.cache/kernels-prepared/<backend>/…    the same, where that is another user's, or nothing can be written there
 
-Beside the cache and never inside it: the build stays what was downloaded and checked.
+Beside the cache and never inside it: the build stays what was downloaded and checked. What another user prepared is not
+used: it is code, or becomes part of it.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Any
 from kernels import settings
 from kernels.backends import Backend, Device, Stage
 from kernels.errors import KernelImportError, RequestError, StoreError
-from kernels.records import replace_file
+from kernels.records import Record, is_ours, read_record, write_record
 from kernels.wording import said, shown
 from kernels.work_lock import exclusively, lock_at
 
@@ -46,7 +48,8 @@ def prepared_dir(backend: Backend, variant_dir: os.PathLike[str] | str, *, arch:
     """The folder for what a backend's `prepare` makes of a build.
 
     It depends on the build's place and files, on the backend's `prepare_key`, and on the device's architecture; so a
-    build that changed, or another compiler, has another folder.
+    build that changed, or another compiler, has another folder. It lies beside the cache; in the user's own
+    `~/.cache/kernels-prepared` where another user's is in that place, or where nothing can be written.
 
     Args:
         backend: Whose stage; it needs a `name`, and may have a `prepare_key`.
@@ -73,7 +76,27 @@ def prepared_dir(backend: Backend, variant_dir: os.PathLike[str] | str, *, arch:
     key = hashlib.sha256()
     for part in (str(folder), _key(backend), arch, *_identities(folder)):
         key.update(part.encode("utf-8", "surrogateescape") + b"\0")
-    return _beside(settings.cache_dir()) / backend.name / key.hexdigest()[:32]
+    shared = _beside(settings.cache_dir()) / backend.name / key.hexdigest()[:32]
+    return shared if _serves(shared) else _own(shared)
+
+
+def _serves(folder: Path) -> bool:
+    """Whether a folder is ours, root's and complete, or not there yet and can be made."""
+    if not hasattr(os, "geteuid"):
+        return True
+    try:
+        facts = os.lstat(folder)
+    except OSError:
+        there = next((parent for parent in folder.parents if parent.exists()), folder)
+        return not there.is_dir() or os.access(there, os.W_OK | os.X_OK)
+    return facts.st_uid == os.geteuid() or _complete(folder)
+
+
+def _own(shared: Path) -> Path:
+    try:
+        return Path.home() / ".cache" / "kernels-prepared" / shared.parent.name / shared.name
+    except RuntimeError:  # this user has no home
+        return shared
 
 
 def _arch_of_stage(backend: Backend, folder: Path) -> str:
@@ -198,16 +221,17 @@ def prepare_build(backend: Backend | None, variant_dir: Path, device: Device | N
     if backend is None or stage is None:
         return
     folder = prepared_dir(backend, variant_dir, arch="" if device is None else device.arch)
-    done = folder.with_name(f"{folder.name}.done")
-    if _complete(folder, done):
+    done = _done(folder)
+    if _complete(folder):
         return
     with exclusively(lock_at(folder.with_name(f"{folder.name}.lock"))):
-        if _complete(folder, done):
+        if _complete(folder):
             return
         try:
             done.unlink(missing_ok=True)  # before the folder: what is ended in the middle must not look complete
             _remove(folder)  # what a process left that was ended in the middle
-            folder.mkdir(parents=True)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o755)  # whatever the umask: nobody else puts anything into it
         except OSError as error:
             raise _unwritable(folder, backend, error) from error
         try:
@@ -221,14 +245,44 @@ def prepare_build(backend: Backend | None, variant_dir: Path, device: Device | N
                 f"Backend {backend.name} could not prepare the build in {variant_dir}: {_why(error)}"
             ) from error
         try:
-            replace_file(done, b"")
+            _close_to_others(folder)
+            facts = os.lstat(folder)
         except OSError as error:
             raise _unwritable(folder, backend, error) from error
+        write_record(done, _Prepared(facts.st_ino))
+        if not done.is_file():
+            raise _unwritable(folder, backend, OSError(f"{done.name} was not written"))
 
 
-def _complete(folder: Path, done: Path) -> bool:
+class _Prepared(Record):
+    """That a folder is complete: this one, and not another that was renamed into its place."""
+
+    inode: int
+
+
+def _done(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.done")
+
+
+def _complete(folder: Path) -> bool:
     # Who clears up may remove the folder alone.
-    return done.exists() and _is_folder(folder)
+    try:
+        facts = os.lstat(folder)
+    except OSError:
+        return False
+    if not stat.S_ISDIR(facts.st_mode) or not is_ours(facts):
+        return False
+    record = read_record(_done(folder), _Prepared)
+    return record is not None and record.inode == facts.st_ino
+
+
+def _close_to_others(folder: Path) -> None:
+    """Take from everybody else the right to write what is in a folder, which a umask may have given them."""
+    for parent, _, names in os.walk(folder):
+        for path in (parent, *(os.path.join(parent, name) for name in names)):
+            facts = os.lstat(path)
+            if not stat.S_ISLNK(facts.st_mode) and facts.st_mode & 0o022:
+                os.chmod(path, stat.S_IMODE(facts.st_mode) & ~0o022)
 
 
 def _run(stage: Stage, variant_dir: Path, folder: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -11,9 +14,12 @@ from typing import TYPE_CHECKING
 from kernels import backends
 from kernels.checked import Expected, check_build
 from kernels.errors import KernelsError
-from kernels.loader import load_variant
+from kernels.importing import FilesGone
+from kernels.in_use import in_use
+from kernels.loader import is_loaded, load_variant
 from kernels.locks import LockInForce, lock_in_force
 from kernels.plan import Planned, Planner
+from kernels.release import BUILD_FOLDER, METADATA_FILE
 from kernels.requirement import RepoInfo, Requirement
 from kernels.side_by_side import side_by_side
 from kernels.sources import open_sources
@@ -38,8 +44,9 @@ __all__ = [
     "target_of",
 ]
 
-#: How often a build is fetched again that somebody cleared away while it was checked.
-_CLEARED_TRIES = 3
+#: How often a build is fetched again that somebody cleared away before it was loaded. Each time that takes a moment of
+#: a few microseconds, between two requests of milliseconds.
+_CLEARED_TRIES = 10
 
 #: Kernels that are planned and fetched at once; each fetches its own files side by side as well.
 AT_ONCE = 8
@@ -160,13 +167,16 @@ def fetch_build(planned: Planned) -> Path:
     expected = Expected(planned.metadata.digest, planned.pinned, planned.lock or "", signed=planned.signed)
     for tries_left in reversed(range(_CLEARED_TRIES)):
         path = source.fetch(release, variant)
-        try:
-            check_build(source, release, variant, path, expected)
+        with in_use(path) as there:
+            try:
+                check_build(source, release, variant, path, expected)
+            except KernelsError:
+                # What somebody clears away while it is checked is not another content.
+                if not tries_left or source.is_local(release, variant):
+                    raise
+                continue
+        if there:
             break
-        except KernelsError:
-            # What somebody clears away while it is checked is not another content.
-            if not tries_left or source.is_local(release, variant):
-                raise
     return path
 
 
@@ -177,20 +187,71 @@ def prepare(planned: Planned, folders: Mapping[int, Path]) -> None:
 
 
 def load(planned: Planned, folders: Mapping[int, Path]) -> ModuleType:
-    """The module of a plan that is on disk, after those it depends on."""
+    """The module of a plan that is on disk, after those it depends on; what was cleared away since is fetched again."""
+    folders = dict(folders)
+    builds = list(planned.walk())
+    for tries_left in reversed(range(_CLEARED_TRIES)):
+        with ExitStack() as held:
+            # Of a kernel that is loaded no file is needed.
+            needed = [each for each in builds if not is_loaded(folders[id(each)])]
+            cleared = [each for each in needed if not held.enter_context(in_use(folders[id(each)]))]
+            before = {id(each): _identity(folders[id(each)]) for each in needed}
+            if not cleared or not tries_left:
+                try:
+                    return _load(planned, folders)
+                except (KernelsError, OSError) as error:
+                    cleared = [each for each in needed if _was_cleared(each, folders, before, error)]
+                    if not cleared or not tries_left:
+                        raise
+        # Not while it is held: who clears it away waits for nobody, and would be waited for.
+        folders.update({id(each): fetch_build(each) for each in cleared})
+    raise AssertionError
+
+
+def _load(planned: Planned, folders: Mapping[int, Path]) -> ModuleType:
     prepare(planned, folders)
     modules: dict[int, ModuleType] = {}
     for each in planned.walk():
-        info = None if each.source.verified else RepoInfo(each.release.repo_id, each.release.commit)
+        own = each.source.verified  # a folder of the user's, in which everything counts
+        prefix = f"{BUILD_FOLDER}/{each.variant}/"
         modules[id(each)] = load_variant(
             folders[id(each)],
             each.metadata,
             deps={repo_id: modules[id(depend)] for repo_id, depend in each.depends.items()},
-            repo_info=info,
+            repo_info=None if own else RepoInfo(each.release.repo_id, each.release.commit),
             stages=stages_of(backends.known(each.backend), each.device),
             root=each.source.boundary(each.release),
+            files=None if own else [file.path.removeprefix(prefix) for file in each.release.builds[each.variant]],
+            fetch=None if own else partial(fetch_build, each),
         )
     return modules[id(planned)]
+
+
+def _identity(folder: Path) -> tuple[int, ...] | None:
+    """What tells a build from the same one that was fetched again: its metadata's link, which no kernel writes."""
+    try:
+        facts = os.lstat(folder / METADATA_FILE)
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino, facts.st_ctime_ns
+
+
+def _was_cleared(
+    each: Planned, folders: Mapping[int, Path], before: Mapping[int, tuple[int, ...] | None], error: BaseException
+) -> bool:
+    """Whether a build's files were removed while it was loaded, whether or not they are there again."""
+    if each.source.verified:
+        return False
+    folder = folders[id(each)]
+    if not each.source.is_local(each.release, each.variant) or _identity(folder) != before[id(each)]:
+        return True
+    listed = {os.path.join(folder, *file.path.split("/")[2:]) for file in each.release.builds[each.variant]}
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, FilesGone) or (isinstance(cause, FileNotFoundError) and cause.filename in listed):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def _check_flag(name: str, value: object) -> None:

@@ -31,23 +31,33 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
-
-import msgspec
+from typing import BinaryIO, ClassVar
 
 from kernels.errors import DigestMismatch, InvalidRepository
 from kernels.hashing import feed_file, on_every_core
 from kernels.partial_file import PartialFile
-from kernels.records import cannot_write, endpoint_key, read_record, replace_file, write_record
+from kernels.records import (
+    MAX_LISTING_BYTES,
+    Record,
+    cannot_write,
+    endpoint_key,
+    is_ours,
+    read_record,
+    replace_file,
+    write_record,
+)
 from kernels.release import Heads, RepoFile
 from kernels.requirement import is_commit
-from kernels.support.files import open_regular
+from kernels.support.files import open_regular, read_bounded
 from kernels.work_lock import WorkLock, lock_at
 
 __all__ = ["CLEARING", "RepoStore", "changed_files", "has_content"]
 
 #: The index's form: a reader of another form takes it as not there.
 _FORM = 1
+
+#: A branch that another tool recorded is a file with a commit's id in it.
+_MAX_REF_BYTES = 256
 
 #: A temporary file older than this belongs to a process that was killed.
 _STALE_SECONDS = 24 * 3600.0
@@ -62,12 +72,16 @@ _WORTH_KEEPING = 1024 * 1024
 _PLACE_TRIES = 5
 
 
-class _Index(msgspec.Struct, array_like=True):
+class _Index(Record, array_like=True):
+    max_bytes: ClassVar[int] = MAX_LISTING_BYTES
+
     form: int
     files: list[RepoFile]
 
 
-class _Heads(msgspec.Struct):
+class _Heads(Record):
+    max_bytes: ClassVar[int] = MAX_LISTING_BYTES
+
     form: int
     endpoint: str
     time: float
@@ -75,7 +89,7 @@ class _Heads(msgspec.Struct):
     tags: dict[str, str]
 
 
-class _Allowed(msgspec.Struct):
+class _Allowed(Record):
     form: int
     commit: str
 
@@ -117,9 +131,11 @@ class RepoStore:
         return self.folder / "index" / f"{commit}-{endpoint_key(endpoint)}.json"
 
     def was_listed(self, commit: str) -> bool:
-        """Whether this client stored the file list of a commit, of any Hub."""
-        with suppress(OSError):
-            return any(name.startswith(f"{commit}-") for name in os.listdir(self.folder / "index"))
+        """Whether this client, run by this user or root, stored anything about a commit, of any Hub."""
+        with suppress(OSError), os.scandir(self.folder / "index") as entries:
+            return any(
+                each.name.startswith(f"{commit}-") and is_ours(each.stat(follow_symlinks=False)) for each in entries
+            )
         return False
 
     def allowed(self, endpoint: str, commit: str) -> bool:
@@ -130,7 +146,7 @@ class RepoStore:
     def keep_allowed(self, endpoint: str, commit: str) -> None:
         """Store that a caller has allowed a commit."""
         if not self.allowed(endpoint, commit):
-            write_record(self._allowed(endpoint, commit), _Allowed(_FORM, commit))
+            write_record(self._allowed(endpoint, commit), _Allowed(form=_FORM, commit=commit))
 
     def _allowed(self, endpoint: str, commit: str) -> Path:
         return self.folder / "index" / f"{commit}-{endpoint_key(endpoint)}.allowed"
@@ -144,7 +160,7 @@ class RepoStore:
     def heads(self, endpoint: str) -> Heads | None:
         """The branches and tags as one Hub last gave them."""
         record = read_record(self._heads(endpoint), _Heads)
-        if record is None or record.form != _FORM:
+        if record is None or record.form != _FORM or record.endpoint != endpoint:
             return None
         return Heads(record.branches, record.tags, record.time)
 
@@ -162,7 +178,8 @@ class RepoStore:
         branches = {}
         for path in sorted(refs.rglob("*")) if refs.is_dir() else []:
             with suppress(OSError, UnicodeDecodeError):
-                if path.is_file() and is_commit(commit := path.read_text().strip()):
+                commit = read_bounded(path, _MAX_REF_BYTES).decode().strip()
+                if is_commit(commit):
                     branches[path.relative_to(refs).as_posix()] = commit
         return Heads(branches)
 

@@ -14,12 +14,10 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import msgspec
-
 from kernels import settings
 from kernels.errors import HubUnavailable, NotInCache, StoreError, UntrustedPublisher
 from kernels.notices import warn_once
-from kernels.records import endpoint_key, read_record, write_record
+from kernels.records import Record, endpoint_key, read_record, write_record
 from kernels.requirement import check_repo_id
 from kernels.work_lock import exclusively, lock_at
 
@@ -127,7 +125,7 @@ class TrustPolicy:
         return self.everything or repo_id in self.repositories or publisher in settings.trusted_publishers()
 
 
-class _Verdict(msgspec.Struct):
+class _Verdict(Record):
     publisher: str
     trusted: bool
     time: float
@@ -185,7 +183,9 @@ class Verdicts:
         return Standing.TRUSTED if trusted else Standing.UNTRUSTED
 
     def _stored(self, publisher: str) -> _Verdict | None:
-        return self._memory.get(publisher) or read_record(self._folder / f"{publisher}.json", _Verdict)
+        known = self._memory.get(publisher) or read_record(self._folder / f"{publisher}.json", _Verdict)
+        # A file system may take two names for one that differ in case alone.
+        return known if known is not None and known.publisher == publisher else None
 
 
 def _holds(verdict: _Verdict) -> bool:

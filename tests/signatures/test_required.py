@@ -31,6 +31,9 @@ from kernels.errors import DigestMismatch, InvalidMetadata, UntrustedSignature
 from kernels.measure.subject import subject
 from kernels.settings import cache_dir
 from kernels.signatures.bundle import MAX_BUNDLE_BYTES
+from kernels.signatures.policy import Policy
+from kernels.signatures.record import _path as signature_record
+from kernels.signatures.record import signer_of
 
 #: Two builds that fit this machine, the preferred first.
 CPU, UNIVERSAL = "torch-cpu", "torch-universal"
@@ -319,6 +322,28 @@ def test_what_is_remembered_holds_for_these_bytes_and_this_policy_alone(
     new_process()
     assert "it is signed with the workflow" in refused()
     assert len(records()) == 1
+
+
+@pytest.mark.parametrize("how", ["renamed", "written"])
+def test_a_record_of_another_build_or_one_that_others_can_write_stands_for_no_signature(
+    how: str, relu: Path, policy: Path, sign_builds: Callable[..., None]
+) -> None:
+    sign_builds(relu)
+    install_kernel("acme/relu", version=1)
+    [good] = records()
+    build = relu / "build" / CPU
+    sign_builds(relu, workflow=OTHERS["another branch"])
+    contents = [(build / name).read_bytes() for name in ("metadata.json", "metadata.json.sigstore")]
+    rule = Policy.read(policy).rule("acme/relu")
+    path = signature_record(*contents, rule)
+    about = json.loads(good.read_bytes())["about"].replace(good.name, path.name)
+    if how == "renamed":
+        good.rename(path)
+    else:
+        path.write_text(json.dumps({**json.loads(good.read_bytes()), "about": about}))
+        path.chmod(0o664)
+    with pytest.raises(UntrustedSignature, match="it is signed with the workflow"):
+        signer_of(*contents, rule, offline=True)
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,26 @@
 """Which commits nothing needs any more, and their removal.
 
-What is removed lies in the repository's own folder; no link is followed. A build that another process is downloading is
-left alone, and one that another snapshot uses keeps its contents. A kill at any moment leaves a cache that the next
-download completes.
+What is removed lies in the repository's own folder; no link is followed. A build that a process downloads or loads at
+the moment is left alone, and one that another snapshot uses keeps its contents. A kill at any moment leaves a cache
+that the next download completes.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernels.cached.contents import CacheContents, CachedCommit, frees, is_below, listings, real_folder
 from kernels.errors import StoreError
+from kernels.in_use import unused
 from kernels.lockfile import Lock
 from kernels.release import BUILD_FOLDER, METADATA_FILE, STATUS_FILE
 from kernels.store import CLEARING, RepoStore
@@ -102,7 +105,7 @@ def plan(
         elif commit.size:
             kept.append(Kept(commit, reason))
     leftovers = () if repos else (*contents.leftovers, *_idle_locks(contents.path, now))
-    size = sum(path.lstat().st_size for path in leftovers if os.path.lexists(path))
+    size = sum(map(_plain_size, leftovers))
     return Plan(tuple(remove), tuple(kept), leftovers, frees(contents, remove) + size)
 
 
@@ -174,7 +177,7 @@ def _idle_locks(cache: Path, now: float) -> Iterator[Path]:
 
 
 def _ours_alone(commit: CachedCommit, held: ExitStack) -> bool:
-    """Whether nobody downloads anything of a commit; until `held` is closed, nobody can."""
+    """Whether nobody downloads or loads anything of a commit; until `held` is closed, nobody can."""
     variants = {build.variant for build in commit.builds}
     for _, files in listings(commit.store, commit.commit):
         variants |= {parts[1] for file in files if len(parts := file.path.split("/", 2)) == 3}
@@ -187,6 +190,9 @@ def _ours_alone(commit: CachedCommit, held: ExitStack) -> bool:
     with ExitStack() as mine:
         for lock in locks:
             if not mine.enter_context(_at_once(lock)):
+                return False
+        for name in sorted(variants):
+            if not mine.enter_context(unused(store.snapshot(commit.commit) / BUILD_FOLDER / name)):
                 return False
         held.push(mine.pop_all())
     return True
@@ -263,7 +269,7 @@ def _remove_snapshot(store: RepoStore, commit: CachedCommit) -> int:
         return 0
     if commit.repo_type == "kernel":
         size = sum(_plain_size(Path(parent, name)) for parent, _, names in os.walk(root) for name in names)
-        shutil.rmtree(root)  # it removes links, not what they lead to
+        _remove_tree(root)
         return size
     size = 0
     for path in sorted(_listed(commit), reverse=True):
@@ -275,6 +281,25 @@ def _remove_snapshot(store: RepoStore, commit: CachedCommit) -> int:
         with suppress(OSError):  # other tools' files are in it
             os.rmdir(parent)
     return size
+
+
+def _remove_tree(root: Path) -> None:
+    """Remove a folder: links in it, and not what they lead to; what is put there meanwhile stays."""
+
+    def ignore(_: object, __: str, problem: Any) -> None:
+        # From Python 3.12 on the error itself, before what `sys.exc_info` says.
+        error = problem[1] if isinstance(problem, tuple) else problem
+        if not (isinstance(error, OSError) and error.errno in _MEANWHILE):
+            raise error
+
+    if sys.version_info >= (3, 12):
+        shutil.rmtree(root, onexc=ignore)
+    else:
+        shutil.rmtree(root, onerror=ignore)
+
+
+#: Another process put something into a folder (ENOTEMPTY, on some systems EEXIST), or removed it first.
+_MEANWHILE = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT})
 
 
 def _remove_blobs(store: RepoStore, names: Mapping[str, None]) -> int:
@@ -294,7 +319,7 @@ def _records(store: RepoStore, commit: str) -> Iterator[Path]:
 def _tidy(store: RepoStore) -> None:
     """Remove the folder of a kernel of which nothing is left; one in which anything else lies stays."""
     snapshots = store.folder / "snapshots"
-    if not store.folder.name.startswith("kernels--") or any(snapshots.iterdir()) or (store.folder / "refs").exists():
+    if not store.folder.name.startswith("kernels--") or any(snapshots.glob("*")) or (store.folder / "refs").exists():
         return
     index = store.folder / "index"
     if real_folder(index):

@@ -14,12 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import msgspec
+from typing import ClassVar
 
 from kernels import settings
 from kernels.errors import KernelsError, StoreError
-from kernels.records import endpoint_key, read_record
+from kernels.records import MAX_LISTING_BYTES, Record, endpoint_key, read_record
 from kernels.release import BUILD_FOLDER, STATUS_FILE, Release, RepoFile
 from kernels.requirement import check_repo_id, is_commit
 from kernels.store import RepoStore
@@ -241,7 +240,9 @@ def _indexed(store: RepoStore) -> dict[str, list[str]]:
     return {commit: sorted(keys) for commit, keys in found.items()}
 
 
-class _HubOfHeads(msgspec.Struct):
+class _HubOfHeads(Record):
+    max_bytes: ClassVar[int] = MAX_LISTING_BYTES
+
     endpoint: str
 
 

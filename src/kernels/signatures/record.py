@@ -10,13 +10,19 @@ from pathlib import Path
 
 from kernels import settings
 from kernels.errors import InvalidRepository, NotInCache, UntrustedSignature
-from kernels.records import read_record, write_record
+from kernels.records import Record, read_record, write_record
 from kernels.release import BUILD_FOLDER, Release
 from kernels.signatures.bundle import BUNDLE_FILE, MAX_BUNDLE_BYTES, too_large, verify_bundle
 from kernels.signatures.policy import Identity, Rule
 from kernels.sources.base import Source
 
 __all__ = ["require_signature", "signer_of"]
+
+
+class _Signed(Record):
+    """Who signed; its name says what, and under which rule."""
+
+    signer: Identity
 
 
 def signer_of(metadata: bytes, bundle: bytes, rule: Rule, *, offline: bool) -> Identity:
@@ -33,11 +39,11 @@ def signer_of(metadata: bytes, bundle: bytes, rule: Rule, *, offline: bool) -> I
         KernelsError: It cannot be checked; as `verify_bundle` says.
     """
     path = _path(metadata, bundle, rule)
-    known = read_record(path, Identity)
-    if known is not None and known in rule.signers:
-        return known
+    known = read_record(path, _Signed)
+    if known is not None and known.signer in rule.signers:
+        return known.signer
     identity = verify_bundle(metadata, bundle, rule, offline=offline)
-    write_record(path, identity)
+    write_record(path, _Signed(identity))
     return identity
 
 

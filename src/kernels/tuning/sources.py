@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -137,7 +137,8 @@ def places(file: str, backend: Backend, package: Package | None) -> Iterator[Pla
     if package is not None:
         # Older builds hold the package in a folder of its own.
         for folder in dict.fromkeys((package.init.parent, package.path)):
-            yield _place("kernel", folder / file)
+            place = _place("kernel", folder / file)
+            yield place if package.lists(str(place.path)) else replace(place, there=False)
 
 
 def _place(kind: Kind, path: Path) -> Place:
