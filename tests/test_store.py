@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kernels import work_lock
 from kernels.errors import InvalidRepository, StoreError
-from kernels.records import endpoint_key, read_record, write_record
+from kernels.records import Record, endpoint_key, read_record, write_record
 from kernels.release import Heads, RepoFile
 from kernels.store import RepoStore
 from kernels.work_lock import exclusively
@@ -124,8 +124,8 @@ def test_an_index_that_is_damaged_or_of_another_form_is_none(repository: RepoSto
 
 def test_a_record_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    write_record(tmp_path / "file" / "record.json", [1])
-    assert read_record(tmp_path / "file" / "record.json", list) is None
+    write_record(tmp_path / "file" / "record.json", Record())
+    assert read_record(tmp_path / "file" / "record.json", Record) is None
 
 
 def test_what_other_tools_recorded_is_read(repository: RepoStore) -> None:
