@@ -52,6 +52,21 @@ def test_it_serves_until_a_signal_and_exits_with_zero(
     assert (process.returncode, output) == (0, "Stopped.\n")
 
 
+def test_clients_are_told_of_the_public_url(tmp_path: Path, start: Callable[..., subprocess.Popen[str]]) -> None:
+    process = start(str(tmp_path), "--port", "0", "--public-url", "https://hub.test/kernels/")
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(3)]
+    assert lines[0].split()[-1].startswith("http://127.0.0.1:")
+    assert [line.strip().partition("=")[2] for line in lines[1:]] == ["https://hub.test/kernels"] * 2
+
+
+def test_a_public_url_that_is_none_is_refused(tmp_path: Path, start: Callable[..., subprocess.Popen[str]]) -> None:
+    process = start(str(tmp_path), "--port", "0", "--public-url", "hub.test")
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "`public_url` is 'hub.test'" in output
+
+
 def test_a_root_that_is_no_folder_is_refused(tmp_path: Path, start: Callable[..., subprocess.Popen[str]]) -> None:
     process = start(str(tmp_path / "absent"), "--port", "0")
     output, _ = process.communicate(timeout=60)

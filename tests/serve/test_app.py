@@ -50,8 +50,8 @@ def test_a_file_in_lfs_is_a_redirect_that_says_what_it_leads_to(served: TestHub)
     assert status == 302
     assert headers["x-linked-etag"] == f'"{sha256}"'
     assert headers["x-linked-size"] == str(len(DATA))
-    assert headers["location"].startswith(served.url)
-    status, headers, body = ask(served, headers["location"].removeprefix(served.url))
+    assert headers["location"].startswith(f"/lfs/kernels/{REPO}/")  # on the host that was asked
+    status, headers, body = ask(served, headers["location"])
     assert (status, body, headers["etag"]) == (200, DATA, f'"{sha256}"')
 
 
@@ -78,7 +78,7 @@ def test_a_file_in_lfs_has_its_pointer_listed(served: TestHub) -> None:
 def test_a_range_of_a_file_is_sent(served: TestHub, path: str, asked: str, status: int, sent: bytes | None) -> None:
     target = f"/kernels/{REPO}/resolve/v1/{path}"
     if path == LFS:
-        target = ask(served, target)[1]["location"].removeprefix(served.url)
+        target = ask(served, target)[1]["location"]
     answer, headers, body = ask(served, target, Range=asked)
     assert answer == status
     if sent is not None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 from hub import make_repo
 
-from kernels.errors import RepositoryNotFound, RequestError, RevisionNotFound
-from kernels.serve import Catalog
+from kernels.errors import InvalidRepository, RepositoryNotFound, RequestError, RevisionNotFound
+from kernels.serve import Catalog, File
+from kernels.serve.snapshot import blob_oid, take_snapshot
 
 REPO = "acme/relu"
 
@@ -197,3 +199,20 @@ def test_a_repository_without_a_branch_has_no_revision(root: Path) -> None:
     assert catalog.branches("acme/empty") == {}
     with pytest.raises(RevisionNotFound, match="it has: none"):
         catalog.commit("acme/empty")
+
+
+def test_a_deep_folder_is_listed(root: Path) -> None:
+    deep = "/".join("d" * 1500)
+    commit = take_snapshot(REPO, [File(f"{deep}/x.py", Path(os.devnull), 0, blob_oid(b""))], datetime(2026, 1, 1))
+    assert len(commit.paths(recursive=True) or ()) == 1501
+
+
+def test_links_that_multiply_folders_are_refused_in_bounds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernels.serve.catalog._MAX_FOLDERS", 1000)
+    folder = root / REPO / "v1"
+    for depth in range(30):  # a tree of 2**30 folders
+        (folder / f"{depth}").mkdir()
+        for side in "ab":
+            (folder / f"{depth}" / side).symlink_to(f"../{depth + 1}")
+    with pytest.raises(InvalidRepository, match="folders"):
+        Catalog(root).commit(REPO, "v1")

@@ -34,6 +34,10 @@ def serve(
         str | None,
         typer.Option(metavar="TOKEN", help="What they send, also to see private repositories; else KERNELS_HUB_TOKEN."),
     ] = None,
+    public_url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Where clients reach it, if not at that address: behind a proxy, say."),
+    ] = None,
 ) -> None:
     """Serve a folder of kernel repositories as a Hub, until interrupted."""
     from kernels import settings
@@ -60,15 +64,17 @@ def serve(
         port=port,
         token=token,
         writable=writable,
+        public_url=public_url,
     )
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         server.start()
         say(f"Serving {server.catalog.root} at {server.url}")
-        say(f"  kernels only:                    KERNELS_HUB={server.url}")
-        say(f"  every huggingface_hub client:    HF_ENDPOINT={server.url}")
+        url = server.public_url or server.url
+        say(f"  kernels only:                    KERNELS_HUB={url}")
+        say(f"  every huggingface_hub client:    HF_ENDPOINT={url}")
         if writable:
-            say(f"  to publish, with the token:      KERNELS_HUB={server.url} KERNELS_HUB_TOKEN=… kernels upload DIR")
+            say(f"  to publish, with the token:      KERNELS_HUB={url} KERNELS_HUB_TOKEN=… kernels upload DIR")
         say(_offered(server.catalog, writable))
         say("Interrupt (Ctrl-C) to stop.")
         stopped.wait()

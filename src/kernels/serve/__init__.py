@@ -24,7 +24,8 @@ except ImportError as error:
 
 from kernels.serve.app import create_app
 from kernels.serve.catalog import Catalog, Publisher
+from kernels.serve.connections import ConnectionLimits
 from kernels.serve.server import HubServer
 from kernels.serve.snapshot import Commit, File, Folder
 
-__all__ = ["Catalog", "Commit", "File", "Folder", "HubServer", "Publisher", "create_app"]
+__all__ = ["Catalog", "Commit", "ConnectionLimits", "File", "Folder", "HubServer", "Publisher", "create_app"]

@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
+import errno
+import logging
+import socket
 from bisect import bisect_right
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, BinaryIO
-from urllib.parse import parse_qs, quote, urlencode
+from typing import Any, BinaryIO
+from urllib.parse import parse_qs, urlencode
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from kernels.errors import RepositoryNotFound, RevisionNotFound
+from kernels.errors import InvalidRepository, RepositoryNotFound, RevisionNotFound
+from kernels.requirement import is_commit
+from kernels.serve.addresses import absolute, location
+from kernels.serve.bodies import Bodies, Refusal
 from kernels.serve.catalog import Catalog
+from kernels.serve.sending import OpenFile
 from kernels.serve.snapshot import Commit, File, Folder, lfs_pointer
 from kernels.serve.writing import Writing, may_write, writing_routes
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
 
 __all__ = ["create_app"]
 
@@ -35,16 +39,31 @@ _PAGE = 1000
 _PAGE_EXPANDED = 50
 # How often a branch is looked at that changes each time before its file is open.
 _LOOKS = 20
+# A question about paths: as many as a client can need of one repository, and their bytes; the public Hub takes fewer.
+_MAX_PATHS = 10_000
+_MAX_PATHS_BYTES = 2**20
+_MAX_PATHS_BYTES_TOGETHER = 64 * 2**20
+# What a header tells of an error: clients refuse lines of some 64 kB.
+_MAX_HEADER_MESSAGE = 500
+# What of a query is part of the address of the next page.
+_PAGED = ("recursive", "expand", "limit")
+
+_LOG = logging.getLogger("kernels.serve")
+
 _KINDS = {"kernels": "kernel", "models": "model"}
 
 
-def create_app(catalog: Catalog, *, token: str | None = None, writable: bool = False) -> Starlette:
+def create_app(
+    catalog: Catalog, *, token: str | None = None, writable: bool = False, public_url: str | None = None
+) -> Starlette:
     """The application that answers for a catalog.
 
     Args:
         catalog: What to serve. Its `trusted`, `users` and `models` are read at every request.
         token: What a client sends to see private repositories, and to write.
         writable: Whether those with the token may write.
+        public_url: Where clients reach it, for the addresses in answers; None for the address that a connection came
+            to, or a name of it in `state.names` or `localhost`. No other `Host` is used, nor is `X-Forwarded-…`.
 
     Returns:
         An ASGI application.
@@ -69,18 +88,24 @@ def create_app(catalog: Catalog, *, token: str | None = None, writable: bool = F
         exception_handlers={
             RepositoryNotFound: _repository_not_found,
             RevisionNotFound: _revision_not_found,
+            InvalidRepository: _invalid_repository,
+            OSError: _system_error,
             HTTPException: _http_error,
             Exception: _internal_error,
         },
     )
+    app.router.redirect_slashes = False  # it would redirect to the `Host` that the client names
     app.state.catalog = catalog
+    app.state.public_url = public_url
+    app.state.names = {socket.gethostname().lower()}
+    app.state.path_questions = Bodies(_MAX_PATHS_BYTES, _MAX_PATHS_BYTES_TOGETHER)
     app.state.writing = Writing(catalog, token, writable=writable)
     return app
 
 
 def _organization(request: Request) -> Response:
     name = request.path_params["name"]
-    publisher = _catalog(request).publisher(name)
+    publisher = _catalog(request).publisher(name, private=may_write(request))
     if publisher is None or publisher.person:
         return _error(404, None, f"There is no organization {name!r} here.")
     return JSONResponse(
@@ -104,7 +129,7 @@ def _agent_harnesses(request: Request) -> Response:
 
 def _user(request: Request) -> Response:
     name = request.path_params["name"]
-    publisher = _catalog(request).publisher(name)
+    publisher = _catalog(request).publisher(name, private=may_write(request))
     if publisher is None or not publisher.person:
         return _error(404, None, f"There is no user {name!r} here.")
     return JSONResponse({"avatarUrl": "", "user": name, "fullname": name, "type": "user", "orgs": []})
@@ -155,8 +180,10 @@ def _commits(request: Request) -> Response:
 
 def _tree(request: Request) -> Response:
     repo_id, kind, revision, folder = _asked(request)
-    commit = _catalog(request).commit(repo_id, revision, kind=kind)
     query = request.query_params
+    # The pages after the first are of a commit that was looked at for the first.
+    known = _catalog(request).known(repo_id, revision or "", kind=kind) if "cursor" in query else None
+    commit = known or _catalog(request).commit(repo_id, revision, kind=kind)
     expand = _flag(query.get("expand"))
     paths = commit.paths(folder, recursive=_flag(query.get("recursive")))
     if paths is None:
@@ -174,17 +201,29 @@ def _tree(request: Request) -> Response:
     page = paths[start : start + size]
     headers = {}
     if start + size < len(paths):
-        pairs = [(key, value) for key, value in query.multi_items() if key != "cursor"]
+        pairs = {key: query[key][:32] for key in _PAGED if key in query}
         cursor = base64.urlsafe_b64encode(page[-1].encode()).decode()
-        url = f"{_url(request, request.scope['path'])}?{urlencode([*pairs, ('cursor', cursor)])}"
-        headers["Link"] = f'<{url}>; rel="next"'
+        # huggingface_hub follows no relative reference here.
+        url = absolute(request, request.scope["path"])
+        headers["Link"] = f'<{url}?{urlencode({**pairs, "cursor": cursor})}>; rel="next"'
     return JSONResponse([_entry(commit, path, expand) for path in page], headers=headers)
 
 
 async def _paths_info(request: Request) -> Response:
+    try:
+        async with request.app.state.path_questions.of(request) as body:
+            return await run_in_threadpool(_paths_found, request, body)
+    except ClientDisconnect:
+        return Response(status_code=400)  # nobody is there to read it
+
+
+def _paths_found(request: Request, body: bytearray) -> Response:
     repo_id, kind, revision, _ = _asked(request)
     commit = _catalog(request).commit(repo_id, revision, kind=kind)
-    form = parse_qs((await request.body()).decode("utf-8", "replace"))
+    try:
+        form = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_MAX_PATHS + 1)
+    except ValueError:
+        return _error(413, None, f"More than {_MAX_PATHS} paths are asked about.")
     expand = _flag(form.get("expand", [None])[0])
     return JSONResponse([_entry(commit, path, expand) for path in form.get("paths", []) if commit.entry(path)])
 
@@ -195,9 +234,9 @@ def _resolve(request: Request) -> Response:
     if file is None:
         return _entry_not_found(repo_id, commit, path)
     if opened is not None:
-        return _FileAsListed(opened, {"X-Repo-Commit": commit.id, "ETag": f'"{file.oid}"'})
-    location = _url(request, f"/lfs/{kind}s/{repo_id}/{commit.id}/{file.sha256}/{path}")
-    return RedirectResponse(location, status_code=302, headers=_linked(commit, file) | {"ETag": f'"{file.oid}"'})
+        return OpenFile(request, opened, {"X-Repo-Commit": commit.id, "ETag": f'"{file.oid}"'})
+    target = location(request, f"/lfs/{kind}s/{repo_id}/{commit.id}/{file.sha256}/{path}")
+    return Response(status_code=302, headers=_linked(commit, file) | {"ETag": f'"{file.oid}"', "Location": target})
 
 
 def _content(request: Request) -> Response:
@@ -205,8 +244,10 @@ def _content(request: Request) -> Response:
     repo_id, kind, _, _ = _asked(request)
     commit, file, opened = _opened(request, repo_id, kind, parameters["commit"], parameters["path"], large=True)
     if file is None or opened is None or file.sha256 != parameters["sha256"]:
+        if opened is not None:
+            opened.close()
         return _entry_not_found(repo_id, commit, parameters["path"])
-    return _FileAsListed(opened, _linked(commit, file) | {"ETag": f'"{file.sha256}"'})
+    return OpenFile(request, opened, _linked(commit, file) | {"ETag": f'"{file.sha256}"'})
 
 
 def _linked(commit: Commit, file: File) -> dict[str, str]:
@@ -262,10 +303,14 @@ def _opened(
 ) -> tuple[Commit, File | None, BinaryIO | None]:
     """A commit, its file at a path, and that file opened if it is kept in LFS (`large`), or if it is not.
 
-    Between looking at a branch and opening a file of it, a commit may replace the branch: then it is looked at again.
+    A commit never changes, so one that is named by its id is not looked at again for each of its files: only the file
+    itself is. Between looking at a branch and opening a file of it, a commit may replace the branch: then it is looked
+    at again.
     """
+    known = _catalog(request).known(repo_id, revision, kind=kind) if revision and is_commit(revision) else None
     for _ in range(_LOOKS):
-        commit = _catalog(request).commit(repo_id, revision, kind=kind)
+        commit = known or _catalog(request).commit(repo_id, revision, kind=kind)
+        known = None
         file = commit.files.get(path)
         if file is None or (file.sha256 is not None) != large:
             return commit, file, None
@@ -273,27 +318,6 @@ def _opened(
         if opened is not None:
             return commit, file, opened
     raise RevisionNotFound(f"{path} is gone since its commit was listed.")
-
-
-class _FileAsListed(FileResponse):
-    """A file that was opened while its commit was looked at: what takes its place meanwhile is not sent."""
-
-    def __init__(self, opened: BinaryIO, headers: dict[str, str]) -> None:
-        descriptor = opened.fileno()
-        # Windows has no such path, nor does it let an open file be replaced.
-        path = f"/dev/fd/{descriptor}" if os.name == "posix" else opened.name
-        super().__init__(path, headers=headers, media_type="application/octet-stream", stat_result=os.fstat(descriptor))
-        self._opened = opened
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._opened.close()
-
-
-def _url(request: Request, path: str) -> str:
-    return str(request.base_url).rstrip("/") + quote(path)
 
 
 def _date(date: datetime) -> str:
@@ -307,9 +331,9 @@ def _flag(value: str | None) -> bool:
 def _error(status: int, code: str | None, message: str, headers: dict[str, str] | None = None) -> Response:
     # A header is one line of printable ASCII; what a URL asked for need not be.
     escaped = message.encode("ascii", "backslashreplace").decode()
-    line = "".join(character if character.isprintable() else " " for character in escaped)
+    line = "".join(character if character.isprintable() else " " for character in escaped)[:_MAX_HEADER_MESSAGE]
     extra = {"X-Error-Message": line} if code is None else {"X-Error-Code": code, "X-Error-Message": line}
-    return JSONResponse({"error": message}, status_code=status, headers=extra | (headers or {}))
+    return Refusal({"error": message}, status_code=status, headers=extra | (headers or {}))
 
 
 def _entry_not_found(repo_id: str, commit: Commit, path: str) -> Response:
@@ -328,6 +352,21 @@ def _revision_not_found(request: Request, error: Exception) -> Response:
 def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return _error(error.status_code, None, error.detail, dict(error.headers or {}))
+
+
+def _invalid_repository(request: Request, error: Exception) -> Response:
+    # What is wrong with a folder, and where it lies, is for the one who serves it.
+    _LOG.error("%s", error)
+    return _error(500, None, "The repository cannot be served; the server's log says why.")
+
+
+def _system_error(request: Request, error: Exception) -> Response:
+    number = error.errno if isinstance(error, OSError) else None
+    if number in (errno.EMFILE, errno.ENFILE):
+        return _error(503, None, "Too many requests are answered now; ask again later.", {"Retry-After": "1"})
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        return _error(507, None, "The server's disk is full.")
+    raise error
 
 
 def _internal_error(request: Request, error: Exception) -> Response:

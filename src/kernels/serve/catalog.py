@@ -15,19 +15,22 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from itertools import islice
 from pathlib import Path
-from threading import Lock
+from typing import BinaryIO
 
 from kernels.errors import InvalidRepository, RepositoryNotFound, RequestError, RevisionNotFound
-from kernels.release import BUILD_FOLDER, RepoFile
+from kernels.release import BUILD_FOLDER, MAX_FILES, RepoFile
 from kernels.requirement import check_repo_id, check_revision, is_commit
+from kernels.serve.listings import Listed, Listings, Row
 from kernels.serve.snapshot import Commit, File, blob_oid, lfs_pointer, take_snapshot
 from kernels.sources.record import Record, Records
 from kernels.store import has_content
+from kernels.support.files import open_regular
 
 __all__ = ["PRIVATE", "PULLS", "Catalog", "Publisher", "kept_large"]
 
@@ -40,8 +43,10 @@ _LFS_SUFFIXES = (".so", ".dylib", ".dll", ".pyd")
 _LFS_SIZE = 10 * 10**6
 _CHUNK = 1 << 20
 _VERSION = re.compile(r"v(0|[1-9][0-9]*)")
-# A file: path in the repository, path on disk, time of change in ns, size, inode.
-_Row = tuple[str, str, int, int, int]
+# Links that lead to each other make millions of folders out of a few.
+_MAX_FOLDERS = 50_000
+# How often a folder is looked at of which files vanish meanwhile.
+_LOOKS = 5
 
 _PULL = re.compile(r"refs/pr/([1-9][0-9]{0,8})")
 
@@ -91,14 +96,16 @@ class Catalog:
         self.users = users
         self.models = models
         self.bytecode = bytecode
-        self._hashes: dict[tuple[str, int, int, int, str], tuple[str, str | None]] = {}
         self._records = Records()
-        self._commits: dict[Path, tuple[list[_Row], Commit]] = {}
-        self._lock = Lock()
-        self._folder_locks: dict[Path, Lock] = {}
+        self._listings = Listings()
 
-    def publisher(self, name: str) -> Publisher | None:
-        """The publisher of that name, or None where the root has no such folder."""
+    def publisher(self, name: str, *, private: bool = True) -> Publisher | None:
+        """The publisher of that name, or None where the root has no such folder.
+
+        Args:
+            name: The publisher.
+            private: Whether its private repositories count. Without them a publisher that has no others is not there.
+        """
         try:
             check_repo_id(f"{name}/x")
         except RequestError:
@@ -106,7 +113,10 @@ class Catalog:
         folder = self._inside(self.root / name)
         if folder is None:
             return None
-        names = _subfolders(folder)
+        found = _subfolders(folder)
+        names = [each for each in found if private or not self.private(f"{name}/{each}")]
+        if found and not names:
+            return None
         trusted = name in self.trusted or (names != [] and all(self._vouched(f"{name}/{each}") for each in names))
         return Publisher(name, name in self.users, trusted, len(names))
 
@@ -178,7 +188,7 @@ class Catalog:
         if branch is not None and is_commit(branch):
             # First where the commit was last seen: a client asks for one commit many times in a row.
             pulls = [f"{PULLS}/{number}" for number in self._pull_numbers(folder)]
-            for name in sorted([*names, *pulls], key=lambda name: self._seen(folder / name) != branch):
+            for name in sorted([*names, *pulls], key=lambda name: not self._seen(folder / name, branch)):
                 head = self._commit(repo_id, folder / name)
                 if head.id == branch:
                     return head
@@ -187,6 +197,19 @@ class Catalog:
         raise RevisionNotFound(
             f"{repo_id} has no revision {revision or 'main'!r}; it has: {', '.join(names) or 'none'}."
         )
+
+    def known(self, repo_id: str, commit: str, *, kind: str = "kernel") -> Commit | None:
+        """A commit as it was last seen, without a look at the disk; None where it was not seen, or is no commit's id.
+
+        A file of it may have been changed since: `File.open` finds out.
+
+        Raises:
+            RepositoryNotFound: There is no such repository of that type.
+        """
+        known = self._listings.known(repo_id, commit)
+        if known is not None:
+            self.repository(repo_id, kind)
+        return known
 
     def pulls(self, repo_id: str, *, kind: str = "kernel") -> dict[int, str]:
         """The repository's pull requests by number, and the commit at the head of each.
@@ -204,7 +227,13 @@ class Catalog:
             check_repo_id(repo_id)
         except RequestError:
             return False
-        return (self.root / repo_id / PRIVATE).exists()
+        try:
+            os.lstat(self.root / repo_id / PRIVATE)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:  # it cannot be told, so nobody without a token is shown it
+            return True
+        return True
 
     def repository(self, repo_id: str, kind: str = "kernel") -> Path:
         """The folder of a repository.
@@ -252,40 +281,53 @@ class Catalog:
         real = Path(os.path.realpath(path))
         return real if real.is_relative_to(self.root) and real.is_dir() else None
 
-    def _seen(self, folder: Path) -> str | None:
-        known = self._commits.get(folder)
-        return None if known is None else known[1].id
+    def _seen(self, folder: Path, commit: str) -> bool:
+        listed = self._listings.of(folder)
+        return listed is not None and listed.commit.id == commit
 
-    @contextmanager
-    def alone(self, folder: Path) -> Iterator[None]:
+    def alone(self, folder: Path) -> AbstractContextManager[None]:
         """While this is held nobody else looks at the folder of a branch: who replaces it is never seen half-way."""
-        with self._lock:
-            lock = self._folder_locks.setdefault(folder, Lock())
-        with lock:
-            yield
+        return self._listings.alone(folder)
 
     def _commit(self, repo_id: str, folder: Path, listed: Mapping[str, RepoFile] | None = None) -> Commit:
-        with self.alone(folder):  # one request hashes a new repository, the others wait for it
-            found = sorted(self._walk(folder))
+        def look(known: Listed | None) -> tuple[list[Row], Callable[[], Commit]]:
+            found = sorted(islice(self._walk(folder), MAX_FILES + 1))
+            if len(found) > MAX_FILES:
+                raise InvalidRepository(f"{folder} has more than {MAX_FILES} files; a kernel repository has fewer.")
             if listed is not None:
                 found = _complete(found, listed)
-            known = self._commits.get(folder)
-            if known is not None and known[0] == found:
-                commit = known[1]
-            else:
-                files = [self._file(*row, None if listed is None else listed[row[0]]) for row in found]
-                newest = max((row[2] for row in found), default=0)
-                commit = take_snapshot(repo_id, files, datetime.fromtimestamp(newest / 1e9, timezone.utc))
-                self._commits[folder] = (found, commit)
-        if is_commit(folder.name):
-            return replace(commit, id=folder.name)
-        return commit
+            return found, lambda: self._arranged(repo_id, folder, found, listed, known)
 
-    def _walk(self, top: Path) -> Iterator[_Row]:
+        for _ in range(_LOOKS):
+            try:
+                return self._listings.at(repo_id, folder, look)
+            except (FileNotFoundError, NotADirectoryError):  # it was changed while it was looked at
+                continue
+        raise RevisionNotFound(f"{repo_id} has no revision {folder.name!r} any more, or it changes all the time.")
+
+    def _arranged(
+        self,
+        repo_id: str,
+        folder: Path,
+        rows: list[Row],
+        listed: Mapping[str, RepoFile] | None,
+        known: Listed | None,
+    ) -> Commit:
+        before = {} if known is None else {row[1:]: known.commit.files[row[0]] for row in known.rows}
+        files = [self._file(row, before.get(row[1:]), None if listed is None else listed[row[0]]) for row in rows]
+        newest = max((row[2] for row in rows), default=0)
+        commit = take_snapshot(repo_id, files, datetime.fromtimestamp(newest / 1e9, timezone.utc))
+        return replace(commit, id=folder.name) if is_commit(folder.name) else commit
+
+    def _walk(self, top: Path) -> Iterator[Row]:
         """Yield every regular file inside the root."""
         pending: list[tuple[str, str, frozenset[str]]] = [("", str(top), frozenset({os.path.realpath(top)}))]
+        folders = 0
         while pending:
             prefix, folder, above = pending.pop()
+            folders += 1
+            if folders > _MAX_FOLDERS:
+                raise InvalidRepository(f"{top} has more than {_MAX_FOLDERS} folders; a kernel repository has fewer.")
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if not self.served(entry.name):
@@ -309,16 +351,17 @@ class Catalog:
             return False
         return self.bytecode or not (name == "__pycache__" or name.endswith((".pyc", ".pyo")))
 
-    def _file(self, path: str, source: str, mtime_ns: int, size: int, inode: int, listed: RepoFile | None) -> File:
-        key = (source, mtime_ns, size, inode, "" if listed is None else listed.blob)
-        hashes = self._hashes.get(key)
-        if hashes is None:
-            hashes = self._hashes[key] = _hash(source, size) if listed is None else _listed_hash(source, listed)
-        oid, sha256 = hashes
+    def _file(self, row: Row, before: File | None, listed: RepoFile | None) -> File:
+        path, source, mtime_ns, size, inode = row
+        # A file that lies where it lay is not hashed again; one that was carried is, should its record be another one.
+        if before is not None and (listed is None or listed.blob in (before.oid, before.sha256)):
+            oid, sha256 = before.oid, before.sha256
+        else:
+            oid, sha256 = _hash(source, size) if listed is None else _listed_hash(source, listed)
         return File(path, Path(source), size, oid, sha256, (mtime_ns, size, inode))
 
 
-def _complete(found: list[_Row], listed: Mapping[str, RepoFile]) -> list[_Row]:
+def _complete(found: list[Row], listed: Mapping[str, RepoFile]) -> list[Row]:
     """The files that were carried, of builds of which none has got lost on the way."""
     here = {path for path, _, _, size, _ in found if path in listed and listed[path].size == size}
     lost = {_build_of(path) for path in listed if path not in here} - {""}
@@ -338,13 +381,20 @@ def _listed_hash(source: str, listed: RepoFile) -> tuple[str, str | None]:
 
 
 def _hash(source: str, size: int) -> tuple[str, str | None]:
-    with open(source, "rb") as file:
+    # No more than the size it had: one that grows meanwhile is another file at the next look.
+    with open_regular(source) as file:
         if not kept_large(source, size):
-            return blob_oid(file.read()), None
+            return blob_oid(b"".join(_chunks(file, size))), None
         digest = hashlib.sha256()
-        while chunk := file.read(_CHUNK):
+        for chunk in _chunks(file, size):
             digest.update(chunk)
     return blob_oid(lfs_pointer(digest.hexdigest(), size)), digest.hexdigest()
+
+
+def _chunks(file: BinaryIO, size: int) -> Iterator[bytes]:
+    while size > 0 and (chunk := file.read(min(size, _CHUNK))):
+        size -= len(chunk)
+        yield chunk
 
 
 def kept_large(path: str, size: int) -> bool:

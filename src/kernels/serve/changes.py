@@ -29,6 +29,8 @@ __all__ = ["Change", "Conflict", "MissingPath", "Writer", "check_path"]
 #: root before it.
 _MAX_PATH = 2048
 _MAX_NAME = 255
+#: The deepest path; builds are some ten folders deep.
+_MAX_DEPTH = 64
 
 # Linux: exchange two paths (renameat2(2), since Linux 3.15; glibc has it since 2.28).
 _AT_FDCWD = -100
@@ -189,11 +191,11 @@ class Writer:
             below = before.paths(path) if path else None
             if below is None:
                 raise MissingPath(f"A folder with this name doesn't exist: {path!r}.")
-        gone = tuple(f"{path}/" for path in change.deleted_folders)
+        gone = frozenset(change.deleted_folders)
         files = {
             path: source
             for path, source in files.items()
-            if path not in change.deleted_files and not path.startswith(gone)
+            if path not in change.deleted_files and gone.isdisjoint(_folders_above(path))
         }
         for path, content in change.files.items():
             check_path(path)
@@ -203,9 +205,8 @@ class Writer:
         if len(files) > MAX_FILES:
             raise RequestError(f"The commit would have {len(files)} files; allowed are {MAX_FILES}.")
         for path in files:
-            parts = path.split("/")
-            for length in range(1, len(parts)):
-                if (above := "/".join(parts[:length])) in files:
+            for above in _folders_above(path):
+                if above in files:
                     raise RequestError(f"`path` is {path!r}, but {above!r} is a file, not a folder.")
         return files
 
@@ -232,6 +233,7 @@ def check_path(path: object) -> str:
         parts = path.split("/")
         valid = (
             len(path.encode()) <= _MAX_PATH
+            and len(parts) <= _MAX_DEPTH
             and all(part not in ("", ".", "..") and len(part.encode()) <= _MAX_NAME for part in parts)
             and all(part.lower() not in (".git", ".cache") and not part.endswith((" ", ".")) for part in parts)
         )
@@ -241,6 +243,11 @@ def check_path(path: object) -> str:
         f"`path` is {str(path)[:200]!r}; allowed is a path inside the repository, with '/' between its parts, none of "
         "them '.', '..', '.git' or '.cache'."
     )
+
+
+def _folders_above(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
 
 
 @contextmanager

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import re
 import secrets
+import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from typing import IO, BinaryIO
 
 from starlette.concurrency import run_in_threadpool
 
-__all__ = ["MAX_OBJECT_BYTES", "ObjectRefused", "Objects", "is_sha256"]
+__all__ = ["MAX_OBJECT_BYTES", "NotNow", "ObjectRefused", "Objects", "is_sha256"]
 
 #: The largest object that is taken: far above any kernel's library, which has some hundred megabytes at most.
 MAX_OBJECT_BYTES = 16 * 2**30
@@ -26,11 +27,23 @@ _ADDRESS_SECONDS = 12 * 3600
 #: Seconds after which an object, or a part of one, is thrown away; a commit that names it has its own link to it.
 _KEPT_SECONDS = 24 * 3600
 
+#: The slowest that an object may come, in bytes a second after a first minute: 100 MB in three hours.
+_SLOWEST = 10_000
+_FIRST_SECONDS = 60.0
+
+#: Objects that may be on their way at once, and bytes of the disk that are left to others.
+_MAX_PARTS = 64
+_LEFT_FREE = 2**26
+
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class ObjectRefused(Exception):
     """An upload that is not the object it was announced as; the message says how."""
+
+
+class NotNow(Exception):
+    """There is no room for an upload now; the message says of what."""
 
 
 class Objects:
@@ -46,6 +59,7 @@ class Objects:
         self.folder = root / ".incoming"
         # An address is good for the object it was made for, and until the server ends: the client sends no token there.
         self._secret = secrets.token_bytes(32)
+        self._coming: dict[Path, int] = {}
 
     def find(self, sha256: str, size: int | None = None) -> Path | None:
         """Where an object lies, or None when it is not here, or has another size (bytes) than the one given."""
@@ -53,6 +67,12 @@ class Objects:
         if not is_sha256(sha256) or not path.is_file() or (size is not None and path.stat().st_size != size):
             return None
         return path
+
+    def scratch(self) -> IO[bytes]:
+        """A nameless file to write and read, on the disk of the repositories."""
+        self.folder.mkdir(exist_ok=True)
+        self._forget_old()
+        return tempfile.TemporaryFile(dir=self.folder)
 
     def address(self, sha256: str, size: int) -> dict[str, str]:
         """The query of an address to which an object of that many bytes may be uploaded."""
@@ -77,36 +97,63 @@ class Objects:
             chunks: Its bytes.
 
         Raises:
-            ObjectRefused: It has another size or another hash.
+            ObjectRefused: It has another size or another hash, or comes too slowly.
+            NotNow: Too many objects are on their way, or the disk is full.
         """
-        self.folder.mkdir(exist_ok=True)
-        self._forget_old()
         digest, received = hashlib.sha256(), 0
-        handle, name = tempfile.mkstemp(prefix="part-", dir=self.folder)
+        latest = time.monotonic() + _FIRST_SECONDS + size / _SLOWEST
+        file, part = await run_in_threadpool(self._begin, size)
         try:
-            with open(handle, "wb") as file:
-                async for chunk in chunks:
-                    received += len(chunk)
-                    if received > size:
-                        raise ObjectRefused(f"The object has more than the {size} bytes announced.")
-                    digest.update(chunk)
-                    await run_in_threadpool(file.write, chunk)
+            async for chunk in chunks:
+                received += len(chunk)
+                if received > size:
+                    raise ObjectRefused(f"The object has more than the {size} bytes announced.")
+                if time.monotonic() > latest:
+                    raise ObjectRefused(f"The object came more slowly than {_SLOWEST} bytes a second.")
+                await run_in_threadpool(_add, file, digest, chunk)
             if received != size or digest.hexdigest() != sha256:
                 raise ObjectRefused(
                     f"The object's SHA-256 is {digest.hexdigest()} over {received} bytes; announced was {sha256} over "
                     f"{size}."
                 )
-            os.chmod(name, 0o644)
-            os.replace(name, self.folder / sha256)
+            await run_in_threadpool(self._finish, file, part, sha256)
         finally:
-            Path(name).unlink(missing_ok=True)
+            # Also when the request is given up: on the loop, as nothing more can be waited for then.
+            file.close()
+            part.unlink(missing_ok=True)
+            self._coming.pop(part, None)
+
+    def _begin(self, size: int) -> tuple[BinaryIO, Path]:
+        self.folder.mkdir(exist_ok=True)
+        self._forget_old()
+        coming = list(self._coming.values())
+        if len(coming) >= _MAX_PARTS:
+            raise NotNow("Too many objects are uploaded now; try again later.")
+        if shutil.disk_usage(self.folder).free < size + sum(coming) + _LEFT_FREE:
+            raise NotNow("There is no room on the server's disk for an object of that size.")
+        handle, name = tempfile.mkstemp(prefix="part-", dir=self.folder)
+        self._coming[Path(name)] = size
+        return open(handle, "wb"), Path(name)
+
+    def _finish(self, file: BinaryIO, part: Path, sha256: str) -> None:
+        file.flush()
+        part.chmod(0o644)
+        part.replace(self.folder / sha256)
 
     def _forget_old(self) -> None:
         oldest = time.time() - _KEPT_SECONDS
         for path in self.folder.iterdir():
             with suppress(FileNotFoundError):  # another request forgot it
-                if path.stat().st_mtime < oldest:
-                    path.unlink()
+                if path.lstat().st_mtime < oldest:
+                    if path.is_dir() and not path.is_symlink():
+                        shutil.rmtree(path, ignore_errors=True)  # a commit that never ended
+                    else:
+                        path.unlink()
+
+
+def _add(file: BinaryIO, digest: hashlib._Hash, chunk: bytes) -> None:
+    digest.update(chunk)
+    file.write(chunk)
 
 
 def is_sha256(text: object) -> bool:

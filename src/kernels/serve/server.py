@@ -7,14 +7,17 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Collection
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import uvicorn
 
 from kernels.errors import KernelsError, RequestError
+from kernels.serve.addresses import check_public_url
 from kernels.serve.app import create_app
 from kernels.serve.catalog import Catalog
+from kernels.serve.connections import ConnectionLimits, Connections, LimitedProtocol, Listener
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -23,6 +26,10 @@ __all__ = ["HubServer"]
 
 _START_SECONDS = 30.0
 _LARGEST_PORT = 65535
+
+# Connections that wait to be accepted, and how many asyncio accepts before it looks at the others again.
+_WAITING = 2048
+_AT_ONCE = 32
 
 
 class HubServer:
@@ -38,10 +45,13 @@ class HubServer:
         bytecode: Whether bytecode files are part of a repository.
         token: What a client sends (`Authorization: Bearer …`) to see private repositories, and to write.
         writable: Whether those with the token may write: repositories, branches and commits.
+        public_url: Where clients reach it, `https://hub.example.org/kernels`, for the addresses in answers. Default:
+            `url`, or where that is the address of all networks (`0.0.0.0`), the one that each connection came to.
+        limits: How many connections there may be, and how long each may take.
         wrap: Applied to the ASGI application, to put something around it.
 
     Raises:
-        RequestError: `root` is not a folder, `port` is no port, or everyone would be let write.
+        RequestError: `root` is not a folder, `port` is no port, `public_url` is no URL, or everyone would be let write.
 
     Example:
         >>> import tempfile
@@ -62,6 +72,8 @@ class HubServer:
         bytecode: bool = False,
         token: str | None = None,
         writable: bool = False,
+        public_url: str | None = None,
+        limits: ConnectionLimits | None = None,
         wrap: Callable[[ASGIApp], ASGIApp] | None = None,
     ) -> None:
         if not 0 <= port <= _LARGEST_PORT:
@@ -77,8 +89,12 @@ class HubServer:
         )
         self.host = host
         self.port = port
-        app: ASGIApp = create_app(self.catalog, token=token, writable=writable)
-        self._app = app if wrap is None else wrap(app)
+        self.public_url = None if public_url is None else check_public_url(public_url)
+        self.limits = limits or ConnectionLimits()
+        self._hub = create_app(self.catalog, token=token, writable=writable, public_url=self.public_url)
+        if ":" not in host:
+            self._hub.state.names.add(host.lower())
+        self._app: ASGIApp = self._hub if wrap is None else wrap(self._hub)
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -98,9 +114,19 @@ class HubServer:
             return self
         listening = _listen(self.host, self.port)
         self.port = listening.getsockname()[1]
-        # Idle connections are kept for longer than a client's pause between two calls.
         config = uvicorn.Config(
-            self._app, log_level="warning", access_log=False, lifespan="off", ws="none", timeout_keep_alive=75
+            self._app,
+            # `warning` has a line for each request that is not HTTP: whoever can connect could fill the disk with them.
+            log_level="error",
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            # Chosen, not found: another protocol or loop would keep none of the limits.
+            http=partial(LimitedProtocol, shared=Connections(self.limits)),  # type: ignore[arg-type]
+            loop="asyncio",
+            backlog=_AT_ONCE,
+            proxy_headers=False,
+            timeout_keep_alive=self.limits.idle_seconds,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
@@ -114,6 +140,7 @@ class HubServer:
             if not self._thread.is_alive() or waited > _START_SECONDS:
                 listening.close()
                 raise KernelsError(f"The Hub at {self.url} did not start; its log says why.")
+        listening.listen(_WAITING)  # uvicorn's `backlog` has set it to the other number
         return self
 
     def stop(self, *, grace: int = 0) -> None:
@@ -144,7 +171,7 @@ def _listen(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listening = socket.socket(family, kind, protocol)
+        listening = Listener(family, kind, protocol)
         try:
             if os.name == "posix":  # elsewhere the option lets two servers share a port
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -5,14 +5,17 @@ The hashes are git's own, so a file has the same `oid` here as after a push to a
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import BinaryIO
+
+from kernels.support.files import open_regular
 
 __all__ = ["Commit", "File", "Folder", "blob_oid", "lfs_pointer", "take_snapshot"]
 
@@ -43,8 +46,10 @@ class File:
         Once it is open, no commit that follows changes what is read.
         """
         try:
-            opened = self.source.open("rb")
-        except OSError:
+            opened = open_regular(self.source)
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise  # the file is there; it is the process that can open no more
             return None
         status = os.fstat(opened.fileno())
         if self.seen in (None, (status.st_mtime_ns, status.st_size, status.st_ino)):
@@ -144,11 +149,13 @@ def take_snapshot(repo_id: str, files: Iterable[File], date: datetime) -> Commit
 
 
 def _hang(path: str, children: dict[str, list[str]]) -> None:
-    folder = str(PurePosixPath(path).parent) if "/" in path else ""
-    if folder not in children:
-        children[folder] = []
-        _hang(folder, children)
-    children[folder].append(path)
+    while path:
+        folder = path.rpartition("/")[0]
+        known = folder in children
+        children.setdefault(folder, []).append(path)
+        if known:
+            return
+        path = folder
 
 
 def _tree_oid(paths: list[str], oids: Mapping[str, str], folders: Mapping[str, object]) -> str:
