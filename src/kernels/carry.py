@@ -46,7 +46,7 @@ _STAGING = ".staging-"
 _CHUNK = 1 << 20
 
 #: Larger than any lock, or its file of hashes.
-_MAX_LOCK_BYTES = 16 * 1024 * 1024
+_MAX_LOCK_BYTES = 8 * 1024 * 1024
 
 #: What may stand beside repositories: the lock, and what a file system of its own has at its root.
 _BESIDE = frozenset({LOCK_FILE, HASHES_FILE, "lost+found"})

@@ -30,7 +30,7 @@ HASHES_FILE = "kernels.hashes.json"
 
 #: Larger than any lock: 1,000 kernels take 200 kB, and their hashes 2 MB. What is parsed takes some ten times as much.
 _MAX_LOCK_BYTES = 2 * 1024 * 1024
-_MAX_HASHES_BYTES = 16 * 1024 * 1024
+_MAX_HASHES_BYTES = 8 * 1024 * 1024
 
 #: Lists and objects inside each other: a file of hashes has 5.
 _MAX_DEPTH = 8

@@ -12,6 +12,7 @@ from kernels.build.files import source_entries, source_files
 from kernels.build.source import KernelSource
 from kernels.errors import RequestError
 from kernels.release import BUILD_FOLDER
+from kernels.support.documents import TooComplex, check_source
 from kernels.support.files import FileTooLarge, open_regular, read_bounded
 
 __all__ = ["Contents", "check_python", "file_fault", "package_files", "python_fault", "read_contents"]
@@ -155,9 +156,12 @@ def python_fault(data: bytes, name: str) -> tuple[int, str] | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the file's own making, such as an escape that is none
+            check_source(data)
             compile(data, name, "exec", dont_inherit=True)
     except SyntaxError as error:
         return error.lineno or 1, error.msg
+    except TooComplex as error:
+        return 1, str(error)
     except (ValueError, RecursionError, MemoryError) as error:  # a zero byte; nested beyond reason
         return 1, f"it cannot be compiled ({type(error).__name__})"
     return None

@@ -1,4 +1,4 @@
-"""Bounds on TOML and JSON that somebody else wrote, checked before a parser sees them.
+"""Bounds on TOML, JSON and Python that somebody else wrote, checked before a parser sees them.
 
 The size of a document says little about what parsing it costs. `tomllib` takes time and memory by the square of the
 number of parts in a dotted key, a JSON parser goes down as deep as Python's recursion limit lets it (where an
@@ -25,6 +25,7 @@ __all__ = [
     "TomlToken",
     "TooComplex",
     "check_json",
+    "check_source",
     "check_toml",
     "integer",
     "load_json",
@@ -45,6 +46,11 @@ MAX_DIGITS = 1000
 MAX_TOKENS = 200_000
 
 
+#: Signs and lines of a Python source, each of which may become a syntax tree's node of half a kilobyte. A module of
+#: 10,000 lines has some 100,000.
+MAX_SIGNS = 250_000
+
+
 class TooComplex(ValueError):
     """A document is nested too deep, or has too many or too long parts; the message is a clause about it.
 
@@ -61,7 +67,8 @@ class TooComplex(ValueError):
 
 
 _STRING = re.compile(rb'"[^"]*"?')
-_OTHERS = bytes(set(range(256)) - set(b"[]{}"))
+_ALIKE, _OPENING = bytes.maketrans(b"{}", b"[]"), ord("[")
+_UNCOUNTED = bytes(set(range(256)) - set(b'"[]{},'))
 
 
 def check_json(data: bytes | str, *, depth: int = MAX_DEPTH, values: int = MAX_VALUES) -> None:
@@ -88,19 +95,20 @@ def check_json(data: bytes | str, *, depth: int = MAX_DEPTH, values: int = MAX_V
     # Only what stands between strings counts. A backslash outside of a string is an error to every parser.
     if b"\\" in text:
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    text = text.translate(None, _UNCOUNTED)
     many = TooComplex(f"it has more than {values} values")
     if text.count(b'"') > 4 * values:  # a key and a value have two each
         raise many
     text = _STRING.sub(b"", text)
     if text.count(b"[") + text.count(b"{") + text.count(b",") >= values:
         raise many
-    brackets = text.translate(None, _OTHERS)
+    brackets = text.translate(_ALIKE, b",")
     for _ in range(depth):
-        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        brackets = brackets.replace(b"[]", b"")
     # What is left is deeper, or its brackets do not match: then its depth counts until the parser finds that.
     level = 0
     for each in brackets:
-        level += 1 if each in b"[{" else -1
+        level += 1 if each == _OPENING else -1
         if level > depth:
             raise TooComplex(f"it is nested too deep, with more than {depth} lists and objects inside each other")
         if level < 0:
@@ -275,6 +283,25 @@ def load_toml(text: str) -> dict[str, Any]:
     """
     check_toml(text)
     return tomllib.loads(text)
+
+
+# Python
+
+
+_WORDS = bytes(range(0x80, 0x100)) + b"_ \t\r" + bytes(each for each in range(0x80) if chr(each).isalnum())
+
+
+def check_source(data: bytes) -> None:
+    """Refuse a Python source whose syntax tree could be large; whether it is Python is not looked at.
+
+    Raises:
+        TooComplex: It has more signs and lines than any module that is meant.
+
+    Example:
+        >>> check_source(b"a;" * 10)
+    """
+    if len(data.translate(None, _WORDS)) > MAX_SIGNS:
+        raise TooComplex(f"it has more than {MAX_SIGNS} signs and lines")
 
 
 def _line(text: str, position: int) -> int:
