@@ -127,7 +127,7 @@ def test_the_tokens_of_toml(text: str, tokens: list[str]) -> None:
     ],
 )
 def test_toml_that_nests_too_deep_is_refused_at_its_line(text: str, line: int) -> None:
-    with pytest.raises(TooComplex, match=f"nested too deep, with more than {MAX_DEPTH} keys") as refused:
+    with pytest.raises(TooComplex, match=f"nested too deep, with more than {MAX_DEPTH} levels") as refused:
         check_toml(text)
     assert refused.value.line == line
 

@@ -13,6 +13,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from kernels.audit.sources import parsed
@@ -152,7 +153,7 @@ def attacks(folder: Path) -> Iterator[Attack]:
     """Every parser's texts, at the largest size that it reads."""
     asked = Requirement("org/old", version=1)
     for name, text in texts(TOML, MAX_STATUS_BYTES):
-        yield f"kernel-status.toml, {name}", lambda data=text.encode(): destination(data, asked)
+        yield f"kernel-status.toml, {name}", lambda text=text: destination(text.encode(), asked)
     yield "kernel-status.toml, 64 KB", lambda: destination(b"a." * 32_000 + b"a = 1", asked)
 
     keys = numbered("[general]\n", "k%d = 1\n", "", MAX_TOML_BYTES)
@@ -175,12 +176,14 @@ def attacks(folder: Path) -> Iterator[Attack]:
         "unknown": filled(head + '"z": [', '{"a":[0,0]},', "0]}", 4 << 20),
     }
     for name, text in [*texts(JSON, MAX_METADATA_BYTES), *own.items()]:
-        yield f"metadata, {name}", lambda data=text.encode(): Metadata.from_bytes(data)
+        yield f"metadata, {name}", lambda text=text: Metadata.from_bytes(text.encode())
 
-    pins = numbered("[", '{"dependency":{"repo-id":"a/%d","version":1},"lock":{"commit":"' + "1" * 40 + '"}},', "", 2**21)
+    commit = "1" * 40
+    pin = '{"dependency":{"repo-id":"a/%d","version":1},"lock":{"commit":"' + commit + '"}},'
+    pins = numbered("[", pin, "", 2**21)
     older = numbered("[", '{"repo_id":"a/%d","sha":"' + "1" * 40 + '"},', "", 2**21)
     for name, text in [*texts(JSON, 2**21), ("pins", pins[:-1] + "]"), ("older", older[:-1] + "]")]:
-        yield f"lock, {name}", lambda data=text.encode(): Lock.from_bytes(data)
+        yield f"lock, {name}", lambda text=text: Lock.from_bytes(text.encode())
 
     lock, beside = folder / "kernels.lock", folder / "kernels.hashes.json"
     lock.write_bytes(b"[]")
@@ -196,17 +199,24 @@ def attacks(folder: Path) -> Iterator[Attack]:
     record = folder / RECORD_FILE
     start = '{"form": 1, "endpoint": "e", "time": 0, "trusted": null, "files": {"' + "1" * 40 + '": ['
     files = filled(start, '{"path":"a","size":0,"oid":"' + "1" * 40 + '"},', '{"path":"a","size":0}]}}', 24 << 20)
-    branches = numbered('{"form": 1, "endpoint": "e", "time": 0, "trusted": null, "branches": {', '"%d":"",', '"a":""}}', 24 << 20)
+    branches = '{"form": 1, "endpoint": "e", "time": 0, "trusted": null, "branches": {'
+    branches = numbered(branches, '"%d":"",', '"a":""}}', 24 << 20)
     for name, text in [*texts(JSON, 24 << 20), ("files", files), ("branches", branches)]:
         record.write_text(text)
         yield f"record, {name}", lambda: read_record_of(folder)
 
     yaml = folder / "a.yaml"
-    merges = "a: &a {" + ", ".join(f"k{number}: 1" for number in range(2000)) + "}\n" + "".join(
-        f"b{number}: {{<<: *a}}\n" for number in range(1000)
+    merges = (
+        "a: &a {"
+        + ", ".join(f"k{number}: 1" for number in range(2000))
+        + "}\n"
+        + "".join(f"b{number}: {{<<: *a}}\n" for number in range(1000))
     )
-    laughs = "a: &a [1]\n" + "".join(f"{name}: &{name} [{f'*{before},' * 9}1]\n" for before, name in zip("abcdefghijk", "bcdefghijkl", strict=True))
-    for name, text in [*texts(YAML, 2**20), ("merges", merges), ("aliases of aliases", laughs), ("base 60", "a: 1" + ":1" * 400 + ".5")]:
+    laughs = "a: &a [1]\n"
+    for before, name in pairwise("abcdefghijkl"):
+        laughs += f"{name}: &{name} [{f'*{before},' * 9}1]\n"
+    named = {"merges": merges, "aliases of aliases": laughs, "base 60": "a: 1" + ":1" * 400 + ".5"}
+    for name, text in [*texts(YAML, 2**20), *named.items()]:
         yaml.write_text(text)
         yield f"YAML, {name}", lambda: read_yaml(yaml)
 
@@ -220,7 +230,7 @@ def attacks(folder: Path) -> Iterator[Attack]:
     for name, text in texts(JSON, 4 << 20):
         yield f"target, {name}", lambda text=text: Target.from_json(text)
     for name, text in texts(JSON, 1 << 20):
-        yield f"message, {name}", lambda data=text.encode(): decode(data)
+        yield f"message, {name}", lambda text=text: decode(text.encode())
     kept = folder / "objects"
     for name, text in texts(JSON, 16 << 20):
         kept.mkdir(exist_ok=True)
@@ -235,7 +245,7 @@ def attacks(folder: Path) -> Iterator[Attack]:
         yield f"license, {text[:10]}", lambda text=text: license_problem(text)
 
     for name, text in texts(PYTHON, MAX_TEXT_BYTES):
-        yield f"Python, {name}", lambda data=text.encode(): python_fault(data, "a.py")
+        yield f"Python, {name}", lambda text=text: python_fault(text.encode(), "a.py")
         yield f"audit, {name}", lambda text=text: audited(folder, text)
 
 

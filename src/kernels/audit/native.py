@@ -144,7 +144,7 @@ def _faults(subject: Subject, name: str, cpu: str | None) -> Iterator[Statement]
     if subject.start(name, len(_MAGIC)) != _MAGIC:
         yield failed(f"{name}: no ELF file, which every native file of linux is")
         return
-    with BufferedReader(open_regular(subject.folder / name)) as file:
+    with BufferedReader(open_regular(subject.folder / name)) as file:  # type: ignore[type-var]
         try:
             from elftools.elf.elffile import ELFFile
 

@@ -76,7 +76,7 @@ def check_json(data: bytes | str, *, depth: int = MAX_DEPTH, values: int = MAX_V
 
     Args:
         data: The document.
-        depth: The most lists and objects inside each other.
+        depth: The most levels.
         values: The most values.
 
     Raises:
@@ -86,7 +86,7 @@ def check_json(data: bytes | str, *, depth: int = MAX_DEPTH, values: int = MAX_V
         >>> check_json(b'{"a": [1, "[[[["]}', depth=2)
         >>> check_json(b"[" * 10_000)
         Traceback (most recent call last):
-        kernels.support.documents.TooComplex: it is nested too deep, with more than 32 lists and objects inside each other
+        kernels.support.documents.TooComplex: it is nested too deep, with more than 32 levels
     """
     text = data.encode("utf-8", "replace") if isinstance(data, str) else data
     opened = text.count(b"[") + text.count(b"{")
@@ -102,15 +102,17 @@ def check_json(data: bytes | str, *, depth: int = MAX_DEPTH, values: int = MAX_V
     text = _STRING.sub(b"", text)
     if text.count(b"[") + text.count(b"{") + text.count(b",") >= values:
         raise many
-    brackets = text.translate(_ALIKE, b",")
+    inner = brackets = text.translate(_ALIKE, b",")
     for _ in range(depth):
-        brackets = brackets.replace(b"[]", b"")
-    # What is left is deeper, or its brackets do not match: then its depth counts until the parser finds that.
+        inner = inner.replace(b"[]", b"")
+    if not inner:
+        return
+    # It is deeper, or its brackets do not match: then its depth counts until a parser finds that.
     level = 0
     for each in brackets:
         level += 1 if each == _OPENING else -1
         if level > depth:
-            raise TooComplex(f"it is nested too deep, with more than {depth} lists and objects inside each other")
+            raise TooComplex(f"it is nested too deep, with more than {depth} levels")
         if level < 0:
             return
 
@@ -126,7 +128,7 @@ def load_json(
 
     Args:
         data: The document, UTF-8.
-        depth: The most lists and objects inside each other.
+        depth: The most levels.
         values: The most values.
         pairs: What makes an object of its keys and values; a dictionary if None.
 
@@ -227,7 +229,7 @@ def check_toml(text: str) -> list[TomlToken]:
         5
         >>> check_toml("a = [" * 100)
         Traceback (most recent call last):
-        kernels.support.documents.TooComplex: it is nested too deep, with more than 32 keys, tables and lists inside each other
+        kernels.support.documents.TooComplex: it is nested too deep, with more than 32 levels
     """
     tokens: list[TomlToken] = []
     # The depth of what is open: the table of the last heading, and each list and inline table since.
@@ -261,7 +263,7 @@ def check_toml(text: str) -> list[TomlToken]:
             raise TooComplex(f"a key has more than {MAX_DIGITS} characters", _line(text, start))
         if level + parts > MAX_DEPTH + 1:
             raise TooComplex(
-                f"it is nested too deep, with more than {MAX_DEPTH} keys, tables and lists inside each other",
+                f"it is nested too deep, with more than {MAX_DEPTH} levels",
                 _line(text, start),
             )
         before = token
