@@ -7,6 +7,7 @@ readers refuse a lock with more in it.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
@@ -349,15 +350,16 @@ def _parsed(data: bytes, where: str, command: str) -> Any:
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         fields = dict(pairs)
-        for name in fields:
-            name.encode("utf-8")  # half a character, which JSON can spell and no file can hold
         if len(fields) < len(pairs):
             [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
             raise ValueError(f"{shown(twice)} stands twice in one object")
         return fields
 
     try:
-        return load_json(data, depth=_MAX_DEPTH, pairs=once)
+        value = load_json(data, depth=_MAX_DEPTH, pairs=once)
+        if b"\\u" in data:  # half a character, which JSON can spell and no file can hold
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        return value
     except ValueError as error:  # also what is not UTF-8, nests too deep, or has numbers of thousands of digits
         raise LockError(f"{where} is not JSON: {_printable(error)}. {lock_again(where, command)}") from None
 

@@ -265,7 +265,7 @@ def main() -> None:
     """Try those whose names begin with an argument's."""
     warnings.simplefilter("ignore")
     # An application may have raised it: then nothing but a bound on the depth keeps a parser from the stack's end.
-    recursion = sys.getrecursionlimit()
+    recursion, hard = sys.getrecursionlimit(), resource.getrlimit(resource.RLIMIT_AS)[1]
     with tempfile.TemporaryDirectory() as folder:
         for name, attack in attacks(Path(folder)):
             if not name.startswith(tuple(sys.argv[1:])):
@@ -273,7 +273,7 @@ def main() -> None:
             gc.collect()
             sys.setrecursionlimit(recursion if name.startswith(("Python", "audit")) else 10**6)
             used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (used + 2 * MEMORY, -1))
+            resource.setrlimit(resource.RLIMIT_AS, (used + 2 * MEMORY, hard))
             Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here (proc(5))
             before = resident("VmRSS")
             begun, fault = time.process_time(), ""
@@ -284,7 +284,7 @@ def main() -> None:
             except BaseException as error:  # noqa: BLE001 - what is looked for
                 fault = f"{type(error).__name__}: {str(error)[:200]}"
             took = time.process_time() - begun
-            resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+            resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
             grown = resident("VmHWM") - before
             if fault or took > SECONDS or grown > MEMORY:
                 print(f"{name}: {took:.1f} s, {grown >> 20} MB {fault}", flush=True)
