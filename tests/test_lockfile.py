@@ -247,7 +247,7 @@ def test_a_file_is_not_read_beyond_what_a_lock_can_have(tmp_path: Path) -> None:
     file = tmp_path / "kernels.lock"
     with file.open("wb") as large:
         large.truncate(100_000_000)
-    with pytest.raises(LockError, match="more than 8388608 bytes"):
+    with pytest.raises(LockError, match="more than 2097152 bytes"):
         Lock.read(file)
 
 

@@ -36,6 +36,7 @@ from kernels.side_by_side import check_wanted
 from kernels.sources.folder import FolderSource
 from kernels.sources.record import FORM, RECORD_FILE, Record, lost_record, plain_files, read_record_of
 from kernels.store import has_content
+from kernels.support.files import FileTooLarge, NotRegularFile, open_regular, read_bounded
 from kernels.wording import shown
 from kernels.work_lock import exclusively, lock_at
 
@@ -43,6 +44,9 @@ __all__ = ["CarriedFolder"]
 
 _STAGING = ".staging-"
 _CHUNK = 1 << 20
+
+#: Larger than any lock, or its file of hashes.
+_MAX_LOCK_BYTES = 8 * 1024 * 1024
 
 #: What may stand beside repositories: the lock, and what a file system of its own has at its root.
 _BESIDE = frozenset({LOCK_FILE, HASHES_FILE, "lost+found"})
@@ -188,13 +192,13 @@ class CarriedFolder:
         """
         beside = hashes_path(path)
         self._mention_unlisted(path, pins)
-        hashes = beside.read_bytes() if beside.is_file() else None
-        for name, content in {LOCK_FILE: path.read_bytes(), HASHES_FILE: hashes}.items():
+        hashes = read_bounded(beside, _MAX_LOCK_BYTES) if beside.is_file() else None
+        for name, content in {LOCK_FILE: read_bounded(path, _MAX_LOCK_BYTES), HASHES_FILE: hashes}.items():
             path = self.root / name
             with _writing(path):
                 if content is None:
                     path.unlink(missing_ok=True)  # of the lock before
-                elif not path.is_file() or path.read_bytes() != content:
+                elif not _holds(path, content):
                     replace_file(path, content)
 
     def _mention_unlisted(self, lock: Path, pins: Lock) -> None:
@@ -251,6 +255,13 @@ class CarriedFolder:
         path = self._repository(repo_id) / RECORD_FILE
         with _writing(path):
             replace_file(path, replace(after, time=time.time()).to_bytes())
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    try:
+        return read_bounded(path, len(content)) == content
+    except (FileNotFoundError, NotRegularFile, FileTooLarge):
+        return False
 
 
 def _repositories(root: Path) -> Iterator[Path]:
@@ -359,7 +370,7 @@ def _copy(source: Path, place: Path, file: RepoFile, repo_id: str) -> None:
     """Copy a file, and compare what was copied with what was listed."""
     hasher = file.hasher()
     place.parent.mkdir(parents=True, exist_ok=True)
-    with source.open("rb") as original, place.open("xb") as copy:
+    with open_regular(source) as original, place.open("xb") as copy:
         while chunk := original.read(_CHUNK):
             check_wanted()
             hasher.update(chunk)

@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from kernels.support.files import open_regular
+
 if TYPE_CHECKING:
     from hashlib import _Hash
 
@@ -32,7 +34,7 @@ def feed_file(path: os.PathLike[str] | str, start: Callable[[int], _Hash]) -> _H
         start: Makes the hash from the file's size in bytes.
 
     Raises:
-        OSError: It could not be read.
+        OSError: It could not be read, or is no regular file.
 
     Example:
         >>> import hashlib, tempfile
@@ -41,12 +43,12 @@ def feed_file(path: os.PathLike[str] | str, start: Callable[[int], _Hash]) -> _H
         >>> feed_file(file, lambda size: hashlib.sha256()).hexdigest()[:16]
         'e3b0c44298fc1c14'
     """
-    with open(path, "rb", buffering=0) as file:
+    with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         hashed = start(size)
         # No more than the file has: clearing a megabyte for each of many small files takes longer than hashing them.
         buffer = memoryview(bytearray(min(size + 1, _BLOCK_BYTES)))
-        while count := file.readinto(buffer):
+        while count := file.readinto(buffer):  # type: ignore[attr-defined]  # it has no buffer of its own
             hashed.update(buffer[:count])
     return hashed
 

@@ -9,6 +9,9 @@ from kernels.wording import shown
 
 __all__ = ["license_problem"]
 
+#: The longest expression that is looked at: SPDX has none with more than a few licences.
+_MAX_LENGTH = 1000
+
 
 def license_problem(license: str) -> str | None:
     """What is wrong with a licence's name, a clause to append to a message; None where nothing is, or nobody can tell.
@@ -25,8 +28,11 @@ def license_problem(license: str) -> str | None:
     except ImportError:  # packaging before 24.2, which knows no licences
         return None
     try:
+        # It is compiled as a Python expression, whose depth counts.
+        if len(license) > _MAX_LENGTH:
+            raise InvalidLicenseExpression
         canonicalize_license_expression(license)
-    except InvalidLicenseExpression:
+    except (InvalidLicenseExpression, LookupError, ValueError, RecursionError, MemoryError):
         return (
             f"`license` is {shown(license)}, which is no SPDX expression: use one such as Apache-2.0 "
             "(https://spdx.org/licenses/), or LicenseRef-<name> for a licence of your own"

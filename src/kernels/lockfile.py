@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,8 @@ import msgspec
 
 from kernels.errors import LockError, RequestError
 from kernels.requirement import Requirement, is_commit
+from kernels.support.documents import load_json
+from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.wording import plain, shown
 
 __all__ = ["HASHES_FILE", "LOCK_FILE", "ContentHash", "Lock", "Locked", "hashes_path", "lock_again", "unpinned_build"]
@@ -28,9 +29,12 @@ __all__ = ["HASHES_FILE", "LOCK_FILE", "ContentHash", "Lock", "Locked", "hashes_
 LOCK_FILE = "kernels.lock"
 HASHES_FILE = "kernels.hashes.json"
 
-#: Larger than any lock: 10,000 kernels take 2 MB, and their hashes 20.
-_MAX_LOCK_BYTES = 8 * 1024 * 1024
-_MAX_HASHES_BYTES = 64 * 1024 * 1024
+#: Larger than any lock: 1,000 kernels take 200 kB, and their hashes 2 MB. What is parsed takes some ten times as much.
+_MAX_LOCK_BYTES = 2 * 1024 * 1024
+_MAX_HASHES_BYTES = 8 * 1024 * 1024
+
+#: Lists and objects inside each other: a file of hashes has 5.
+_MAX_DEPTH = 8
 
 #: How a content hash is made: over the lines that `sha256sum` prints, or as the older lock format says.
 SHA256SUM, GIT_LFS_CONCAT = "sha256sum", "git_lfs_concat"
@@ -352,14 +356,11 @@ def _parsed(data: bytes, where: str, command: str) -> Any:
         return fields
 
     try:
-        text = data.decode("utf-8")
-        value = json.loads(text, object_pairs_hook=once)
-        if "\\u" in text:  # half a character, which JSON can spell and no file can hold
+        value = load_json(data, depth=_MAX_DEPTH, pairs=once)
+        if b"\\u" in data:  # half a character, which JSON can spell and no file can hold
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         return value
-    except RecursionError:
-        raise LockError(f"{where} is not JSON: it is nested too deep. {lock_again(where, command)}") from None
-    except ValueError as error:  # also what is not UTF-8, and numbers of thousands of digits
+    except ValueError as error:  # also what is not UTF-8, nests too deep, or has numbers of thousands of digits
         raise LockError(f"{where} is not JSON: {plain(error)}. {lock_again(where, command)}") from None
 
 
@@ -395,15 +396,13 @@ def _content_hash(where: str, command: str, named: str, value: str, kind: str) -
 
 def _content(path: Path, limit: int) -> bytes:
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
-            raise LockError(f"Cannot read {path}: it is not a file.")
-        with path.open("rb") as file:
-            data = file.read(limit + 1)
+        return read_bounded(path, limit)
+    except NotRegularFile:
+        raise LockError(f"Cannot read {path}: it is not a file.") from None
+    except FileTooLarge:
+        raise LockError(f"{path} has more than {limit} bytes; no lock is that large.") from None
     except OSError as error:
         raise LockError(f"Cannot read {path}: {error.strerror or error}.") from error
-    if len(data) > limit:
-        raise LockError(f"{path} has more than {limit} bytes; no lock is that large.")
-    return data
 
 
 def _serves(pin: Locked, asked: Requirement) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from io import BufferedReader
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -32,7 +33,7 @@ from kernels.lockfile import (
     unpinned_build,
 )
 from kernels.requirement import Requirement
-from kernels.support.files import read_bounded
+from kernels.support.files import open_regular, read_bounded
 
 __all__ = [
     "NO_LOCK",
@@ -51,6 +52,9 @@ PROJECT_FILE = "pyproject.toml"
 
 #: Folders that packages are installed into; others are known by the distributions that lie in them.
 _SITES = ("site-packages", "dist-packages")
+
+#: The largest list of a distribution's packages that is read; a few names.
+_MAX_NAMES_BYTES = 1024 * 1024
 
 #: Where a lock stands in a distribution's metadata: as setuptools writes it, and as other build backends can.
 _IN_METADATA = (LOCK_FILE, f"extra_metadata/{LOCK_FILE}")
@@ -481,9 +485,10 @@ def _distributions(site: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
 def _has(info: str, file: str, package: str) -> bool:
     """Whether a file belongs to the distribution with that metadata."""
     path = file.replace(os.sep, "/").encode()
-    with suppress(OSError), open(os.path.join(info, "RECORD"), "rb") as record:
+    with suppress(OSError), BufferedReader(open_regular(os.path.join(info, "RECORD"))) as record:  # type: ignore[type-var]
         return any(line.strip(b'"').startswith((path + b",", path + b'",')) for line in record)
     # Installed without a wheel: all there is to know is the packages' names.
-    with suppress(OSError), open(os.path.join(info, "top_level.txt"), "rb") as names:
-        return os.fsencode(package.removesuffix(".py")) in (line.strip() for line in names)
+    with suppress(OSError):
+        names = read_bounded(os.path.join(info, "top_level.txt"), _MAX_NAMES_BYTES)
+        return os.fsencode(package.removesuffix(".py")) in map(bytes.strip, names.splitlines())
     return False

@@ -17,6 +17,8 @@ import msgspec
 
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.requirement import Requirement
+from kernels.support.documents import TooComplex, check_json
+from kernels.support.files import FileTooLarge, read_bounded
 from kernels.wording import plain, shown
 
 if TYPE_CHECKING:
@@ -298,8 +300,9 @@ class Metadata:
         """
         path = Path(metadata_path)
         try:
-            with path.open("rb") as file:
-                data = file.read(MAX_METADATA_BYTES + 1)
+            data = read_bounded(path, MAX_METADATA_BYTES)
+        except FileTooLarge:
+            raise _too_large(str(path)) from None
         except OSError as error:
             raise InvalidMetadata(f"Cannot read {path}: {error.strerror or error}") from error
         return _parse(data, str(path))
@@ -360,14 +363,19 @@ _DECODER = msgspec.json.Decoder(_File)
 
 def _parse(data: bytes, where: str) -> Metadata:
     if len(data) > MAX_METADATA_BYTES:
-        raise InvalidMetadata(f"{where} is larger than {MAX_METADATA_BYTES // 2**20} MiB; metadata never is.")
+        raise _too_large(where)
     try:
+        check_json(data)
         file = _DECODER.decode(data)
-    except RecursionError:
-        raise InvalidMetadata(f"{where} is nested too deep.") from None
+    except TooComplex as error:
+        raise InvalidMetadata(f"{where} was not read: {error}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidMetadata(f"{where} is not valid metadata: {plain(error)}") from None
     return _check(file, where)
+
+
+def _too_large(where: str) -> InvalidMetadata:
+    return InvalidMetadata(f"{where} is larger than {MAX_METADATA_BYTES // 2**20} MiB; metadata never is.")
 
 
 def _check(file: _File, where: str) -> Metadata:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from kernels import settings
+from kernels import redirect, settings
 from kernels.carry import CarriedFolder
 from kernels.errors import LockError, RequestError
 from kernels.lockfile import Lock
@@ -339,7 +339,7 @@ def _point(carried: CarriedFolder, plans: Iterable[KernelPlan], builds: Iterable
             release = step.release
             status = release.file(STATUS_FILE)
             if status is not None:
-                carried.add_file(release, status, source.read(release, status, status.size))
+                carried.add_file(release, status, source.read(release, status, redirect.MAX_STATUS_BYTES))
             verdict = trusted(source, release.repo_id)
             branches = _branches(step.requirement, release)
             carried.point(release.repo_id, branches, trusted=verdict, lock=step.lock)

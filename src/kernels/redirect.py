@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from kernels.errors import InvalidRepository, RequestError
 from kernels.release import STATUS_FILE
 from kernels.requirement import Requirement
-from kernels.wording import plain
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from kernels.support.documents import load_toml
+from kernels.wording import plain, shown
 
 __all__ = ["MAX_REDIRECTS", "MAX_STATUS_BYTES", "destination"]
 
@@ -21,7 +16,7 @@ __all__ = ["MAX_REDIRECTS", "MAX_STATUS_BYTES", "destination"]
 MAX_REDIRECTS = 5
 
 #: The file has three short lines.
-MAX_STATUS_BYTES = 64 * 1024
+MAX_STATUS_BYTES = 4096
 
 
 def destination(content: bytes, requirement: Requirement) -> Requirement:
@@ -33,7 +28,7 @@ def destination(content: bytes, requirement: Requirement) -> Requirement:
             names a revision.
 
     Raises:
-        InvalidRepository: The file is not TOML, is not a redirect, or names no repository.
+        InvalidRepository: The file is too large or nests too deep, is no TOML, is no redirect, or names no repository.
 
     Example:
         >>> moved = b'kind = "redirect"\\ndestination = "org/new"'
@@ -41,12 +36,14 @@ def destination(content: bytes, requirement: Requirement) -> Requirement:
         'org/new version 2'
     """
     where = f"{requirement.repo_id}: {STATUS_FILE}"
+    if len(content) > MAX_STATUS_BYTES:
+        raise InvalidRepository(f"{where} has {len(content)} bytes; more than {MAX_STATUS_BYTES} are not read.")
     try:
-        status: dict[str, Any] = tomllib.loads(content.decode())
-    except (ValueError, RecursionError) as error:
+        status: dict[str, Any] = load_toml(content.decode())
+    except ValueError as error:
         raise InvalidRepository(f"{where} is not valid TOML: {plain(error)}") from None
     if status.get("kind") != "redirect":
-        raise InvalidRepository(f"{where} has the kind {str(status.get('kind'))[:80]!r}; known is 'redirect'.")
+        raise InvalidRepository(f"{where} has the kind {shown(status.get('kind'))}; known is 'redirect'.")
     revision = status.get("revision")
     try:
         if revision is not None:

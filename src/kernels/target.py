@@ -21,6 +21,7 @@ from kernels import backends, settings
 from kernels.backends import Device, MajorMinor
 from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_build_failures, torch_builds
 from kernels.errors import RequestError
+from kernels.support.documents import TooComplex, check_json
 
 __all__ = ["Device", "Target"]
 
@@ -31,6 +32,9 @@ _TEXT = re.compile(
     r"(?:tvm-ffi(?P<tvm>[0-9]+\.[0-9]+(?:\.[0-9]+)?)-)?(?:py(?P<python>3\.[0-9]+)(?P<threaded>t?)-)?"
     r"(?P<accelerator>[a-z]+[a-z0-9_.]*)-(?P<processor>[A-Za-z0-9_]+)-(?P<os>[a-z]+)(?P<os_version>[0-9][0-9.]*)?"
 )
+#: The largest description that is read, and the most devices: a machine has some dozens, each with a few hundred bytes.
+_MAX_JSON, _MAX_DEVICES = 4 * 1024 * 1024, 10_000
+
 _DEVICES = re.compile(r"(?:(?P<count>[1-9][0-9]{0,3})x)?(?P<arch>.+)")
 
 # How Darwin, Windows and people spell what variants call otherwise.
@@ -131,8 +135,12 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         if not isinstance(data, (bytes, bytearray, memoryview, str)):
             raise TypeError(f"`data` is {data!r}, a {type(data).__name__}; allowed are bytes, or a string, of JSON.")
         try:
+            data = data if isinstance(data, (bytes, str)) else bytes(data)
+            if len(data) > _MAX_JSON:
+                raise TooComplex(f"it has more than {_MAX_JSON} bytes")
+            check_json(data)
             return msgspec.json.decode(data, type=Target)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeError, TooComplex) as error:
             raise RequestError(
                 f"The target's JSON is not valid: {error}. `Target.to_json` writes a valid one."
             ) from None
@@ -341,6 +349,8 @@ def _parse_devices(text: str, backend: backends.Backend, archs: Sequence[str]) -
         arch = None if match is None else backends.guarded_text(backend.parse_arch, "", match["arch"])
         if match is None or not arch:
             raise RequestError(f"`target` is {text[:200]!r}: {part!r} is no architecture of {backend.name}.")
+        if len(devices) + int(match["count"] or 1) > _MAX_DEVICES:
+            raise RequestError(f"`target` is {text[:200]!r}: it has more than {_MAX_DEVICES} devices.")
         for _ in range(int(match["count"] or 1)):
             device = Device(backend.name, len(devices), arch=arch)
             devices.append(replace(device, capability=backends.guarded_capability(backend, device)))

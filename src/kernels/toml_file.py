@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import difflib
-import errno
-import os
 import re
-import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from kernels.backends import MajorMinor
 from kernels.errors import RequestError
+from kernels.support.documents import TomlToken, TooComplex, load_toml, toml_tokens
+from kernels.support.files import FileTooLarge, read_bounded
 from kernels.wording import did_you_mean, plain
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 __all__ = ["MAX_TOML_BYTES", "Section", "TomlFile", "TomlPath", "locate", "parse_toml", "read_toml"]
 
 #: The largest file that is read. The longest published `build.toml`, which lists every header it needs, has 552 kB.
-MAX_TOML_BYTES = 4 * 1024 * 1024
+MAX_TOML_BYTES = 1024 * 1024
 
 #: How like a missing key another must be (`difflib`, 0 to 1) to be taken for it: `kernel` and `general` have 0.62.
 _NEAR = 0.65
+
+#: Keys that are compared with a missing one: each takes a while, and no section has as many.
+_MOST_COMPARED = 100
 
 #: The way to a value: keys, and indices in lists.
 TomlPath = tuple[str | int, ...]
@@ -72,14 +70,14 @@ def read_toml(path: Path) -> TomlFile:
 
     Raises:
         OSError: It cannot be read.
-        RequestError: It is too large, is not UTF-8 or is not TOML.
+        RequestError: It is too large, is not UTF-8, is not TOML or is nested too deep.
     """
-    if not path.is_file():  # a pipe would be waited for
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    with path.open("rb") as file:
-        data = file.read(MAX_TOML_BYTES + 1)
-    if len(data) > MAX_TOML_BYTES:
-        raise RequestError(f"{path} is larger than {MAX_TOML_BYTES // 2**20} MiB; allowed is a file that is not.")
+    try:
+        data = read_bounded(path, MAX_TOML_BYTES)
+    except FileTooLarge:
+        raise RequestError(
+            f"{path} is larger than {MAX_TOML_BYTES // 2**20} MiB; allowed is a file that is not."
+        ) from None
     try:
         text = data.decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except UnicodeDecodeError as error:
@@ -96,7 +94,7 @@ def parse_toml(text: str, path: Path) -> TomlFile:
         path: The file's name, for errors.
 
     Raises:
-        RequestError: It is not TOML.
+        RequestError: It is not TOML, is nested too deep, or has too many parts.
 
     Example:
         >>> file = parse_toml('[general]\\nname = "relu"\\n', Path("build.toml"))
@@ -104,26 +102,16 @@ def parse_toml(text: str, path: Path) -> TomlFile:
         ({'general': {'name': 'relu'}}, 2)
     """
     try:
-        if _DEEP_KEY.search(text):
-            raise RecursionError
-        data = tomllib.loads(text)
+        data = load_toml(text)
         lines = locate(text)
-    except ValueError as error:  # TOML's own error, or a number with too many digits
+    except TooComplex as error:
+        raise RequestError(f"{path}:{error.line or 1}: not read, because {error}.") from None
+    except ValueError as error:
         found = re.search(r"\(at line ([0-9]+), column [0-9]+\)", str(error))
         line = int(found[1]) if found else text.count("\n") + 1
         says = re.sub(r" \(at .*\)$", "", str(error))
         raise RequestError(f"{path}:{line}: not valid TOML: {plain(says)}.") from None
-    except RecursionError:
-        raise RequestError(f"{path} is nested too deep.") from None
     return TomlFile(path, text, data, lines)
-
-
-# A string of several lines may have up to two quotation marks before its end (TOML 1.0.0, "String").
-_TOKEN = re.compile(
-    r'''"""(?:\\.|[^\\])*?"{3,5}(?!")|\'\'\'.*?'{3,5}(?!')|"(?:\\.|[^"\\])*"|'[^']*'|#[^\n]*|\n|[\[\]{}=,.]'''
-    r"""|[^\s"'\#\[\]{}=,.]+""",
-    re.DOTALL,
-)
 
 
 def locate(text: str) -> dict[TomlPath, int]:
@@ -133,21 +121,16 @@ def locate(text: str) -> dict[TomlPath, int]:
         >>> locate('a = 1\\n[b]\\nc = [\\n  2,\\n]\\n')
         {('a',): 1, ('b',): 2, ('b', 'c'): 3, ('b', 'c', 0): 4}
     """
-    return _Locator(text).lines
-
-
-# A key of a hundred parts: what reads it takes time and memory by the square of their number.
-_DEEP_KEY = re.compile(r"""(?<![A-Za-z0-9_-])(?:(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){100}""")
+    return _Locator(text, list(toml_tokens(text))).lines
 
 
 class _Locator:
     """One walk over the tokens of a text that is known to be TOML."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, tokens: list[TomlToken]) -> None:
         starts = [0, *(match.end() for match in re.finditer("\n", text))]
-        matches = [match for match in _TOKEN.finditer(text) if not match[0].startswith("#")]
-        self.tokens = [match[0] for match in matches] + ["\n"]
-        self.line_of = [bisect_right(starts, match.start()) for match in matches] + [len(starts)]
+        self.tokens = [token for token, _ in tokens] + ["\n"]
+        self.line_of = [bisect_right(starts, start) for _, start in tokens] + [len(starts)]
         self.at = 0
         self.lines: dict[TomlPath, int] = {}
         self.counts: dict[TomlPath, int] = {}
@@ -182,7 +165,7 @@ class _Locator:
         found = []
         while (token := self.tokens[self.at]) != end:
             if token != ".":
-                found.append(str(next(iter(tomllib.loads(f"{token} = 0")))))
+                found.append(_key(token))
             self.at += 1
         self.at += 1
         return found
@@ -212,6 +195,13 @@ class _Locator:
                 self.value((*path, index))
                 index += 1
         self.at += 1
+
+
+def _key(token: str) -> str:
+    """The key that a token spells."""
+    if token[0] not in "\"'":
+        return token
+    return token[1:-1] if "\\" not in token else str(next(iter(load_toml(f"{token} = 0"))))
 
 
 class Section:
@@ -251,7 +241,7 @@ class Section:
 
     def missing(self, key: str, allowed: str) -> RequestError:
         """An error that names a key that is not there, and the one that may be a mistyped one of it."""
-        near = difflib.get_close_matches(key, list(self.table), n=1, cutoff=_NEAR)
+        near = difflib.get_close_matches(key, [*islice(self.table, _MOST_COMPARED)], n=1, cutoff=_NEAR)
         mistyped = near[0] if near else key
         hint = f" Is `{mistyped}` meant for it?" if near else ""
         return self.error((mistyped,), f"`{self.name(key)}` is missing; allowed is {allowed}.{hint}")

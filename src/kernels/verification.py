@@ -6,7 +6,6 @@ Other than `get_kernel`, which refuses, this says of every build what holds and 
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +34,7 @@ from kernels.signatures import Identity, Policy, Rule
 from kernels.signatures.bundle import BUNDLE_FILE, MAX_BUNDLE_BYTES, too_large, verify_bundle
 from kernels.sources import FolderSource, PathSource, Source, open_sources
 from kernels.sources.record import Record, read_record_of, recorded_in
+from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.target import Target
 from kernels.trust import TrustPolicy
 from kernels.verify import verify_digest
@@ -367,19 +367,17 @@ def _remedy(build: _Build) -> str:
 
 def _read(path: Path, limit: int) -> bytes | None:
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
-            raise StoreError(f"Cannot read {path}: it is not a file.")
-        with path.open("rb") as file:
-            data = file.read(limit + 1)
+        return read_bounded(path, limit)
     except FileNotFoundError:
         return None
+    except NotRegularFile:
+        raise StoreError(f"Cannot read {path}: it is not a file.") from None
+    except FileTooLarge:
+        if path.name == BUNDLE_FILE:
+            raise UntrustedSignature(too_large(path.stat().st_size)) from None
+        raise InvalidMetadata(f"{path.name} has more than {limit} bytes; metadata is never that large") from None
     except OSError as error:
         raise StoreError(f"Cannot read {path}: {error.strerror or error}.") from error
-    if len(data) <= limit:
-        return data
-    if path.name == BUNDLE_FILE:
-        raise UntrustedSignature(too_large(path.stat().st_size))
-    raise InvalidMetadata(f"{path.name} has more than {limit} bytes; metadata is never that large")
 
 
 def _signature(

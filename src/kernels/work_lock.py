@@ -23,6 +23,7 @@ from kernels.errors import StoreError
 from kernels.notices import warn_once
 from kernels.records import cannot_write
 from kernels.side_by_side import pause
+from kernels.support.files import read_bounded
 from kernels.wording import shown
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ _NO_FLOCK = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSU
 #: A holder on another machine cannot be asked whether it lives. Most work takes less; where it does take more, waiting
 #: on would cost about as much as doing it twice.
 _HOLDER_SECONDS = 600.0
+
+#: A marker has a number, a host's name and a token.
+_MAX_MARKER_BYTES = 4096
 
 #: Seconds between looks at another's file: each is a question to the file system's server.
 _POLL_SECONDS = 0.25
@@ -132,7 +136,7 @@ class _Marker:
 
     def release(self) -> None:
         with suppress(OSError):
-            if Path(self.path).read_bytes() == self._mine:
+            if read_bounded(self.path, _MAX_MARKER_BYTES) == self._mine:
                 os.unlink(self.path)
 
     def _create(self) -> bool:
@@ -153,7 +157,7 @@ class _Marker:
     def _abandoned(self, patience: float) -> bool:
         """Whether the file is gone, or was just removed because nobody seems to be at work."""
         try:
-            content = Path(self.path).read_bytes()
+            content = read_bounded(self.path, _MAX_MARKER_BYTES)
             facts = os.stat(self.path)
         except FileNotFoundError:
             return True

@@ -15,6 +15,7 @@ from kernels.backends.join.command import CommandFailed, CommandStatus, run_comm
 from kernels.errors import KernelsError
 from kernels.findings import Finding, failed, skipped
 from kernels.offer import repository_info
+from kernels.support.documents import check_json
 
 __all__ = ["LOAD_SECONDS", "crash_reason", "load_findings", "thrown"]
 
@@ -53,10 +54,11 @@ def load_findings(subject: Subject, seconds: float = LOAD_SECONDS) -> list[Findi
         return [Finding(_STEP, *skipped(reason))]
     try:
         text = _run(subject.folder, seconds)
+        check_json(text)
         return msgspec.json.decode(text, type=list[Finding]) or [Finding(_STEP, *failed("it said nothing"))]
     except CommandFailed as error:
         return [Finding(_STEP, *failed(_shown(error)))]
-    except msgspec.DecodeError:
+    except ValueError:
         return [Finding(_STEP, *failed("the process that loads it ended early: the kernel ends the process"))]
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +19,7 @@ from kernels.audit.subject import Subject
 from kernels.backends import listed
 from kernels.errors import MissingPythonDependency
 from kernels.findings import Said, Statement, counted, failed, missing, ok, skipped
+from kernels.support.files import open_regular
 
 __all__ = ["POLICY", "SymbolPolicy", "is_native", "native_files", "require_elftools", "stable_abi"]
 
@@ -142,7 +144,7 @@ def _faults(subject: Subject, name: str, cpu: str | None) -> Iterator[Statement]
     if subject.start(name, len(_MAGIC)) != _MAGIC:
         yield failed(f"{name}: no ELF file, which every native file of linux is")
         return
-    with (subject.folder / name).open("rb") as file:
+    with BufferedReader(open_regular(subject.folder / name)) as file:  # type: ignore[type-var]
         try:
             from elftools.elf.elffile import ELFFile
 

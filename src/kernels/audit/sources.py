@@ -13,6 +13,7 @@ from kernels.audit.namespaces import foreign_registrations
 from kernels.audit.subject import MAX_TEXT_BYTES, Subject
 from kernels.findings import Said, counted, failed, ok, skipped
 from kernels.release import METADATA_FILE
+from kernels.support.documents import TooComplex, check_source
 from kernels.variant import UNIVERSAL
 
 __all__ = ["forbidden_lines", "namespaces", "parsed", "static_layers"]
@@ -64,9 +65,12 @@ def parsed(subject: Subject, names: Iterable[str]) -> Iterator[tuple[str, ast.Mo
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of the kernel's own making, such as an escape that is none
+                check_source(data)
                 yield name, ast.parse(data, name)
         except SyntaxError as error:
             yield name, f"line {error.lineno}: {error.msg}"
+        except TooComplex as error:
+            yield name, str(error)
         except (ValueError, RecursionError, MemoryError) as error:  # a zero byte; nested beyond reason
             yield name, f"cannot be parsed ({type(error).__name__})"
 

@@ -12,6 +12,7 @@ from kernels.build.project import find_project, source_folders
 from kernels.errors import InvalidRepository, InvalidVariant, RepositoryNotFound
 from kernels.metadata import Metadata
 from kernels.release import BUILD_FOLDER, METADATA_FILE, is_bytecode
+from kernels.support.files import FileTooLarge, open_regular, read_bounded
 from kernels.variant import Variant, parse_variant
 
 __all__ = ["MAX_FILES", "MAX_TEXT_BYTES", "MAX_VARIANTS", "MAX_VARIANT_BYTES", "Files", "Subject", "find_variants"]
@@ -74,13 +75,14 @@ class Subject:
 
     def read(self, name: str, limit: int = MAX_TEXT_BYTES) -> bytes | None:
         """The bytes of one of its files; None where it has more than `limit`."""
-        with (self.folder / name).open("rb") as file:
-            data = file.read(limit + 1)
-        return data if len(data) <= limit else None
+        try:
+            return read_bounded(self.folder / name, limit)
+        except FileTooLarge:
+            return None
 
     def start(self, name: str, count: int) -> bytes:
         """The first bytes of one of its files."""
-        with (self.folder / name).open("rb") as file:
+        with open_regular(self.folder / name) as file:
             return file.read(count)
 
     def python_files(self) -> Iterator[str]:

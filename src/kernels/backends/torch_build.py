@@ -18,6 +18,7 @@ from kernels.backends import lookup
 from kernels.backends.base import Backend, MajorMinor
 from kernels.backends.guard import guarded_torch_build
 from kernels.errors import RequestError
+from kernels.support.files import open_regular, read_bounded
 
 __all__ = [
     "cxx11_abi",
@@ -172,8 +173,8 @@ def _describe(folder: Path) -> SimpleNamespace | None:
 def _version_file(path: Path) -> dict[str, Any] | None:
     """The constants that `torch/version.py` assigns; it is generated when Torch is built."""
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError):
+        tree = ast.parse(read_bounded(path, 1024 * 1024))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     facts: dict[str, Any] = {}
     for node in tree.body:
@@ -188,7 +189,7 @@ def _version_file(path: Path) -> dict[str, Any] | None:
 def _library_abi(path: Path) -> bool | None:
     """Which string type the constructor of `c10::Error` takes, from its symbol: `std::__cxx11::basic_string` or not."""
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if data.find(b"_ZN3c105ErrorC1ENS_14SourceLocationE") < 0:
                 return None
             return data.find(b"_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_string") >= 0

@@ -12,8 +12,10 @@ from kernels.build.files import source_entries, source_files
 from kernels.build.source import KernelSource
 from kernels.errors import RequestError
 from kernels.release import BUILD_FOLDER
+from kernels.support.documents import TooComplex, check_source
+from kernels.support.files import FileTooLarge, open_regular, read_bounded
 
-__all__ = ["Contents", "check_python", "package_files", "python_fault", "read_contents"]
+__all__ = ["Contents", "check_python", "file_fault", "package_files", "python_fault", "read_contents"]
 
 #: The macros that carry a build's id into its sources: Torch's, and tvm-ffi's.
 _ID_MACROS = (b"TORCH_EXTENSION_NAME", b"TVM_FFI_EXTENSION_NAME")
@@ -22,6 +24,9 @@ _ID_MACROS = (b"TORCH_EXTENSION_NAME", b"TVM_FFI_EXTENSION_NAME")
 _BESIDE = frozenset({"benchmarks", "tests"})
 
 _CHUNK = 1 << 20
+
+#: The largest Python file that is compiled: a generated module has some 100 kB.
+_MAX_PYTHON_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ def read_contents(folder: Path) -> Contents:
         if name.parts[0] == BUILD_FOLDER and len(name.parts) > 1:
             continue
         digest, tail = hashlib.sha256(), b""
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             while chunk := file.read(_CHUNK):
                 digest.update(chunk)
                 if any(macro in tail + chunk for macro in _ID_MACROS):
@@ -118,10 +123,23 @@ def check_python(source: KernelSource) -> None:
         RequestError: There is one; the message has the file and the line.
     """
     for _, path in package_files(source):
-        fault = python_fault(path.read_bytes(), path.name) if path.suffix == ".py" else None
+        fault = file_fault(path, path.name) if path.suffix == ".py" else None
         if fault is not None:
             line, what = fault
             raise RequestError(f"{path}:{line}: not valid Python: {what}.")
+
+
+def file_fault(path: Path, name: str) -> tuple[int, str] | None:
+    """`python_fault` of a file.
+
+    Args:
+        path: The file.
+        name: What to call it.
+    """
+    try:
+        return python_fault(read_bounded(path, _MAX_PYTHON_BYTES), name)
+    except FileTooLarge:
+        return 1, f"it has more than {_MAX_PYTHON_BYTES} bytes"
 
 
 def python_fault(data: bytes, name: str) -> tuple[int, str] | None:
@@ -138,9 +156,12 @@ def python_fault(data: bytes, name: str) -> tuple[int, str] | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the file's own making, such as an escape that is none
+            check_source(data)
             compile(data, name, "exec", dont_inherit=True)
     except SyntaxError as error:
         return error.lineno or 1, error.msg
+    except TooComplex as error:
+        return 1, str(error)
     except (ValueError, RecursionError, MemoryError) as error:  # a zero byte; nested beyond reason
         return 1, f"it cannot be compiled ({type(error).__name__})"
     return None

@@ -8,7 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kernels.support.documents import load_json
+from kernels.support.files import read_bounded
+
 __all__ = ["keep_objects"]
+
+#: The largest record that is read: 10,000 source files take some 1.5 MB. Without it, all is compiled again.
+_MAX_BYTES = 16 * 1024 * 1024
 
 
 def keep_objects(object_dir: Path, folder: Path, files: Mapping[str, str], versions: Sequence[str]) -> None:
@@ -45,6 +51,6 @@ def _can_be_kept(before: Any, now: dict[str, Any], folder: Path, ninja_log: Path
 
 def _read(record: Path) -> Any:
     try:
-        return json.loads(record.read_text(encoding="utf-8"))
+        return load_json(read_bounded(record, _MAX_BYTES))
     except (OSError, ValueError):
         return None

@@ -10,7 +10,8 @@ from pathlib import Path
 from kernels.build.contents import read_contents
 from kernels.build.plan import Plan
 from kernels.errors import KernelsError
-from kernels.metadata import Metadata
+from kernels.metadata import MAX_METADATA_BYTES, Metadata
+from kernels.support.files import read_bounded
 from kernels.verify import verify_digest
 
 __all__ = ["WORK_FOLDER", "inputs_hash", "is_current", "leave_stamp", "made_from", "stamp_file"]
@@ -67,7 +68,7 @@ def is_current(inputs: str, variant_dir: Path, stamp: Path) -> bool:
         digest = Metadata.read_from_file(metadata).digest
         if digest is not None:
             verify_digest(variant_dir, digest)
-    except (OSError, KernelsError):
+    except (OSError, ValueError, KernelsError):
         return False
     return digest is not None
 
@@ -102,8 +103,8 @@ def made_from(variant_dir: Path, stamp: Path) -> str | None:
 
 
 def _read(stamp: Path) -> list[str]:
-    return stamp.read_text(encoding="utf-8").split()
+    return read_bounded(stamp, 4096).decode().split()
 
 
 def _hash(metadata: Path) -> str:
-    return hashlib.sha256(metadata.read_bytes()).hexdigest()
+    return hashlib.sha256(read_bounded(metadata, MAX_METADATA_BYTES)).hexdigest()

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kernels.support.files import read_bounded
 from kernels.wording import shown
 
 if TYPE_CHECKING:
     from kernels.target import Target
 
 __all__ = ["AsJson", "BackendName", "Kernel", "PolicyFile", "Repository", "Revision", "Version", "machine"]
+
+
+#: The largest file that is read of a machine's description.
+_MAX_BYTES = 4 * 1024 * 1024
 
 
 def _backend_names() -> list[str]:
@@ -49,7 +54,10 @@ def machine(text: str) -> Target:
 
     # Other than a `Path`, it finds no file where the text can be no file's name.
     if os.path.isfile(text):
-        return Target.from_json(Path(text).read_bytes())
+        try:
+            return Target.from_json(read_bounded(text, _MAX_BYTES))
+        except OSError as error:
+            raise RequestError(f"`target` is {shown(text)}, which cannot be read: {error.strerror or error}.") from None
     if text.endswith(".json") or os.sep in text:
         raise RequestError(f"`target` is {shown(text)}: there is no such file.")
     return Target.parse(text)

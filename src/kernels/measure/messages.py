@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kernels.measure.report import Outcome
+from kernels.support.documents import check_json
 
 __all__ = ["Ended", "Job", "Key", "Listed", "Message", "Started", "Stopped", "decode", "encode"]
 
@@ -88,7 +89,8 @@ def decode(line: bytes) -> Message:
     """The message in a line.
 
     Raises:
-        msgspec.DecodeError: It is none.
+        ValueError: It is none.
     """
+    check_json(line)
     message: Message = msgspec.json.decode(line, type=Message)
     return message

@@ -285,7 +285,7 @@ class _Process:
             while line := stream.readline(_MAX_LINE):
                 try:
                     self._messages.put(decode(line))
-                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                except ValueError:
                     break
         self._messages.put(_GONE)
 

@@ -20,6 +20,7 @@ from kernels.plan import Planned, Planner
 from kernels.release import RepoFile, is_bytecode
 from kernels.requirement import Requirement
 from kernels.sources import PathSource, open_sources
+from kernels.support.files import read_bounded
 from kernels.target import Target
 from kernels.trust import Admission, TrustPolicy, admission, ask_standing, unverified
 
@@ -140,13 +141,21 @@ def _gathered(path: Path, folders: Iterable[Path]) -> Iterator[Path]:
                 place = Path(together) / file.relative_to(folder)
                 if not file.is_file() or is_bytecode(file.name):
                     continue
-                if place.is_file() and place.read_bytes() != file.read_bytes():
+                content = _content(file)
+                if place.is_file() and place.read_bytes() != content:
                     raise RequestError(
                         f"{file} is another than that of the source folder beside it; give one a new name."
                     )
                 place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(file.read_bytes())
+                place.write_bytes(content)
         yield Path(together)
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return read_bounded(file, MAX_FILE_BYTES)
+    except OSError as error:
+        raise RequestError(f"{file} cannot be read: {error.strerror or error}.") from None
 
 
 def _check_fetchable(planned: Planned, policy: TrustPolicy) -> None:

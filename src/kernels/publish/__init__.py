@@ -21,9 +21,13 @@ from kernels.publish.faults import check_builds
 from kernels.publish.hub import Changes, Hub, Remote, open_hub, same_file
 from kernels.release import BUILD_FOLDER
 from kernels.requirement import check_repo_id, check_revision, is_commit
+from kernels.support.files import read_bounded
 from kernels.variant import Variant, parse_variant
 
 __all__ = ["Build", "Builds", "Upload", "kernel_card", "read_builds", "upload_kernel"]
+
+#: The largest page that is read.
+_MAX_PAGE_BYTES = 4 * 1024 * 1024
 
 _VERSION_BRANCH = re.compile(r"v([0-9]+)")
 
@@ -277,7 +281,10 @@ def _changes(
 
 def _page(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
+        # Some editors begin a file with a byte order mark.
+        return read_bounded(file, _MAX_PAGE_BYTES).decode("utf-8-sig").replace("\r\n", "\n")
+    except OSError as error:
+        raise RequestError(f"{file} cannot be read: {error.strerror or error}.") from None
     except UnicodeDecodeError:
         raise RequestError(f"{file} is the page that the Hub shows, and is not UTF-8; save it as such.") from None
 

@@ -15,7 +15,7 @@ from kernels.metadata import Metadata
 from kernels.publish.card import CARD_FILE
 from kernels.release import BUILD_FOLDER, METADATA_FILE
 from kernels.variant import UNIVERSAL, Variant, parse_variant
-from kernels.verify import verify_digest
+from kernels.verify import sha256_file, verify_digest
 
 __all__ = ["BENCHMARKS", "BENCHMARK_FILES", "Build", "Builds", "read_builds"]
 
@@ -98,7 +98,7 @@ def read_builds(folder: os.PathLike[str] | str, sources: Iterable[Path] = ()) ->
         for path in sorted((place / BENCHMARKS).glob(BENCHMARK_FILES)):
             file = _checked(path, root)
             other = benchmarks.setdefault(f"{BENCHMARKS}/{path.name}", file)
-            if other.read_bytes() != file.read_bytes():
+            if sha256_file(other) != sha256_file(file):
                 raise RequestError(f"{other} and {file} would be published under one name; give one of them another.")
     # In a folder without sources it is the card of a repository that was downloaded, about the builds of that time.
     written = bool(source_folders(root)) and (root / CARD_FILE).exists()

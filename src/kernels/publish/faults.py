@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernels.audit import audit_variant
-from kernels.build.contents import python_fault
+from kernels.build.contents import file_fault
 from kernels.build.freshness import refuse_stale, stale_builds
 from kernels.build.project import Project
 from kernels.errors import RequestError
@@ -51,6 +51,6 @@ def _faults(builds: Builds) -> Iterator[str]:
         found = audit_variant(folder, dynamic=False, root=builds.folder, bytecode=False)
         yield from (f"{name}: {each.step}: {each.what}" for each in found.findings if each.verdict == "failed")
     for path, file in builds.benchmarks.items():
-        fault = python_fault(file.read_bytes(), path)
+        fault = file_fault(file, path)
         if fault is not None:
             yield f"{file}:{fault[0]}: not valid Python: {fault[1]}"

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from kernels.lockfile import HASHES_FILE, LOCK_FILE, Lock, hashes_path
 from kernels.project import PROJECT_FILE, TABLE, dependencies, unpinned
+from kernels.support.files import read_bounded
+from kernels.toml_file import MAX_TOML_BYTES
 
 __all__ = ["Shipment", "shipment"]
 
@@ -48,7 +50,7 @@ def shipment(root: Path) -> Shipment:
     """
     file = root / PROJECT_FILE
     # Every project that is built comes by here: most are not even parsed.
-    asked = dependencies(file) if file.is_file() and b"kernels" in file.read_bytes() else None
+    asked = dependencies(file) if _mentions_kernels(file) else None
     if asked is None:
         return Shipment()
     lock_file = _lock_file(root)
@@ -68,6 +70,15 @@ def shipment(root: Path) -> Shipment:
         {LOCK_FILE: lock_file, **({HASHES_FILE: beside} if beside.is_file() else {})},
         tuple(warnings),
     )
+
+
+def _mentions_kernels(file: Path) -> bool:
+    try:
+        return b"kernels" in read_bounded(file, MAX_TOML_BYTES)
+    except FileNotFoundError:
+        return False
+    except OSError:  # which reading it says
+        return True
 
 
 def _lock_file(root: Path) -> Path | None:

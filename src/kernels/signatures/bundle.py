@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.errors import HubUnavailable, MissingPythonDependency, RequestError, UntrustedSignature
 from kernels.signatures.policy import Identity, Rule
+from kernels.support.documents import check_json
 from kernels.wording import plain, said
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def verify_bundle(metadata: bytes, bundle: bytes, rule: Rule, *, offline: bool) 
     verifier = _verifier(rule, offline)
     found = _Found()
     try:
+        check_json(bundle)
         parsed = models.Bundle.from_json(bundle)
     except Exception as error:  # noqa: BLE001 - a stranger's bytes, for which its parsers raise what they like
         raise UntrustedSignature(f"its {BUNDLE_FILE} is no Sigstore bundle: {_line(error)}") from None

@@ -15,12 +15,16 @@ import msgspec
 from kernels import settings
 from kernels.errors import RequestError
 from kernels.requirement import check_repo_id
+from kernels.support.files import read_bounded
 from kernels.toml_file import Section, parse_toml, read_toml
 from kernels.wording import plain
 
 __all__ = ["Identity", "Policy", "Rule"]
 
 _COMMUNITY = Path(__file__).with_name("community.toml")
+
+#: The largest trusted root that is read; that of the public Sigstore has some 7 kB.
+_MAX_ROOT_BYTES = 4 * 1024 * 1024
 
 _URL = re.compile(r"https://[^\s@]+[^\s@/]")
 _WORKFLOW = re.compile(r"(?!/)[^\s@:]+")
@@ -79,7 +83,7 @@ class Rule:
         """
         assert self.trusted_root is not None
         try:
-            return self.trusted_root.read_bytes()
+            return read_bounded(self.trusted_root, _MAX_ROOT_BYTES)
         except OSError as error:
             raise RequestError(
                 f"The trusted root {self.trusted_root} cannot be read: {error.strerror or error}. Name a Sigstore "

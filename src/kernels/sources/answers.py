@@ -13,6 +13,7 @@ import msgspec
 from kernels.errors import HubUnavailable
 from kernels.release import RepoFile
 from kernels.requirement import is_commit
+from kernels.support.documents import check_json
 from kernels.wording import shown
 
 __all__ = [
@@ -48,8 +49,9 @@ class Expected(Generic[_T]):
 
         Raises:
             msgspec.DecodeError: It is not JSON, or not of this type.
-            RecursionError: It is nested too deep.
+            TooComplex: It is nested too deep, or has too many values.
         """
+        check_json(data)
         return self._decoder.decode(data)
 
 

@@ -17,6 +17,7 @@ from kernels.settings import Verify
 from kernels.sources.base import Moved
 from kernels.sources.record import Record, Records, plain_files
 from kernels.store import has_content
+from kernels.support.files import FileTooLarge, read_bounded
 from kernels.trust import Publishers, Standing
 from kernels.wording import shown
 
@@ -371,10 +372,8 @@ def _find_builds(path: Path) -> tuple[Path, str | None]:
 
 def _read(path: Path, file: RepoFile, limit: int) -> bytes:
     try:
-        with path.open("rb") as content:
-            data = content.read(limit + 1)
+        return read_bounded(path, limit)
+    except FileTooLarge:
+        raise InvalidRepository(f"{path} has more than {limit} bytes; more are not read.") from None
     except OSError as error:
         raise InvalidRepository(f"Cannot read {path}: {error.strerror or error}") from error
-    if len(data) > limit:
-        raise InvalidRepository(f"{path} has more than {limit} bytes; more are not read.")
-    return data

@@ -23,6 +23,7 @@ from kernels.side_by_side import pause
 from kernels.sources.answers import TREE_PAGE, Entry, Expected
 from kernels.sources.body import ACCEPTED_ENCODINGS, WrongAnswer, chunks, read_body
 from kernels.sources.identity import request_headers
+from kernels.support.documents import TooComplex
 from kernels.support.text import SafeText
 from kernels.wording import plain, shown
 
@@ -314,7 +315,7 @@ def _decoding(expected: Expected[_T]) -> Callable[[Any, float], _T]:
 
         try:
             return expected.decode(read_body(response, expected.limit, seconds))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, TooComplex) as error:
             raise WrongAnswer(f"with JSON that is not of the expected form ({shown(str(error), 300)})") from None
 
     return decode

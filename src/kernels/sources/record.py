@@ -20,6 +20,8 @@ import msgspec
 from kernels.errors import InvalidRepository, KernelsError
 from kernels.release import Release, RepoFile, is_bytecode
 from kernels.requirement import check_repo_id, check_revision, is_commit
+from kernels.support.documents import TooComplex, check_json
+from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.wording import plain, shown
 
 __all__ = ["RECORD_FILE", "Record", "Records", "lost_record", "plain_files", "read_record_of", "recorded_in"]
@@ -29,8 +31,8 @@ RECORD_FILE = ".kernels.json"
 #: The record's form: one of another form is an error, as builds without a record would not be checked.
 FORM = 1
 
-#: Larger than any record: 100,000 files take some 20 MB.
-_MAX_BYTES = 64 * 1024 * 1024
+#: Larger than any record: 100,000 files take some 20 MB. What is parsed takes some ten times as much.
+_MAX_BYTES = 24 * 1024 * 1024
 
 _TYPES = ("kernel", "model")
 
@@ -79,20 +81,19 @@ def read_record_of(repository: Path) -> Record | None:
     """
     path = repository / RECORD_FILE
     try:
-        # Before it is opened: a pipe would never answer.
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            raise _invalid(path, "it is no plain file")
-        with path.open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
+        data = read_bounded(path, _MAX_BYTES, follow=False)
     except FileNotFoundError:
         return None
+    except NotRegularFile:
+        raise _invalid(path, "it is no plain file") from None
+    except FileTooLarge:
+        raise _invalid(path, f"it has more than {_MAX_BYTES} bytes") from None
     except OSError as error:
         raise _invalid(path, f"it cannot be read ({error.strerror or error})") from error
-    if len(data) > _MAX_BYTES:
-        raise _invalid(path, f"it has more than {_MAX_BYTES} bytes")
     try:
+        check_json(data)
         record = msgspec.json.decode(data, type=Record)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, TooComplex) as error:
         raise _invalid(path, plain(error)) from None
     _check(path, record)
     return record

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.errors import RequestError
+from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 
 __all__ = ["Node", "Scalar", "quoted", "read_yaml", "wrong"]
 
@@ -85,14 +86,16 @@ def quoted(value: object) -> str:
 
 def _text(path: Path) -> str:
     try:
-        if not path.is_file():  # a pipe would be waited for
-            raise RequestError(f"{path} is {'not a file' if path.exists() else 'not there'}; allowed is a YAML file.")
-        with path.open("rb") as file:
-            data = file.read(_MAX_BYTES + 1)
+        data = read_bounded(path, _MAX_BYTES)
+    except (NotRegularFile, FileNotFoundError) as error:
+        what = "not there" if isinstance(error, FileNotFoundError) else "not a file"
+        raise RequestError(f"{path} is {what}; allowed is a YAML file.") from None
+    except FileTooLarge:
+        raise RequestError(
+            f"{path} has more than {_MAX_BYTES} bytes, which is all that is read of a YAML file."
+        ) from None
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror or error}.") from None
-    if len(data) > _MAX_BYTES:
-        raise RequestError(f"{path} has more than {_MAX_BYTES} bytes, which is all that is read of a YAML file.")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -263,7 +266,7 @@ class _Reader:
             return text
         try:
             value: Scalar = self.constructor.construct_object(self.yaml.ScalarNode(_PREFIX + tag, text))
-        except ValueError:  # such as `0b_`
+        except (ValueError, OverflowError):  # such as `0b_`, or base 60 beyond what a float holds
             raise self.wrong(event, f"the value {text!r} is no number.") from None
         return value
 

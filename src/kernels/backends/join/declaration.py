@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, islice
@@ -21,6 +20,8 @@ import msgspec
 from kernels.backends.join.schema import Wrong, below, short, wrong_values
 from kernels.backends.join.torch_path import parse_torch_path
 from kernels.errors import RequestError
+from kernels.support.documents import TooComplex, load_json
+from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 
 __all__ = [
     "MAX_BACKENDS",
@@ -40,6 +41,9 @@ MAX_FILE_BYTES = 1024 * 1024
 
 #: The most backends that one file declares; each is compared with all others.
 MAX_BACKENDS = 100
+
+#: Lists and objects inside each other: a declared backend has 4 levels.
+_MAX_DEPTH = 16
 
 #: Errors that one message names.
 _SHOWN = 10
@@ -153,19 +157,18 @@ def _too_many(names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 def _read(file: Path) -> bytes:
     try:
-        # A pipe or a device may never end.
-        if not stat.S_ISREG(file.stat().st_mode):
-            raise DeclarationError(f"{file}: it is no regular file; allowed is a file of JSON that declares backends.")
-        with file.open("rb") as opened:
-            data = opened.read(MAX_FILE_BYTES + 1)
+        return read_bounded(file, MAX_FILE_BYTES)
+    except NotRegularFile:
+        raise DeclarationError(
+            f"{file}: it is no regular file; allowed is a file of JSON that declares backends."
+        ) from None
+    except FileTooLarge:
+        raise DeclarationError(
+            f"{file}: it has more than {MAX_FILE_BYTES} bytes, too many for declared backends."
+        ) from None
     except (OSError, ValueError) as error:
-        if isinstance(error, DeclarationError):
-            raise
         why = getattr(error, "strerror", None) or error
         raise DeclarationError(f"{file}: the file that declares backends cannot be read: {why}.") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise DeclarationError(f"{file}: it has more than {MAX_FILE_BYTES} bytes, too many for declared backends.")
-    return data
 
 
 class _Object(dict[str, Any]):
@@ -177,14 +180,14 @@ class _Object(dict[str, Any]):
 def _parse(file: Path, data: bytes) -> Any:
     try:
         text = data.decode("utf-8-sig")  # editors on Windows put a mark before UTF-8
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_no_constant, parse_int=_number)
+        return load_json(text, depth=_MAX_DEPTH, pairs=_object)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise DeclarationError(f"{file}: not JSON: {error.msg} at {where}.") from None
     except UnicodeDecodeError as error:
         raise DeclarationError(f"{file}: not JSON: byte {error.start} is no UTF-8.") from None
-    except RecursionError:
-        raise DeclarationError(f"{file}: its JSON nests too deep; a declared backend has 4 levels.") from None
+    except TooComplex as error:
+        raise DeclarationError(f"{file}: its JSON was not read: {error}.") from None
     except ValueError as error:
         raise DeclarationError(f"{file}: not JSON: {error}.") from None
 
@@ -195,15 +198,6 @@ def _object(pairs: list[tuple[str, Any]]) -> _Object:
         times = Counter(key for key, _ in pairs)
         made.twice = tuple(key for key in made if times[key] > 1)[:_SHOWN]
     return made
-
-
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is no number")
-
-
-def _number(text: str) -> float:
-    # No field is a number; one of a million digits would take seconds to become an int.
-    return int(text) if len(text) < 20 else float(text)
 
 
 def _twice(content: Any) -> Iterator[Wrong]:
