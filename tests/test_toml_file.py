@@ -120,10 +120,7 @@ def test_an_error_falls_back_to_the_section_that_is_there() -> None:
         (b"# " + b"x" * MAX_TOML_BYTES, "larger than 1 MiB"),
         (b"a = " + b"[" * 100_000, r"a\.toml:1: not read, because it is nested too deep, with more than 32"),
         (b"a." * 200_000 + b"a = 1\n", r"a\.toml:1: not read, because it is nested too deep, with more than 32"),
-        (
-            b"[" + b"'a' . " * 150_000 + b"a]\n",
-            r"a\.toml:1: not read, because it is nested too deep, with more than 32",
-        ),
+        (b"[" + b"'a' . " * 150_000 + b"a]\n", r"a\.toml:1: not read, because it is nested too deep"),
     ],
 )
 def test_what_is_no_toml_is_refused(tmp_path: Path, data: bytes, says: str) -> None:

@@ -23,7 +23,7 @@ from kernels.errors import StoreError
 from kernels.notices import warn_once
 from kernels.records import cannot_write
 from kernels.side_by_side import pause
-from kernels.support.files import read_bounded
+from kernels.support.files import NotRegularFile, open_regular
 from kernels.wording import shown
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class _Marker:
 
     def release(self) -> None:
         with suppress(OSError):
-            if read_bounded(self.path, _MAX_MARKER_BYTES) == self._mine:
+            if _written(self.path) == self._mine:
                 os.unlink(self.path)
 
     def _create(self) -> bool:
@@ -157,7 +157,7 @@ class _Marker:
     def _abandoned(self, patience: float) -> bool:
         """Whether the file is gone, or was just removed because nobody seems to be at work."""
         try:
-            content = read_bounded(self.path, _MAX_MARKER_BYTES)
+            content = _written(self.path)
             facts = os.stat(self.path)
         except FileNotFoundError:
             return True
@@ -184,6 +184,15 @@ class _Marker:
         except OSError:
             return False
         return True
+
+
+def _written(path: str) -> bytes:
+    """What a marker says; one that is no file says nothing."""
+    try:
+        with open_regular(path) as file:
+            return file.read(_MAX_MARKER_BYTES)
+    except NotRegularFile:
+        return b""
 
 
 def _holder(content: bytes) -> tuple[int, str, str]:

@@ -307,7 +307,7 @@ def deep(levels: int) -> str:
             "has the key 'kkkk.*kkk…;",
         ),
         (deep(20), "`acme.acme` is .* an unknown key"),
-        (deep(100_000), "its JSON was not read: it is nested too deep, with more than 16"),
+        (deep(100_000), "its JSON was not read: it is nested too deep, with more than 32"),
         ('{"acme": "' + "a" * 2**20 + '"}', "it has more than 1048576 bytes"),
         ('{"acme": {' + ",".join(f'"k{n}": 1' for n in range(50_000)) + "}}", "`acme.k0` is 1, an unknown key"),
         ("{" + ",".join(f'"k{n}": 1' for n in range(60_000)) + ', "k1": 1}', "has the key 'k1' twice"),

@@ -221,7 +221,7 @@ def attacks(folder: Path) -> Iterator[Attack]:
         yield f"YAML, {name}", lambda: read_yaml(yaml)
 
     declared = folder / "a.json"
-    paths = "[" * 15 + filled("", "0,", "0", MAX_FILE_BYTES - 40) + "]" * 15
+    paths = "[" * 31 + filled("", "0,", "0", MAX_FILE_BYTES - 70) + "]" * 31
     twice = numbered("{", '"a":1,"k%d":{"a":1,"a":1},', '"a":1}', MAX_FILE_BYTES - 100)
     for name, text in [*texts(JSON, MAX_FILE_BYTES), ("paths", paths), ("twice", twice)]:
         declared.write_text(text)

@@ -42,9 +42,6 @@ MAX_FILE_BYTES = 1024 * 1024
 #: The most backends that one file declares; each is compared with all others.
 MAX_BACKENDS = 100
 
-#: Lists and objects inside each other: a declared backend has 4 levels.
-_MAX_DEPTH = 16
-
 #: Errors that one message names.
 _SHOWN = 10
 
@@ -180,7 +177,7 @@ class _Object(dict[str, Any]):
 def _parse(file: Path, data: bytes) -> Any:
     try:
         text = data.decode("utf-8-sig")  # editors on Windows put a mark before UTF-8
-        return load_json(text, depth=_MAX_DEPTH, pairs=_object)
+        return load_json(text, pairs=_object)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise DeclarationError(f"{file}: not JSON: {error.msg} at {where}.") from None
