@@ -45,6 +45,7 @@ class Found:
         release: The repository at a commit.
         lock: The lock that chose the commit, as a message calls it; None where no lock did.
         listed_as: The repository as that lock lists it: under its former name, where it was renamed since.
+        version: The version that was first asked for, or settled; a redirect may name a revision instead.
     """
 
     requirement: Requirement
@@ -52,6 +53,7 @@ class Found:
     release: Release
     lock: str | None = None
     listed_as: str = ""
+    version: int | None = None
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,7 @@ class Finder:
         """
         visited = [requirement]
         renamed: Pin | None = None
+        version = requirement.named_version
         while True:
             asked = visited[-1]
             meant: Pin | None = None
@@ -162,7 +165,8 @@ class Finder:
                 else:
                     meant = pin(asked, source, self.lock)
                 release = source.release(meant.requirement, meant.commit)
-                found = Found(meant.requirement, source, release, meant.lock, meant.listed_as)
+                version = meant.requirement.named_version if version is None else version
+                found = Found(meant.requirement, source, release, meant.lock, meant.listed_as, version)
             except Moved as moved:
                 following = Requirement(moved.destination, version=asked.version, revision=asked.revision)
                 # A repository under a new name has the commits it had.
@@ -181,6 +185,11 @@ class Finder:
                     return
                 following = redirect.destination(source.read(found.release, status, redirect.MAX_STATUS_BYTES), asked)
                 renamed = None
+                if following.repo_id.lower() == asked.repo_id.lower() and following not in visited:
+                    raise InvalidRepository(
+                        f"{asked} has moved to {following}, the same repository. Ask for that revision, or for another "
+                        "version."
+                    )
                 self._check_pinned_redirect(found, following)
                 self.mention_unlocked(found, following)
             route = " -> ".join(str(each) for each in [*visited, following])
@@ -203,13 +212,19 @@ class Finder:
         )
 
     def _check_pinned_redirect(self, found: Found, following: Requirement) -> None:
-        """Refuse a way out of pinned content: where a commit leads to was locked with it, as a commit never changes."""
-        pinned = found.lock is not None and self.lock.pins_content(found.listed_as, found.release.commit)
-        if pinned and not self.lock.lists(following.repo_id):
+        """Refuse a way out of pinned content: a commit never changes, so what was a kernel does not lead elsewhere.
+
+        Of a commit that led elsewhere when it was locked, no build is pinned.
+        """
+        if found.lock is None or not self.lock.pins_content(found.listed_as, found.release.commit):
+            return
+        listed = self.lock.lists(following.repo_id)
+        if not listed or self.lock.pins_builds(found.listed_as, found.release.commit):
+            unlisted = "" if listed else f", which {found.lock} does not list"
             raise LockError(
-                f"{found.requirement} is locked with its content, and now leads to {following.repo_id}, which "
-                f"{found.lock} does not list: {found.source.name} gives something else than when it was locked. Is "
-                f"that meant? {lock_again(found.lock or '', 'kernels lock')}"
+                f"{found.requirement} is locked with its content, and now leads to {following.repo_id}{unlisted}: "
+                f"{found.source.name} gives something else than when it was locked. Is that meant? "
+                f"{lock_again(found.lock or '', 'kernels lock --rehash')}"
             )
 
     def mention_unlocked(self, found: Found, following: Requirement) -> None:

@@ -16,7 +16,7 @@ from kernels.hashes import listed_hash
 from kernels.lockfile import ContentHash, Lock, Locked, hashes_path
 from kernels.project import Project
 from kernels.records import replace_file
-from kernels.release import Release
+from kernels.release import STATUS_FILE, Release
 from kernels.requirement import check_repo_id
 from kernels.side_by_side import side_by_side
 from kernels.sources import Source, open_sources
@@ -179,7 +179,14 @@ def _hashes(
     """The content of every build, as it was pinned, else as it is listed; and what is listed with other content."""
     # For each repository apart, so that it does not depend on another one which of its files are read.
     small: dict[tuple[str, str], dict[str, str]] = {key: {} for key in releases}
-    builds = [(key, variant) for key, (_, release) in sorted(releases.items()) for variant in release.builds]
+    # The builds of a repository that has moved are not used: that none is pinned says that it led elsewhere.
+    moved = {key for key, (_, release) in releases.items() if release.file(STATUS_FILE) is not None}
+    builds = [
+        (key, variant)
+        for key, (_, release) in sorted(releases.items())
+        if key not in moved
+        for variant in release.builds
+    ]
 
     def one(build: tuple[tuple[str, str], str]) -> tuple[ContentHash, ContentHash | None]:
         key, variant = build
@@ -191,7 +198,7 @@ def _hashes(
 
     # Also of what has no builds, as a repository that has moved: nobody can put one there later. And of builds that
     # this Hub does not list, as a mirror that carries some of them: the commit has them nevertheless.
-    hashes: _Content = {key: dict(pinned.get(key, {})) for key in releases}
+    hashes: _Content = {key: {} if key in moved else dict(pinned.get(key, {})) for key in releases}
     differing: _Content = {}
     found = side_by_side(one, builds, at_once=_AT_ONCE, name="lock-hash")
     for (key, variant), (each, listed) in zip(builds, found, strict=True):

@@ -119,6 +119,10 @@ class LockInForce:
         """Whether the content of a commit's builds is pinned."""
         return self.lock is not None and (repo_id, commit) in self.lock.hashes
 
+    def pins_builds(self, repo_id: str, commit: str) -> bool:
+        """Whether the content of any build of a commit is pinned; not of one that led elsewhere when it was locked."""
+        return self.lock is not None and bool(self.lock.hashes.get((repo_id, commit)))
+
     def content(self, repo_id: str, commit: str, variant: str) -> ContentHash | None:
         """The content that is pinned of a build; None where that of the commit's builds is not.
 

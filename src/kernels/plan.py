@@ -215,7 +215,7 @@ class Planner:
 
     def choose_from(self, requirement: Requirement, source: Source, release: Release) -> Choice:
         """Choose among the builds of a release that is known already."""
-        return self._choose(Found(requirement, source, release, None))
+        return self._choose(Found(requirement, source, release, version=requirement.named_version))
 
     def describe(self, choice: Choice) -> Metadata | None:
         """The metadata of any build of a release, for what it says of the kernel, also where no build suits."""
@@ -316,7 +316,7 @@ class Planner:
             if name is None:
                 break
             try:
-                known[name] = _asked_for(found.requirement, read_metadata(source, release, name, rule), rule)
+                known[name] = _asked_for(found.version, read_metadata(source, release, name, rule), rule)
             except (InvalidMetadata, UntrustedSignature) as error:
                 known[name] = error
         metadata = {name: fact for name, fact in known.items() if isinstance(fact, Metadata)}
@@ -358,7 +358,7 @@ class Planner:
             for version in [each for each in heads.versions if each != asked.version][:MAX_ALTERNATIVES]:
                 other = Requirement(asked.repo_id, version=version)
                 release = choice.source.release(other, heads.branches[heads.versions[version]])
-                if self._choose(Found(other, choice.source, release, None)).resolution.best is not None:
+                if self._choose(Found(other, choice.source, release, version=version)).resolution.best is not None:
                     return f"Version {version} has a build that suits: version={version}."
         except (OSError, ValueError):
             return None  # a hint is not worth another error
@@ -426,9 +426,9 @@ def wrong_version(asked: int | None, metadata: Metadata) -> str | None:
     return f"what was signed {signed}, and version {asked} is asked for"
 
 
-def _asked_for(requirement: Requirement, metadata: Metadata, rule: Rule | None) -> Metadata:
+def _asked_for(version: int | None, metadata: Metadata, rule: Rule | None) -> Metadata:
     """Metadata; signed one only if it is of the version that is asked for."""
-    problem = None if rule is None or not rule.required else wrong_version(requirement.named_version, metadata)
+    problem = None if rule is None or not rule.required else wrong_version(version, metadata)
     if problem is not None:
         raise UntrustedSignature(problem)
     return metadata

@@ -20,12 +20,12 @@ import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 
 from kernels.errors import StoreError
-from kernels.support.files import FileTooLarge, open_regular
+from kernels.support.files import open_regular, read_rest
 from kernels.support.secrets import holds_secret
 
 __all__ = [
@@ -81,7 +81,7 @@ def read_record(path: Path, form: type[_R]) -> _R | None:
             facts = os.fstat(file.fileno())
             if not (is_ours(facts) and _is_read_only(facts)):
                 return None
-            record = msgspec.json.decode(_content(file, facts.st_size, form.max_bytes), type=form)
+            record = msgspec.json.decode(read_rest(file, form.max_bytes), type=form)
     except (OSError, msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
     return record if record.about == _about(path) else None
@@ -130,15 +130,6 @@ def _is_read_only(facts: os.stat_result) -> bool:
 def _about(path: Path) -> str:
     """The folder that says the kind and the subject, or the repository, the one below it, and the file."""
     return "/".join(path.parts[-3:])
-
-
-def _content(file: BinaryIO, size: int, limit: int) -> bytes:
-    content = b""
-    while chunk := file.read(min(size, limit) + 1 if not content else limit + 1 - len(content)):
-        content = content + chunk if content else chunk
-        if len(content) > limit:
-            raise FileTooLarge(errno.EFBIG, f"more than {limit} bytes")
-    return content
 
 
 def replace_file(path: Path, content: bytes, suffix: str = ".tmp", *, mode: int | None = None) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernels.errors import InvalidRepository
 from kernels.support.text import is_safe
+from kernels.wording import shown
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -32,6 +33,12 @@ STATUS_FILE = "kernel-status.toml"
 
 #: More files than this are no kernel repository: the largest published one has some 5,000.
 MAX_FILES = 250_000
+
+#: Folders inside each other; those of published kernels have a dozen at most.
+MAX_PARTS = 64
+
+#: More bytes than any file has: no file system here holds one of a petabyte.
+MAX_FILE_BYTES = 2**50
 
 _VERSION_BRANCH = re.compile(r"v(0|[1-9][0-9]{0,5})")
 _OID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -133,10 +140,13 @@ class Release:
             if file.path in paths:
                 raise InvalidRepository(f"{self.repo_id} lists the file {file.path!r} twice. Nothing was downloaded.")
             paths.add(file.path)
-        for folder in {path.rpartition("/")[0] for path in paths}:
-            while folder:
+        folders: set[str] = set()
+        for path in paths:
+            folder = path.rpartition("/")[0]
+            while folder and folder not in folders:  # those above one that was seen were seen as well
                 if folder in paths:
                     raise InvalidRepository(f"{self.repo_id} lists {folder!r} both as a file and as a folder.")
+                folders.add(folder)
                 folder = folder.rpartition("/")[0]
 
     @cached_property
@@ -174,7 +184,9 @@ def is_bytecode(path: str) -> bool:
 
 def check_path(repo_id: str, file: RepoFile) -> None:
     """Raise `InvalidRepository` unless a listed file is one that may be written below a folder."""
-    parts = file.path.split("/")
+    parts = file.path.split("/", MAX_PARTS)
+    if len(parts) > MAX_PARTS:
+        raise InvalidRepository(f"{repo_id} lists {shown(file.path, 200)}, more than {MAX_PARTS} folders deep.")
     # File systems count a name's bytes, not its characters; what has none in UTF-8 is no name at all.
     sizes = [len(part.encode(errors="replace")) for part in parts]
     if (
@@ -182,11 +194,12 @@ def check_path(repo_id: str, file: RepoFile) -> None:
         or max(sizes) > 255
         or any(part in ("", ".", "..") for part in parts)
         or _UNSAFE.search(file.path)
-        or file.size < 0
     ):
         raise InvalidRepository(
             f"{repo_id} lists the file {file.path[:200]!r}: a name that could leave its folder. Nothing was downloaded."
         )
+    if not 0 <= file.size <= MAX_FILE_BYTES:
+        raise InvalidRepository(f"{repo_id} lists {shown(file.path, 200)} with the size {shown(file.size)}.")
     # A build whose own name is no variant's is never downloaded.
     inside = "/".join(parts[2:]) if parts[0] == BUILD_FOLDER else ""
     if not is_safe(inside):

@@ -15,7 +15,7 @@ __all__ = ["RepoInfo", "Requirement", "check_repo_id", "check_revision", "check_
 _PART = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9_]([A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 # What git allows in a ref's name, less what could leave a folder or break a URL (git-check-ref-format(1)).
-_VERSION_BRANCH = re.compile(r"(?:refs/heads/)?v(0|[1-9][0-9]{0,5})")
+_VERSION_BRANCH = re.compile(r"(?:refs/(?:heads|tags)/)?v(0|[1-9][0-9]{0,5})")
 _REVISION = re.compile(
     r"(?!.*(\.\.|//|@\{|/\.|\.lock(/|$)))[^\x00-\x20\x7f~^:?*\[\\./-][^\x00-\x20\x7f~^:?*\[\\]*(?<![/.])"
 )

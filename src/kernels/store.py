@@ -130,8 +130,24 @@ class RepoStore:
         # A commit's id is only as good as the Hub that says it: one Hub's word is no evidence for another's.
         return self.folder / "index" / f"{commit}-{endpoint_key(endpoint)}.json"
 
-    def was_listed(self, commit: str) -> bool:
-        """Whether this client, run by this user or root, stored anything about a commit, of any Hub."""
+    def mark_fetched(self, commit: str) -> None:
+        """Mark a commit as one of which this client fetches files: before the first one, or none is fetched.
+
+        What is marked was not brought by another client, so that it is only loaded if its publisher was admitted. The
+        mark holds nothing that a Hub could choose, as a list of files does: one that is too large is not stored.
+
+        Raises:
+            StoreError: The cache cannot be written.
+        """
+        mark = self.folder / "index" / f"{commit}-fetched"
+        with suppress(OSError):
+            if is_ours(os.lstat(mark)):
+                return
+        with _writing(mark):
+            replace_file(mark, b"", mode=0o444)
+
+    def was_fetched(self, commit: str) -> bool:
+        """Whether this client, run by this user or root, fetched or listed anything of a commit, of any Hub."""
         with suppress(OSError), os.scandir(self.folder / "index") as entries:
             return any(
                 each.name.startswith(f"{commit}-") and is_ours(each.stat(follow_symlinks=False)) for each in entries

@@ -271,7 +271,7 @@ def _chosen(
     if found.lock is not None and lock.lock is not None:
         hashes = lock.lock.hashes.get((found.listed_as, release.commit))
     rules = (policy.rule(release.repo_id),)
-    version = found.requirement.named_version
+    version = found.version
     return [_Build(found.source, release, name, rules, offline, version, *_pin(name, hashes)) for name in names]
 
 

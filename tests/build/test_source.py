@@ -225,15 +225,7 @@ def test_a_strangers_backend_is_named_like_any_other(write_source: Callable[...,
         (NOARCH.replace("version = 1\n", ""), 1, "`general.version` is missing; allowed is 0 or a positive integer"),
         (NOARCH.replace("version = 1", "version = -1"), 3, "`general.version` is -1; allowed is 0 or a positive"),
         (NOARCH.replace("version = 1", 'version = "1"'), 3, "`general.version` is '1'; allowed is 0 or a positive"),
-<<<<<<< HEAD
-        (
-            NOARCH.replace("version = 1", "version = 0x" + "f" * 9999),
-            3,
-            "a name or number has more than 1000 characters",
-        ),
-=======
         (NOARCH.replace("version = 1", "version = 0x" + "f" * 9999), 3, "or number has more than 1000 characters"),
->>>>>>> wt-documents
         (NOARCH.replace('license = "MIT"\n', ""), 1, "`general.license` is missing; allowed is an SPDX identifier"),
         (NOARCH.replace('name = "add-one"\n', ""), 1, "`general.name` is missing; allowed is lower-case letters"),
         (NOARCH.replace("add-one", "Add_One"), 2, "`general.name` is 'Add_One'; allowed is lower-case letters"),

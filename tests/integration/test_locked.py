@@ -27,7 +27,7 @@ from kernels import (
 from kernels.api import KernelRequest, explain, get_kernels
 from kernels.audit.repository import audit_repository
 from kernels.cli import app
-from kernels.errors import DigestMismatch, LockError, NotInCache, NotLocked, RevisionNotFound
+from kernels.errors import DigestMismatch, InvalidRepository, LockError, NotInCache, NotLocked, RevisionNotFound
 from kernels.hashes import listed_hash
 from kernels.lockfile import ContentHash, Lock, Locked, hashes_path
 from kernels.notices import KernelsWarning
@@ -256,6 +256,38 @@ def test_a_commit_whose_content_is_pinned_leads_nowhere_that_the_lock_does_not_l
     hub.make_repo("acme/relu", revision=pinned.commit, redirect="acme/other")
     with pytest.raises(LockError, match=r"leads to acme/other, which .* does not list"):
         get_kernel("acme/relu", version=1)
+
+
+@pytest.mark.parametrize("destination", ["acme/other", "acme/relu"])
+def test_a_hub_cannot_swap_two_entries_of_a_lock(
+    hub: TestHub, lock: Callable[..., Path], new_process: Callable[[], None], destination: str
+) -> None:
+    hub.make_repo("acme/relu")
+    folder = hub.make_repo("acme/relu", version=2, seed="newer")
+    hub.make_repo("acme/other")
+    pins = [pin(hub, "acme/relu"), pin(hub, "acme/relu", 2), pin(hub, "acme/other")]
+    pin_content(lock(*pins), *pins)
+    new_process()
+    folder.rename(folder.with_name(pins[1].commit))
+    status = {"kind": "redirect", "destination": destination, "revision": "v1"}
+    hub.make_repo("acme/relu", revision=pins[1].commit, status=status)
+    with pytest.raises((LockError, InvalidRepository), match=r"now leads to acme/other|the same repository"):
+        get_kernel("acme/relu", version=2)
+
+
+def test_a_repository_that_had_moved_when_it_was_locked_leads_where_it_led(
+    hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_process: Callable[[], None]
+) -> None:
+    hub.make_repo("acme/old", redirect="acme/new")
+    hub.make_repo("acme/new")
+    project = tmp_path / "locked"
+    project.mkdir()
+    (project / "pyproject.toml").write_text('[tool.kernels.dependencies]\n"acme/old" = 1\n')
+    done = CliRunner().invoke(app, ["lock", str(project), "--hashes"])
+    assert done.exit_code == 0, done.output
+    monkeypatch.setenv("KERNELS_LOCKFILE", str(project / "kernels.lock"))
+    new_process()
+    assert get_kernel("acme/old", version=1).repo_id == "acme/new"
 
 
 # LOCAL_KERNELS

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from hub import TestHub
 
-from kernels import get_kernel, get_kernel_variants, install_kernel
+from kernels import get_kernel, get_kernel_variants, install_kernel, store
 from kernels.audit.repository import audit_repository
-from kernels.errors import KernelsError, NotInCache, UntrustedPublisher
+from kernels.errors import KernelsError, NotInCache, StoreError, UntrustedPublisher
 from kernels.notices import KernelsWarning
 from kernels.offer import repository_info
 from kernels.verification import verify_repository
@@ -58,6 +58,37 @@ def test_what_was_fetched_without_asking_for_trust_is_not_loaded_later(
         assert "mallory/relu" in str(raised.value)
         with pytest.raises((UntrustedPublisher, NotInCache)):
             install_kernel(REPO, revision=untrusted.catalog.commit(REPO).id)
+
+
+@pytest.mark.parametrize("why", ["a word of it is the token", "it is too large", "the record is gone"])
+def test_a_listing_that_is_not_kept_admits_nobody(
+    untrusted: TestHub,
+    new_process: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    isolated_env: Path,
+    why: str,
+) -> None:
+    if why.startswith("a word"):
+        monkeypatch.setenv("KERNELS_HUB_TOKEN", "layers")
+    elif why.startswith("it is"):
+        monkeypatch.setattr(store, "write_record", lambda path, record: None)
+    verify_repository(REPO, version=1)
+    for path in isolated_env.glob("kernels--*/index/*.json") if why.endswith("gone") else ():
+        path.unlink()
+    new_process()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises((UntrustedPublisher, NotInCache)):
+        get_kernel(REPO, version=1)
+    with pytest.raises(UntrustedPublisher):
+        get_kernel(REPO, revision=untrusted.catalog.commit(REPO).id)
+
+
+def test_nothing_is_fetched_where_that_cannot_be_marked(untrusted: TestHub, isolated_env: Path) -> None:
+    (isolated_env / "kernels--mallory--relu").mkdir(parents=True)
+    (isolated_env / "kernels--mallory--relu" / "index").write_text("no folder")
+    with pytest.raises(StoreError):
+        verify_repository(REPO, version=1)
+    assert not list(isolated_env.glob("kernels--*/snapshots/*/build/*/*.py"))
 
 
 def test_a_cache_of_one_hub_admits_nobody_at_another(

@@ -27,7 +27,7 @@ from kernels import (
     use_kernel_mapping,
 )
 from kernels.audit.repository import audit_repository
-from kernels.errors import DigestMismatch, InvalidMetadata, UntrustedSignature
+from kernels.errors import DigestMismatch, InvalidMetadata, InvalidRepository, UntrustedSignature
 from kernels.measure.subject import subject
 from kernels.settings import cache_dir
 from kernels.signatures.bundle import MAX_BUNDLE_BYTES
@@ -140,6 +140,19 @@ def test_a_signed_build_without_a_version_serves_for_none(
         get_kernel("acme/relu", **asked)
     commit = hub.commit("acme/relu")
     assert get_kernel("acme/relu", revision=commit).variant == CPU  # a commit says which build is meant
+
+
+@pytest.mark.parametrize("revision", ["commit", "v1", "refs/heads/v1"])
+@pytest.mark.parametrize("by_way_of", ["acme/relu", "acme/gelu"])
+def test_a_redirect_to_an_older_signed_revision_is_no_way_around_the_version(
+    hub: TestHub, policy: Path, sign_builds: Callable[..., None], revision: str, by_way_of: str
+) -> None:
+    sign_builds(hub.make_repo("acme/relu", variants=[CPU], digest=True))
+    commit = hub.commit("acme/relu") if revision == "commit" else revision
+    status = {"kind": "redirect", "destination": "acme/relu", "revision": commit}
+    hub.make_repo(by_way_of, version=2, variants=[], status=status)
+    with pytest.raises((UntrustedSignature, InvalidRepository), match=r"version 2 is asked for|the same repository"):
+        get_kernel(by_way_of, version=2)
 
 
 def test_a_bundle_of_100_megabytes_is_neither_fetched_nor_read(relu: Path, hub: TestHub) -> None:

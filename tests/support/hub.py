@@ -509,6 +509,17 @@ class TestHub:
 
         self._add(pattern, times, act, None, after)
 
+    def drip(self, pattern: str, data: bytes, *, every: float) -> None:
+        """Write these bytes again and again, until the client leaves or the Hub stops."""
+
+        async def act(call: _Call) -> None:
+            while not call.transport.is_closing() and not call.released():
+                call.transport.write(data)
+                await asyncio.sleep(every)
+            call.abort()
+
+        self._add(pattern, float("inf"), act, None, 0)
+
     def stream(self, pattern: str, chunk: bytes, *, times: float = float("inf"), most: int = 10**9) -> None:
         """Answer 200 with a chunk again and again, without an announced length, until the client leaves."""
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from kernels import notices
-from kernels.sources import body, http, memory
+from kernels.sources import body, http, memory, sending
 
 __all__ = ["brief_waits", "new_process", "on_the_processor"]
 
@@ -49,4 +49,5 @@ def brief_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     monkeypatch.setattr(http, "time", clock)
     monkeypatch.setattr(http, "pause", sleep)
     monkeypatch.setattr(body, "time", clock)
+    monkeypatch.setattr(sending, "time", clock)
     return waited

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from kernels import settings
 from kernels.errors import HubUnavailable, KernelsError, NotInCache, RepositoryNotFound, RequestError, RevisionNotFound
-from kernels.sources.http import connection_errors
+from kernels.sources.sending import connection_errors
 from kernels.support import secrets
 from kernels.support.logs import make_safe
 from kernels.verify import git_blob_id, sha256_file

@@ -124,7 +124,7 @@ def listed_files(entries: Iterable[Entry]) -> list[RepoFile]:
     """The files among the entries of a listing.
 
     Raises:
-        HubUnavailable: One has no size.
+        HubUnavailable: One has no size, or no hash.
     """
     files = []
     for entry in entries:
@@ -134,5 +134,7 @@ def listed_files(entries: Iterable[Entry]) -> list[RepoFile]:
         size = entry.size if lfs.size is None else lfs.size
         if size is None:
             raise HubUnavailable(f"The Hub lists the file {shown(entry.path, 200)} without a size.")
+        if not (entry.oid or lfs.oid):
+            raise HubUnavailable(f"The Hub lists the file {shown(entry.path, 200)} without a hash to compare it with.")
         files.append(RepoFile(entry.path, size, entry.oid or "", lfs.oid or None, entry.xet_hash or ""))
     return files

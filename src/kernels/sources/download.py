@@ -16,8 +16,9 @@ from kernels import settings
 from kernels.errors import HubUnavailable, StoreError
 from kernels.partial_file import PartialFile
 from kernels.side_by_side import NotWanted, check_wanted, side_by_side
-from kernels.sources.http import HubClient, HubMoved, HubRefused, Patience
+from kernels.sources.http import HubClient, Patience
 from kernels.sources.progress import watcher
+from kernels.sources.refusal import HubMoved, HubRefused
 from kernels.sources.xet import in_xet, xet_stream
 from kernels.support.logs import logger
 

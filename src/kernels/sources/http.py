@@ -6,32 +6,31 @@ huggingface_hub stands on httpx (1.x) or httpx2 (2.x); nothing here imports eith
 from __future__ import annotations
 
 import random
-import re
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urljoin, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from kernels import settings
 from kernels.errors import HubUnavailable, InvalidRepository, KernelsError, NotInCache
 from kernels.side_by_side import pause
+from kernels.sources.addresses import anywhere, following_page, within_repository
 from kernels.sources.answers import TREE_PAGE, Entry, Expected
 from kernels.sources.body import ACCEPTED_ENCODINGS, WrongAnswer, chunks, read_body
 from kernels.sources.identity import request_headers
+from kernels.sources.refusal import HubRefused, refusal
+from kernels.sources.sending import connection_errors, sent, told_to_wait
 from kernels.support.documents import TooComplex
-from kernels.support.text import SafeText
-from kernels.wording import plain, shown
+from kernels.wording import shown
 
 if TYPE_CHECKING:
     from kernels.partial_file import PartialFile
     from kernels.release import RepoFile
 
-__all__ = ["BRIEF", "NOT_NOW", "VERDICT", "HubClient", "HubMoved", "HubRefused", "Patience", "connection_errors"]
+__all__ = ["BRIEF", "NOT_NOW", "VERDICT", "HubClient", "Patience"]
 
 #: Answers that mean "not now": a limit, or trouble on the other side.
 NOT_NOW = frozenset({408, 429, *range(500, 600)})
@@ -39,16 +38,14 @@ NOT_NOW = frozenset({408, 429, *range(500, 600)})
 #: Redirects within one repository, such as to its spelling in small letters.
 MAX_HTTP_REDIRECTS = 3
 
-#: The longest URL that a Hub may send us to; a signed one of a CDN has some 2,000 characters.
-_MAX_URL = 8192
+#: Redirects of a file's content: to a CDN, perhaps by way of another Hub.
+MAX_FILE_REDIRECTS = 6
 
-#: The longest header that is read as a time to wait.
-_MAX_WAIT_HEADER = 256
+#: What belongs to the Hub that was asked, and to no other host.
+_OWN_HEADERS = frozenset({"authorization", "cookie"})
 
 #: What a large file may need at the least, in bytes a second: slower is a connection that does not end.
 _SLOWEST = 16 * 1024
-
-_REPOSITORY = re.compile(r"/api/(?:kernels|models)/([^/]+/[^/]+)(?:/|$)")
 
 _T = TypeVar("_T")
 
@@ -76,41 +73,6 @@ BRIEF = Patience(tries=5, budget=10.0, connection_tries=1)
 
 #: For a publisher's verdict: where the Hub is away, the repository itself is asked for as well, and more often.
 VERDICT = Patience(connection_tries=2)
-
-
-class HubRefused(SafeText):
-    """An answer that repeating the question does not change: not found, not allowed, gated."""
-
-    def __init__(self, url: str, status: int, code: str, message: str) -> None:
-        super().__init__(f"{status} {code or message} for {url}")
-        self.url = url
-        self.status = status
-        self.code = code
-        self.message = message
-
-    @property
-    def repository_missing(self) -> bool:
-        """Whether the answer says that there is no such repository, or none this token may see.
-
-        The Hub answers 401 for a repository that it does not show to a stranger, and with that message for a token that
-        it does not accept (`hf_raise_for_status` of huggingface_hub tells them apart in the same way).
-        """
-        if self.code:
-            return self.code in ("RepoNotFound", "GatedRepo")
-        return self.status == 404 or (self.status == 401 and "Invalid credentials" not in self.message)
-
-    @property
-    def revision_missing(self) -> bool:
-        """Whether the repository is there, and the revision is not."""
-        return self.code == "RevisionNotFound"
-
-
-class HubMoved(SafeText):
-    """The Hub answers for another repository than the one asked for: it was renamed, or handed to someone else."""
-
-    def __init__(self, repo_id: str) -> None:
-        super().__init__(repo_id)
-        self.repo_id = repo_id
 
 
 class HubClient:
@@ -166,13 +128,11 @@ class HubClient:
                 raise HubUnavailable(f"The listing at {self.endpoint}{path} does not end.")
             seen.add(url)
             page, response = self._ask(url, patience, _decoding(TREE_PAGE), headers=_packed)
-            following = _following(response)
+            following = following_page(self.endpoint, url, response)
             if following and not page:
                 raise HubUnavailable(f"The answer to {url} is an empty page of a listing that goes on.")
             yield page
-            # A token goes with each request, so the next page is asked of this Hub, also where a mirror hands out
-            # links to the Hub it mirrors.
-            url = None if not following else _next(self.endpoint, url, following)
+            url = following
 
     def content(self, path: str, file: RepoFile, patience: Patience) -> bytes:
         """The content of a small file, checked against its listed size and hash.
@@ -210,7 +170,6 @@ class HubClient:
             return _unpacked() | ({"Range": f"bytes={part.offset}-"} if part.offset else {})
 
         def append(response: Any, seconds: float) -> None:
-            _check_identity(self.endpoint, response, file, commit)
             if response.status_code != 206:
                 part.restart()
             elif not _begins_at(response, part.offset):
@@ -225,7 +184,15 @@ class HubClient:
                 raise WrongAnswer(f"{part.offset} of the {file.size} bytes listed")
 
         url = f"{self.endpoint}{path}"
-        self._ask(url, patience, append, timeout=_download_timeout(), elsewhere=True, headers=rest)
+        self._ask(
+            url,
+            patience,
+            append,
+            timeout=_download_timeout(),
+            elsewhere=True,
+            headers=rest,
+            check=lambda response: _check_identity(self.endpoint, response, file, commit),
+        )
 
     def _ask(
         self,
@@ -236,6 +203,7 @@ class HubClient:
         *,
         elsewhere: bool = False,
         headers: Callable[[], Mapping[str, str]],
+        check: Callable[[Any], None] = lambda response: None,
     ) -> tuple[_T, Any]:
         if settings.offline():
             raise NotInCache(f"{url} was not asked for: HF_HUB_OFFLINE is set.")
@@ -244,12 +212,12 @@ class HubClient:
         for attempt in range(1, patience.tries + 1):
             told = None
             try:
-                with self._get(url, timeout or _etag_timeout(), elsewhere, headers()) as response:
+                with self._get(url, timeout or _etag_timeout(), elsewhere, headers(), check) as response:
                     if response.status_code < 300:
                         return read(response, patience.budget), response
                     if response.status_code not in NOT_NOW:
-                        raise _refusal(url, response)
-                    told = _told_to_wait(response.headers)
+                        raise refusal(url, response)
+                    told = told_to_wait(response.headers)
                     problem = f"answered {response.status_code}"
             except WrongAnswer as error:
                 problem = f"answered {error}"
@@ -274,37 +242,37 @@ class HubClient:
         )
 
     @contextmanager
-    def _get(self, url: str, timeout: float, elsewhere: bool, headers: Mapping[str, str]) -> Iterator[Any]:
-        """A response, under way; only a file's content may come from elsewhere, as its hash is known."""
+    def _get(
+        self, url: str, timeout: float, elsewhere: bool, headers: Mapping[str, str], check: Callable[[Any], None]
+    ) -> Iterator[Any]:
+        """A response, under way; only a file's content may come from elsewhere, as its hash is known.
+
+        Redirects are followed here: the HTTP library would read the whole body of each.
+        """
+        own = {**self.headers, **headers}
         try:
-            for _ in range(MAX_HTTP_REDIRECTS):
-                with _session().stream(
-                    "GET", url, headers={**self.headers, **headers}, timeout=timeout, follow_redirects=elsewhere
-                ) as response:
-                    if elsewhere or not response.is_redirect:
+            for _ in range(MAX_FILE_REDIRECTS if elsewhere else MAX_HTTP_REDIRECTS):
+                response = sent(url, own, timeout)
+                with closing(response):
+                    if response.status_code < 400:
+                        check(response)
+                    if not response.is_redirect:
                         yield response
                         return
-                    url = _same_repository(self.endpoint, url, response.headers.get("Location", ""))
+                    location = response.headers.get("Location", "")
+                if not elsewhere:
+                    url = within_repository(self.endpoint, url, location)
+                    continue
+                following = anywhere(url, location)
+                if urlsplit(following)[:2] != urlsplit(url)[:2]:  # the token is not for another host
+                    own = {name: value for name, value in own.items() if name.lower() not in _OWN_HEADERS}
+                url = following
             raise HubRefused(url, 310, "", "too many redirects")
         except RuntimeError as error:
             # huggingface_hub closes the shared session in one thread while another is using it.
             if "closed" not in str(error):
                 raise
             raise ConnectionError(str(error)) from error
-
-
-def _session() -> Any:
-    from huggingface_hub.utils import get_session
-
-    failures: tuple[type[BaseException], ...] = (ValueError, ImportError, *connection_errors())
-    try:
-        return get_session()
-    except failures as error:
-        # The address of a proxy may hold a password, and the library quotes it.
-        raise HubUnavailable(
-            f"No connection can be made from here ({type(error).__name__}). Check the variables HTTP_PROXY, "
-            "HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE."
-        ) from None
 
 
 def _decoding(expected: Expected[_T]) -> Callable[[Any, float], _T]:
@@ -342,113 +310,22 @@ def _check_identity(endpoint: str, response: Any, file: RepoFile, commit: str) -
     Raises:
         HubUnavailable: It is.
     """
-    listed = {file.blob, file.oid} - {""}
-    for each in (*response.history, response):
-        if urlsplit(str(each.url))[:2] != urlsplit(endpoint)[:2]:
-            continue
-        headers = each.headers
-        etag = headers.get("X-Linked-ETag") or ("" if each.is_redirect else headers.get("ETag", ""))
-        found = {
-            "ETag": (etag.removeprefix("W/").strip('"'), listed),
-            "X-Linked-Size": (headers.get("X-Linked-Size", ""), {str(file.size)}),
-            "X-Repo-Commit": (headers.get("X-Repo-Commit", ""), {commit}),
-        }
-        for name, (said, expected) in found.items():
-            if said and expected and said not in expected:
-                raise HubUnavailable(
-                    f"{endpoint} answers with another file than the one it lists as {shown(file.path, 200)}: {name} is "
-                    f"{shown(said)}, expected {' or '.join(sorted(expected))}. Nothing of it was kept. Try again, or "
-                    "another Hub or mirror."
-                )
-
-
-def _on(endpoint: str, url: str) -> str:
-    if len(url) > _MAX_URL or not url.isascii() or not url.isprintable() or " " in url:
-        raise ValueError("no URL")
-    ours, theirs = urlsplit(endpoint), urlsplit(url)
-    return url if ours[:2] == theirs[:2] else endpoint + urlunsplit(("", "", *theirs[2:4], ""))
-
-
-def _following(response: Any) -> str | None:
-    """The next page of a listing (RFC 8288)."""
-    try:
-        found = response.links.get("next", {}).get("url")
-    except (ValueError, LookupError):
-        return None
-    return found if isinstance(found, str) else None
-
-
-def _next(endpoint: str, url: str, following: str) -> str:
-    try:
-        return _on(endpoint, urljoin(url, following))
-    except ValueError:
-        raise HubUnavailable(f"The listing at {url} goes on at no address: {shown(following)}") from None
-
-
-def _same_repository(endpoint: str, url: str, location: str) -> str:
-    """Where a redirect leads, if that is the same repository on the same Hub.
-
-    A repository that was renamed or handed over is another one: whose code it holds is asked anew.
-    """
-    try:
-        following = _on(endpoint, urljoin(url, location))
-    except ValueError:
-        raise HubRefused(url, 310, "", "a redirect to no address") from None
-    asked, found = (_REPOSITORY.search(urlsplit(each).path) for each in (url, following))
-    if asked is None or found is None:
-        raise HubRefused(url, 310, "", "redirected")
-    if asked[1] != found[1]:
-        raise HubMoved(found[1])
-    return following
-
-
-def _refusal(url: str, response: Any) -> HubRefused:
-    return HubRefused(
-        url,
-        response.status_code,
-        plain(response.headers.get("X-Error-Code", ""), 100),
-        plain(response.headers.get("X-Error-Message", ""), 500),
-    )
-
-
-def _told_to_wait(headers: Mapping[str, str]) -> float | None:
-    """Seconds the Hub asks to wait: `RateLimit` where nothing remains, else `Retry-After` in seconds or as a date."""
-    from huggingface_hub.utils import parse_ratelimit_headers
-
-    names = ("RateLimit", "RateLimit-Policy", "Retry-After")
-    short = {name: text for name in names if len(text := headers.get(name) or "") <= _MAX_WAIT_HEADER}
-    try:
-        limit = parse_ratelimit_headers(short)
-        if limit is not None and limit.remaining == 0:
-            return float(limit.reset_in_seconds)
-    except (ValueError, OverflowError):  # a number that no clock has
-        pass
-    text = short.get("Retry-After", "")
-    try:
-        return max(0.0, float(text))
-    except ValueError:
-        from email.utils import parsedate_to_datetime
-
-        try:
-            return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-        except (TypeError, ValueError, LookupError, OverflowError, OSError):
-            return None
-
-
-@cache
-def connection_errors() -> tuple[type[BaseException], ...]:
-    """What the session raises when there is no answer, whichever library it stands on."""
-    import inspect
-
-    from huggingface_hub.utils import http_backoff
-
-    retried: Any = inspect.signature(http_backoff).parameters["retry_on_exceptions"].default
-    # The root of the library's request errors: it also covers a bad redirect or an undecodable body.
-    roots = [cls for error in retried for cls in error.__mro__ if cls.__name__ == "HTTPError"][:1]
-    # Beside them stand those of an address, a stream and a cookie that the library will not take.
-    library = sys.modules.get(roots[0].__module__.partition(".")[0]) if roots else None
-    others = (getattr(library, name, None) for name in ("InvalidURL", "StreamError", "CookieConflict"))
-    return (*retried, *roots, *(each for each in others if isinstance(each, type)), OSError)
+    if urlsplit(str(response.url))[:2] != urlsplit(endpoint)[:2]:
+        return
+    headers = response.headers
+    etag = headers.get("X-Linked-ETag") or ("" if response.is_redirect else headers.get("ETag", ""))
+    found = {
+        "ETag": (etag.removeprefix("W/").strip('"'), {file.blob, file.oid} - {""}),
+        "X-Linked-Size": (headers.get("X-Linked-Size", ""), {str(file.size)}),
+        "X-Repo-Commit": (headers.get("X-Repo-Commit", ""), {commit}),
+    }
+    for name, (said, expected) in found.items():
+        if said and expected and said not in expected:
+            raise HubUnavailable(
+                f"{endpoint} answers with another file than the one it lists as {shown(file.path, 200)}: {name} is "
+                f"{shown(said)}, expected {' or '.join(sorted(expected))}. Nothing of it was kept. Try again, or "
+                "another Hub or mirror."
+            )
 
 
 def _etag_timeout() -> float:

@@ -25,8 +25,9 @@ from kernels.sources.answers import PUBLISHER, REFS, REVISION, Revision, listed_
 from kernels.sources.base import Moved
 from kernels.sources.download import download, resolve_path
 from kernels.sources.foreign import heads_of_snapshots
-from kernels.sources.http import BRIEF, VERDICT, HubClient, HubMoved, HubRefused, Patience
+from kernels.sources.http import BRIEF, VERDICT, HubClient, Patience
 from kernels.sources.memory import memory_of
+from kernels.sources.refusal import HubMoved, HubRefused
 from kernels.store import CLEARING, RepoStore, changed_files
 from kernels.trust import Publishers, Standing, Verdicts
 from kernels.work_lock import exclusively
@@ -72,7 +73,8 @@ class HubSource:
         self._client = HubClient(endpoint, user_agent)
         self._offline = offline
         self._memory = memory_of(endpoint, cache)
-        self._fresh: set[tuple[str, str]] = set()  # commits and files that were checked when they arrived here
+        # Repositories, commits and files that were checked as they arrived: a Hub may give two repositories one commit.
+        self._fresh: set[tuple[Path, str, str]] = set()
         self.verdicts = Verdicts(cache, endpoint, self._ask_verdict)
 
     @property
@@ -105,7 +107,7 @@ class HubSource:
         if self._memory.answered and not self.offline:
             return False
         store = self._store(release.repo_type, release.repo_id)
-        return store.allowed(self.endpoint, release.commit) or not store.was_listed(release.commit)
+        return store.allowed(self.endpoint, release.commit) or not store.was_fetched(release.commit)
 
     def remember_allowed(self, release: Release) -> None:
         """Remember it beside the list of the commit's files."""
@@ -334,6 +336,7 @@ class HubSource:
                         raise self._no_answer(f"{file.path} of {release.repo_id}", error) from error
                     raise self._not_found(release.repo_id, error) from error
                 self._memory.answered = True
+                store.mark_fetched(release.commit)
                 store.place(release.commit, file, content)
         return content
 
@@ -379,11 +382,14 @@ class HubSource:
         """
         store = self._store(release.repo_type, release.repo_id)
         commit, files = release.commit, release.builds[variant]
-        altered = store.altered(commit, [file for file in files if (commit, file.path) not in self._fresh])
+        altered = store.altered(
+            commit, [file for file in files if (store.folder, commit, file.path) not in self._fresh]
+        )
         if altered and self.offline:
             raise changed_files(release.repo_id, altered)
         if altered:
             with exclusively(store.lock(f"{commit}-{variant}")):
+                store.mark_fetched(commit)
                 altered = store.altered(commit, altered)
                 for file in altered:
                     store.discard(commit, file)
@@ -399,13 +405,14 @@ class HubSource:
                 raise self._not_in_cache(f"build {variant} of {release.repo_id}")
             with exclusively(store.lock(f"{release.commit}-{variant}")):
                 store.sweep()
+                store.mark_fetched(release.commit)
                 for _ in range(_CLEARED_TRIES):
                     fresh = store.missing(release.commit, files)
                     if not fresh:
                         break
                     missing = [file for file in fresh if not store.adopt(release.commit, file)]
                     download(self._client, store, release, missing)
-                    self._fresh.update((release.commit, file.path) for file in fresh)
+                    self._fresh.update((store.folder, release.commit, file.path) for file in fresh)
                     # Who clears up just now may not have seen the new links, and removes what they lead to.
                     with exclusively(store.lock(CLEARING)):
                         pass

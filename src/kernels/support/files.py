@@ -11,7 +11,7 @@ import os
 import stat
 from typing import BinaryIO
 
-__all__ = ["FileTooLarge", "NotRegularFile", "open_regular", "read_bounded"]
+__all__ = ["FileTooLarge", "NotRegularFile", "open_regular", "read_bounded", "read_rest"]
 
 _PathLike = os.PathLike[str] | str
 
@@ -83,14 +83,34 @@ def read_bounded(path: _PathLike, limit: int, *, follow: bool = True) -> bytes:
         b''
     """
     with open_regular(path, follow=follow) as file:
-        content = bytearray()
-        # The size is a hint only: the file may grow, and those below /proc say 0.
-        wanted = min(os.fstat(file.fileno()).st_size, limit) + 1
-        while chunk := file.read(wanted):
-            content += chunk
-            if len(content) > limit:
-                raise FileTooLarge(errno.EFBIG, f"more than {limit} bytes", os.fspath(path))
-            wanted = min(limit + 1 - len(content), 1024 * 1024)
+        return read_rest(file, limit)
+
+
+def read_rest(file: BinaryIO, limit: int) -> bytes:
+    """What is left of an open file.
+
+    Args:
+        file: The file, as `open_regular` gives it.
+        limit: The most bytes there may be.
+
+    Raises:
+        FileTooLarge: There are more.
+        OSError: It cannot be read.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as file, open_regular(file.name) as opened:
+        ...     read_rest(opened, 10)
+        b''
+    """
+    content = bytearray()
+    # The size is a hint only: the file may grow, and those below /proc say 0.
+    wanted = min(os.fstat(file.fileno()).st_size, limit) + 1
+    while chunk := file.read(wanted):
+        content += chunk
+        if len(content) > limit:
+            raise FileTooLarge(errno.EFBIG, f"more than {limit} bytes", str(file.name))
+        wanted = min(limit + 1 - len(content), 1024 * 1024)
     return bytes(content)
 
 

@@ -82,13 +82,13 @@ def redacted(text: str) -> str:
 
 
 def holds_secret(text: str) -> bool:
-    """Whether a text holds a secret that is registered.
+    """Whether a text holds a registered secret that is too long to be a word of the text by chance.
 
     Example:
         >>> holds_secret("nothing of the kind")
         False
     """
-    return any(_without(text, known) != text for known in _forms)
+    return any(len(known) >= _LONG and _without(text, known) != text for known in _forms)
 
 
 def _written(secret: str) -> Iterator[str]:
