@@ -245,6 +245,7 @@ class Planner:
     def _plan(self, requirement: Requirement, source: Source) -> Planned:
         """Level by level, each kernel once: a graph has many more ways through it than kernels."""
         start = (source.name, requirement)
+        asked_as: dict[Requirement, tuple[str, Requirement]] = {}
         led: dict[tuple[str, Requirement], _Key] = {}
         kernels: dict[_Key, Planned] = {}
         level = {start: _Wanted(requirement, source)}
@@ -273,16 +274,15 @@ class Planner:
             for key, (wanted, found, _) in new.items():
                 for depend in kernels[key].metadata.kernel_depends:
                     self.finder.mention_unlocked(found, depend)
-                    following = _Wanted(depend, self.finder.source(depend), wanted.path)
-                    if following.asked not in led:
-                        level.setdefault(following.asked, following)
+                    if depend not in asked_as:
+                        other_source = self.finder.source(depend)
+                        asked = asked_as[depend] = (other_source.name, depend)
+                        if asked not in led:
+                            level[asked] = _Wanted(depend, other_source, wanted.path)
             if len(led) + len(level) > 1 + MAX_KERNEL_DEPENDS:
                 raise DependencyCycle(f"{led[start][1]} depends on more than {MAX_KERNEL_DEPENDS} kernels.")
         edges = {
-            key: {
-                depend.repo_id: led[self.finder.source(depend).name, depend]
-                for depend in planned.metadata.kernel_depends
-            }
+            key: {depend.repo_id: led[asked_as[depend]] for depend in planned.metadata.kernel_depends}
             for key, planned in kernels.items()
         }
         for key in _dependencies_first(led[start], edges):
@@ -488,6 +488,15 @@ def _metadata_bytes(release: Release, variant: str) -> int:
     return 0 if file is None or file.size > MAX_METADATA_BYTES else max(1, file.size)
 
 
+def check_metadata_size(asked: object, release: Release) -> None:
+    """Raise `InvalidRepository` when the metadata of all builds of a release is too much to be read at once."""
+    size = sum(_metadata_bytes(release, name) for name in release.builds)
+    if size > MAX_READ_BYTES:
+        raise InvalidRepository(
+            f"{asked} has builds with {size} bytes of metadata; more than {MAX_READ_BYTES} are not read."
+        )
+
+
 def _too_many(most: int) -> InvalidRepository:
     return InvalidRepository(
         f"its {METADATA_FILE} was not read: at most {most} of a release are, with {MAX_READ_BYTES // 2**20} MiB "
@@ -509,10 +518,6 @@ class _Wanted:
     requirement: Requirement
     source: Source
     path: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def asked(self) -> tuple[str, Requirement]:
-        return self.source.name, self.requirement
 
 
 def _dependencies_first(start: _Key, edges: Mapping[_Key, Mapping[str, _Key]]) -> list[_Key]:

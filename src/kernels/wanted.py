@@ -11,7 +11,7 @@ from kernels.lockfile import Lock
 from kernels.locks import LockInForce
 from kernels.metadata import MAX_KERNEL_DEPENDS, Metadata
 from kernels.notices import warn_once
-from kernels.plan import Planned, Planner, read_metadata
+from kernels.plan import Planned, Planner, check_metadata_size, read_metadata
 from kernels.requirement import Requirement
 from kernels.side_by_side import side_by_side
 from kernels.sources import Sources
@@ -157,6 +157,7 @@ def _all_metadata(planner: Planner, found: Found) -> dict[str, Metadata]:
     names = list(release.builds)
     if len(names) > MAX_BUILDS:
         raise InvalidRepository(f"{found.requirement} has {len(names)} builds; more than {MAX_BUILDS} are not read.")
+    check_metadata_size(found.requirement, release)
     each_one = side_by_side(read, names, at_once=AT_ONCE, name="metadata")
     return {name: each for name, each in zip(names, each_one, strict=True) if each is not None}
 
