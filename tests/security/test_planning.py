@@ -13,12 +13,11 @@ from contextlib import contextmanager
 import pytest
 from hub import TestHub, kernel_files
 
-from kernels import install_kernel, resolve
+from kernels import download_kernels, install_kernel, resolve
 from kernels.errors import DependencyCycle, InvalidMetadata, InvalidRepository, KernelsError
 from kernels.find import Finder
 from kernels.metadata import MAX_KERNEL_DEPENDS
 from kernels.plan import MAX_READ, Planner
-from kernels.prefetch import prefetch
 from kernels.requirement import Requirement
 from kernels.sources import open_sources
 from kernels.target import Target
@@ -135,7 +134,7 @@ def test_metadata_of_many_builds_is_bounded_in_bytes(hub: TestHub, monkeypatch: 
 def test_every_build_of_a_repository_with_too_many_is_not_downloaded(hub: TestHub) -> None:
     hub.list_files("acme/relu", listing_of(1100))
     with pytest.raises(KernelsError, match="1100 builds; more than 1024 are not read"):
-        prefetch(["acme/relu@1"], all_variants=True)
+        download_kernels(["acme/relu"], version=1, all_variants=True)
     assert hub.count("/resolve/") == 0
 
 
@@ -214,25 +213,27 @@ def test_more_kernels_than_a_plan_may_have_are_refused_before_they_are_looked_at
 
 
 def test_a_long_way_to_a_kernel_that_is_near_counts(hub: TestHub) -> None:
-    # top -> k0 -> ... -> k29 -> near -> a -> b, and top -> near: what is deep is reached by a short way first.
+    # deep -> k1 -> ... -> k29 -> near -> aa -> bb, and deep -> near: what is deep is reached by a short way first.
     for each in range(30):
         hub.make_repo(f"acme/k{each}", depends=[(f"acme/k{each + 1}" if each < 29 else "acme/near", 1)])
-    hub.make_repo("acme/near", depends=[("acme/a", 1)])
-    hub.make_repo("acme/a", depends=[("acme/b", 1)])
-    hub.make_repo("acme/b")
-    hub.make_repo("acme/top", depends=[("acme/near", 1), ("acme/k0", 1)])
-    with pytest.raises(DependencyCycle, match=r"more than 32 deep: acme/top -> acme/k0 -> acme/k1"):
-        planner().plan(Requirement("acme/top", version=1))
-    hub.make_repo("acme/top2", depends=[("acme/near", 1), ("acme/k1", 1), ("acme/k2", 1)])
-    assert planner().plan(Requirement("acme/top2", version=1)).depends["acme/near"].depends["acme/a"]
+    hub.make_repo("acme/near", depends=[("acme/aa", 1)])
+    hub.make_repo("acme/aa", depends=[("acme/bb", 1)])
+    hub.make_repo("acme/bb")
+    # The first is 33 kernels deep, the second 32.
+    hub.make_repo("acme/deep", depends=[("acme/near", 1), ("acme/k1", 1)])
+    with pytest.raises(DependencyCycle, match=r"more than 32 deep: acme/deep -> acme/k1 -> acme/k2"):
+        planner().plan(Requirement("acme/deep", version=1))
+    hub.make_repo("acme/fits", depends=[("acme/near", 1), ("acme/k2", 1)])
+    planned = planner().plan(Requirement("acme/fits", version=1))
+    assert len(list(planned.walk())) == 32
 
 
 def test_a_circle_below_shared_kernels_is_found_with_its_way(hub: TestHub) -> None:
-    hub.make_repo("acme/top", depends=[("acme/a", 1), ("acme/b", 1)])
-    hub.make_repo("acme/a", depends=[("acme/c", 1)])
-    hub.make_repo("acme/b", depends=[("acme/c", 1)])
-    hub.make_repo("acme/c", depends=[("acme/b", 1)])
-    with pytest.raises(DependencyCycle, match=r"in a circle: acme/c -> acme/b -> acme/c\."):
+    hub.make_repo("acme/top", depends=[("acme/aa", 1), ("acme/bb", 1)])
+    hub.make_repo("acme/aa", depends=[("acme/cc", 1)])
+    hub.make_repo("acme/bb", depends=[("acme/cc", 1)])
+    hub.make_repo("acme/cc", depends=[("acme/bb", 1)])
+    with pytest.raises(DependencyCycle, match=r"in a circle: acme/cc -> acme/bb -> acme/cc\."):
         planner().plan(Requirement("acme/top", version=1))
 
 
