@@ -252,6 +252,7 @@ class Planner:
         while level:
             # What is asked for under several names, or past redirects, may be one kernel.
             new: dict[_Key, tuple[_Wanted, Found, Admission]] = {}
+            ways: list[tuple[_Key, Found]] = []
             for (asked, wanted), (steps, admitted) in zip(
                 level.items(), _side_by_side(self._steps, [*level.values()]), strict=True
             ):
@@ -259,6 +260,7 @@ class Planner:
                 found = steps[-1]
                 key = (found.source.name, found.release.repo_id, found.release.commit)
                 led[asked] = key
+                ways.append((key, found))
                 step = (found.release.repo_id, found.release.commit)
                 _check_path((*wanted.path, step))
                 if key in kernels and admitted is Admission.REFUSED:
@@ -270,6 +272,8 @@ class Planner:
             kernels.update(
                 zip(new, _side_by_side(lambda each: self._build(each[1], each[2]), [*new.values()]), strict=True)
             )
+            for key, found in ways:
+                kernels[key] = self._as_demanded(kernels[key], found)
             level = {}
             for key, (wanted, found, _) in new.items():
                 for depend in kernels[key].metadata.kernel_depends:
@@ -320,6 +324,16 @@ class Planner:
             lock=found.lock,
             pinned=self.pinned(found, variant),
         )
+
+    def _as_demanded(self, planned: Planned, found: Found) -> Planned:
+        """A kernel as each way that leads to it demands: of the version that it names, and with what a lock pins."""
+        try:
+            _asked_for(found.requirement, planned.metadata, self.rule(found.source, found.release))
+        except UntrustedSignature as error:
+            raise UntrustedSignature(f"{found.requirement}: {error}") from error
+        if planned.lock is None and found.lock is not None:
+            return replace(planned, lock=found.lock, pinned=self.pinned(found, planned.variant))
+        return planned
 
     def _steps(self, wanted: _Wanted) -> tuple[list[Found], Admission]:
         return self.finder.find(wanted.requirement, wanted.source)
