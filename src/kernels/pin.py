@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from kernels import ranks
@@ -14,12 +13,15 @@ from kernels.notices import warn_once
 from kernels.release import Heads
 from kernels.requirement import Requirement
 from kernels.sources.base import Source
-from kernels.wording import plain
+from kernels.wording import listed
 
 __all__ = ["Pin", "pin"]
 
 #: What somebody may have taken for a commit; a Hub looks up whole ones alone.
 _SHORTENED = re.compile(r"[0-9a-f]{4,39}", re.IGNORECASE)
+
+#: How many versions a message lists before it only counts them.
+_LISTED = 20
 
 
 class Pin(NamedTuple):
@@ -79,7 +81,7 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
     if requirement.revision is not None:
         commit = heads.commit(requirement.revision) or source.look_up(requirement.repo_id, requirement.revision)
         if commit is None:
-            names = _shown([*heads.branches, *heads.tags])
+            names = listed([*heads.branches, *heads.tags])
             shortened = (
                 " A commit is named by all of its 40 digits." if _SHORTENED.fullmatch(requirement.revision) else ""
             )
@@ -101,15 +103,15 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
     raise RevisionNotFound(f"{requirement.repo_id} has neither a version nor a branch 'main'{_offer(heads)}.")
 
 
-def _shown(names: Iterable[str]) -> str:
-    """Names from a repository."""
-    listed = list(names)
-    shown = ", ".join(plain(name, 100) for name in listed[:20])
-    return shown + (f" and {len(listed) - 20} more" if len(listed) > 20 else "")
-
-
 def _offer(heads: Heads) -> str:
     if heads.versions:
-        return f"; it has {', '.join(str(version) for version in sorted(heads.versions))}"
-    names = _shown(heads.branches)
+        return f"; it has {_versions(heads)}"
+    names = listed(heads.branches)
     return f"; it has no versions, but the branches {names} (revision=…)" if names else "; it has no branches"
+
+
+def _versions(heads: Heads) -> str:
+    """The versions there are, oldest first; of many the newest."""
+    newest = sorted(list(heads.versions)[:_LISTED])
+    older = len(heads.versions) - len(newest)
+    return ", ".join(map(str, newest)) + (f" and {older} older ones" if older else "")

@@ -5,14 +5,16 @@ Nothing but listings and `metadata.json` is read until the whole tree is known a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
 
 from kernels import backends
 from kernels.errors import (
     DependencyCycle,
     InvalidMetadata,
+    InvalidRepository,
     KernelsError,
     NotInCache,
     UntrustedSignature,
@@ -25,12 +27,13 @@ from kernels.notices import warn_once
 from kernels.prerequisites import check_prerequisites
 from kernels.release import BUILD_FOLDER, METADATA_FILE, Release
 from kernels.requirement import Requirement
-from kernels.resolve import Resolution, no_suitable_build, resolve
+from kernels.resolve import Ranking, Resolution, no_suitable_build
 from kernels.side_by_side import side_by_side
 from kernels.signatures import Policy, Rule
 from kernels.signatures.record import require_signature
 from kernels.sources.base import Source
 from kernels.trust import Admission, unverified, warn_unverified
+from kernels.wording import listed
 
 if TYPE_CHECKING:
     from kernels.backends import Device
@@ -40,11 +43,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Choice", "Planned", "Planner", "wrong_version"]
 
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+#: A kernel of a plan: its source, its repository and its commit.
+_Key = tuple[str, str, str]
+
 #: Kernels nest two or three deep; a chain this long is a mistake or an attack.
 MAX_DEPTH = 32
 
-#: Dependencies of one kernel that are planned at the same time.
+#: Kernels of one plan that are looked at at the same time, wherever they stand in it.
 AT_ONCE = 8
+
+#: Builds of one release whose metadata is read to choose among them, and the most bytes of it; published kernels have
+#: at most some 60 builds, with a few kilobytes each.
+MAX_READ, MAX_READ_BYTES = 256, 64 * 2**20
 
 _LOCAL_HINT = "The folder of a local build must keep its variant's name, such as torch-cpu."
 
@@ -52,6 +65,9 @@ _GONE = "not here, and nothing may be downloaded"
 
 #: Versions that are looked at to name one that has a suitable build.
 MAX_ALTERNATIVES = 5
+
+#: Builds of each of them whose metadata is read: a hint is worth no more.
+_HINT_READ = 16
 
 
 @dataclass(frozen=True)
@@ -158,7 +174,6 @@ class Planner:
     #: What was found on behalf of the plans so far.
     routes: list[Route] = field(default_factory=list)
     lock: LockInForce = NO_LOCK
-    _done: dict[tuple[int | str, str, str], Planned] = field(default_factory=dict)
 
     def plan(self, requirement: Requirement) -> Planned:
         """Plan a kernel of a source, with all it depends on.
@@ -166,11 +181,11 @@ class Planner:
         Raises:
             KernelsError: One of its kinds says what stands in the way.
         """
-        return self._plan(requirement, self.finder.source(requirement), ())
+        return self._plan(requirement, self.finder.source(requirement))
 
     def plan_at(self, source: Source, requirement: Requirement) -> Planned:
         """Plan a kernel of one given source; what it depends on comes from the sources."""
-        return self._plan(requirement, source, ())
+        return self._plan(requirement, source)
 
     def find(self, requirement: Requirement) -> Route:
         """The release that a requirement leads to, of publishers that are trusted.
@@ -219,21 +234,69 @@ class Planner:
 
     def describe(self, choice: Choice) -> Metadata | None:
         """The metadata of any build of a release, for what it says of the kernel, also where no build suits."""
-        for name in choice.release.builds:
+        there = (name for name in choice.release.builds if _metadata_bytes(choice.release, name))
+        for name in islice(there, MAX_READ):
             try:
                 return read_metadata(choice.source, choice.release, name)
             except (KernelsError, OSError):
                 continue
         return None
 
-    def _plan(self, requirement: Requirement, source: Source, path: tuple[tuple[str, str], ...]) -> Planned:
-        found, admitted = self._find(requirement, source)
-        requirement, source, release = found.requirement, found.source, found.release
-        key = (source.name, release.repo_id, release.commit)
-        if key in self._done:
-            return self._done[key]
-        step = (release.repo_id, release.commit)
-        _check_path((*path, step))
+    def _plan(self, requirement: Requirement, source: Source) -> Planned:
+        """Level by level, each kernel once: a graph has many more ways through it than kernels."""
+        start = (source.name, requirement)
+        asked_as: dict[Requirement, tuple[str, Requirement]] = {}
+        led: dict[tuple[str, Requirement], _Key] = {}
+        kernels: dict[_Key, Planned] = {}
+        level = {start: _Wanted(requirement, source)}
+        while level:
+            # What is asked for under several names, or past redirects, may be one kernel.
+            new: dict[_Key, tuple[_Wanted, Found, Admission]] = {}
+            ways: list[tuple[_Key, Found]] = []
+            for (asked, wanted), (steps, admitted) in zip(
+                level.items(), _side_by_side(self._steps, [*level.values()]), strict=True
+            ):
+                self.routes.append(Route(wanted.requirement, tuple(steps)))
+                found = steps[-1]
+                key = (found.source.name, found.release.repo_id, found.release.commit)
+                led[asked] = key
+                ways.append((key, found))
+                step = (found.release.repo_id, found.release.commit)
+                _check_path((*wanted.path, step))
+                if key in kernels and admitted is Admission.REFUSED:
+                    raise unverified(found.release.repo_id, found.source.publishers)
+                if key not in kernels:
+                    _, _, other = new.get(key, (wanted, found, admitted))
+                    worst = max(admitted, other, key=lambda each: each.value)
+                    new[key] = (replace(wanted, path=(*wanted.path, step)), found, worst)
+            kernels.update(
+                zip(new, _side_by_side(lambda each: self._build(each[1], each[2]), [*new.values()]), strict=True)
+            )
+            for key, found in ways:
+                kernels[key] = self._as_demanded(kernels[key], found)
+            level = {}
+            for key, (wanted, found, _) in new.items():
+                for depend in kernels[key].metadata.kernel_depends:
+                    self.finder.mention_unlocked(found, depend)
+                    if depend not in asked_as:
+                        other_source = self.finder.source(depend)
+                        asked = asked_as[depend] = (other_source.name, depend)
+                        if asked not in led:
+                            level[asked] = _Wanted(depend, other_source, wanted.path)
+            if len(led) + len(level) > 1 + MAX_KERNEL_DEPENDS:
+                raise DependencyCycle(f"{led[start][1]} depends on more than {MAX_KERNEL_DEPENDS} kernels.")
+        edges = {
+            key: {depend.repo_id: led[asked_as[depend]] for depend in planned.metadata.kernel_depends}
+            for key, planned in kernels.items()
+        }
+        for key in _dependencies_first(led[start], edges):
+            depends = {repo_id: kernels[each] for repo_id, each in edges[key].items()}
+            kernels[key] = replace(kernels[key], depends=depends)
+        return kernels[led[start]]
+
+    def _build(self, found: Found, admitted: Admission) -> Planned:
+        """The build of a release, as a plan has it; what it depends on is not looked at."""
+        source, release = found.source, found.release
         choice = self._choose(found, fetchable=admitted is Admission.GRANTED)
         variant = choice.best
         if variant is None:
@@ -246,37 +309,34 @@ class Planner:
         if self.prerequisites:
             check_prerequisites(release.repo_id, variant, metadata)
         self._mention_uncovered(choice, variant)
-        backends.mention_experimental(backends.get(choice.resolution.backend))
-
-        wanted = metadata.kernel_depends
-        if len(self._done) + len(wanted) > MAX_KERNEL_DEPENDS:
-            raise DependencyCycle(f"{(path or (step,))[0][0]} depends on more than {MAX_KERNEL_DEPENDS} kernels.")
-        for depend in wanted:
-            self.finder.mention_unlocked(found, depend)
-        following = side_by_side(
-            lambda depend: self._plan(depend, self.finder.source(depend), (*path, step)),
-            wanted,
-            at_once=AT_ONCE,
-            name="plan",
-        )
-        depends = {depend.repo_id: each for depend, each in zip(wanted, following, strict=True)}
-        # Two that depend on the same may both have planned it: the first counts, so that it is shared.
         chosen = choice.resolution
+        backends.mention_experimental(backends.get(chosen.backend))
         rule = self.rule(source, release)
-        planned = Planned(
-            requirement,
+        return Planned(
+            found.requirement,
             source,
             release,
             variant,
             metadata,
             chosen.backend,
             chosen.device,
-            depends,
             signed=rule is not None and rule.required,
             lock=found.lock,
             pinned=self.pinned(found, variant),
         )
-        return self._done.setdefault(key, planned)
+
+    def _as_demanded(self, planned: Planned, found: Found) -> Planned:
+        """A kernel as each way that leads to it demands: of the version that it names, and with what a lock pins."""
+        try:
+            _asked_for(found.requirement, planned.metadata, self.rule(found.source, found.release))
+        except UntrustedSignature as error:
+            raise UntrustedSignature(f"{found.requirement}: {error}") from error
+        if planned.lock is None and found.lock is not None:
+            return replace(planned, lock=found.lock, pinned=self.pinned(found, planned.variant))
+        return planned
+
+    def _steps(self, wanted: _Wanted) -> tuple[list[Found], Admission]:
+        return self.finder.find(wanted.requirement, wanted.source)
 
     def _find(self, requirement: Requirement, source: Source) -> tuple[Found, Admission]:
         steps, admitted = self.finder.find(requirement, source)
@@ -290,7 +350,7 @@ class Planner:
 
     # From a release to a build
 
-    def _choose(self, found: Found, *, every: bool = False, fetchable: bool = True) -> Choice:
+    def _choose(self, found: Found, *, every: bool = False, fetchable: bool = True, most: int = MAX_READ) -> Choice:
         source, release = found.source, found.release
         known: dict[str, Metadata | KernelsError] = {}
         offline = getattr(source, "offline", False)
@@ -303,25 +363,27 @@ class Planner:
                 if not (source.is_local(release, name) or (offline and source.damaged(release, name)))
             }
         rule = self.rule(source, release)
-        while True:
-            resolution = resolve(
-                release.builds,
-                self.target,
-                backend=self.backend,
-                metadata=known,
-                check_arch=self.check_arch,
-                device=self.device,
-            )
-            name = _unread(resolution, known, every)
-            if name is None:
-                break
-            try:
-                known[name] = _asked_for(found.version, read_metadata(source, release, name, rule), rule)
-            except (InvalidMetadata, UntrustedSignature) as error:
-                known[name] = error
+        ranking = Ranking(
+            release.builds, self.target, backend=self.backend, check_arch=self.check_arch, device=self.device
+        )
+        for name, fact in known.items():
+            ranking.learn(name, fact)
+        read = read_bytes = 0
+        for name in ranking.unread(every=every):
+            size = _metadata_bytes(release, name)
+            read, read_bytes = read + (size > 0), read_bytes + size
+            if read > most or read_bytes > MAX_READ_BYTES:
+                known[name] = _too_many(most)
+            else:
+                try:
+                    known[name] = _asked_for(found.version, read_metadata(source, release, name, rule), rule)
+                except (InvalidMetadata, UntrustedSignature) as error:
+                    known[name] = error
+            ranking.learn(name, known[name])
+        resolution = ranking.resolution()
         metadata = {name: fact for name, fact in known.items() if isinstance(fact, Metadata)}
         choice = Choice(found.requirement, source, release, resolution, metadata, found.lock)
-        for kind in (UntrustedSignature, InvalidMetadata):
+        for kind in (UntrustedSignature, InvalidMetadata, InvalidRepository):
             refused = next((fact for fact in known.values() if isinstance(fact, kind)), None)
             if refused is not None and resolution.best is None and not every:
                 raise kind(f"{_called(choice)}: {refused}") from refused
@@ -341,7 +403,7 @@ class Planner:
         here = [name for name in release.builds if source.is_local(release, name)]
         return NotInCache(
             f"No suitable build of {release.repo_id}{_at(choice)} is complete in {source.name}. It has "
-            f"{', '.join(here) or 'none'}; this machine is {self.target}. "
+            f"{listed(here) or 'none'}; this machine is {self.target}. "
             f"{source.advice(release.repo_id, str(self.target))}"
         )
 
@@ -358,7 +420,10 @@ class Planner:
             for version in [each for each in heads.versions if each != asked.version][:MAX_ALTERNATIVES]:
                 other = Requirement(asked.repo_id, version=version)
                 release = choice.source.release(other, heads.branches[heads.versions[version]])
-                if self._choose(Found(other, choice.source, release, version=version)).resolution.best is not None:
+                if (
+                    self._choose(Found(other, choice.source, release, version=version), most=_HINT_READ).best
+                    is not None
+                ):
                     return f"Version {version} has a build that suits: version={version}."
         except (OSError, ValueError):
             return None  # a hint is not worth another error
@@ -434,12 +499,64 @@ def _asked_for(version: int | None, metadata: Metadata, rule: Rule | None) -> Me
     return metadata
 
 
-def _unread(resolution: Resolution, known: Mapping[str, Metadata | KernelsError], every: bool) -> str | None:
-    """The next build whose metadata is needed."""
-    if resolution.needs_metadata is not None:
-        return resolution.needs_metadata
-    wanted = resolution.accepted if every else resolution.accepted[:1]
-    return next((variant.name for variant in wanted if variant.name not in known), None)
+def _metadata_bytes(release: Release, variant: str) -> int:
+    """Bytes of a build's metadata that would be read; none where there is none, or where it is too large."""
+    file = release.file(f"{BUILD_FOLDER}/{variant}/{METADATA_FILE}")
+    return 0 if file is None or file.size > MAX_METADATA_BYTES else max(1, file.size)
+
+
+def check_metadata_size(asked: object, release: Release) -> None:
+    """Raise `InvalidRepository` when the metadata of all builds of a release is too much to be read at once."""
+    size = sum(_metadata_bytes(release, name) for name in release.builds)
+    if size > MAX_READ_BYTES:
+        raise InvalidRepository(
+            f"{asked} has builds with {size} bytes of metadata; more than {MAX_READ_BYTES} are not read."
+        )
+
+
+def _too_many(most: int) -> InvalidRepository:
+    return InvalidRepository(
+        f"its {METADATA_FILE} was not read: at most {most} of a release are, with {MAX_READ_BYTES // 2**20} MiB "
+        "together, and other builds come first"
+    )
+
+
+def _side_by_side(work: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+    """One is looked at in the caller's thread; several are looked at by no more threads than `AT_ONCE`."""
+    if len(items) == 1:
+        return [work(items[0])]
+    return side_by_side(work, items, at_once=AT_ONCE, name="plan")
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A kernel of a plan that is to be looked at, and the kernels that lead to it."""
+
+    requirement: Requirement
+    source: Source
+    path: tuple[tuple[str, str], ...] = ()
+
+
+def _dependencies_first(start: _Key, edges: Mapping[_Key, Mapping[str, _Key]]) -> list[_Key]:
+    """All kernels of a plan, each after those that it depends on.
+
+    Raises:
+        DependencyCycle: They lead in a circle, or nest too deep.
+    """
+    longest: dict[_Key, tuple[tuple[str, str], ...]] = {}  # the longest way on from each, which it begins
+
+    def visit(key: _Key, path: tuple[tuple[str, str], ...]) -> None:
+        here = (*path, key[1:])
+        _check_path(here)
+        if key not in longest:
+            following = dict.fromkeys(edges[key].values())
+            for each in following:
+                visit(each, here)
+            longest[key] = (key[1:], *max((longest[each] for each in following), key=len, default=()))
+        _check_path((*path, *longest[key]))
+
+    visit(start, ())
+    return list(longest)
 
 
 def _check_path(path: tuple[tuple[str, str], ...]) -> None:

@@ -7,7 +7,7 @@ Torch, so one machine can decide for another.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kernels import backends
@@ -23,10 +23,11 @@ from kernels.errors import (
 from kernels.metadata import Metadata
 from kernels.target import Target
 from kernels.variant import UNIVERSAL, UnparsedVariant, Variant, parse_variant
-from kernels.wording import plain
+from kernels.wording import listed, plain
 
 __all__ = [
     "Decision",
+    "Ranking",
     "Resolution",
     "VariantAccepted",
     "VariantRejected",
@@ -128,61 +129,126 @@ def resolve(
         >>> resolution.best.name, resolution.decisions[-1].reason
         ('torch29-cxx11-cu126-x86_64-linux', 'for cpu, not cuda')
     """
-    chosen, index = _choose(target, backend, device)
-    visible = target.backend_devices(chosen.name)
-    on = _device(target, chosen, visible, index)
-    known = metadata or {}
+    ranking = Ranking(names, target, backend=backend, check_arch=check_arch, device=device)
+    for name, facts in (metadata or {}).items():
+        ranking.learn(name, facts)
+    return ranking.resolution()
 
-    fitting: list[Variant] = []
-    rejected: list[tuple[tuple[int, ...], VariantRejected]] = []
-    for name in dict.fromkeys(names):
-        try:
-            variant = parse_variant(name)
-        except InvalidVariant as error:
-            rejected.append(((len(_CHECKS) + 1,), VariantRejected(UnparsedVariant(name), str(error))))
-            continue
-        misfit = _misfit(variant, target, chosen)
-        if misfit is None:
-            fitting.append(variant)
-        else:
-            step, why = misfit
-            rejected.append(((len(_CHECKS) - step, *_preference(variant)), VariantRejected(variant, why)))
-    fitting.sort(key=lambda variant: (_preference(variant), variant.name))
-    rejected.sort(key=lambda each: (each[0], each[1].variant.name))
 
-    accepted: list[Variant] = []
-    refused: list[VariantRejected] = []
-    wrong_arch: list[str] = []
-    needed: str | None = None
-    check_arch = check_arch and chosen.checks_archs and on is not None
-    for variant in fitting:
-        facts = known.get(variant.name)
-        if facts is None:
-            if check_arch and not accepted:
-                needed = variant.name
-            accepted.append(variant)
-            continue
+class Ranking:
+    """Variants that were judged by their names and ranked once, and are decided one by one as their metadata arrives.
+
+    The work is that of one sort, however many variants' metadata is read; `resolve` does it all at once.
+
+    Args:
+        names: As for `resolve`, and so are the others.
+        target: The machine.
+        backend: A backend of the target.
+        check_arch: Whether a build must cover the device's architecture.
+        device: The device that must be covered.
+
+    Raises:
+        TypeError: `backend` or `device` is of the wrong type.
+        RequestError: The target has no such backend or device.
+
+    Example:
+        >>> target = Target.parse("torch2.9-cu128-x86_64-linux")
+        >>> from kernels.errors import InvalidMetadata
+        >>> ranking = Ranking(["torch-cuda", "torch29-cxx11-cu126-x86_64-linux", "torch-cpu"], target)
+        >>> for name in ranking.unread():
+        ...     ranking.learn(name, InvalidMetadata("it is broken"))
+        >>> [each.reason for each in ranking.resolution().rejected]
+        ['it is broken', 'it is broken', 'for cpu, not cuda']
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        target: Target,
+        *,
+        backend: str | None = None,
+        check_arch: bool = True,
+        device: int | str | None = None,
+    ) -> None:
+        self._target = target
+        self._backend, index = _choose(target, backend, device)
+        self._visible = target.backend_devices(self._backend.name)
+        self._device = _device(target, self._backend, self._visible, index)
+        self._check_arch = check_arch and self._backend.checks_archs and self._device is not None
+        #: What was learned of those that fit by name, and why that turns them down: None where it does not.
+        self._facts: dict[str, Metadata | KernelsError] = {}
+        self._reasons: dict[str, str | None] = {}
+        self._wrong_arch: set[str] = set()
+
+        fitting: list[Variant] = []
+        rejected: list[tuple[tuple[int, ...], VariantRejected]] = []
+        for name in dict.fromkeys(names):
+            try:
+                variant = parse_variant(name)
+            except InvalidVariant as error:
+                rejected.append(((len(_CHECKS) + 1,), VariantRejected(UnparsedVariant(name), str(error))))
+                continue
+            misfit = _misfit(variant, target, self._backend)
+            if misfit is None:
+                fitting.append(variant)
+            else:
+                step, why = misfit
+                rejected.append(((len(_CHECKS) - step, *_preference(variant)), VariantRejected(variant, why)))
+        fitting.sort(key=lambda variant: (_preference(variant), variant.name))
+        rejected.sort(key=lambda each: (each[0], each[1].variant.name))
+        self._fitting = {variant.name: variant for variant in fitting}
+        self._rejected = [each for _, each in rejected]
+
+    def unread(self, *, every: bool = False) -> Iterator[str]:
+        """The names of the variants whose metadata is wanted, each to be learned before the next one is asked for.
+
+        Args:
+            every: Those of all variants that fit by name, and not only those needed to find the best.
+        """
+        for name in self._fitting:
+            if name not in self._reasons:
+                yield name
+            if not every and name in self._reasons and self._reasons[name] is None:
+                return
+
+    def learn(self, name: str, facts: Metadata | KernelsError) -> None:
+        """Take in the metadata of a variant; an error in its place rejects the variant."""
+        variant = self._fitting.get(name)
+        if variant is None:
+            return
         reason = str(facts) if isinstance(facts, KernelsError) else _contradiction(variant, facts)
-        if reason is None and check_arch and isinstance(facts, Metadata) and facts.backend.type == chosen.name:
-            reason = backends.guarded_reason(chosen, chosen.arch_reason, facts.backend.archs, on)
+        chosen = self._backend
+        if reason is None and self._check_arch and isinstance(facts, Metadata) and facts.backend.type == chosen.name:
+            reason = backends.guarded_reason(chosen, chosen.arch_reason, facts.backend.archs, self._device)
             if reason is not None:
-                wrong_arch.append(variant.name)
-        if reason is None:
-            accepted.append(variant)
-        else:
-            refused.append(VariantRejected(variant, reason))
+                self._wrong_arch.add(name)
+        self._facts[name] = facts
+        self._reasons[name] = reason
 
-    best = accepted[0] if accepted and needed is None else None
-    return Resolution(
-        target=target,
-        backend=chosen.name,
-        device=on,
-        decisions=(*map(VariantAccepted, accepted), *refused, *(each for _, each in rejected)),
-        best=best,
-        needs_metadata=needed,
-        uncovered_devices=_uncovered(best, known, chosen, visible),
-        arch_rejected=tuple(wrong_arch),
-    )
+    def resolution(self) -> Resolution:
+        """What is decided by now, as `resolve` gives it."""
+        accepted: list[Variant] = []
+        refused: list[VariantRejected] = []
+        needed: str | None = None
+        for name, variant in self._fitting.items():
+            reason = self._reasons.get(name)
+            if reason is not None:
+                refused.append(VariantRejected(variant, reason))
+                continue
+            if self._check_arch and not accepted and name not in self._reasons:
+                needed = name
+            accepted.append(variant)
+        best = accepted[0] if accepted and needed is None else None
+        return Resolution(
+            target=self._target,
+            backend=self._backend.name,
+            device=self._device,
+            decisions=(*map(VariantAccepted, accepted), *refused, *self._rejected),
+            best=best,
+            needs_metadata=needed,
+            uncovered_devices=_uncovered(best, self._facts, self._backend, self._visible),
+            arch_rejected=tuple(name for name in self._fitting if name in self._wrong_arch),
+        )
 
 
 def _choose(target: Target, backend: str | None, device: int | str | None) -> tuple[Backend, int | None]:
@@ -424,11 +490,11 @@ def _advice(resolution: Resolution, here: bool) -> str:
             single.setdefault("framework", set()).add(f"{name} {variant.framework_version}{newer}")
         elif failing[0] is _accelerator_reason:
             single.setdefault("accelerator", set()).add(f"{backend.name} {variant.accelerator_version}")
-    wishes = [" or ".join(sorted(options)) for options in single.values()]
+    wishes = [listed(sorted(options), " or ") for options in single.values()]
     if wishes:
         return f"Try an environment with {'; or '.join(wishes)}."
     others = {each.variant.backend for each in resolution.rejected if isinstance(each.variant, Variant)}
     others -= {backend.name, UNIVERSAL}
     if others:
-        return f"Try a machine with {' or '.join(sorted(others))}, or another version of the kernel."
+        return f"Try a machine with {listed(sorted(others), ' or ')}, or another version of the kernel."
     return "Try another version of the kernel, or ask its publisher for a build that suits."

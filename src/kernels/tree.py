@@ -25,7 +25,7 @@ from kernels.lockfile import Lock
 from kernels.metadata import MAX_KERNEL_DEPENDS, Metadata
 from kernels.notices import warn_once
 from kernels.pin import pin
-from kernels.plan import MAX_DEPTH, read_metadata
+from kernels.plan import MAX_DEPTH, check_metadata_size, read_metadata
 from kernels.release import STATUS_FILE, Release
 from kernels.requirement import Requirement, is_commit
 from kernels.side_by_side import side_by_side
@@ -254,6 +254,7 @@ def _release(source: Source, requirement: Requirement, commit: str) -> Release:
         )
     if len(release.builds) > MAX_BUILDS:
         raise InvalidRepository(f"{requirement} has {len(release.builds)} builds; more than {MAX_BUILDS} are not read.")
+    check_metadata_size(requirement, release)
     return release
 
 

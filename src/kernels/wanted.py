@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from kernels.errors import DependencyCycle, InvalidMetadata, KernelsError, NoSuitableBuild
+from kernels.errors import DependencyCycle, InvalidMetadata, InvalidRepository, KernelsError, NoSuitableBuild
 from kernels.find import Found, Route
 from kernels.lockfile import Lock
 from kernels.locks import LockInForce
 from kernels.metadata import MAX_KERNEL_DEPENDS, Metadata
 from kernels.notices import warn_once
-from kernels.plan import Planned, Planner, read_metadata
+from kernels.plan import Planned, Planner, check_metadata_size, read_metadata
 from kernels.requirement import Requirement
 from kernels.side_by_side import side_by_side
 from kernels.sources import Sources
 from kernels.target import Target
+from kernels.tree import MAX_BUILDS
 from kernels.trust import TrustPolicy
 
 __all__ = [
@@ -154,6 +155,9 @@ def _all_metadata(planner: Planner, found: Found) -> dict[str, Metadata]:
             return None
 
     names = list(release.builds)
+    if len(names) > MAX_BUILDS:
+        raise InvalidRepository(f"{found.requirement} has {len(names)} builds; more than {MAX_BUILDS} are not read.")
+    check_metadata_size(found.requirement, release)
     each_one = side_by_side(read, names, at_once=AT_ONCE, name="metadata")
     return {name: each for name, each in zip(names, each_one, strict=True) if each is not None}
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from itertools import islice
 
 from kernels.support.text import indented, one_line
 
-__all__ = ["did_you_mean", "plain", "said", "shown"]
+__all__ = ["did_you_mean", "listed", "plain", "said", "shown"]
+
+
+#: Names that a mistyped one is compared with; each takes some 20 µs.
+_MAX_CANDIDATES = 1000
 
 
 def said(error: BaseException, limit: int = 500, *, lines: bool = True) -> str:
@@ -68,6 +73,23 @@ def plain(text: object, limit: int = 300) -> str:
     return _cut(one_line(str(text)), limit)
 
 
+def listed(names: Iterable[object], between: str = ", ", *, most: int = 20) -> str:
+    """Names that a repository gave, as a message lists them: the first, and how many more there are.
+
+    Args:
+        names: The names.
+        between: What stands between two of them.
+        most: How many of them are shown.
+
+    Example:
+        >>> listed(["cuda", "cpu"]), listed(range(100), " or ", most=2)
+        ('cuda, cpu', '0 or 1 and 98 more')
+    """
+    every = list(names)
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return between.join(plain(name, 100) for name in every[:most]) + more
+
+
 def did_you_mean(word: str, among: Iterable[str]) -> str:
     """A question to append to a message: the likeliest of some names for one that is mistyped, or nothing.
 
@@ -79,8 +101,9 @@ def did_you_mean(word: str, among: Iterable[str]) -> str:
         >>> did_you_mean("cdua", ["cuda", "cpu"]), did_you_mean("abacus", ["cuda", "cpu"])
         (" Did you mean 'cuda'?", '')
     """
-    # A comparison takes the product of the lengths, and no name is long.
-    near = difflib.get_close_matches(word[:100], list(among), n=1)
+    # A comparison takes the product of the lengths, and no name is long; a list that is, is a repository's.
+    candidates = [name for name in islice(among, _MAX_CANDIDATES) if len(name) <= 100]
+    near = difflib.get_close_matches(word[:100], candidates, n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
