@@ -328,7 +328,7 @@ class Planner:
     def _as_demanded(self, planned: Planned, found: Found) -> Planned:
         """A kernel as each way that leads to it demands: of the version that it names, and with what a lock pins."""
         try:
-            _asked_for(found.requirement, planned.metadata, self.rule(found.source, found.release))
+            _asked_for(found.version, planned.metadata, self.rule(found.source, found.release))
         except UntrustedSignature as error:
             raise UntrustedSignature(f"{found.requirement}: {error}") from error
         if planned.lock is None and found.lock is not None:
