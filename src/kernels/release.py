@@ -185,20 +185,20 @@ def is_bytecode(path: str) -> bool:
 def check_path(repo_id: str, file: RepoFile) -> None:
     """Raise `InvalidRepository` unless a listed file is one that may be written below a folder."""
     parts = file.path.split("/", MAX_PARTS)
-    if len(parts) > MAX_PARTS:
-        raise InvalidRepository(f"{repo_id} lists {shown(file.path, 200)}, more than {MAX_PARTS} folders deep.")
     # File systems count a name's bytes, not its characters; what has none in UTF-8 is no name at all.
     sizes = [len(part.encode(errors="replace")) for part in parts]
     if (
-        sum(sizes) + len(sizes) > 1024
+        len(parts) > MAX_PARTS
+        or sum(sizes) + len(sizes) > 1024
         or max(sizes) > 255
         or any(part in ("", ".", "..") for part in parts)
         or _UNSAFE.search(file.path)
+        or file.size < 0
     ):
         raise InvalidRepository(
             f"{repo_id} lists the file {file.path[:200]!r}: a name that could leave its folder. Nothing was downloaded."
         )
-    if not 0 <= file.size <= MAX_FILE_BYTES:
+    if file.size > MAX_FILE_BYTES:
         raise InvalidRepository(f"{repo_id} lists {shown(file.path, 200)} with the size {shown(file.size)}.")
     # A build whose own name is no variant's is never downloaded.
     inside = "/".join(parts[2:]) if parts[0] == BUILD_FOLDER else ""

@@ -149,7 +149,7 @@ def test_a_record_that_is_none_is_one_clear_error(carried: Path, content: bytes)
         (each_file(lambda file: file.update(path="build/torch-cpu/same.py")), "twice"),
         (each_file(lambda file: file.update(oid="../blob")), "object id"),
         (each_file(lambda file: file.update(oid="")), "without a hash"),
-        (each_file(lambda file: file.update(size=-1)), "with the size -1"),
+        (each_file(lambda file: file.update(size=-1)), "could leave its folder"),
         (lambda record: record.update(branches={"v1": "../.."}), "is no commit"),
         (lambda record: record.update(branches={"v1\n": SHA}), "allowed is a branch"),
         (lambda record: record["files"].update({"../evil": []}), "is no commit"),
