@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.errors import StoreError
 from kernels.notices import warn_once
+from kernels.real_folders import make_folders
 from kernels.records import cannot_write
 from kernels.side_by_side import pause
 from kernels.support.files import read_bounded
@@ -56,7 +57,7 @@ class WorkLock:
     """A lock that every process shares, in a file of its own.
 
     Args:
-        path: The file; its folder must be there. Where there is no `flock`, the lock is `<path>.held`.
+        path: The file; its folder is made. Where there is no `flock`, the lock is `<path>.held`.
         seconds: How long to wait for another process.
 
     Example:
@@ -79,10 +80,11 @@ class WorkLock:
 
         Raises:
             filelock.Timeout: Another process holds it.
-            OSError: Its file cannot be written.
+            OSError: Its file cannot be written, or a folder on the way to it is a link.
         """
         from filelock import FileLock
 
+        make_folders(Path(self.lock_file).parent)
         seconds = self._seconds if timeout is None else timeout
         # Newer versions of filelock have an answer of their own to one of the errors, and warn about it each time.
         options: dict[str, Any] = {"fallback_to_soft": False} if hasattr(FileLock, "fallback_to_soft") else {}
@@ -220,7 +222,6 @@ def exclusively(lock: WorkLock) -> Iterator[None]:
     from filelock import Timeout
 
     try:
-        Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
         raise StoreError(
