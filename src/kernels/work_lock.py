@@ -24,7 +24,7 @@ from kernels.notices import warn_once
 from kernels.real_folders import make_folders
 from kernels.records import cannot_write
 from kernels.side_by_side import pause
-from kernels.support.files import read_bounded
+from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.wording import shown
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class _Marker:
 
     def release(self) -> None:
         with suppress(OSError):
-            if read_bounded(self.path, _MAX_MARKER_BYTES) == self._mine:
+            if read_bounded(self.path, _MAX_MARKER_BYTES, follow=False) == self._mine:
                 os.unlink(self.path)
 
     def _create(self) -> bool:
@@ -159,8 +159,11 @@ class _Marker:
     def _abandoned(self, patience: float) -> bool:
         """Whether the file is gone, or was just removed because nobody seems to be at work."""
         try:
-            content = read_bounded(self.path, _MAX_MARKER_BYTES)
-            facts = os.stat(self.path)
+            facts = os.lstat(self.path)
+            try:
+                content = read_bounded(self.path, _MAX_MARKER_BYTES, follow=False)
+            except (FileTooLarge, NotRegularFile):  # no lock of this kind, a link for one: nobody can be asked
+                content = b""
         except FileNotFoundError:
             return True
         except OSError:  # another machine just removed it (ESTALE)
