@@ -23,7 +23,7 @@ from typing import Any
 from kernels import settings
 from kernels.backends import Backend, Device, Stage
 from kernels.errors import KernelImportError, RequestError, StoreError
-from kernels.real_folders import check_folders, make_folders
+from kernels.real_folders import LinkedFolder, check_folders, make_folders
 from kernels.records import Record, is_ours, read_record, write_record
 from kernels.wording import said, shown
 from kernels.work_lock import exclusively, lock_at
@@ -85,8 +85,10 @@ def _serves(folder: Path) -> bool:
     """Whether a folder is ours, root's and complete, or not there yet and can be made."""
     try:
         check_folders(folder.parent)  # through a link, what lies elsewhere would be replaced
-    except OSError:
+    except LinkedFolder:
         return False
+    except OSError:  # writing says what is wrong
+        pass
     if not hasattr(os, "geteuid"):
         return True
     try:

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from hub import TestHub
 
-from kernels import get_kernel, get_kernel_variants, settings, work_lock
+from kernels import get_backend, get_kernel, get_kernel_variants, settings, work_lock
 from kernels.cached import look, plan, prune
 from kernels.errors import InvalidRepository, StoreError
 from kernels.real_folders import check_folders, make_folders
 from kernels.records import Record, read_record, write_record
 from kernels.release import RepoFile
+from kernels.stages import prepared_dir
 from kernels.store import RepoStore
 from kernels.work_lock import exclusively, lock_at
 
@@ -47,11 +48,17 @@ def folders(commit: str) -> list[str]:
     return ["", "blobs", "snapshots", snapshot, f"{snapshot}/build", f"{snapshot}/build/torch-cpu"]
 
 
+def receive(store: RepoStore) -> None:
+    with store.part(FILE, lambda size: None) as part:
+        part.append(b"a=1")
+        store.keep(COMMIT, part)
+
+
 @pytest.mark.parametrize("number", range(6))
 def test_a_build_is_written_through_no_link(hub: TestHub, victim: Path, number: int) -> None:
     hub.make_repo()
     planted(settings.cache_dir() / "kernels--acme--relu" / folders(hub.commit())[number], victim)
-    with pytest.raises(InvalidRepository, match="is a link; expected a folder. Remove it"):
+    with pytest.raises(InvalidRepository, match=r"is a link; expected a folder\. Remove it"):
         get_kernel("acme/relu", version=1)
 
 
@@ -71,9 +78,8 @@ def test_nothing_is_placed_adopted_kept_or_discarded_through_a_link(tmp_path: Pa
         store.place(COMMIT, FILE, b"a=1")
     with pytest.raises(InvalidRepository):
         store.discard(COMMIT, FILE)
-    with pytest.raises(InvalidRepository), store.part(FILE, lambda size: None) as part:
-        part.append(b"a=1")
-        store.keep(COMMIT, part)
+    with pytest.raises(InvalidRepository):
+        receive(store)
 
 
 def test_a_temporary_file_that_is_swapped_for_a_link_is_not_opened_again(
@@ -174,7 +180,15 @@ def test_folders_of_a_relative_cache(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for root in (Path(), Path("cache")):
         make_folders(root / "kernels--a--b" / "blobs", root)
         check_folders(root / "kernels--a--b" / "blobs", root)
-    assert (tmp_path / "kernels--a--b" / "blobs").is_dir() and (tmp_path / "cache" / "kernels--a--b" / "blobs").is_dir()
+    assert (tmp_path / "kernels--a--b" / "blobs").is_dir()
+    assert (tmp_path / "cache" / "kernels--a--b" / "blobs").is_dir()
+
+
+def test_a_folder_for_prepared_builds_that_is_a_link_is_not_used(
+    tmp_path: Path, victim: Path, isolated_env: Path
+) -> None:
+    planted(settings.cache_dir().with_name(f"{settings.cache_dir().name}-prepared") / "cpu", victim)
+    assert not prepared_dir(get_backend("cpu"), tmp_path).resolve().is_relative_to(victim)
 
 
 def test_a_link_in_the_place_of_a_lock_without_flock_is_removed(
