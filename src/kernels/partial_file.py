@@ -12,6 +12,7 @@ from kernels.records import cannot_write
 
 if TYPE_CHECKING:
     from hashlib import _Hash
+    from io import FileIO
 
     from kernels.release import RepoFile
 
@@ -24,7 +25,9 @@ class PartialFile:
     """The part of a listed file that is here; what arrives is appended.
 
     Args:
-        path: Where it is; what the file holds already counts as received.
+        opened: The file, open for reading and writing without a buffer, and closed with this; what it holds already
+            counts as received. It is not opened again by its name, which may lead to another file by now.
+        path: Where it is.
         file: What was listed.
         arrived: Told the number of bytes after each write.
 
@@ -35,24 +38,27 @@ class PartialFile:
         >>> import tempfile
         >>> from kernels.release import RepoFile
         >>> path = Path(tempfile.mkdtemp()) / "part"
-        >>> path.touch()
-        >>> with PartialFile(path, RepoFile("data.bin", 3)) as part:
+        >>> with PartialFile(path.open("x+b", buffering=0), path, RepoFile("data.bin", 3)) as part:
         ...     part.append(b"1234"), part.append(b"123"), part.offset
         (False, True, 3)
     """
 
-    def __init__(self, path: Path, file: RepoFile, arrived: Callable[[int], None] = lambda size: None) -> None:
+    def __init__(
+        self, opened: FileIO, path: Path, file: RepoFile, arrived: Callable[[int], None] = lambda size: None
+    ) -> None:
         self.path = path
         self.file = file
         self._arrived = arrived
         self.offset = 0
+        self._out = opened
         self._hasher = self._start()
         try:
-            self._out = path.open("r+b", buffering=0)
+            opened.seek(0)
             while block := self._out.read(_BLOCK):
                 self.offset += len(block)
                 self._hasher.update(block)
         except OSError as error:
+            opened.close()
             raise cannot_write(error, path) from error
         if self.offset > file.size:
             self.restart()

@@ -25,6 +25,7 @@ from typing import ClassVar, TypeVar
 import msgspec
 
 from kernels.errors import StoreError
+from kernels.real_folders import check_folders, make_folders
 from kernels.support.files import open_regular, read_rest
 from kernels.support.secrets import holds_secret
 
@@ -75,8 +76,7 @@ def read_record(path: Path, form: type[_R]) -> _R | None:
         form: The kind of record.
     """
     try:
-        if not stat.S_ISDIR(os.lstat(path.parent).st_mode):  # a link leads to what this cache does not hold
-            return None
+        check_folders(path.parent)  # a link leads to what this cache does not hold
         with open_regular(path, follow=False) as file:
             facts = os.fstat(file.fileno())
             if not (is_ours(facts) and _is_read_only(facts)):
@@ -102,9 +102,8 @@ def write_record(path: Path, record: Record) -> None:
     if len(content) > record.max_bytes or holds_secret(content.decode()):
         return
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if stat.S_ISDIR(os.lstat(path.parent).st_mode):
-            replace_file(path, content, mode=_MODE)
+        make_folders(path.parent)
+        replace_file(path, content, mode=_MODE)
 
 
 def is_ours(facts: os.stat_result) -> bool:

@@ -23,6 +23,7 @@ from typing import Any
 from kernels import settings
 from kernels.backends import Backend, Device, Stage
 from kernels.errors import KernelImportError, RequestError, StoreError
+from kernels.real_folders import LinkedFolder, check_folders, make_folders
 from kernels.records import Record, is_ours, read_record, write_record
 from kernels.wording import said, shown
 from kernels.work_lock import exclusively, lock_at
@@ -82,6 +83,12 @@ def prepared_dir(backend: Backend, variant_dir: os.PathLike[str] | str, *, arch:
 
 def _serves(folder: Path) -> bool:
     """Whether a folder is ours, root's and complete, or not there yet and can be made."""
+    try:
+        check_folders(folder.parent)  # through a link, what lies elsewhere would be replaced
+    except LinkedFolder:
+        return False
+    except OSError:  # writing says what is wrong
+        pass
     if not hasattr(os, "geteuid"):
         return True
     try:
@@ -228,9 +235,10 @@ def prepare_build(backend: Backend | None, variant_dir: Path, device: Device | N
         if _complete(folder):
             return
         try:
+            check_folders(folder.parent)
             done.unlink(missing_ok=True)  # before the folder: what is ended in the middle must not look complete
             _remove(folder)  # what a process left that was ended in the middle
-            folder.parent.mkdir(parents=True, exist_ok=True)
+            make_folders(folder.parent)
             folder.mkdir(mode=0o755)  # whatever the umask: nobody else puts anything into it
         except OSError as error:
             raise _unwritable(folder, backend, error) from error

@@ -31,11 +31,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from kernels.errors import DigestMismatch, InvalidRepository
 from kernels.hashing import feed_file, on_every_core
 from kernels.partial_file import PartialFile
+from kernels.real_folders import LinkedFolder, check_folders, is_real_folder, make_folders
 from kernels.records import (
     MAX_LISTING_BYTES,
     Record,
@@ -50,6 +51,9 @@ from kernels.release import Heads, RepoFile
 from kernels.requirement import is_commit
 from kernels.support.files import open_regular, read_bounded
 from kernels.work_lock import WorkLock, lock_at
+
+if TYPE_CHECKING:
+    from io import FileIO
 
 __all__ = ["CLEARING", "RepoStore", "changed_files", "has_content"]
 
@@ -267,14 +271,16 @@ class RepoStore:
 
         Raises:
             StoreError: The cache cannot be written.
+            InvalidRepository: A link stands where a folder of the cache must be.
         """
         blob = self.folder / "blobs" / (file.blob or hashlib.sha256(content).hexdigest())
         with _writing(blob):
             for attempt in range(_PLACE_TRIES):
                 try:
+                    self._in_blobs(make_folders)
                     if not _same_content(blob, file):
                         replace_file(blob, content, suffix=".incomplete")
-                    _link(self.snapshot(commit) / file.path, blob)
+                    self._link(commit, file, blob)
                     return
                 except FileNotFoundError:  # who clears up removed a folder that was empty a moment ago
                     if attempt == _PLACE_TRIES - 1:
@@ -293,20 +299,22 @@ class RepoStore:
 
         Raises:
             StoreError: The cache cannot be written.
+            InvalidRepository: A link stands where a folder of the cache must be.
         """
         path = self.folder / "blobs" / f"{file.blob or 'unnamed'}.{secrets.token_hex(4)}.incomplete"
         with _writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            self._in_blobs(make_folders)
             begun = self._begun(file)
+            own = path.open("x+b", buffering=0)
             try:
-                with path.open("xb") as own:
-                    if begun is not None:
-                        self._copy(begun, own, file.size)
-            except OSError:
+                if begun is not None:
+                    self._copy(begun, own, file.size)
+            except BaseException:
+                own.close()
                 with suppress(OSError):
                     path.unlink()
                 raise
-        with PartialFile(path, file, arrived) as part:
+        with PartialFile(own, path, file, arrived) as part:
             try:
                 yield part
             finally:
@@ -321,7 +329,7 @@ class RepoStore:
                     found.append((size, path))
         return max(found, default=(0, None))[1]
 
-    def _copy(self, begun: Path, own: BinaryIO, most: int) -> None:
+    def _copy(self, begun: Path, own: FileIO, most: int) -> None:
         """What another process left, which may be growing, or no file by now."""
         try:
             opened = open_regular(begun, follow=False)
@@ -329,39 +337,71 @@ class RepoStore:
             return
         with opened:
             while most and (block := opened.read(min(most, 1024 * 1024))):
-                own.write(block)
                 most -= len(block)
+                view = memoryview(block)
+                while view:
+                    view = view[own.write(view) :]
 
     def keep(self, commit: str, part: PartialFile) -> None:
         """Move a file that was received into the snapshot; whether it is the one listed is for the caller.
 
         Raises:
             StoreError: The cache cannot be written.
+            InvalidRepository: A link stands where a folder of the cache must be.
         """
         blob = self.folder / "blobs" / part.blob
         part.close()
         with _writing(blob):
+            self._in_blobs(make_folders)
             os.replace(part.path, blob)
-            _link(self.snapshot(commit) / part.file.path, blob)
+            self._link(commit, part.file, blob)
 
     def adopt(self, commit: str, file: RepoFile) -> bool:
-        """Put a file into the snapshot whose content another commit already brought; False if none did."""
+        """Put a file into the snapshot whose content another commit already brought; False if none did.
+
+        Raises:
+            StoreError: The cache cannot be written.
+            InvalidRepository: A link stands where a folder of the cache must be.
+        """
         blob = self.folder / "blobs" / file.blob
         if not file.blob or not _same_content(blob, file):
             return False
-        link = self.snapshot(commit) / file.path
-        with _writing(link):
+        with _writing(self.snapshot(commit) / file.path):
             try:
-                _link(link, blob)
+                self._in_blobs(make_folders)
+                self._link(commit, file, blob)
             except FileNotFoundError:  # who clears up removed a folder on the way; it is downloaded instead
                 return False
         return True
 
     def discard(self, commit: str, file: RepoFile) -> None:
-        """Take a file whose content is not what was listed out of the snapshot and out of the contents."""
-        for path in (self.snapshot(commit) / file.path, self.folder / "blobs" / file.blob):
+        """Take a file whose content is not what was listed out of the snapshot and out of the contents.
+
+        Raises:
+            InvalidRepository: A link stands where a folder of the cache must be.
+        """
+        placed, blob = self.snapshot(commit) / file.path, self.folder / "blobs" / file.blob
+        with _writing(placed):
+            check_folders(placed.parent, self.cache)
+            self._in_blobs(check_folders)
+        for path in (placed, blob):
             with suppress(OSError):
                 path.unlink()
+
+    def _in_blobs(self, prepare: Callable[[Path, Path], None]) -> None:
+        """Check or make the folder of contents, which may be a link to the one that repositories share."""
+        blobs, shared = self.folder / "blobs", self.cache / "blobs"
+        try:
+            prepare(blobs, self.cache)
+        except LinkedFolder:
+            inside = is_real_folder(self.folder) and is_real_folder(shared)
+            if not inside or os.path.realpath(blobs) != os.path.realpath(shared):
+                raise
+
+    def _link(self, commit: str, file: RepoFile, blob: Path) -> None:
+        link = self.snapshot(commit) / file.path
+        make_folders(link.parent, self.cache)
+        _link(link, blob)
 
     def altered(self, commit: str, files: Iterable[RepoFile]) -> list[RepoFile]:
         """The files whose content on disk is no longer what was listed."""
@@ -410,8 +450,8 @@ class RepoStore:
         found = []
         for folder, pattern in (("blobs", "*.incomplete"), ("index", "*.tmp")):
             with suppress(OSError):
-                if not (self.folder / folder).is_symlink():
-                    found += [path for path in (self.folder / folder).glob(pattern) if _is_stale(path)]
+                check_folders(self.folder / folder, self.cache)
+                found += [path for path in (self.folder / folder).glob(pattern) if _is_stale(path)]
         if self.folder.name.startswith("kernels--"):
             return found
         return [path for path in found if _ONE_PROCESSES.search(path.name)]
@@ -449,7 +489,6 @@ _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 
 
 def _link(link: Path, blob: Path) -> None:
-    link.parent.mkdir(parents=True, exist_ok=True)
     target = os.path.relpath(blob, link.parent)
     # Not beside the link: what a kill leaves behind must not count as a file of the build.
     temporary = blob.with_name(f"{secrets.token_hex(6)}.incomplete")
@@ -502,6 +541,8 @@ def has_content(path: Path, file: RepoFile) -> bool:
 def _writing(path: Path) -> Iterator[None]:
     try:
         yield
+    except LinkedFolder as error:
+        raise InvalidRepository(f"{error.strerror}; what is missing is downloaded again.") from error
     except OSError as error:
         raise cannot_write(error, path) from error
 

@@ -190,6 +190,16 @@ _lock = threading.Lock()
 _cache: tuple[Any, Target] | None = None
 
 
+def _renew() -> None:
+    # A lock that another thread of the parent held is held for ever in the child.
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
 def _preferred(target: Target) -> str | None:
     """The backend that the user wants where none is named, instead of the one that Torch's build suggests."""
     wanted = settings.preferred_backend()

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.errors import StoreError
 from kernels.notices import warn_once
+from kernels.real_folders import make_folders
 from kernels.records import cannot_write
 from kernels.side_by_side import pause
-from kernels.support.files import NotRegularFile, open_regular
+from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.wording import shown
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class WorkLock:
     """A lock that every process shares, in a file of its own.
 
     Args:
-        path: The file; its folder must be there. Where there is no `flock`, the lock is `<path>.held`.
+        path: The file; its folder is made. Where there is no `flock`, the lock is `<path>.held`.
         seconds: How long to wait for another process.
 
     Example:
@@ -79,10 +80,11 @@ class WorkLock:
 
         Raises:
             filelock.Timeout: Another process holds it.
-            OSError: Its file cannot be written.
+            OSError: Its file cannot be written, or a folder on the way to it is a link.
         """
         from filelock import FileLock
 
+        make_folders(Path(self.lock_file).parent)
         seconds = self._seconds if timeout is None else timeout
         # Newer versions of filelock have an answer of their own to one of the errors, and warn about it each time.
         options: dict[str, Any] = {"fallback_to_soft": False} if hasattr(FileLock, "fallback_to_soft") else {}
@@ -136,7 +138,7 @@ class _Marker:
 
     def release(self) -> None:
         with suppress(OSError):
-            if _written(self.path) == self._mine:
+            if read_bounded(self.path, _MAX_MARKER_BYTES, follow=False) == self._mine:
                 os.unlink(self.path)
 
     def _create(self) -> bool:
@@ -157,8 +159,11 @@ class _Marker:
     def _abandoned(self, patience: float) -> bool:
         """Whether the file is gone, or was just removed because nobody seems to be at work."""
         try:
-            content = _written(self.path)
-            facts = os.stat(self.path)
+            facts = os.lstat(self.path)
+            try:
+                content = read_bounded(self.path, _MAX_MARKER_BYTES, follow=False)
+            except (FileTooLarge, NotRegularFile):  # no lock of this kind, a link for one: nobody can be asked
+                content = b""
         except FileNotFoundError:
             return True
         except OSError:  # another machine just removed it (ESTALE)
@@ -184,15 +189,6 @@ class _Marker:
         except OSError:
             return False
         return True
-
-
-def _written(path: str) -> bytes:
-    """What a marker says; one that is no file says nothing."""
-    try:
-        with open_regular(path) as file:
-            return file.read(_MAX_MARKER_BYTES)
-    except NotRegularFile:
-        return b""
 
 
 def _holder(content: bytes) -> tuple[int, str, str]:
@@ -229,7 +225,6 @@ def exclusively(lock: WorkLock) -> Iterator[None]:
     from filelock import Timeout
 
     try:
-        Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except Timeout:
         raise StoreError(

@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kernels.cached.contents import CacheContents, CachedCommit, frees, is_below, listings, real_folder
+from kernels.cached.contents import CacheContents, CachedCommit, frees, is_below, listings
 from kernels.errors import StoreError
 from kernels.in_use import unused
 from kernels.lockfile import Lock
+from kernels.real_folders import check_folders, is_real_folder
 from kernels.release import BUILD_FOLDER, METADATA_FILE, STATUS_FILE
 from kernels.store import CLEARING, RepoStore
 from kernels.work_lock import exclusively, lock_at
@@ -132,6 +133,7 @@ def prune(planned: Plan) -> Pruned:
             removed += free
     for path in planned.leftovers:
         with suppress(OSError):  # it can stay
+            check_folders(path.parent)  # again: what was a folder when it was looked at may be a link now
             freed += _remove_lock(path) if path.suffix == ".lock" else _unlink(path)
     return Pruned(tuple(removed), tuple(skipped), freed)
 
@@ -163,10 +165,10 @@ def _young(commit: CachedCommit, older_than: float | None, now: float) -> str | 
 def _idle_locks(cache: Path, now: float) -> Iterator[Path]:
     """Lock files of kernels' repositories that are older than a day; whether somebody holds one is seen later."""
     root = cache / ".locks"
-    if not real_folder(root):
+    if not is_real_folder(root):
         return
     for folder in sorted(root.glob("kernels--*")):
-        if real_folder(folder):
+        if is_real_folder(folder):
             for path in sorted(folder.glob("*.lock")):
                 with suppress(OSError):
                     if now - path.lstat().st_mtime > _DAY and not path.is_symlink():
@@ -204,7 +206,6 @@ def _at_once(lock: WorkLock) -> Iterator[bool]:
     from filelock import Timeout
 
     try:
-        Path(lock.lock_file).parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout:
         yield False
@@ -218,7 +219,7 @@ def _at_once(lock: WorkLock) -> Iterator[bool]:
 def _remove(store: RepoStore, commits: Sequence[CachedCommit]) -> int:
     """Remove commits of a repository; returns the bytes of the files removed."""
     # Checked again: what was a folder when it was looked at may be a link now.
-    if not commits or not all(real_folder(path) for path in (store.folder, store.folder / "snapshots")):
+    if not commits or not all(is_real_folder(path) for path in (store.folder, store.folder / "snapshots")):
         return 0
     freed = 0
     with exclusively(store.lock(CLEARING)):
@@ -265,7 +266,7 @@ def _listed(commit: CachedCommit) -> set[str]:
 
 def _remove_snapshot(store: RepoStore, commit: CachedCommit) -> int:
     root = store.snapshot(commit.commit)
-    if not real_folder(root):
+    if not is_real_folder(root):
         return 0
     if commit.repo_type == "kernel":
         size = sum(_plain_size(Path(parent, name)) for parent, _, names in os.walk(root) for name in names)
@@ -304,7 +305,7 @@ _MEANWHILE = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT})
 
 def _remove_blobs(store: RepoStore, names: Mapping[str, None]) -> int:
     blobs = store.folder / "blobs"
-    if not real_folder(blobs):
+    if not is_real_folder(blobs):
         return 0
     used = {os.path.basename(target) for _, target in _links(store.folder / "snapshots")}
     return sum(_unlink(blobs / name) for name in names if name not in used)
@@ -312,7 +313,7 @@ def _remove_blobs(store: RepoStore, names: Mapping[str, None]) -> int:
 
 def _records(store: RepoStore, commit: str) -> Iterator[Path]:
     index = store.folder / "index"
-    if real_folder(index):
+    if is_real_folder(index):
         yield from sorted(index.glob(f"{commit}-*"))
 
 
@@ -322,7 +323,7 @@ def _tidy(store: RepoStore) -> None:
     if not store.folder.name.startswith("kernels--") or any(snapshots.glob("*")) or (store.folder / "refs").exists():
         return
     index = store.folder / "index"
-    if real_folder(index):
+    if is_real_folder(index):
         for path in index.glob("heads-*.json"):
             _unlink(path)
     for folder in (index, store.folder / "blobs", snapshots, store.folder):

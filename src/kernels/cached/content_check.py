@@ -8,9 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.cached.contents import CacheContents, CachedCommit, is_below, listings, real_folder
+from kernels.cached.contents import CacheContents, CachedCommit, is_below, listings
 from kernels.errors import DigestMismatch, KernelsError
 from kernels.metadata import Metadata
+from kernels.real_folders import is_real_folder
 from kernels.release import BUILD_FOLDER, METADATA_FILE, Release, RepoFile, is_bytecode
 from kernels.verify import verify_digest
 from kernels.work_lock import exclusively
@@ -100,7 +101,7 @@ def _variant(file: RepoFile) -> str:
 def _unlisted(commit: CachedCommit, files: tuple[RepoFile, ...]) -> list[str]:
     """Files of a kernel's builds that no list has; a model's are none of ours."""
     root = commit.store.snapshot(commit.commit)
-    if commit.repo_type != "kernel" or not real_folder(root / BUILD_FOLDER):
+    if commit.repo_type != "kernel" or not is_real_folder(root / BUILD_FOLDER):
         return []
     known = {file.path for file in files}
     found = (

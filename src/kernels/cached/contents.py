@@ -18,12 +18,13 @@ from typing import ClassVar
 
 from kernels import settings
 from kernels.errors import KernelsError, StoreError
+from kernels.real_folders import is_real_folder
 from kernels.records import MAX_LISTING_BYTES, Record, endpoint_key, read_record
 from kernels.release import BUILD_FOLDER, STATUS_FILE, Release, RepoFile
 from kernels.requirement import check_repo_id, is_commit
 from kernels.store import RepoStore
 
-__all__ = ["CacheContents", "CachedBuild", "CachedCommit", "frees", "is_below", "listings", "look", "real_folder"]
+__all__ = ["CacheContents", "CachedBuild", "CachedCommit", "frees", "is_below", "listings", "look"]
 
 _FOLDER = re.compile(r"(kernel|model)s--([^/]+?)--([^/]+)")
 _LISTING = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})-([0-9a-f]{16})\.json")
@@ -180,17 +181,9 @@ def listings(store: RepoStore, commit: str) -> list[tuple[str, tuple[RepoFile, .
     return found
 
 
-def real_folder(path: Path) -> bool:
-    """Whether a path is a folder itself, and no link to one."""
-    try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
-        return False
-
-
 def is_below(root: Path, path: str) -> bool:
     """Whether every folder on the way to a file of a snapshot is one itself, so that removing it stays inside."""
-    return all(real_folder(parent) for parent in (root / path).parents if parent.is_relative_to(root))
+    return all(is_real_folder(parent) for parent in (root / path).parents if parent.is_relative_to(root))
 
 
 # Repositories
@@ -294,7 +287,7 @@ def _files(store: RepoStore, commit: str) -> Iterator[_OnDisk]:
     """The files of a snapshot; folders that are links are not entered."""
     root = os.fspath(store.snapshot(commit))
     blobs = os.path.realpath(store.folder / "blobs")
-    if not real_folder(Path(root)):
+    if not is_real_folder(Path(root)):
         return
     pending = [""]
     while pending:
