@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from hub_fixtures import hub, isolated_env, quick_retries
-from process_fixtures import brief_waits, new_process, on_the_processor
+from process_fixtures import brief_waits, new_process, no_secrets, on_the_processor
 from writable_hub import writable_hub
 
-__all__ = ["brief_waits", "hub", "isolated_env", "new_process", "on_the_processor", "quick_retries", "writable_hub"]
+__all__ = [
+    "brief_waits",
+    "hub",
+    "isolated_env",
+    "new_process",
+    "no_secrets",
+    "on_the_processor",
+    "quick_retries",
+    "writable_hub",
+]

@@ -10,8 +10,9 @@ import pytest
 
 from kernels import notices
 from kernels.sources import body, http, memory, sending
+from kernels.support import secrets
 
-__all__ = ["brief_waits", "new_process", "on_the_processor"]
+__all__ = ["brief_waits", "new_process", "no_secrets", "on_the_processor"]
 
 
 def _forget() -> None:
@@ -33,6 +34,13 @@ def on_the_processor(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
         monkeypatch.setenv("KERNELS_BACKEND", "cpu")
     else:
         monkeypatch.delenv("KERNELS_BACKEND", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one test registers as a secret is not hidden in the messages of another."""
+    monkeypatch.setattr(secrets, "_registered", frozenset())
+    monkeypatch.setattr(secrets, "_forms", ())
 
 
 @pytest.fixture(autouse=True)
