@@ -35,6 +35,7 @@ __all__ = [
     "cannot_write",
     "endpoint_key",
     "is_ours",
+    "is_owner",
     "read_record",
     "replace_file",
     "write_record",
@@ -117,9 +118,21 @@ def is_ours(facts: os.stat_result) -> bool:
         >>> is_ours(os.stat(tempfile.mkdtemp()))
         True
     """
-    if not hasattr(os, "geteuid"):
-        return True
-    return facts.st_uid in (os.geteuid(), 0) and not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return is_owner(facts) and (not hasattr(os, "geteuid") or not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+
+
+def is_owner(facts: os.stat_result) -> bool:
+    """Whether this user or root owns what is at a path.
+
+    Args:
+        facts: What `os.fstat` or `os.lstat` say of it.
+
+    Example:
+        >>> import tempfile
+        >>> is_owner(os.stat(tempfile.mkdtemp()))
+        True
+    """
+    return not hasattr(os, "geteuid") or facts.st_uid in (os.geteuid(), 0)
 
 
 def _is_read_only(facts: os.stat_result) -> bool:

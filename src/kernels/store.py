@@ -43,6 +43,7 @@ from kernels.records import (
     cannot_write,
     endpoint_key,
     is_ours,
+    is_owner,
     read_record,
     replace_file,
     write_record,
@@ -144,17 +145,21 @@ class RepoStore:
             StoreError: The cache cannot be written.
         """
         mark = self.folder / "index" / f"{commit}-fetched"
-        with suppress(OSError):
-            if is_ours(os.lstat(mark)):
-                return
         with _writing(mark):
+            make_folders(mark.parent, self.cache)
+            with suppress(FileNotFoundError):
+                if is_ours(os.lstat(mark)):
+                    return
             replace_file(mark, b"", mode=0o444)
 
     def was_fetched(self, commit: str) -> bool:
-        """Whether this client, run by this user or root, fetched or listed anything of a commit, of any Hub."""
+        """Whether this client, run by this user or root, fetched or listed anything of a commit, of any Hub.
+
+        This can only refuse, so it counts whoever else may write the record.
+        """
         with suppress(OSError), os.scandir(self.folder / "index") as entries:
             return any(
-                each.name.startswith(f"{commit}-") and is_ours(each.stat(follow_symlinks=False)) for each in entries
+                each.name.startswith(f"{commit}-") and is_owner(each.stat(follow_symlinks=False)) for each in entries
             )
         return False
 

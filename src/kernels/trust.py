@@ -253,7 +253,7 @@ def unverified(repo_id: str, publishers: Publishers | None) -> UntrustedPublishe
     why = None if publishers is None else publishers.problem(repo_id)
     return UntrustedPublisher(
         f"{repo_id} is refused: {where} could not be asked whether its publisher is trusted, and no earlier "
-        f"answer is stored. {f'{why} ' if why else ''}Try again when it can be reached, or pass "
+        f"answer that counts is stored. {f'{why} ' if why else ''}Try again when it can be asked, or pass "
         f"trust_remote_code=[{repo_id!r}] (in a command: --trust-remote-code) if you trust it."
     )
 

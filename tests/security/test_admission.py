@@ -83,6 +83,26 @@ def test_a_listing_that_is_not_kept_admits_nobody(
         get_kernel(REPO, revision=untrusted.catalog.commit(REPO).id)
 
 
+@pytest.mark.parametrize("mode", [0o664, 0o666, 0o644, 0o600])
+def test_a_cache_whose_permissions_were_widened_admits_nobody(
+    untrusted: TestHub,
+    new_process: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    isolated_env: Path,
+    mode: int,
+) -> None:
+    verify_repository(REPO, version=1)
+    for path in isolated_env.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            path.chmod(mode)
+    new_process()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises((UntrustedPublisher, NotInCache)):
+        get_kernel(REPO, version=1)
+    with pytest.raises(UntrustedPublisher):
+        get_kernel(REPO, revision=untrusted.catalog.commit(REPO).id)
+
+
 def test_nothing_is_fetched_where_that_cannot_be_marked(untrusted: TestHub, isolated_env: Path) -> None:
     (isolated_env / "kernels--mallory--relu").mkdir(parents=True)
     (isolated_env / "kernels--mallory--relu" / "index").write_text("no folder")

@@ -26,12 +26,13 @@ def request_headers(endpoint: str, user_agent: str | Mapping[str, str] | None) -
 
     from kernels import __version__
 
+    token = _token(endpoint)
     details: str | None = None
     if not settings.telemetry_disabled():
         details = "; ".join([*_machine(), *_callers(user_agent)])
     try:
         headers: dict[str, str] = build_hf_headers(
-            token=_token(endpoint), library_name="kernels", library_version=__version__, user_agent=details
+            token=token, library_name="kernels", library_version=__version__, user_agent=details
         )
     except (OSError, ValueError) as error:
         # A stored token that cannot be read. What the library says of it may quote it.
