@@ -23,7 +23,6 @@ from kernels.requirement import Requirement, is_commit
 from kernels.settings import Verify
 from kernels.sources.answers import PUBLISHER, REFS, REVISION, Revision, listed_files, named_commits
 from kernels.sources.base import Moved
-from kernels.sources.download import download, resolve_path
 from kernels.sources.foreign import heads_of_snapshots
 from kernels.sources.http import BRIEF, VERDICT, HubClient, Patience
 from kernels.sources.memory import memory_of
@@ -326,6 +325,8 @@ class HubSource:
             raise changed_files(release.repo_id, [file])
         if self.offline:
             raise self._not_in_cache(f"{file.path} of {release.repo_id}")
+        from kernels.sources.download import resolve_path
+
         with exclusively(store.reading_lock(release.commit, file.path)):
             content = store.read(release.commit, file)
             if content is None:
@@ -388,6 +389,8 @@ class HubSource:
         if altered and self.offline:
             raise changed_files(release.repo_id, altered)
         if altered:
+            from kernels.sources.download import download
+
             with exclusively(store.lock(f"{commit}-{variant}")):
                 store.mark_fetched(commit)
                 altered = store.altered(commit, altered)
@@ -403,6 +406,8 @@ class HubSource:
                 if damaged:
                     raise changed_files(release.repo_id, damaged)
                 raise self._not_in_cache(f"build {variant} of {release.repo_id}")
+            from kernels.sources.download import download  # not needed for what is here
+
             with exclusively(store.lock(f"{release.commit}-{variant}")):
                 store.sweep()
                 store.mark_fetched(release.commit)
