@@ -6,6 +6,7 @@ The layout is huggingface_hub's, so that its tools see it:
         blobs/<hash>                   contents
         snapshots/<commit>/<path>      links to contents
         index/<commit>-<Hub>.json      the commit's file list, which never changes
+        index/<commit>-fetched         that this client fetched files of the commit; it names no Hub and holds nothing
         index/<commit>-<Hub>.allowed   that a caller allowed the commit, whoever publishes it
         index/<commit>-<Hub>-<variant>.checked  what was found of a build's files, and which files those were
         index/heads-<Hub>.json         branches and tags, and when they were learned
