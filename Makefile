@@ -76,7 +76,7 @@ lock: $(READY)
 
 # The kernels that GPU runs use: the commits that follow from the sources in examples/kernels.
 lock-kernels: $(READY)
-	@PYTHONPATH=tests/support $(RUN) tests/support/pinned_kernels.py
+	@PYTHONPATH=tests/fixtures $(RUN) tests/fixtures/pinned_kernels.py
 
 clean:
 	rm -rf $(VENV) dist build htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.responses import JSONResponse
 
-from kernels.serve import HubServer
+from kernels.server import HubServer
 
 __all__ = ["SlowHub", "write_kernel"]
 

@@ -180,7 +180,7 @@ def construct(project, repeats):
 def digest(path, size, repeats):
     """GB/s of checking a variant of `size` bytes against its SHA-256 digest."""
     try:
-        from kernels.verify import variant_digest, verify_digest
+        from kernels.trust.digest import variant_digest, verify_digest
     except ImportError:
         from kernels._rust import Digest, DigestAlgorithm
 

@@ -51,7 +51,7 @@ def main() -> None:
         # The demo runs on the processor, also with a Torch that was built for a GPU.
         os.environ["KERNELS_BACKEND"] = "cpu"
         from build import PUBLISHER
-        from kernels.serve import HubServer
+        from kernels.server import HubServer
 
         with HubServer(BUILT, trusted=[PUBLISHER]) as hub:
             os.environ["KERNELS_HUB"] = hub.url

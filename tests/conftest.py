@@ -1,4 +1,4 @@
-"""Fixtures for every test; the modules they come from lie in tests/support (on pytest's `pythonpath`)."""
+"""Fixtures for every test; the modules they come from lie in tests/fixtures (on pytest's `pythonpath`)."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ import kernels
 from kernels import backends, errors, settings
 from kernels.cli import app
 from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
-from kernels.serve import HubServer
+from kernels.server import HubServer
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -259,5 +259,6 @@ def test_no_other_module_reads_the_environment() -> None:
                 assert (
                     not re.search(r"os\.environ\b|os\.getenv\(", line)
                     or "backends" in path.parts
-                    or "build" in path.parts
+                    or "compile" in path.parts
+                    or path.name == "command.py"
                 ), (path, line)

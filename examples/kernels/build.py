@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.build import build_kernel, default_backends, read_source
+from kernels.authoring.compile import build_kernel, default_backends, read_source
 from kernels.errors import CompilerNotFound, KernelsError
 
 __all__ = ["PUBLISHER", "Built", "build_examples", "main"]

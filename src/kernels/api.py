@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 from kernels.backends import BackendName
 from kernels.errors import BackendUnavailable, KernelsError
-from kernels.locks import caller, lock_in_force
-from kernels.plan import Choice, Planned, Planner
-from kernels.requirement import Requirement
+from kernels.models.requirement import Requirement
+from kernels.operations.load import AT_ONCE, KernelRequest, fetch, get_requested, load, planner_for, prepare, target_of
+from kernels.resolver.lock_scope import caller, lock_in_force
+from kernels.resolver.planner import Choice, Planned, Planner
+from kernels.resolver.target import Target
 from kernels.settings import Verify
-from kernels.side_by_side import side_by_side
 from kernels.sources import PathSource, open_sources
-from kernels.steps import AT_ONCE, KernelRequest, fetch, get_requested, load, planner_for, prepare, target_of
-from kernels.target import Target
-from kernels.trust import TrustPolicy
+from kernels.support.concurrency import side_by_side
+from kernels.trust.publishers import TrustPolicy
 
 if TYPE_CHECKING:
-    from kernels.resolve import VariantAccepted, VariantRejected
+    from kernels.resolver.selection import VariantAccepted, VariantRejected
 
 __all__ = [
     "KernelRequest",

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 from kernels.backends import BackendName
-from kernels.locks import asked_lock
+from kernels.operations.load import KernelRequest, get_requested
+from kernels.resolver.lock_scope import asked_lock
 from kernels.settings import Verify
-from kernels.steps import KernelRequest, get_requested
 
 __all__ = ["get_locked_kernel", "load_kernel"]
 

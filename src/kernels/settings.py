@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from kernels.errors import RequestError
-from kernels.requirement import check_repo_id
-from kernels.setting_values import folder_in, is_url, split_paths, url_in, without_password
+from kernels.models.requirement import check_repo_id
 from kernels.support import secrets
+from kernels.support.env_values import folder_in, is_url, split_paths, url_in, without_password
 
 __all__ = [
     "VARIABLES",

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 
 from kernels import backends
-from kernels import target as target_module
 from kernels.backends import BackendProbe, torch_build
 from kernels.backends.builtin import cann, metal
 from kernels.backends.builtin.cann import CANN
@@ -28,9 +27,10 @@ from kernels.backends.builtin.neuron import Neuron
 from kernels.backends.builtin.rocm import ROCm
 from kernels.backends.builtin.tpu import TPU
 from kernels.backends.builtin.xpu import XPU
-from kernels.metadata import BackendInfo, KernelName, Metadata
-from kernels.resolve import resolve
-from kernels.target import Target
+from kernels.models.metadata import BackendInfo, KernelName, Metadata
+from kernels.resolver import target as target_module
+from kernels.resolver.selection import resolve
+from kernels.resolver.target import Target
 
 RECORDS = sorted((Path(__file__).parent / "recorded").glob("*.json"))
 MACHINES = [

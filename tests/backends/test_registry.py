@@ -14,9 +14,9 @@ import pytest
 from kernels import backends
 from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor, PythonDependency, builtin
 from kernels.errors import RequestError
-from kernels.resolve import resolve
-from kernels.target import Target
-from kernels.variant import parse_variant
+from kernels.resolver.selection import resolve
+from kernels.resolver.target import Target
+from kernels.resolver.variant import parse_variant
 
 
 class Tenstorrent(Backend):

@@ -6,7 +6,7 @@ import pytest
 
 from kernels import backends
 from kernels.backends import Device, Found, MajorMinor
-from kernels.target import Target
+from kernels.resolver.target import Target
 
 
 @pytest.mark.parametrize(

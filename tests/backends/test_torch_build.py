@@ -13,7 +13,7 @@ import pytest
 
 from kernels import backends
 from kernels.backends import Backend, BackendProbe, Found, torch_build
-from kernels.target import Target
+from kernels.resolver.target import Target
 
 SCRIPT = """
 import json, sys

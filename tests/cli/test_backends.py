@@ -13,11 +13,11 @@ import pytest
 from typer.testing import CliRunner
 
 from kernels import backends
+from kernels.backend_check.arrival import as_before
 from kernels.backends import Backend, BackendProbe, Device, MajorMinor
-from kernels.backends.entry import Origin, Problem
-from kernels.checkup.arrival import as_before
+from kernels.backends.registration import Origin, Problem
 from kernels.cli import app
-from kernels.target import Target
+from kernels.resolver.target import Target
 
 
 class Acme(Backend):
@@ -195,7 +195,7 @@ def test_what_a_backend_stands_in_for_is_shown(kernels: Callable[..., Any]) -> N
 
 
 def test_what_a_file_adds_to_is_listed_and_shown(kernels: Callable[..., Any], acme: Backend, tmp_path: Path) -> None:
-    from kernels.backends.join.declared import load_backends
+    from kernels.backends.plugins.json_backend import load_backends
 
     files = [tmp_path / "first.json", tmp_path / "second.json"]
     for file in files:
@@ -236,7 +236,7 @@ def test_for_programs_show_has_the_facts_of_the_list_and_more(kernels: Callable[
 
 
 def test_what_a_vendors_folder_offers_is_shown(kernels: Callable[..., Any], tmp_path: Path) -> None:
-    from kernels.backends.join.vendor_folder import register_vendor
+    from kernels.backends.plugins.vendor_folder import register_vendor
 
     tuned = "mm: [{META: {M: 1}}, {META: {M: 2}}]\nbmm: [{META: {M: 1}}]\narchs: {a200x: {mm: [{META: {M: 3}}]}}\n"
     place = vendor(tmp_path, "__all__ = ['silu', 'gelu']\ndef silu(x): ...\ndef gelu(x): ...\n", tuned)
@@ -252,7 +252,7 @@ def test_what_a_vendors_folder_offers_is_shown(kernels: Callable[..., Any], tmp_
 
 
 def test_a_vendors_folder_that_cannot_be_read_is_still_shown(kernels: Callable[..., Any], tmp_path: Path) -> None:
-    from kernels.backends.join.vendor_folder import register_vendor
+    from kernels.backends.plugins.vendor_folder import register_vendor
 
     place = vendor(tmp_path, "__all__ = 3", tuned="mm: 3")
     with as_before():
@@ -270,7 +270,7 @@ def vendor(folder: Path, operators: str, tuned: str = "mm:\n  - META: {BLOCK: 64
     place = folder / "acme"
     (place / "ops").mkdir(parents=True)
     (place / "__init__.py").write_text(
-        "from kernels.backends.join.vendor_folder import VendorInfo\n"
+        "from kernels.backends.plugins.vendor_folder import VendorInfo\n"
         "vendor_info = VendorInfo(vendor_name='Acme', device_name='acme', dispatch_key='PrivateUse1')\n"
     )
     (place / "ops" / "__init__.py").write_text(operators)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hub import kernel_files
 
+from kernels.authoring.bench import Outcome, Times
 from kernels.cli.benchmark import _row
-from kernels.measure import Outcome, Times
 
 pytest.importorskip("torch")
 

@@ -180,7 +180,7 @@ def test_a_build_with_nothing_to_do_imports_no_torch(kernels: Callable[..., Any]
     assert kernels("build", source).exit_code == 0
     program = """
 import sys
-from kernels.build import build_variants
+from kernels.authoring.compile import build_variants
 print([each.state for each in build_variants(sys.argv[1], sys.argv[1])], "torch" in sys.modules)
 """
     run = subprocess.run([sys.executable, "-c", program, str(source)], capture_output=True, text=True, timeout=120)

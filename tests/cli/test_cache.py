@@ -12,8 +12,8 @@ import pytest
 from hub import TestHub
 
 from kernels import install_kernel
-from kernels.lockfile import Lock, Locked
-from kernels.requirement import Requirement
+from kernels.models.lockfile import Lock, Locked
+from kernels.models.requirement import Requirement
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kernels.verify import variant_digest
+from kernels.trust.digest import variant_digest
 
 Kernels = Callable[..., Any]
 

@@ -33,13 +33,13 @@ COMMANDS = sorted(path.stem.replace("_", "-") for path in FOLDER.glob("[!_]*.py"
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
     """Let `kernels info` raise an exception."""
-    from kernels import offer
+    from kernels.operations import info
 
     def fail(error: BaseException) -> None:
         def raises(*args: Any, **kwargs: Any) -> None:
             raise error
 
-        monkeypatch.setattr(offer, "repository_info", raises)
+        monkeypatch.setattr(info, "repository_info", raises)
 
     return fail
 
@@ -71,7 +71,7 @@ def test_a_command_imports_neither_the_other_commands_nor_torch_to_show_its_help
     assert {name for name in loaded if name.startswith("kernels.cli.") and "._" not in name} == {
         f"kernels.cli.{command}"
     }
-    assert not loaded & {"torch", "huggingface_hub", "kernels.api", "kernels.target"}
+    assert not loaded & {"torch", "huggingface_hub", "kernels.api", "kernels.resolver.target"}
 
 
 def test_the_version_is_the_packages(kernels: Callable[..., Any]) -> None:
@@ -280,7 +280,7 @@ _LOUD = """
 import ctypes
 import os
 import sys
-from kernels.backends.join.vendor_folder import VendorInfo
+from kernels.backends.plugins.vendor_folder import VendorInfo
 
 print("greetings from Python")
 sys.__stdout__.write("greetings from a stream that was kept\\n")

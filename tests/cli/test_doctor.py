@@ -18,7 +18,7 @@ import kernels
 from kernels.backends import Device
 from kernels.cli import app
 from kernels.cli.doctor import doctor_report
-from kernels.target import Target
+from kernels.resolver.target import Target
 
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from hub import TestHub
 
-from kernels.lockfile import Lock, Locked
-from kernels.requirement import Requirement
+from kernels.models.lockfile import Lock, Locked
+from kernels.models.requirement import Requirement
 
 HOPPER = "torch2.9-cu128-x86_64-linux+sm_90"
 CPU = "torch2.9-cpu-x86_64-linux"

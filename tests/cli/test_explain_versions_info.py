@@ -116,7 +116,7 @@ def test_explain_shows_the_verdict_on_every_build_for_another_machine(
 
 @pytest.mark.filterwarnings("ignore:acme/relu version 2 is used")
 def test_explain_for_programs_says_the_same(relu: TestHub, kernels: Callable[..., Any], tmp_path: Path) -> None:
-    from kernels.target import Target
+    from kernels.resolver.target import Target
 
     described = tmp_path / "target.json"
     described.write_bytes(Target.parse(HOPPER).to_json())

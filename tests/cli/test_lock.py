@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from hub import TestHub
 
-from kernels.hashes import folder_hash
-from kernels.lockfile import Lock, hashes_path
-from kernels.requirement import Requirement
-from kernels.sources import memory
+from kernels.models.lockfile import Lock, hashes_path
+from kernels.models.requirement import Requirement
+from kernels.resolver.content_hash import folder_hash
+from kernels.sources import session_cache
 
 Run = Callable[..., Any]
 OLD_HASH = "sha256-" + "ab" * 32
@@ -23,7 +23,7 @@ OLD_HASH = "sha256-" + "ab" * 32
 
 @pytest.fixture(autouse=True)
 def _each_run_asks_as_a_new_process() -> None:
-    memory.forget()
+    session_cache.forget()
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def lock(kernels: Run) -> Run:
     """`kernels lock`, as a process of its own would run it."""
 
     def run(*arguments: object) -> Any:
-        memory.forget()
+        session_cache.forget()
         return kernels("lock", *arguments)
 
     return run

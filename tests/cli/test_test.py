@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernels.author import new_kernel
+from kernels.authoring.scaffold import new_kernel
 
 
 @pytest.fixture

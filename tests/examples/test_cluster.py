@@ -17,9 +17,9 @@ import yaml
 from hub import TestHub
 
 from kernels.cli import app
-from kernels.lockfile import HASHES_FILE, LOCK_FILE
-from kernels.locking import lock_project
-from kernels.project import Project
+from kernels.models.lockfile import HASHES_FILE, LOCK_FILE
+from kernels.models.pyproject import Project
+from kernels.operations.lock import lock_project
 
 CLUSTER = Path(__file__).parents[2] / "examples" / "cluster"
 SCRIPTS = sorted((CLUSTER / "slurm").iterdir())

@@ -8,8 +8,8 @@ import pytest
 from pinned_kernels import LOCK, build_kernel_set, lock_kernel_set, locked_commits
 
 from kernels import get_kernel
-from kernels.lockfile import Lock
-from kernels.serve import HubServer
+from kernels.models.lockfile import Lock
+from kernels.server import HubServer
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ print("checked", name)
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
 @pytest.mark.parametrize("name", ["rms-norm", "silu-and-mul", "rotary"])
 def test_triton_kernels_match_their_float64_reference(example_hub: Path, name: str) -> None:
-    support = Path(__file__).parents[1] / "support"
+    support = Path(__file__).parents[1] / "fixtures"
     env = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(support), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", PROGRAM, str(example_hub), name, "cuda"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)

@@ -9,7 +9,7 @@ from hub import TestHub
 
 from kernels import get_kernel, get_kernel_variants, install_kernel
 from kernels.errors import UnsupportedArch
-from kernels.target import Target
+from kernels.resolver.target import Target
 
 pytestmark = pytest.mark.gpu
 

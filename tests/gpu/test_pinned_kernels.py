@@ -9,7 +9,7 @@ from example_kernels import CHECKS
 from pinned_kernels import build_kernel_set, locked_commits
 
 from kernels import get_kernel
-from kernels.serve import HubServer
+from kernels.server import HubServer
 
 pytestmark = pytest.mark.gpu
 

@@ -12,7 +12,7 @@ import pytest
 
 from kernels import backends
 from kernels.backends.builtin import cuda_driver
-from kernels.target import Target
+from kernels.resolver.target import Target
 
 pytestmark = pytest.mark.gpu
 
@@ -37,7 +37,7 @@ def run(script: str, **environment: str) -> Any:
 
 COMPARE = """
 import json, sys
-from kernels.target import Target
+from kernels.resolver.target import Target
 from kernels.backends import torch_build
 target = Target.current()
 cheap, initialised = "torch" not in sys.modules, False
@@ -74,7 +74,7 @@ def test_devices_chosen_by_uuid_are_numbered_as_torch_numbers_them() -> None:
 def test_hidden_devices_are_not_listed() -> None:
     script = """
 import json, sys
-from kernels.target import Target
+from kernels.resolver.target import Target
 json.dump(len(Target.current().backend_devices("cuda")), sys.stdout)
 """
     assert run(script, CUDA_VISIBLE_DEVICES="") == 0
@@ -84,7 +84,7 @@ json.dump(len(Target.current().backend_devices("cuda")), sys.stdout)
 def test_after_probing_a_forked_child_can_still_use_cuda() -> None:
     script = """
 import json, multiprocessing, sys
-from kernels.target import Target
+from kernels.resolver.target import Target
 
 def child(answers):
     import torch
@@ -125,7 +125,7 @@ def test_without_torch_driver_runtime_and_devices_are_found() -> None:
 import importlib.util, json, sys
 find_spec = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "torch" else find_spec(name, *rest)
-from kernels.target import Target
+from kernels.resolver.target import Target
 target = Target.current()
 json.dump([target.torch, target.default_backend, target.backends["cuda"], len(target.devices)], sys.stdout)
 """

@@ -10,8 +10,8 @@ import torch
 from tvm_ffi_kernel import needs_tvm_ffi, write_tvm_ffi_source
 
 from kernels import get_local_kernel
-from kernels.build import build_variants
-from kernels.metadata import Metadata
+from kernels.authoring.compile import build_variants
+from kernels.models.metadata import Metadata
 
 pytestmark = [
     pytest.mark.gpu,

@@ -211,12 +211,12 @@ def test_a_digest_covers_every_file_and_no_other(hub: TestHub, change: str) -> N
 def test_a_digest_is_compared_once_and_again_when_asked_for(
     hub: TestHub, monkeypatch: pytest.MonkeyPatch, new_process: Callable[[], None]
 ) -> None:
-    import kernels.checked
+    import kernels.operations.integrity
 
     compared: list[Path] = []
-    real = kernels.checked.verify_digest
+    real = kernels.operations.integrity.verify_digest
     monkeypatch.setattr(
-        kernels.checked, "verify_digest", lambda path, digest: [compared.append(path), real(path, digest)]
+        kernels.operations.integrity, "verify_digest", lambda path, digest: [compared.append(path), real(path, digest)]
     )
     hub.make_repo("acme/relu", digest=True)
     path = install_kernel("acme/relu", version=1)
@@ -429,11 +429,11 @@ def test_100_000_files_are_listed(hub: TestHub) -> None:
 
 
 def test_a_listing_without_end_is_an_error(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernels import release
-    from kernels.sources import hub as hub_source
+    from kernels.models import snapshot
+    from kernels.sources import hub
 
-    monkeypatch.setattr(hub_source, "MAX_FILES", 3000)
-    monkeypatch.setattr(release, "MAX_FILES", 3000)
+    monkeypatch.setattr(hub, "MAX_FILES", 3000)
+    monkeypatch.setattr(snapshot, "MAX_FILES", 3000)
     hub.list_files("acme/relu", [f"build/torch-cpu/f{number}.py" for number in range(10_000)])
     with pytest.raises(InvalidRepository, match="more than 3000 files"):
         get_kernel("acme/relu", version=1)
@@ -554,10 +554,10 @@ def test_what_one_hub_lists_under_a_commit_is_no_evidence_for_another(
 def test_a_digest_that_was_compared_for_one_hub_is_compared_anew_for_another(
     hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import kernels.checked
+    import kernels.operations.integrity
 
     compared: list[Path] = []
-    monkeypatch.setattr(kernels.checked, "verify_digest", lambda path, digest: compared.append(path))
+    monkeypatch.setattr(kernels.operations.integrity, "verify_digest", lambda path, digest: compared.append(path))
     hub.make_repo("acme/relu", digest=True)
     install_kernel("acme/relu", version=1)
     with TestHub(tmp_path / "mirror") as mirror:

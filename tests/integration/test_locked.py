@@ -25,15 +25,15 @@ from kernels import (
     load_kernel,
 )
 from kernels.api import KernelRequest, explain, get_kernels
-from kernels.audit.repository import audit_repository
+from kernels.authoring.check.repository import audit_repository
 from kernels.cli import app
 from kernels.errors import DigestMismatch, InvalidRepository, LockError, NotInCache, NotLocked, RevisionNotFound
-from kernels.hashes import listed_hash
-from kernels.lockfile import ContentHash, Lock, Locked, hashes_path
-from kernels.notices import KernelsWarning
-from kernels.requirement import Requirement
+from kernels.models.lockfile import ContentHash, Lock, Locked, hashes_path
+from kernels.models.requirement import Requirement
+from kernels.operations.verify import verify_lock
+from kernels.resolver.content_hash import listed_hash
 from kernels.sources import open_sources
-from kernels.verification import verify_lock
+from kernels.support.warn import KernelsWarning
 
 
 def pin(hub: TestHub, repo_id: str, version: int = 1) -> Locked:

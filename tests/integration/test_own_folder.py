@@ -14,9 +14,9 @@ from hub import TestHub
 from typer.testing import CliRunner
 from writable_hub import WritableHub
 
-from kernels.author import new_kernel
-from kernels.build import build_kernel, build_variants
-from kernels.build.project import find_project, read_sources
+from kernels.authoring.compile import build_kernel, build_variants
+from kernels.authoring.compile.project import find_project, read_sources
+from kernels.authoring.scaffold import new_kernel
 from kernels.cli import app
 from kernels.errors import RequestError
 

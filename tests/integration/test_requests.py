@@ -15,7 +15,7 @@ from hub import TestHub
 from kernels import download_kernels, get_kernel, has_kernel, install_kernel
 from kernels.api import KernelRequest, get_kernels
 from kernels.cli.lock import lock
-from kernels.lockfile import Lock
+from kernels.models.lockfile import Lock
 
 MANY = {f"part{number}.py": f"value = {number}\n" for number in range(60)}
 

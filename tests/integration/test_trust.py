@@ -13,7 +13,7 @@ from hub import TestHub
 
 from kernels import get_kernel, has_kernel
 from kernels.errors import HubUnavailable, NotInCache, UntrustedPublisher
-from kernels.notices import KernelsWarning
+from kernels.support.warn import KernelsWarning
 
 
 def test_a_publisher_that_the_hub_does_not_mark_is_refused_before_anything_is_downloaded(hub: TestHub) -> None:

@@ -21,7 +21,7 @@ from kernels.errors import (
     UnsupportedArch,
     UntrustedPublisher,
 )
-from kernels.notices import KernelsWarning
+from kernels.support.warn import KernelsWarning
 
 
 def said(call: Callable[[], object]) -> list[str]:
@@ -171,7 +171,7 @@ def test_variants_are_returned_as_decisions(hub: TestHub) -> None:
 
 
 def test_archs_decide_and_the_next_best_build_is_taken(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernels.target import Target
+    from kernels.resolver.target import Target
 
     compiled = "torch29-cxx11-cu128-x86_64-linux"
     hub.make_repo("acme/relu", variants=[compiled], archs=["8.0", "9.0a"])
@@ -191,7 +191,7 @@ def test_archs_decide_and_the_next_best_build_is_taken(hub: TestHub, monkeypatch
 def test_a_build_that_does_not_cover_every_visible_gpu_says_so_once(
     hub: TestHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kernels.target import Target
+    from kernels.resolver.target import Target
 
     hub.make_repo("acme/relu", variants=["torch-cuda"], archs=["9.0"])
     target = Target.parse("torch2.9-cu128-x86_64-linux+sm_90+sm_75")
@@ -204,7 +204,7 @@ def test_a_build_that_does_not_cover_every_visible_gpu_says_so_once(
 
 
 def test_a_kernel_can_be_downloaded_for_another_machine(hub: TestHub) -> None:
-    from kernels.target import Target
+    from kernels.resolver.target import Target
 
     compiled = "torch29-cxx11-cu128-x86_64-linux"
     hub.make_repo("acme/relu", variants=["torch-cpu", compiled], python_depends=["tvm-ffi"])

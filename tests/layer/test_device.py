@@ -11,7 +11,7 @@ from kernels import backends
 from kernels.errors import RequestError
 from kernels.layer import CUDAProperties, Device, ROCMProperties
 from kernels.layer.device import CapabilityRange, ModuleDevice, of_tensor, requested_device
-from kernels.target import Target
+from kernels.resolver.target import Target
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ from kernels.layer import (
     use_kernel_forward_from_hub,
     use_kernel_mapping,
 )
-from kernels.notices import KernelsWarning
+from kernels.support.warn import KernelsWarning
 
 INFERENCE, TRAINING, COMPILE = Mode.INFERENCE, Mode.TRAINING, Mode.TORCH_COMPILE
 

@@ -13,8 +13,8 @@ from torch import nn
 
 from kernels.errors import LockError, NotLocked
 from kernels.layer import LayerRepository, LockedFuncRepository, LockedLayerRepository, Mode, kernelize, unkernelize
-from kernels.lockfile import Lock, Locked
-from kernels.requirement import Requirement
+from kernels.models.lockfile import Lock, Locked
+from kernels.models.requirement import Requirement
 
 LAYERS = """
 import torch

@@ -16,7 +16,7 @@ from kernels.errors import RequestError
 from kernels.layer import CUDAProperties, Device, KernelizeFallback, Mode, register_kernel_mapping, use_kernel_mapping
 from kernels.layer.device import ModuleDevice
 from kernels.layer.mapping import Missing, Selected, current_mapping, select
-from kernels.target import Target
+from kernels.resolver.target import Target
 
 CPU = ModuleDevice("cpu")
 

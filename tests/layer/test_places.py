@@ -21,7 +21,7 @@ from kernels.layer import (
     unkernelize,
     use_kernel_mapping,
 )
-from kernels.target import Target
+from kernels.resolver.target import Target
 
 INFERENCE, TRAINING, COMPILE = Mode.INFERENCE, Mode.TRAINING, Mode.TORCH_COMPILE
 

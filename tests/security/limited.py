@@ -16,23 +16,23 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from kernels.audit.sources import parsed
-from kernels.audit.subject import MAX_TEXT_BYTES, Files, Subject
-from kernels.backends.join.declaration import MAX_FILE_BYTES, read_declarations
-from kernels.build.contents import python_fault
-from kernels.build.objects import keep_objects
+from kernels.authoring.bench.messages import decode
+from kernels.authoring.check.sources import parsed
+from kernels.authoring.check.subject import MAX_TEXT_BYTES, Files, Subject
+from kernels.authoring.compile.contents import python_fault
+from kernels.authoring.compile.objects import keep_objects
+from kernels.backends.plugins.json_schema import MAX_FILE_BYTES, read_declarations
 from kernels.errors import KernelsError
-from kernels.license import license_problem
-from kernels.lockfile import Lock
-from kernels.measure.messages import decode
-from kernels.metadata import MAX_METADATA_BYTES, Metadata
-from kernels.redirect import MAX_STATUS_BYTES, destination
-from kernels.requirement import Requirement
-from kernels.sources.record import RECORD_FILE, read_record_of
-from kernels.target import Target
-from kernels.toml_file import MAX_TOML_BYTES, Section, parse_toml
-from kernels.tuning.yaml_file import read_yaml
-from kernels.variant import parse_variant
+from kernels.models.lockfile import Lock
+from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
+from kernels.models.redirect import MAX_STATUS_BYTES, destination
+from kernels.models.requirement import Requirement
+from kernels.models.spdx import license_problem
+from kernels.resolver.target import Target
+from kernels.resolver.variant import parse_variant
+from kernels.sources.manifest import RECORD_FILE, read_record_of
+from kernels.support.toml import MAX_TOML_BYTES, Section, parse_toml
+from kernels.support.yaml import read_yaml
 
 MEMORY = 300 * 2**20
 #: The promise is 2; the rest is for machines that are slower, or busy.

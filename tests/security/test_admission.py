@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from hub import TestHub
 
-from kernels import get_kernel, get_kernel_variants, install_kernel, store
-from kernels.audit.repository import audit_repository
+from kernels import get_kernel, get_kernel_variants, install_kernel
+from kernels.authoring.check.repository import audit_repository
+from kernels.cache import repository
 from kernels.errors import KernelsError, NotInCache, StoreError, UntrustedPublisher
-from kernels.notices import KernelsWarning
-from kernels.offer import repository_info
-from kernels.verification import verify_repository
+from kernels.operations.info import repository_info
+from kernels.operations.verify import verify_repository
+from kernels.support.warn import KernelsWarning
 
 REPO = "mallory/relu"
 
@@ -71,7 +72,7 @@ def test_a_listing_that_is_not_kept_admits_nobody(
     if why.startswith("a word"):
         monkeypatch.setenv("KERNELS_HUB_TOKEN", "layers")
     elif why.startswith("it is"):
-        monkeypatch.setattr(store, "write_record", lambda path, record: None)
+        monkeypatch.setattr(repository, "write_record", lambda path, record: None)
     verify_repository(REPO, version=1)
     for path in isolated_env.glob("kernels--*/index/*.json") if why.endswith("gone") else ():
         path.unlink()

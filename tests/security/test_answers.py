@@ -21,7 +21,7 @@ from hub import Asked, TestHub
 
 from kernels import get_kernel
 from kernels.errors import KernelsError
-from kernels.loader import get_loaded_kernels
+from kernels.loader.load import get_loaded_kernels
 from kernels.sources import download
 
 TOKEN = "hf_secretsecretsecretsecretsecret"

@@ -13,14 +13,14 @@ import pytest
 from hub import TestHub, make_repo
 
 from kernels import get_kernel
-from kernels.backends.join.declaration import DeclarationError, read_declarations
+from kernels.backends.plugins.json_schema import DeclarationError, read_declarations
 from kernels.errors import InvalidMetadata, InvalidRepository, KernelsError, LockError, RequestError
-from kernels.lockfile import Lock
-from kernels.metadata import Metadata
-from kernels.redirect import MAX_STATUS_BYTES, destination
-from kernels.requirement import Requirement
-from kernels.sources.record import RECORD_FILE, read_record_of
-from kernels.target import Target
+from kernels.models.lockfile import Lock
+from kernels.models.metadata import Metadata
+from kernels.models.redirect import MAX_STATUS_BYTES, destination
+from kernels.models.requirement import Requirement
+from kernels.resolver.target import Target
+from kernels.sources.manifest import RECORD_FILE, read_record_of
 
 LIMITED = Path(__file__).with_name("limited.py")
 
@@ -92,8 +92,8 @@ def test_every_document_that_nests_is_refused(tmp_path: Path) -> None:
 def test_a_bundle_that_nests_is_refused_before_it_is_parsed() -> None:
     pytest.importorskip("sigstore")
     from kernels.errors import UntrustedSignature
-    from kernels.signatures import Policy
-    from kernels.signatures.bundle import verify_bundle
+    from kernels.trust import Policy
+    from kernels.trust.sigstore import verify_bundle
 
     [rule] = Policy.community().anybody()
     with pytest.raises(UntrustedSignature, match="nested too deep"):
@@ -155,7 +155,10 @@ PIPES: dict[str, tuple[str, str]] = {
     "a file that is hashed": ("file", "sha256_file(path)"),
     "a lock": ("kernels.lock", "Lock.read(path)"),
     "a lock in force": ("kernels.lock", "read_lock(path)"),
-    "hashes": ("kernels.hashes.json", "Lock.read(root / 'a.lock') if 0 else Lock.read(root / 'kernels.lock')"),
+    "hashes": (
+        "kernels.hashes.json",
+        "Lock.read(root / 'a.lock') if 0 else Lock.read(root / 'kernels.lock')",
+    ),
     "a project": ("pyproject.toml", "Project.read(root)"),
     "a project's dependencies": ("pyproject.toml", "dependencies(path)"),
     "what ships": ("pyproject.toml", "shipment(root)"),
@@ -188,31 +191,31 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from kernels import get_local_kernel
-from kernels.audit.subject import Files, Subject
-from kernels.backends.join.declaration import read_declarations
+from kernels.authoring.check.subject import Files, Subject
+from kernels.backends.plugins.json_schema import read_declarations
 from kernels.backends.torch_build import _library_abi, _version_file
-from kernels.build.contents import file_fault, read_contents
-from kernels.build.objects import keep_objects
-from kernels.build.source import read_source
-from kernels.build.stamp import made_from
+from kernels.authoring.compile.contents import file_fault, read_contents
+from kernels.authoring.compile.objects import keep_objects
+from kernels.authoring.compile.source import read_source
+from kernels.authoring.compile.stamp import made_from
 from kernels.cli._arguments import machine
 from kernels.errors import KernelsError
-from kernels.lockfile import Lock
-from kernels.locks import _has, read_lock
-from kernels.measure.subject import _content as content
-from kernels.metadata import Metadata
-from kernels.project import Project, dependencies
-from kernels.publish import _page as page
-from kernels.release import RepoFile
-from kernels.ship import shipment
-from kernels.signatures import Policy, Rule
+from kernels.models.lockfile import Lock
+from kernels.resolver.lock_scope import _has, read_lock
+from kernels.authoring.bench.subject import _content as content
+from kernels.models.metadata import Metadata
+from kernels.models.pyproject import Project, dependencies
+from kernels.authoring.publish import _page as page
+from kernels.models.snapshot import RepoFile
+from kernels.wheel_hooks import shipment
+from kernels.trust import Policy, Rule
 from kernels.sources.folder import _read
-from kernels.sources.record import read_record_of
+from kernels.sources.manifest import read_record_of
 from kernels.support.files import NotRegularFile
-from kernels.tuning.yaml_file import read_yaml
-from kernels.verification import verify_folder
-from kernels.verify import sha256_file, variant_digest
-from kernels.work_lock import _Marker
+from kernels.support.yaml import read_yaml
+from kernels.operations.verify import verify_folder
+from kernels.trust.digest import sha256_file, variant_digest
+from kernels.support.process_lock import _Marker
 
 for line in sys.stdin:
     name, root, path, code = line.rstrip("\\n").split("\\t")

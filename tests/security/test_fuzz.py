@@ -12,25 +12,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernels.backends.join.declaration import read_declarations
-from kernels.backends.join.torch_path import parse_torch_path
-from kernels.build.contents import python_fault
-from kernels.build.source import read_source
+from kernels.authoring.bench.messages import decode
+from kernels.authoring.compile.contents import python_fault
+from kernels.authoring.compile.source import read_source
+from kernels.backends.plugins.json_schema import read_declarations
+from kernels.backends.plugins.torch_expression import parse_torch_path
 from kernels.errors import KernelsError, LockError, UntrustedSignature
-from kernels.license import license_problem
-from kernels.lockfile import Lock
-from kernels.measure.messages import decode
-from kernels.metadata import Metadata
-from kernels.project import dependencies
-from kernels.redirect import destination
-from kernels.requirement import Requirement
-from kernels.signatures import Policy
-from kernels.sources.record import RECORD_FILE, read_record_of
-from kernels.target import Target
-from kernels.toml_file import locate, parse_toml
+from kernels.models.lockfile import Lock
+from kernels.models.metadata import Metadata
+from kernels.models.pyproject import dependencies
+from kernels.models.redirect import destination
+from kernels.models.requirement import Requirement
+from kernels.models.spdx import license_problem
+from kernels.resolver.target import Target
+from kernels.resolver.variant import parse_variant
+from kernels.sources.manifest import RECORD_FILE, read_record_of
+from kernels.support.toml import locate, parse_toml
+from kernels.support.yaml import read_yaml
+from kernels.trust import Policy
 from kernels.tuning.entries import read_configs
-from kernels.tuning.yaml_file import read_yaml
-from kernels.variant import parse_variant
 
 settings.register_profile(
     "security",
@@ -331,7 +331,10 @@ def _only_errors_of_this_package(read: Callable[[bytes, Path], object], data: by
     "data", [b'["\\ud800"]', b'"\\ud800"', b'[{"dependency": {"repo-id": "\\udfff", "version": 1}}]']
 )
 def test_half_a_character_is_no_lock(data: bytes, tmp_path: Path) -> None:
-    for read in (Lock.from_bytes, lambda data: _file("kernels.hashes.json", _lock_with_hashes)(data, tmp_path)):
+    for read in (
+        Lock.from_bytes,
+        lambda data: _file("kernels.hashes.json", _lock_with_hashes)(data, tmp_path),
+    ):
         with pytest.raises(LockError, match="is not JSON"):
             read(data)
 
@@ -379,7 +382,7 @@ def test_any_bytes_raise_only_errors_of_this_package(name: str, tmp_path: Path) 
 )
 def test_a_bundle_that_is_nearly_valid_is_refused(data: bytes) -> None:
     pytest.importorskip("sigstore")
-    from kernels.signatures.bundle import verify_bundle
+    from kernels.trust.sigstore import verify_bundle
 
     [rule] = Policy.community().anybody()
     with pytest.raises(UntrustedSignature):

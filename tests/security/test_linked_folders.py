@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 from hub import TestHub
 
-from kernels import get_backend, get_kernel, get_kernel_variants, settings, work_lock
-from kernels.cached import look, plan, prune
+from kernels import get_backend, get_kernel, get_kernel_variants, settings
+from kernels.cache import look, plan, prune
+from kernels.cache.repository import RepoStore
 from kernels.errors import InvalidRepository, StoreError
-from kernels.real_folders import check_folders, make_folders
-from kernels.records import Record, read_record, write_record
-from kernels.release import RepoFile
-from kernels.stages import prepared_dir
-from kernels.store import RepoStore
-from kernels.work_lock import exclusively, lock_at
+from kernels.loader.stages import prepared_dir
+from kernels.models.snapshot import RepoFile
+from kernels.support import process_lock
+from kernels.support.json_store import Record, read_record, write_record
+from kernels.support.process_lock import exclusively, lock_at
+from kernels.support.real_folders import check_folders, make_folders
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="links need a privilege on Windows")
 
@@ -200,8 +201,8 @@ def test_a_link_in_the_place_of_a_lock_without_flock_is_removed(
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    monkeypatch.setattr(work_lock, "_HOLDER_SECONDS", 0.05)
-    monkeypatch.setattr(work_lock, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(process_lock, "_HOLDER_SECONDS", 0.05)
+    monkeypatch.setattr(process_lock, "_POLL_SECONDS", 0.01)
     for target in (victim / "__init__.py", tmp_path / "nothing"):
         (tmp_path / "work.lock.held").symlink_to(target)
         with exclusively(lock_at(tmp_path / "work.lock", seconds=5)):

@@ -13,15 +13,16 @@ from contextlib import contextmanager
 import pytest
 from hub import TestHub, kernel_files
 
-from kernels import download_kernels, install_kernel, resolve
+from kernels import download_kernels, install_kernel
 from kernels.errors import DependencyCycle, InvalidMetadata, InvalidRepository, KernelsError
-from kernels.find import Finder
-from kernels.metadata import MAX_KERNEL_DEPENDS
-from kernels.plan import MAX_READ, Planner
-from kernels.requirement import Requirement
+from kernels.models.metadata import MAX_KERNEL_DEPENDS
+from kernels.models.requirement import Requirement
+from kernels.resolver import selection
+from kernels.resolver.finder import Finder
+from kernels.resolver.planner import MAX_READ, Planner
+from kernels.resolver.target import Target
 from kernels.sources import open_sources
-from kernels.target import Target
-from kernels.trust import TrustPolicy
+from kernels.trust.publishers import TrustPolicy
 
 CPU = "torch2.9-cpu-x86_64-linux"
 
@@ -64,8 +65,8 @@ def most_threads() -> Iterator[list[int]]:
 @pytest.mark.parametrize("every", [False, True])
 def test_each_name_is_judged_once(hub: TestHub, monkeypatch: pytest.MonkeyPatch, every: bool) -> None:
     judged: Counter[str] = Counter()
-    parse = resolve.parse_variant
-    monkeypatch.setattr(resolve, "parse_variant", lambda name: judged.update([name]) or parse(name))
+    parse = selection.parse_variant
+    monkeypatch.setattr(selection, "parse_variant", lambda name: judged.update([name]) or parse(name))
     hub.list_files("acme/relu", [f"build/{name}/__init__.py" for name in fitting(300)])
     try:
         choice = planner().choose(Requirement("acme/relu", version=1), every=every)
@@ -124,7 +125,7 @@ def test_builds_that_fit_and_are_not_read_are_named(hub: TestHub) -> None:
 
 
 def test_metadata_of_many_builds_is_bounded_in_bytes(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernels.plan.MAX_READ_BYTES", 40_000)
+    monkeypatch.setattr("kernels.resolver.planner.MAX_READ_BYTES", 40_000)
     hub.list_files("acme/relu", listing_of(20, b'{"a": "' + b"x" * 4000 + b'"}'))
     with pytest.raises(InvalidMetadata):
         planner().choose(Requirement("acme/relu", version=1))
@@ -192,11 +193,11 @@ def test_graphs_with_many_ways_are_planned_within_seconds(hub: TestHub) -> None:
     code = f"""
 import resource
 resource.setrlimit(resource.RLIMIT_AS, (3 * 10**9,) * 2)
-from kernels.plan import Planner
-from kernels.requirement import Requirement
+from kernels.resolver.planner import Planner
+from kernels.models.requirement import Requirement
 from kernels.sources import open_sources
-from kernels.target import Target
-from kernels.trust import TrustPolicy
+from kernels.resolver.target import Target
+from kernels.trust.publishers import TrustPolicy
 planner = Planner(open_sources(), Target.parse({CPU!r}), TrustPolicy(), prerequisites=False)
 print(len(list(planner.plan(Requirement("acme/top", version=1)).walk())))
 """
@@ -251,8 +252,8 @@ def test_a_circle_below_shared_kernels_is_found_with_its_way(hub: TestHub) -> No
     ids=["backends", "Torch versions", "accelerators", "no variants"],
 )
 def test_a_message_about_many_builds_is_short(names: list[str]) -> None:
-    outcome = resolve.resolve(names, Target.parse(CPU))
-    assert len(str(resolve.no_suitable_build("acme/relu", outcome))) < 10_000
+    outcome = selection.resolve(names, Target.parse(CPU))
+    assert len(str(selection.no_suitable_build("acme/relu", outcome))) < 10_000
 
 
 def test_a_message_about_many_versions_is_short(hub: TestHub) -> None:

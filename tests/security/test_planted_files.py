@@ -15,7 +15,7 @@ from hub import TestHub, make_repo
 
 from kernels import get_kernel, get_local_kernel, install_kernel
 from kernels.errors import KernelsError
-from kernels.loader import kernel_layers
+from kernels.loader.load import kernel_layers
 from kernels.settings import Verify
 
 EVIL = 'raise SystemExit("planted code ran")\n'

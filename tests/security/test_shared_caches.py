@@ -21,11 +21,11 @@ from hub import TestHub
 
 from kernels import get_kernel, has_kernel, install_kernel, settings
 from kernels.backends import Backend, BackendProbe, Device
+from kernels.cache.repository import RepoStore
 from kernels.errors import UntrustedPublisher
-from kernels.records import Record, endpoint_key, is_ours, read_record, write_record
-from kernels.release import Heads, RepoFile
-from kernels.stages import prepare_build, prepared_dir
-from kernels.store import RepoStore
+from kernels.loader.stages import prepare_build, prepared_dir
+from kernels.models.snapshot import Heads, RepoFile
+from kernels.support.json_store import Record, endpoint_key, is_ours, read_record, write_record
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has other owners and permissions")
 
@@ -242,7 +242,7 @@ def loaded_in_a_new_process(hub: TestHub) -> Callable[[], str]:
 def test_a_planted_mark_that_content_was_compared_is_not_believed(
     hub: TestHub, isolated_env: Path, loaded_in_a_new_process: Callable[[], str]
 ) -> None:
-    from kernels.checked import Findings, identities
+    from kernels.operations.integrity import Findings, identities
 
     hub.make_repo("acme/relu")
     folder = install_kernel("acme/relu", version=1)
@@ -260,7 +260,7 @@ def test_a_planted_mark_that_content_was_compared_is_not_believed(
 
 
 def test_a_mark_of_another_build_is_not_believed(hub: TestHub, isolated_env: Path) -> None:
-    from kernels.checked import Findings
+    from kernels.operations.integrity import Findings
 
     hub.make_repo("acme/relu")
     hub.make_repo("acme/gelu")

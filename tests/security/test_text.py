@@ -26,15 +26,15 @@ from terminal import on_a_terminal
 from kernels import errors, get_kernel, get_kernel_variants, install_kernel
 from kernels.errors import KernelsError
 from kernels.layer.report import KernelizeReport, KernelizeRow
-from kernels.lockfile import Lock
-from kernels.notices import KernelsWarning, warn_once
-from kernels.offer import repository_info, repository_versions
-from kernels.resolve import VariantRejected
-from kernels.signatures import Identity, Rule
-from kernels.signatures.bundle import allowed
+from kernels.models.lockfile import Lock
+from kernels.operations.info import repository_info, repository_versions
+from kernels.resolver.selection import VariantRejected
+from kernels.support.formatting import plain, said, shown
 from kernels.support.logs import logger, make_safe
 from kernels.support.text import SafeText, clean, escaped, indented, one_line
-from kernels.wording import plain, said, shown
+from kernels.support.warn import KernelsWarning, warn_once
+from kernels.trust import Identity, Rule
+from kernels.trust.sigstore import allowed
 
 #: What a line looks like that a hostile text would put into our messages.
 FORGED = "All checks passed"

@@ -18,13 +18,13 @@ from hub import TestHub, kernel_files
 from terminal import on_a_terminal
 
 from kernels import get_kernel, get_kernel_variants, install_kernel
+from kernels.authoring.publish.hub import open_hub
 from kernels.errors import HubUnavailable, KernelsError
-from kernels.notices import warn_once
-from kernels.offer import repository_info, repository_versions
-from kernels.publish.hub import open_hub
+from kernels.operations.info import repository_info, repository_versions
 from kernels.support import secrets
+from kernels.support.formatting import plain, said, shown
 from kernels.support.secrets import HIDDEN, holds_secret, redacted, register
-from kernels.wording import plain, said, shown
+from kernels.support.warn import warn_once
 
 #: As the public Hub's look; and one of another Hub, with characters that are written differently in each form.
 TOKEN = "hf_" + "Ab1Cd2Ef3Gh4Ij5Kl6Mn7Op8Qr9St0Uv1Wx2"

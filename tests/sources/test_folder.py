@@ -16,7 +16,7 @@ from hub import TestHub, make_repo
 from kernels import download_kernels, get_kernel, get_kernel_variants, install_kernel
 from kernels.errors import DigestMismatch, InvalidRepository, KernelsError, NotInCache
 from kernels.sources.folder import FolderSource, PathSource, files_below
-from kernels.trust import Standing
+from kernels.trust.publishers import Standing
 
 
 @pytest.fixture

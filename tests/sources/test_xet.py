@@ -115,7 +115,7 @@ def test_without_an_address_of_xet_the_hub_gives_the_file(hub: TestHub, store: C
 def test_a_full_disk_is_the_disks_fault(
     hub: TestHub, store: Callable[..., None], isolated_env: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kernels.partial_file import PartialFile
+    from kernels.cache.partial_file import PartialFile
 
     store()
 

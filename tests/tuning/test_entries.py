@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kernels.errors import RequestError
-from kernels.notices import KernelsWarning
+from kernels.support.warn import KernelsWarning
 from kernels.tuning import TuneEntry, TuneFile, read_configs
 
 #: Every shape that FlagGems' files have.

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import kernels
 from kernels import CapabilityRange, Device, LayerRepository, Mode, Target, backends, get_kernel
 from kernels.api import explain
-from kernels.backends.join.vendor_folder import register_vendor
+from kernels.backends.plugins.vendor_folder import register_vendor
 from kernels.errors import KernelsError, UnsupportedArch
-from kernels.variant import parse_variant
+from kernels.resolver.variant import parse_variant
 
 HERE = Path(__file__).parent
 
@@ -291,7 +291,7 @@ if __name__ == "__main__":
     import torch
     from acme_model import Model
 
-    from kernels.ops import FuncSpec, active_ops, use_kernel_ops, use_vendor_ops
+    from kernels.operators import FuncSpec, active_ops, use_kernel_ops, use_vendor_ops
     from kernels.tuning import get_configs, get_heuristics
 
     class Repository:

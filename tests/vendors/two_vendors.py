@@ -17,9 +17,9 @@ from acme_model import Model
 import kernels
 from kernels import CapabilityRange, Device, LayerRepository, Mode, Target, get_kernel
 from kernels.api import explain
-from kernels.backends.join.declared import load_backends
-from kernels.ops import FuncSpec, active_ops, use_kernel_ops
-from kernels.variant import parse_variant
+from kernels.backends.plugins.json_backend import load_backends
+from kernels.operators import FuncSpec, active_ops, use_kernel_ops
+from kernels.resolver.variant import parse_variant
 
 ZETA, RECORDED = Path(sys.argv[1]), Path(sys.argv[2])
 

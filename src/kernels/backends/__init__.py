@@ -15,16 +15,7 @@ from kernels.backends.base import (
     listed,
 )
 from kernels.backends.builtin import BUILT_IN, BuiltInName
-from kernels.backends.entry import Entry, Origin, Problem
 from kernels.backends.experimental import mention_experimental
-from kernels.backends.guard import (
-    guarded_arch,
-    guarded_capability,
-    guarded_index,
-    guarded_probe,
-    guarded_reason,
-    guarded_text,
-)
 from kernels.backends.lookup import (
     all_backends,
     device_types,
@@ -44,7 +35,16 @@ from kernels.backends.lookup import (
     unknown_accelerator,
     variant_tokens,
 )
+from kernels.backends.registration import Entry, Origin, Problem
 from kernels.backends.registry import MISSING_VENDOR, enter, on_first_need, register_backend, unregister_backend
+from kernels.backends.sandbox import (
+    guarded_arch,
+    guarded_capability,
+    guarded_index,
+    guarded_probe,
+    guarded_reason,
+    guarded_text,
+)
 from kernels.backends.torch_build import for_device_type, for_torch
 from kernels.settings import backend_sources
 
@@ -101,7 +101,7 @@ enter((family(), Origin("built-in")) for family in BUILT_IN)
 
 
 def _discover() -> bool:
-    from kernels.backends.join.discovery import discover
+    from kernels.backends.plugins.discovery import discover
 
     return discover()
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kernels.backends.extension import extends
+from kernels.backends.torch_extension import extends
 from kernels.support.text import one_line
 
 if TYPE_CHECKING:
-    from kernels.metadata import Metadata
+    from kernels.models.metadata import Metadata
 
 __all__ = [
     "GENERAL_PYTHON_DEPENDS",
@@ -252,7 +252,8 @@ class Backend:
     def prepare(self, variant_dir: Path) -> None:
         """Compile or convert a build, once after its download.
 
-        What it makes belongs in `kernels.stages.prepared_dir(self, variant_dir)`, never in the build's own folder.
+        What it makes belongs in `kernels.loader.stages.prepared_dir(self, variant_dir)`, never in the build's own
+        folder.
 
         Args:
             variant_dir: The build's folder, to be read only.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernels.backends import lookup
 from kernels.backends.base import Backend
-from kernels.notices import warn_once
+from kernels.support.warn import warn_once
 
 __all__ = ["mention_experimental"]
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from kernels.backends.base import Backend
-from kernels.backends.entry import Entry, Problem
+from kernels.backends.registration import Entry, Problem
 from kernels.backends.registry import MISSING_VENDOR, check_name, current, host_among, unknown
 
 __all__ = [

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from kernels.backends.base import Backend
-from kernels.backends.clashes import check_clashes
-from kernels.backends.entry import Entry, Origin, Problem
-from kernels.backends.members import checked
+from kernels.backends.conflicts import check_clashes
+from kernels.backends.interface_check import checked
+from kernels.backends.registration import Entry, Origin, Problem
 from kernels.errors import RequestError
-from kernels.wording import did_you_mean
+from kernels.support.formatting import did_you_mean
 
 __all__ = [
     "MISSING_VENDOR",

@@ -16,7 +16,7 @@ from typing import Any
 
 from kernels.backends import lookup
 from kernels.backends.base import Backend, MajorMinor
-from kernels.backends.guard import guarded_torch_build
+from kernels.backends.sandbox import guarded_torch_build
 from kernels.errors import RequestError
 from kernels.support.files import open_regular, read_bounded
 

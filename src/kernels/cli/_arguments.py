@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernels.support.files import read_bounded
-from kernels.wording import shown
+from kernels.support.formatting import shown
 
 if TYPE_CHECKING:
-    from kernels.target import Target
+    from kernels.resolver.target import Target
 
 __all__ = ["AsJson", "BackendName", "Kernel", "PolicyFile", "Repository", "Revision", "Version", "machine"]
 
@@ -50,7 +50,7 @@ def machine(text: str) -> Target:
         '2.9'
     """
     from kernels.errors import RequestError
-    from kernels.target import Target
+    from kernels.resolver.target import Target
 
     # Other than a `Path`, it finds no file where the text can be no file's name.
     if os.path.isfile(text):

@@ -14,9 +14,9 @@ import typer
 from kernels.cli._arguments import AsJson
 
 if TYPE_CHECKING:
+    from kernels.backend_check import Checkup, Finding
     from kernels.backends import Backend, Entry
-    from kernels.checkup import Checkup, Finding
-    from kernels.target import Target
+    from kernels.resolver.target import Target
 
 __all__ = ["backends"]
 
@@ -116,7 +116,7 @@ def _row(entry: Entry, machine: Target) -> tuple[str, ...]:
 
 def _origins(entry: Entry) -> list[str]:
     """Where a backend comes from, and the files and folders that add to it."""
-    from kernels.checkup import added_to
+    from kernels.backend_check import added_to
 
     return [str(each.origin) for each in (*added_to(entry), entry)]
 
@@ -127,7 +127,7 @@ def _token(backend: Backend) -> str:
 
 def _machine() -> Target:
     from kernels.errors import RequestError
-    from kernels.target import Target
+    from kernels.resolver.target import Target
 
     try:
         return Target.current()
@@ -182,8 +182,8 @@ def _show(name: str, as_json: bool) -> None:
 
 def _more(entry: Entry) -> dict[str, Any]:
     """What `show` adds for programs."""
+    from kernels.backend_check import offered_configs, offered_operators
     from kernels.backends import allowed_python_depends
-    from kernels.checkup import offered_configs, offered_operators
 
     backend = entry.backend
     return {
@@ -243,7 +243,7 @@ def _fields(entry: Entry, machine: Target) -> dict[str, str | list[str]]:
 
 def _beneath(entry: Entry) -> dict[str, str]:
     """The registrations beneath: what a file or folder adds to still counts, what another object stands in for not."""
-    from kernels.checkup import added_to
+    from kernels.backend_check import added_to
 
     added = added_to(entry)
     if added:
@@ -253,7 +253,7 @@ def _beneath(entry: Entry) -> dict[str, str]:
 
 def _folder(backend: Backend) -> dict[str, str]:
     """What a vendor's folder offers; what cannot be read is told in its place."""
-    from kernels.checkup import offered_configs, offered_operators
+    from kernels.backend_check import offered_configs, offered_operators
     from kernels.cli._failure import describe
     from kernels.errors import KernelsError
 
@@ -285,7 +285,7 @@ def _device(device: Any) -> str:
 
 def _stages(backend: Backend) -> list[str]:
     """The stages that a backend has of its own."""
-    from kernels.checkup import own_stages
+    from kernels.backend_check import own_stages
 
     return own_stages(backend)
 
@@ -310,7 +310,7 @@ def _print_text(title: str, lines: Sequence[str]) -> None:
 
 
 def _check(what: str, as_json: bool) -> None:
-    from kernels.checkup import checkup
+    from kernels.backend_check import checkup
     from kernels.cli._output import print_json
 
     with _said_once() as said:

@@ -10,7 +10,7 @@ import typer
 from kernels.cli._arguments import AsJson, BackendName, Kernel, Revision, Version
 
 if TYPE_CHECKING:
-    from kernels.measure import Outcome, Report, Times
+    from kernels.authoring.bench import Outcome, Report, Times
 
 __all__ = ["benchmark"]
 
@@ -37,9 +37,9 @@ def benchmark(
     as_json: AsJson = False,
 ) -> None:
     """Time a kernel's benchmarks on this machine, and compare their results with references."""
+    from kernels.authoring.bench import measure
+    from kernels.authoring.bench.plot import check_plot, draw
     from kernels.cli._output import console, print_json, visible
-    from kernels.measure import measure
-    from kernels.measure.plot import check_plot, draw
 
     if plot is not None:
         check_plot(plot)
@@ -110,7 +110,7 @@ def _row(outcome: Outcome) -> tuple[Any, ...]:
 
 
 def _times(times: Times | None) -> tuple[str, str]:
-    from kernels.measure.plot import format_seconds
+    from kernels.authoring.bench.plot import format_seconds
 
     if times is None:
         return "", ""

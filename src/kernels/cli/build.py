@@ -10,7 +10,7 @@ import typer
 from kernels.cli._arguments import AsJson
 
 if TYPE_CHECKING:
-    from kernels.build import Outcome
+    from kernels.authoring.compile import Outcome
 
 __all__ = ["build"]
 
@@ -41,13 +41,13 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Build a kernel's sources: every noarch variant, and every compiled one that this machine can build."""
-    from kernels.build import build_variants
-    from kernels.build.freshness import built_dirty
+    from kernels.authoring.compile import build_variants
+    from kernels.authoring.compile.freshness import built_dirty
     from kernels.cli._output import console, print_json, print_table, say
 
     if update:
-        from kernels.build.project import BUILD_TOML, source_folders
-        from kernels.build.update import update_build_toml
+        from kernels.authoring.compile.project import BUILD_TOML, source_folders
+        from kernels.authoring.compile.update import update_build_toml
 
         changed = {folder / BUILD_TOML: update_build_toml(folder) for folder in source_folders(source) or [source]}
         if as_json:

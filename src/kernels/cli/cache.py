@@ -14,8 +14,8 @@ import typer
 from kernels.cli._arguments import AsJson
 
 if TYPE_CHECKING:
-    from kernels.cached import CacheContents, CachedCommit, Checked, Plan
-    from kernels.lockfile import Lock
+    from kernels.cache import CacheContents, CachedCommit, Checked, Plan
+    from kernels.models.lockfile import Lock
 
 __all__ = ["cache"]
 
@@ -83,8 +83,8 @@ def cache(
     as_json: AsJson = False,
 ) -> None:
     """Show what is on disk, by repository, commit and build; remove what nothing needs; check all of it again."""
-    from kernels.cached import look
-    from kernels.requirement import check_repo_id
+    from kernels.cache import look
+    from kernels.models.requirement import check_repo_id
 
     given = {
         "--older-than": older_than is not None,
@@ -110,7 +110,7 @@ def cache(
 def _check_there(contents: CacheContents, repos: Sequence[str]) -> None:
     """Raise where a repository that is named has nothing here, as one whose name is mistyped."""
     from kernels.errors import RepositoryNotFound
-    from kernels.wording import did_you_mean
+    from kernels.support.formatting import did_you_mean
 
     there = sorted({each.repo_id for each in contents.commits})
     for repo_id in repos:
@@ -123,9 +123,9 @@ def _check_there(contents: CacheContents, repos: Sequence[str]) -> None:
 
 
 def _show(contents: CacheContents, repos: Sequence[str], action: _Action, as_json: bool) -> None:
-    from kernels.cached import frees
+    from kernels.cache import frees
     from kernels.cli._output import format_size, print_json, print_table, say
-    from kernels.findings import counted
+    from kernels.support.checks import counted
 
     commits = [each for each in contents.commits if each.size and (not repos or each.repo_id in repos)]
     total = frees(contents, commits) if repos else contents.size
@@ -165,7 +165,7 @@ def _show(contents: CacheContents, repos: Sequence[str], action: _Action, as_jso
 
 
 def _rows(contents: CacheContents, each: CachedCommit) -> list[tuple[str, ...]]:
-    from kernels.cached import frees
+    from kernels.cache import frees
     from kernels.cli._output import format_size
 
     states = {True: "complete", False: "partial", None: "unknown"}
@@ -187,7 +187,7 @@ def _rows(contents: CacheContents, each: CachedCommit) -> list[tuple[str, ...]]:
 
 
 def _plain(contents: CacheContents, each: CachedCommit) -> dict[str, Any]:
-    from kernels.cached import frees
+    from kernels.cache import frees
 
     return {
         "repo_id": each.repo_id,
@@ -216,9 +216,9 @@ def _prune(
     yes: bool,
     as_json: bool,
 ) -> None:
-    from kernels.cached import plan, prune
+    from kernels.cache import plan, prune
     from kernels.cli._output import format_size, print_json, say
-    from kernels.findings import counted
+    from kernels.support.checks import counted
 
     planned = plan(contents, locks=locks, repos=repos, older_than=older_than, everything=everything)
     if as_json:
@@ -252,9 +252,9 @@ def _prune(
 
 
 def _print_plan(contents: CacheContents, planned: Plan) -> None:
-    from kernels.cached import frees
+    from kernels.cache import frees
     from kernels.cli._output import format_size, print_table, say
-    from kernels.findings import counted
+    from kernels.support.checks import counted
 
     rows = [
         (
@@ -284,7 +284,7 @@ def _terminal() -> bool:
 
 
 def _locks(paths: Sequence[Path]) -> list[Lock]:
-    from kernels.locks import AT_A_TERMINAL, lock_in_force, read_lock
+    from kernels.resolver.lock_scope import AT_A_TERMINAL, lock_in_force, read_lock
 
     named = [read_lock(path) for path in paths]
     current = lock_in_force(AT_A_TERMINAL).lock  # of the project that the command is run in
@@ -295,9 +295,9 @@ def _locks(paths: Sequence[Path]) -> list[Lock]:
 
 
 def _verify(contents: CacheContents, repos: Sequence[str], repair: bool, as_json: bool) -> None:
-    from kernels.cached import check_contents
+    from kernels.cache import check_contents
     from kernels.cli._output import print_json, print_table, say
-    from kernels.findings import counted
+    from kernels.support.checks import counted
 
     checked = list(check_contents(contents, repos=repos, repair=repair))
     wrong = [each for each in checked if not each.sound]

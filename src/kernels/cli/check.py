@@ -9,7 +9,7 @@ import typer
 from kernels.cli._arguments import AsJson, Revision, Version
 
 if TYPE_CHECKING:
-    from kernels.audit import VariantAudit
+    from kernels.authoring.check import VariantAudit
 
 __all__ = ["check"]
 
@@ -55,10 +55,10 @@ def check(
 def _found(
     kernel: str, version: int | None, revision: str | None, all_variants: bool, dynamic: bool, trust: bool
 ) -> list[VariantAudit]:
-    from kernels.audit import audit
-    from kernels.audit.repository import audit_repository
+    from kernels.authoring.check import audit
+    from kernels.authoring.check.repository import audit_repository
     from kernels.errors import RequestError
-    from kernels.offer import is_path
+    from kernels.operations.info import is_path
 
     if not is_path(kernel):
         return audit_repository(

@@ -14,7 +14,7 @@ import typer
 
 from kernels import __version__, backends, settings
 from kernels.errors import RequestError
-from kernels.target import Device, Target
+from kernels.resolver.target import Device, Target
 
 __all__ = ["CacheReport", "DoctorReport", "HubReport", "doctor", "doctor_report"]
 
@@ -194,7 +194,7 @@ def _other_distributions() -> list[str]:
 
 def _invalid_policy() -> list[str]:
     """What is wrong with the policy on signatures in force."""
-    from kernels.signatures import Policy
+    from kernels.trust import Policy
 
     try:
         Policy.in_force()

@@ -14,7 +14,7 @@ import typer
 from kernels.cli._arguments import AsJson, BackendName, Revision, Version, machine
 
 if TYPE_CHECKING:
-    from kernels.prefetch import DownloadedBuild, Downloads, Progress
+    from kernels.operations.download import DownloadedBuild, Downloads, Progress
 
 __all__ = ["download"]
 
@@ -53,7 +53,7 @@ def download(
     as_json: AsJson = False,
 ) -> None:
     """Download kernels, and all they depend on, for this machine or for others."""
-    from kernels.prefetch import prefetch
+    from kernels.operations.download import prefetch
 
     kernels, lock = _asked(what or [], lockfile)
     if lock is not None and not kernels:
@@ -78,10 +78,10 @@ def _asked(what: list[str], lockfile: Path | None) -> tuple[list[str], Path | No
     """The repositories that are named, and the lock."""
     from kernels import settings
     from kernels.errors import LockError, RequestError
-    from kernels.lockfile import LOCK_FILE
-    from kernels.locks import AT_A_TERMINAL, lock_path, project_here
-    from kernels.offer import is_path
-    from kernels.project import PROJECT_FILE
+    from kernels.models.lockfile import LOCK_FILE
+    from kernels.models.pyproject import PROJECT_FILE
+    from kernels.operations.info import is_path
+    from kernels.resolver.lock_scope import AT_A_TERMINAL, lock_path, project_here
 
     folders = [each for each in what if Path(each).name == PROJECT_FILE or is_path(each)]
     if not folders and (what or lockfile is not None):
@@ -103,9 +103,9 @@ def _asked(what: list[str], lockfile: Path | None) -> tuple[list[str], Path | No
 
 def _compare(lock: Path) -> None:
     """Warn of what the project beside a lock asks for, and the lock does not pin: it is not downloaded."""
-    from kernels.locks import read_lock
-    from kernels.notices import warn_once
-    from kernels.project import PROJECT_FILE, dependencies, unpinned
+    from kernels.models.pyproject import PROJECT_FILE, dependencies, unpinned
+    from kernels.resolver.lock_scope import read_lock
+    from kernels.support.warn import warn_once
 
     file = lock.with_name(PROJECT_FILE)
     asked = dependencies(file) if file.is_file() else None

@@ -10,8 +10,8 @@ import typer
 from kernels.cli._arguments import AsJson, BackendName, Kernel, Revision, Version, machine
 
 if TYPE_CHECKING:
-    from kernels.plan import Choice
-    from kernels.target import Target
+    from kernels.resolver.planner import Choice
+    from kernels.resolver.target import Target
 
 __all__ = ["explain"]
 
@@ -34,7 +34,7 @@ def explain(
     """Show for every build of a kernel whether it suits this machine, or another, and why."""
     from kernels import api
     from kernels.cli._output import format_size, print_json, print_table, say, visible
-    from kernels.offer import is_path
+    from kernels.operations.info import is_path
 
     there = None if target is None else machine(target)
     if is_path(kernel):
@@ -60,10 +60,10 @@ def _of_folder(
     path: str, version: int | None, revision: str | None, backend: str | None, target: Target | None
 ) -> Choice:
     from kernels.errors import RequestError
-    from kernels.plan import Planner
+    from kernels.resolver.planner import Planner
+    from kernels.resolver.target import Target
     from kernels.sources import PathSource, Sources
-    from kernels.target import Target
-    from kernels.trust import TrustPolicy
+    from kernels.trust.publishers import TrustPolicy
 
     if version is not None or revision is not None:
         raise RequestError(f"{path} is a folder, which has one version only; leave --version and --revision out.")
@@ -73,7 +73,7 @@ def _of_folder(
 
 
 def _rows(choice: Choice) -> list[dict[str, Any]]:
-    from kernels.resolve import VariantRejected
+    from kernels.resolver.selection import VariantRejected
 
     best = choice.best
     rows = []
@@ -112,7 +112,7 @@ def _title(choice: Choice) -> str:
 
 def _refused(choice: Choice) -> bool:
     """Whether the Hub says that the publisher is not a trusted one; not where it cannot be asked."""
-    from kernels.trust import Standing, TrustPolicy, ask_standing
+    from kernels.trust.publishers import Standing, TrustPolicy, ask_standing
 
     return ask_standing(choice.release.repo_id, choice.source.publishers, TrustPolicy()) is Standing.UNTRUSTED
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from kernels.cli._arguments import AsJson, Kernel, Revision, Version
 
 if TYPE_CHECKING:
-    from kernels.metadata import Metadata
-    from kernels.offer import BuildInfo, RepositoryInfo
+    from kernels.models.metadata import Metadata
+    from kernels.operations.info import BuildInfo, RepositoryInfo
 
 __all__ = ["info"]
 
@@ -23,10 +23,10 @@ def info(
     as_json: AsJson = False,
 ) -> None:
     """Describe a kernel: licence, sources, dependencies, builds, and what fits here."""
-    from kernels import offer
     from kernels.cli._output import print_fields, print_json, print_table, say
+    from kernels.operations import info
 
-    found = offer.repository_info(kernel, version=version, revision=revision)
+    found = info.repository_info(kernel, version=version, revision=revision)
     if as_json:
         print_json(_plain(found))
         return

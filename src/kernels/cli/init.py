@@ -27,7 +27,7 @@ def init(
     ] = None,
 ) -> None:
     """Make a kernel that builds, passes its own tests and can be measured: a place to start from."""
-    from kernels.author import new_kernel
+    from kernels.authoring.scaffold import new_kernel
     from kernels.cli._output import say, visible
 
     names = None if backends is None else [each.strip() for each in backends.split(",") if each.strip()]

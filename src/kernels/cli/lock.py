@@ -11,7 +11,7 @@ import typer
 from kernels.cli._arguments import AsJson
 
 if TYPE_CHECKING:
-    from kernels.locking import Locking
+    from kernels.operations.lock import Locking
 
 __all__ = ["lock"]
 
@@ -54,9 +54,9 @@ def lock(
 ) -> None:
     """Pin the kernels that a project asks for, and all that any of their builds depends on."""
     from kernels.cli._output import print_json, say, visible
-    from kernels.locking import lock_project
-    from kernels.locks import project_here
-    from kernels.project import Project
+    from kernels.models.pyproject import Project
+    from kernels.operations.lock import lock_project
+    from kernels.resolver.lock_scope import project_here
 
     found = lock_project(
         Project.read(project_here() if project is None else project),
@@ -112,14 +112,14 @@ def _show(found: Locking, check: bool) -> None:
 
 
 def _brief(value: str | None) -> str:
-    from kernels.requirement import is_commit
+    from kernels.models.requirement import is_commit
 
     return "" if value is None else value[:12] if is_commit(value) else value
 
 
 def _outcome(found: Locking, again: str | None) -> str:
     """What was done; or for a check, which has the command that would do it, how it went."""
-    from kernels.lockfile import hashes_path
+    from kernels.models.lockfile import hashes_path
 
     count = len(found.lock.pins)
     kernels = f"{count} kernel{'s' * (count != 1)}"

@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from types import FrameType
 
-    from kernels.serve.catalog import Catalog
+    from kernels.server.catalog import Catalog
 
 __all__ = ["serve"]
 
@@ -43,7 +43,7 @@ def serve(
     from kernels import settings
     from kernels.cli._output import say
     from kernels.errors import RequestError
-    from kernels.serve import HubServer
+    from kernels.server import HubServer
 
     stopped = threading.Event()
 

@@ -22,7 +22,7 @@ def test(
     build: Annotated[bool, typer.Option("--build", help="Build first what can be built here.")] = False,  # noqa: PT028
 ) -> None:
     """Run a kernel's own tests with pytest; its folder stands in for its repository."""
-    from kernels.author import run_tests
+    from kernels.authoring.scaffold import run_tests
     from kernels.cli._output import console
 
     if str(folder).startswith("-"):  # `kernels test -- -q`: the folder was left out

@@ -42,8 +42,8 @@ def upload(
     The Hub is the one that KERNELS_HUB names, with the token in KERNELS_HUB_TOKEN; else the one of HF_ENDPOINT, with
     HF_TOKEN or what `hf auth login` stored.
     """
+    from kernels.authoring.publish import upload_kernel
     from kernels.cli._output import say, visible
-    from kernels.publish import upload_kernel
 
     done = upload_kernel(
         folder,

@@ -10,8 +10,8 @@ import typer
 from kernels.cli._arguments import AsJson, PolicyFile, Revision, Version
 
 if TYPE_CHECKING:
-    from kernels.signatures import Policy
-    from kernels.verification import BuildProof
+    from kernels.operations.verify import BuildProof
+    from kernels.trust import Policy
 
 __all__ = ["verify"]
 
@@ -44,7 +44,7 @@ def verify(
 ) -> None:
     """Verify builds on disk: digest, pinned content and signature, a verdict each."""
     from kernels.cli._output import print_json, say
-    from kernels.offer import is_path
+    from kernels.operations.info import is_path
 
     allowed = _policy(policy, trusted_root)
     found = _found(kernel, lockfile, version, revision, all_variants, allowed, offline)
@@ -69,8 +69,8 @@ def _found(
     offline: bool,
 ) -> list[BuildProof]:
     from kernels.errors import RequestError
-    from kernels.offer import is_path
-    from kernels.verification import verify_lock, verify_path, verify_repository
+    from kernels.operations.info import is_path
+    from kernels.operations.verify import verify_lock, verify_path, verify_repository
 
     if (kernel is None) == (lockfile is None):
         raise RequestError("Name one of both to verify: a repository or folder, or a lock file (--lockfile FILE).")
@@ -87,7 +87,7 @@ def _found(
 
 
 def _policy(path: Path | None, trusted_root: Path | None) -> Policy | None:
-    from kernels.signatures import Policy
+    from kernels.trust import Policy
 
     policy = None if path is None else Policy.read(path)
     if trusted_root is None:

@@ -27,8 +27,8 @@ def verify_signature(
 ) -> None:
     """Verify that a kernel's builds are signed, and that their files are what was signed."""
     from kernels.cli._output import print_table, say
-    from kernels.signatures import Policy
-    from kernels.verification import verify_repository
+    from kernels.operations.verify import verify_repository
+    from kernels.trust import Policy
 
     rows = []
     allowed = None if policy is None else Policy.read(policy)

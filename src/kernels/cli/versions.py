@@ -9,13 +9,13 @@ __all__ = ["versions"]
 
 def versions(repo: Repository, as_json: AsJson = False) -> None:
     """List the versions of a repository: commit, date, how many builds, and which one fits here."""
-    from kernels import offer
     from kernels.cli._output import print_json, print_table
     from kernels.errors import RequestError
+    from kernels.operations import info
 
-    if offer.is_path(repo):
+    if info.is_path(repo):
         raise RequestError(f"{repo} is a folder, which has one version only; `kernels info {repo}` describes it.")
-    found = offer.repository_versions(repo)
+    found = info.repository_versions(repo)
     if as_json:
         print_json(found)
         return

@@ -175,7 +175,7 @@ class ModuleDevice:
 
     def _probed(self) -> ProbedDevice | None:
         from kernels.backends import guarded_index
-        from kernels.target import Target
+        from kernels.resolver.target import Target
 
         backend = self.backend
         index = guarded_index(backend) if self.index is None else self.index

@@ -18,8 +18,8 @@ from kernels.layer.report import KernelizeReport, check_model, kernelize_report
 from kernels.layer.repository import HubRepository, LocalRepository
 from kernels.layer.swap import Outcome, install, restore
 from kernels.layer.validate import check_layer, check_registered_mode, unsupported
-from kernels.notices import warn_once
 from kernels.support.logs import logger
+from kernels.support.warn import warn_once
 
 if TYPE_CHECKING:
     import torch
@@ -325,7 +325,7 @@ def _provenance(kernel: ModuleType | None) -> tuple[str | None, str | None]:
     """The commit and the variant that a kernel was loaded from."""
     if kernel is None:
         return None, None
-    from kernels.loader import get_loaded_kernels
+    from kernels.loader.load import get_loaded_kernels
 
     for loaded in get_loaded_kernels():
         if loaded.module is kernel:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.layer.device import ModuleDevice
 from kernels.layer.repository import HubRepository, NamedFunction, NamedLayer, checked_name, deprecated
-from kernels.locks import LockInForce, asked_lock
-from kernels.requirement import Requirement
+from kernels.models.requirement import Requirement
+from kernels.resolver.lock_scope import LockInForce, asked_lock
 
 if TYPE_CHECKING:
-    from kernels.steps import KernelRequest
+    from kernels.operations.load import KernelRequest
 
 __all__ = ["LockedFuncRepository", "LockedLayerRepository", "LockedRepository"]
 

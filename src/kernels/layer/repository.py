@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from kernels.errors import MappingError, RequestError
 from kernels.layer.device import ModuleDevice, requested_device
 from kernels.layer.function import function_layer
-from kernels.locks import LockInForce, caller, lock_in_force, same_lock
-from kernels.requirement import Requirement
+from kernels.models.requirement import Requirement
+from kernels.resolver.lock_scope import LockInForce, caller, lock_in_force, same_lock
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from kernels.steps import KernelRequest
+    from kernels.operations.load import KernelRequest
 
 __all__ = [
     "FuncRepository",
@@ -98,7 +98,7 @@ class HubRepository(_KernelRepository):
 
     def request(self, device: ModuleDevice | None) -> KernelRequest:
         """The kernel to fetch for a device."""
-        from kernels.steps import KernelRequest
+        from kernels.operations.load import KernelRequest
 
         trusted = self._trust_remote_code
         return KernelRequest(
@@ -113,7 +113,7 @@ class HubRepository(_KernelRepository):
         )
 
     def load_kernel(self, device: ModuleDevice | None) -> ModuleType:
-        from kernels.steps import get_requested
+        from kernels.operations.load import get_requested
 
         return get_requested(self.request(device))
 
@@ -165,7 +165,7 @@ class NamedLayer(_KernelRepository):
     layer_name: str
 
     def layer_in(self, kernel: ModuleType) -> type[nn.Module]:
-        from kernels.loader import kernel_attribute, kernel_layers
+        from kernels.loader.load import kernel_attribute, kernel_layers
 
         layers = kernel_layers(kernel)
         if layers is None:
@@ -191,7 +191,7 @@ class NamedFunction(_KernelRepository):
     func_name: str
 
     def layer_in(self, kernel: ModuleType) -> type[nn.Module]:
-        from kernels.loader import kernel_attribute
+        from kernels.loader.load import kernel_attribute
 
         function = kernel_attribute(kernel, self.func_name)
         if not callable(function):
@@ -345,7 +345,7 @@ def checked_name(argument: str, value: Any) -> str:
 
 
 def _trusted(value: Any) -> bool | tuple[str, ...]:
-    from kernels.trust import TrustPolicy
+    from kernels.trust.publishers import TrustPolicy
 
     TrustPolicy.of(value)  # refuses what cannot be meant
     return value if isinstance(value, bool) else tuple(value)

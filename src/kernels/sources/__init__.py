@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernels import settings
 from kernels.errors import RepositoryNotFound
-from kernels.release import Heads, Release, RepoFile
+from kernels.models.snapshot import Heads, Release, RepoFile
 from kernels.settings import Verify
 from kernels.sources.base import Source
 from kernels.sources.folder import FolderSource, PathSource

@@ -11,7 +11,7 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from kernels.errors import HubUnavailable
 from kernels.sources.refusal import HubMoved, HubRefused
-from kernels.wording import shown
+from kernels.support.formatting import shown
 
 __all__ = ["anywhere", "following_page", "within_repository"]
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 from kernels.support.text import SafeText
 
 if TYPE_CHECKING:
-    from kernels.release import Heads, Release, RepoFile
-    from kernels.requirement import Requirement
+    from kernels.models.requirement import Requirement
+    from kernels.models.snapshot import Heads, Release, RepoFile
     from kernels.settings import Verify
-    from kernels.trust import Publishers
+    from kernels.trust.publishers import Publishers
 
 __all__ = ["Moved", "Source"]
 

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from kernels.side_by_side import check_wanted
+from kernels.support.concurrency import check_wanted
 from kernels.support.text import SafeText
 
 __all__ = ["ACCEPTED_ENCODINGS", "WrongAnswer", "chunks", "read_body"]

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from kernels import settings
+from kernels.cache.partial_file import PartialFile
 from kernels.errors import HubUnavailable, StoreError
-from kernels.partial_file import PartialFile
-from kernels.side_by_side import NotWanted, check_wanted, side_by_side
-from kernels.sources.http import HubClient, Patience
+from kernels.sources.hub_client import HubClient, Patience
 from kernels.sources.progress import watcher
 from kernels.sources.refusal import HubMoved, HubRefused
 from kernels.sources.xet import in_xet, xet_stream
+from kernels.support.concurrency import NotWanted, check_wanted, side_by_side
 from kernels.support.logs import logger
 
 if TYPE_CHECKING:
-    from kernels.release import Release, RepoFile
-    from kernels.store import RepoStore
+    from kernels.cache.repository import RepoStore
+    from kernels.models.snapshot import Release, RepoFile
 
 __all__ = ["download", "resolve_path"]
 

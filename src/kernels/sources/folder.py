@@ -9,17 +9,17 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kernels import settings
+from kernels.cache.repository import has_content
 from kernels.errors import DigestMismatch, InvalidRepository, NotInCache, RepositoryNotFound, RevisionNotFound
-from kernels.hashing import on_every_core
-from kernels.release import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, Release, RepoFile, is_bytecode
-from kernels.requirement import SHORTEST_COMMIT, Requirement
+from kernels.models.requirement import SHORTEST_COMMIT, Requirement
+from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, Release, RepoFile, is_bytecode
 from kernels.settings import Verify
 from kernels.sources.base import Moved
-from kernels.sources.record import Record, Records, plain_files
-from kernels.store import has_content
+from kernels.sources.manifest import Record, Records, plain_files
 from kernels.support.files import FileTooLarge, read_bounded
-from kernels.trust import Publishers, Standing
-from kernels.wording import shown
+from kernels.support.formatting import shown
+from kernels.support.hashing import on_every_core
+from kernels.trust.publishers import Publishers, Standing
 
 __all__ = ["FolderSource", "PathSource", "files_below"]
 

@@ -6,10 +6,10 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from kernels.cache.repository import RepoStore
 from kernels.errors import InvalidMetadata
-from kernels.metadata import Metadata
-from kernels.release import METADATA_FILE, Heads
-from kernels.store import RepoStore
+from kernels.models.metadata import Metadata
+from kernels.models.snapshot import METADATA_FILE, Heads
 
 __all__ = ["heads_of_snapshots"]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from kernels import settings
+from kernels.cache.repository import CLEARING, RepoStore, changed_files
 from kernels.errors import (
     HubUnavailable,
     InvalidRepository,
@@ -17,19 +18,18 @@ from kernels.errors import (
     RevisionNotFound,
     StoreError,
 )
-from kernels.notices import warn_once
-from kernels.release import BUILD_FOLDER, MAX_FILES, Heads, Release, RepoFile
-from kernels.requirement import Requirement, is_commit
+from kernels.models.requirement import Requirement, is_commit
+from kernels.models.snapshot import BUILD_FOLDER, MAX_FILES, Heads, Release, RepoFile
 from kernels.settings import Verify
-from kernels.sources.answers import PUBLISHER, REFS, REVISION, Revision, listed_files, named_commits
 from kernels.sources.base import Moved
 from kernels.sources.foreign import heads_of_snapshots
-from kernels.sources.http import BRIEF, VERDICT, HubClient, Patience
-from kernels.sources.memory import memory_of
+from kernels.sources.hub_client import BRIEF, VERDICT, HubClient, Patience
+from kernels.sources.hub_responses import PUBLISHER, REFS, REVISION, Revision, listed_files, named_commits
 from kernels.sources.refusal import HubMoved, HubRefused
-from kernels.store import CLEARING, RepoStore, changed_files
-from kernels.trust import Publishers, Standing, Verdicts
-from kernels.work_lock import exclusively
+from kernels.sources.session_cache import memory_of
+from kernels.support.process_lock import exclusively
+from kernels.support.warn import warn_once
+from kernels.trust.publishers import Publishers, Standing, Verdicts
 
 __all__ = ["HubSource"]
 

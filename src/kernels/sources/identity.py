@@ -64,7 +64,7 @@ def _token(endpoint: str) -> str | bool | None:
 
 def _machine() -> list[str]:
     from kernels import backends
-    from kernels.target import Target
+    from kernels.resolver.target import Target
 
     target = Target.current()
     backend = backends.get(target.default_backend)

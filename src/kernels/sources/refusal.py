@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kernels.support.formatting import plain
 from kernels.support.text import SafeText
-from kernels.wording import plain
 
 __all__ = ["HubMoved", "HubRefused", "refusal"]
 

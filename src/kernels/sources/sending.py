@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from kernels.errors import HubUnavailable
-from kernels.side_by_side import check_wanted
+from kernels.support.concurrency import check_wanted
 
 __all__ = ["connection_errors", "sent", "told_to_wait"]
 

@@ -15,12 +15,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from kernels.side_by_side import check_wanted
-from kernels.sources.answers import XET_TOKEN
-from kernels.sources.http import BRIEF, HubClient
+from kernels.sources.hub_client import BRIEF, HubClient
+from kernels.sources.hub_responses import XET_TOKEN
+from kernels.support.concurrency import check_wanted
 
 if TYPE_CHECKING:
-    from kernels.release import Release, RepoFile
+    from kernels.models.snapshot import Release, RepoFile
 
 __all__ = ["in_xet", "xet_stream"]
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from kernels.notices import warn_once
-from kernels.tuning.yaml_file import Node, Scalar, quoted, read_yaml, wrong
+from kernels.support.warn import warn_once
+from kernels.support.yaml import Node, Scalar, quoted, read_yaml, wrong
 
 __all__ = ["TuneEntry", "TuneFile", "read_configs"]
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from kernels.backends import Backend
 from kernels.errors import RequestError
-from kernels.importing import Package, all_or_nothing
+from kernels.loader.import_system import Package, all_or_nothing
+from kernels.support.formatting import said
+from kernels.support.yaml import quoted
 from kernels.tuning.sources import HEURISTICS, Place, file_identity
-from kernels.tuning.yaml_file import quoted
-from kernels.wording import said
 
 __all__ = ["heuristics_of"]
 
@@ -41,7 +41,7 @@ def heuristics_of(
         KernelImportError: A kernel's file fails.
     """
     if place.kind == "vendor":
-        from kernels.backends.join.vendor_folder import vendor_module
+        from kernels.backends.plugins.vendor_folder import vendor_module
 
         module = vendor_module(backend, _MODULE)
     elif place.kind == "kernel":

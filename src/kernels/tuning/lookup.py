@@ -10,7 +10,8 @@ from typing import Any
 
 from kernels.backends import Backend, Device
 from kernels.errors import MissingPythonDependency, RequestError
-from kernels.importing import Package
+from kernels.loader.import_system import Package
+from kernels.support.yaml import quoted
 from kernels.tuning.entries import TuneEntry
 from kernels.tuning.heuristics import heuristics_of
 from kernels.tuning.sources import (
@@ -24,7 +25,6 @@ from kernels.tuning.sources import (
     places,
     section_of,
 )
-from kernels.tuning.yaml_file import quoted
 
 __all__ = ["Configs", "Heuristics", "get_configs", "get_heuristics"]
 

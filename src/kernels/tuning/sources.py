@@ -11,9 +11,9 @@ from typing import Literal
 from kernels import backends, settings
 from kernels.backends import Backend, Device
 from kernels.errors import RequestError
-from kernels.importing import Package, current, names
-from kernels.resolve import resolve
-from kernels.target import Target
+from kernels.loader.import_system import Package, current, names
+from kernels.resolver.selection import resolve
+from kernels.resolver.target import Target
 from kernels.tuning.entries import Operators, TuneFile, read_configs
 
 __all__ = [

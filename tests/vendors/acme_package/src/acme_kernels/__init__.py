@@ -11,8 +11,8 @@ from typing import Any
 
 from acme_kernels import runtime
 from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor, listed
-from kernels.metadata import Metadata
-from kernels.stages import prepared_dir
+from kernels.loader.stages import prepared_dir
+from kernels.models.metadata import Metadata
 
 __all__ = ["Acme"]
 

@@ -1,0 +1,86 @@
+"""The process that measures: it loads the kernel, runs the workloads one after the other, and says how each ended."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+
+from kernels.authoring.bench.messages import Ended, Job, Listed, Message, Started, Stopped, encode
+from kernels.authoring.bench.scripts import FOLDER, read_scripts
+from kernels.authoring.bench.workload import run_workload, synchronizer
+from kernels.errors import KernelsError
+from kernels.support.warn import KernelsWarning
+
+__all__ = ["main", "work"]
+
+
+def main() -> None:
+    """Do the job on standard input; the answers go to standard output, and all else that is printed to standard error.
+
+    So it goes for libraries in C as well, which know nothing of `sys.stdout`.
+    """
+    own = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    sys.dont_write_bytecode = True  # a kernel's folder stays as it is
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    sys.argv = [sys.argv[0]]
+    work(job, lambda message: own.write(encode(message)))
+
+
+def work(job: Job, say: Callable[[Message], object]) -> None:
+    """Do a job.
+
+    Args:
+        job: What to measure.
+        say: Takes each message.
+    """
+    import torch
+
+    try:
+        synchronizer(job.device)
+        torch.empty(1, device=job.device)
+    except Exception as error:  # noqa: BLE001 - every vendor's Torch has errors of its own for it
+        say(Stopped(f"{type(error).__name__}: {error}", device=True))
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", KernelsWarning)  # the process that started this one has said them
+            kernel = _load(job)
+    except (KernelsError, OSError, ValueError) as error:
+        say(Stopped(str(error)))
+        return
+    # After the load: paths in the environment are relative to where the command was called.
+    os.chdir(job.root)
+    scripts = read_scripts(Path(job.root) / FOLDER)
+    due = [workload for workload in scripts.workloads if workload.key not in job.done]
+    keys = [workload.key for workload in due]
+    say(
+        Listed(
+            workloads=keys,
+            failed=list(scripts.failed),
+            notes=list(scripts.notes),
+            torch=str(torch.__version__),
+            threads=torch.get_num_threads(),
+        )
+    )
+    for workload in due:
+        say(Started(workload.key))
+        outcome = run_workload(workload, kernel, job.device, iterations=job.iterations, warmup=job.warmup)
+        say(Ended(outcome))
+
+
+def _load(job: Job) -> ModuleType:
+    from kernels import api
+
+    if job.path is not None:
+        return api.get_local_kernel(job.path, backend=job.backend, trust_remote_code=job.trust, device=job.choice)
+    return api.get_kernel(
+        job.repo_id, revision=job.revision, backend=job.backend, trust_remote_code=job.trust, device=job.choice
+    )

@@ -1,0 +1,96 @@
+"""What the process that measures is told, and what it says: JSON, one message a line."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kernels.authoring.bench.report import Outcome
+from kernels.support.documents import check_json
+
+__all__ = ["Ended", "Job", "Key", "Listed", "Message", "Started", "Stopped", "decode", "encode"]
+
+#: A workload: script, class, name.
+Key = tuple[str, str, str]
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What to measure.
+
+    Attributes:
+        path: The kernel's folder, or None for a repository.
+        repo_id: The repository.
+        revision: Its commit.
+        trust: What `get_kernel` takes as `trust_remote_code`.
+        backend: The backend to load a build for.
+        choice: The device to choose the build for, as `get_kernel` takes it.
+        device: Torch's name of the device to measure on.
+        root: The folder that holds `benchmarks`; the scripts run in it.
+        iterations: Calls that are timed.
+        warmup: Calls before them.
+        done: Workloads that are not to be run, because their outcome is known.
+    """
+
+    path: str | None
+    repo_id: str = ""
+    revision: str | None = None
+    trust: bool | list[str] = False
+    backend: str
+    choice: int | str | None
+    device: str
+    root: str
+    iterations: int
+    warmup: int
+    done: list[Key] = []
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The kernel is loaded and the scripts are read: the workloads that are run now, and what failed before any."""
+
+    workloads: list[Key]
+    failed: list[Outcome]
+    notes: list[str]
+    torch: str
+    threads: int
+
+
+class Started(msgspec.Struct, frozen=True, tag=True):
+    """A workload begins."""
+
+    key: Key
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """A workload has ended."""
+
+    outcome: Outcome
+
+
+class Stopped(msgspec.Struct, frozen=True, tag=True):
+    """Nothing can be measured: the kernel could not be loaded, or the device is not there."""
+
+    reason: str
+    device: bool = False
+
+
+Message = Listed | Started | Ended | Stopped
+
+
+def encode(message: Message) -> bytes:
+    """A message as a line.
+
+    Example:
+        >>> decode(encode(Started(("benchmark_relu.py", "Relu", "small")))).key[2]
+        'small'
+    """
+    return msgspec.json.encode(message) + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """The message in a line.
+
+    Raises:
+        ValueError: It is none.
+    """
+    check_json(line)
+    message: Message = msgspec.json.decode(line, type=Message)
+    return message

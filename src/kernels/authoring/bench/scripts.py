@@ -1,0 +1,144 @@
+"""The workloads in a folder of benchmark scripts."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from kernels.authoring.bench.report import FAILED, Outcome
+from kernels.benchmark import Benchmark
+from kernels.support.formatting import did_you_mean
+
+__all__ = ["FOLDER", "PATTERN", "Scripts", "Workload", "explain", "read_scripts"]
+
+#: Where benchmarks lie in a kernel's sources and in its repository, and what they are called.
+FOLDER = "benchmarks"
+PATTERN = "benchmark*.py"
+
+_PREFIX = "benchmark_"
+
+#: Characters of an error that are shown: the text comes from a stranger's code.
+_MOST_TEXT = 500
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One method `benchmark_<name>` of a benchmark's class."""
+
+    script: Path
+    benchmark: type[Benchmark]
+    name: str
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What it is called in every process that reads the same scripts."""
+        return self.script.name, self.benchmark.__name__, self.name
+
+    def outcome(self, verdict: str, reason: str) -> Outcome:
+        """What became of it, where it was not timed."""
+        script, benchmark, workload = self.key
+        return Outcome(script=script, benchmark=benchmark, workload=workload, verdict=verdict, reason=reason)
+
+
+@dataclass(frozen=True)
+class Scripts:
+    """What a folder's scripts hold: the workloads, the scripts that failed, and what else there is to say."""
+
+    workloads: tuple[Workload, ...]
+    failed: tuple[Outcome, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_scripts(folder: Path) -> Scripts:
+    """Run the scripts of a folder, in the order of their names, and list their workloads in the order they stand there.
+
+    A class counts in the script that defines it, not where it is imported. A script that fails keeps no other from
+    being read.
+
+    Args:
+        folder: The folder; its scripts may import each other.
+
+    Returns:
+        What was found.
+    """
+    # Last, so that no file there stands in for a package that is installed.
+    sys.path.append(str(folder))
+    workloads: list[Workload] = []
+    failed: list[Outcome] = []
+    notes: list[str] = []
+    for script in sorted(folder.glob(PATTERN)):
+        try:
+            module = _run(script)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a stranger's script raises is its verdict
+            failed.append(Outcome(script=script.name, verdict=FAILED, reason=explain(error, script)))
+            continue
+        found = [Workload(script, benchmark, name) for benchmark in _classes(module) for name in _names(benchmark)]
+        workloads += found
+        if not found:
+            notes.append(f"{script.name} defines no subclass of kernels.benchmark.Benchmark with a method {_PREFIX}…")
+        for benchmark in dict.fromkeys(workload.benchmark for workload in found):
+            notes += [f"{script.name}: {benchmark.__name__}{lonely}" for lonely in _lonely(benchmark)]
+    return Scripts(tuple(workloads), tuple(failed), tuple(notes))
+
+
+def _run(script: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(script.stem, script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(script.stem)
+    sys.modules[script.stem] = module  # dataclasses and pickles look for it there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        if before is None:
+            sys.modules.pop(script.stem, None)
+        else:
+            sys.modules[script.stem] = before
+        raise
+    return module
+
+
+def _classes(module: ModuleType) -> list[type[Benchmark]]:
+    return [
+        each
+        for each in dict.fromkeys(value for value in vars(module).values() if isinstance(value, type))
+        if issubclass(each, Benchmark) and each.__module__ == module.__name__
+    ]
+
+
+def _names(benchmark: type[Benchmark]) -> list[str]:
+    """The workloads of a class, those of its bases first."""
+    names = dict.fromkeys(name for base in reversed(benchmark.__mro__) for name in vars(base))
+    return [
+        name.removeprefix(_PREFIX)
+        for name in names
+        if name.startswith(_PREFIX) and name != _PREFIX and callable(getattr(benchmark, name))
+    ]
+
+
+def _lonely(benchmark: type[Benchmark]) -> Iterator[str]:
+    """The methods of a class that are for a workload which neither it nor a subclass has: nothing ever calls them."""
+    names = [name for each in (benchmark, *benchmark.__subclasses__()) for name in _names(each)]
+    for method in vars(benchmark):
+        prefix, _, workload = method.partition("_")
+        if prefix in ("setup", "verify") and workload and workload not in names:
+            yield f".{method} is never called: there is no {_PREFIX}{workload}.{did_you_mean(workload, names)}".rstrip(
+                "."
+            )
+
+
+def explain(error: BaseException, script: Path) -> str:
+    """An error in one line, with the line of the script it came from."""
+    text = " ".join(str(error).split())
+    text = text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + "…"
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name == script.name
+    ]
+    place = f" ({script.name}, line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}{': ' * bool(text)}{text}{place}"

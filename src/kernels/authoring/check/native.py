@@ -1,0 +1,260 @@
+"""Native files of a variant: whether they load on other systems than the one they were built on.
+
+What is read: https://refspecs.linuxfoundation.org/LSB_5.0.0/LSB-Core-generic/LSB-Core-generic/symversion.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from io import BufferedReader
+from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from kernels.authoring.check.subject import Subject
+from kernels.backends import listed
+from kernels.errors import MissingPythonDependency
+from kernels.support.checks import Said, Statement, counted, failed, missing, ok, skipped
+from kernels.support.files import open_regular
+
+__all__ = ["POLICY", "SymbolPolicy", "is_native", "native_files", "require_elftools", "stable_abi"]
+
+
+@dataclass(frozen=True)
+class SymbolPolicy:
+    """The newest symbol versions that a native file may need.
+
+    Attributes:
+        name: The policy's name.
+        newest: The newest version of each family of symbols, such as `GLIBC`.
+        others: Versions without a number that are allowed.
+    """
+
+    name: str
+    newest: Mapping[str, tuple[int, ...]]
+    others: frozenset[str] = frozenset()
+
+    def allows(self, version: str) -> bool:
+        """Whether a symbol version is allowed; one of a family that the policy does not name is.
+
+        Example:
+            >>> POLICY.allows("GLIBC_2.28"), POLICY.allows("GLIBC_2.29"), POLICY.allows("GLIBC_PRIVATE")
+            (True, False, False)
+        """
+        family, _, number = version.partition("_")
+        if family not in self.newest or version in self.others:
+            return True
+        if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9}){0,5}", number) is None:
+            return False
+        return tuple(map(int, number.split("."))) <= self.newest[family]
+
+
+#: manylinux_2_28 as auditwheel 6.8 has it for x86_64 and aarch64
+#: (https://github.com/pypa/auditwheel/blob/main/src/auditwheel/policy/manylinux-policy.json).
+POLICY = SymbolPolicy(
+    "manylinux_2_28",
+    MappingProxyType({"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (7, 0, 0)}),
+    frozenset({"CXXABI_FLOAT128", "CXXABI_TM_1"}),
+)
+
+#: The Python whose stable ABI native files may use.
+_PYTHON = "3.9"
+
+#: Bounds on what one file may hold; flash-attention's has some 10,000 symbols.
+_MAX_SYMBOLS, _MAX_VERSIONS, _MAX_TAGS = 500_000, 10_000, 10_000
+
+_MAGIC = b"\x7fELF"
+
+#: How native files are called (PEP 3149, and what `ctypes` loads).
+_SUFFIXES = (".so", ".pyd", ".dll", ".dylib")
+
+#: The processor of a variant's name as an ELF header spells it.
+_MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
+
+
+def is_native(subject: Subject, name: str) -> bool:
+    """Whether a file is native code, by its name or by its first bytes."""
+    return name.endswith(_SUFFIXES) or subject.start(name, len(_MAGIC)) == _MAGIC
+
+
+def require_elftools() -> None:
+    """Make sure that native files can be read.
+
+    Raises:
+        MissingPythonDependency: pyelftools is not installed.
+    """
+    try:
+        import elftools.elf.elffile  # noqa: F401
+    except ImportError:
+        raise MissingPythonDependency(
+            "Native files are checked with pyelftools, which is not installed: pip install pyelftools (extra `build`)"
+        ) from None
+
+
+@lru_cache(maxsize=1)
+def stable_abi() -> frozenset[str]:
+    """The functions and data of CPython's stable ABI up to Python 3.9.
+
+    Example:
+        >>> "PyModule_Create2" in stable_abi(), "PyUnicode_AsUTF8" in stable_abi()
+        (True, False)
+    """
+    text = (Path(__file__).parent / "stable_abi_3_9.txt").read_text(encoding="ascii")
+    return frozenset(line for line in text.splitlines() if not line.startswith("#"))
+
+
+def native_files(subject: Subject) -> Said:
+    """Whether each native file needs only what every supported system has."""
+    natives = [name for name in subject.files.sizes if is_native(subject, name)]
+    variant = subject.variant
+    if variant is None:
+        yield skipped("the variant's name does not say for which system it is")
+    elif variant.noarch:
+        if not natives:
+            yield skipped("nothing is compiled in a noarch variant")
+        for name in natives[:20]:
+            yield failed(f"{name}: native code in a noarch variant, which is offered to every system")
+    elif not natives:
+        yield failed("there is no native file in a compiled variant")
+    elif variant.os != "linux":
+        yield skipped(f"native files of {variant.os} are not read; only those of linux are")
+    else:
+        for name in natives:
+            faults = list(_faults(subject, name, variant.cpu))
+            yield from faults
+            if not any(verdict == "failed" for verdict, _ in faults):
+                yield ok(f"{name}: {POLICY.name}, Python {_PYTHON}")
+        library = _tvm_ffi_library(subject)
+        if library is not None and library not in natives:
+            yield failed(f"there is no {library}, which tvm-ffi loads: a plain library, no Python extension (abi3)")
+
+
+def _tvm_ffi_library(subject: Subject) -> str | None:
+    """The name of the library that a variant for tvm-ffi has; None for other variants."""
+    if subject.variant is None or subject.variant.kind != "tvm-ffi" or subject.metadata is None:
+        return None
+    return f"{subject.metadata.id}.so"
+
+
+def _faults(subject: Subject, name: str, cpu: str | None) -> Iterator[Statement]:
+    if subject.start(name, len(_MAGIC)) != _MAGIC:
+        yield failed(f"{name}: no ELF file, which every native file of linux is")
+        return
+    with BufferedReader(open_regular(subject.folder / name)) as file:  # type: ignore[type-var]
+        try:
+            from elftools.elf.elffile import ELFFile
+
+            found = _look(ELFFile(file), name, cpu, name == _tvm_ffi_library(subject))
+            yield from ((verdict, f"{name}: {what}") for verdict, what in found)
+        except Exception as error:  # noqa: BLE001 - the library trusts what the file says of itself
+            yield failed(f"{name}: cannot be read as an ELF file ({type(error).__name__})")
+
+
+def _look(elf: Any, name: str, cpu: str | None, tvm_ffi: bool) -> Iterator[Statement]:
+    machine = elf["e_machine"]
+    if cpu in _MACHINES and (machine != _MACHINES[cpu] or elf.elfclass != 64):
+        yield failed(f"compiled for {machine}, {elf.elfclass} bits; the variant is for {cpu}")
+    yield from _stack(elf)
+
+    tags = _bounded(_dynamic(elf), _MAX_TAGS, "dynamic entries")
+    present = {tag.entry.d_tag for tag in tags}
+    sections = {section["sh_type"]: section for section in elf.iter_sections()}
+    # The linker goes by the segments; a file whose sections say less would hide from this check.
+    for tag, kind in (("DT_SYMTAB", "SHT_DYNSYM"), ("DT_VERNEED", "SHT_GNU_verneed")):
+        if tag in present and kind not in sections:
+            yield failed("its section headers are missing or incomplete, so that its symbols cannot be read")
+            return
+    yield from _libraries(tags)
+    if "DT_VERNEED" in present:
+        yield from _versions(sections["SHT_GNU_verneed"], sections["SHT_DYNSYM"], sections.get("SHT_GNU_versym"))
+    if "DT_SYMTAB" in present:
+        symbols = _bounded(sections["SHT_DYNSYM"].iter_symbols(), _MAX_SYMBOLS, "symbols")
+        yield from _python_symbols(symbols, name)
+        if tvm_ffi and not any(_offered_to_tvm_ffi(symbol) for symbol in symbols):
+            yield missing("offers no function to tvm-ffi, as TVM_FFI_DLL_EXPORT_TYPED_FUNC does; `ops` is empty")
+
+
+def _stack(elf: Any) -> Iterator[Statement]:
+    # Without the segment Linux takes the stack to be executable (`man 8 execstack`); glibc 2.41 refuses to load that.
+    flags = [segment["p_flags"] for segment in elf.iter_segments() if segment["p_type"] == "PT_GNU_STACK"]
+    if not flags or any(flag & 1 for flag in flags):  # PF_X
+        yield failed("asks for an executable stack; link it with -z noexecstack")
+
+
+def _dynamic(elf: Any) -> Iterator[Any]:
+    for segment in elf.iter_segments():
+        if segment["p_type"] == "PT_DYNAMIC":
+            yield from segment.iter_tags()
+
+
+def _libraries(tags: Iterable[Any]) -> Iterator[Statement]:
+    for tag in tags:
+        kind = tag.entry.d_tag
+        if kind == "DT_NEEDED" and re.match(r"libpython[0-9]", tag.needed):
+            yield failed(f"needs {tag.needed}, which only one Python has; do not link it with Python's library")
+        if kind in ("DT_RPATH", "DT_RUNPATH"):
+            paths = tag.rpath if kind == "DT_RPATH" else tag.runpath
+            absolute = [path for path in paths.split(":") if path and not path.startswith("$ORIGIN")]
+            if absolute:
+                yield missing(
+                    f"looks for libraries in {listed(absolute[:50])}, folders of the machine it was built on; "
+                    "use $ORIGIN, or none"
+                )
+
+
+def _versions(needed: Any, symbols: Any, versym: Any) -> Iterator[Statement]:
+    indices: dict[int, str] = {}
+    # Entries may say that they follow themselves, so that they never end: it is their number that counts.
+    every = (version for _, versions in needed.iter_versions() for version in versions)
+    for count, version in enumerate(every, 1):
+        if count > _MAX_VERSIONS:
+            yield failed(f"more than {_MAX_VERSIONS} symbol versions")
+            return
+        if not POLICY.allows(version.name):
+            indices[version["vna_other"]] = version.name
+    if not indices:
+        return
+    users: dict[str, list[str]] = {name: [] for name in indices.values()}
+    for number in range(min(versym.num_symbols() if versym else 0, _MAX_SYMBOLS)):
+        index = versym.get_symbol(number).entry["ndx"]
+        if index in indices:
+            users[indices[index]].append(symbols.get_symbol(number).name)
+    for version, by in sorted(users.items()):
+        wanted = f" (for {listed([symbol[:80] for symbol in sorted(by)][:50])})" if by else ""
+        yield failed(
+            f"needs {version}{wanted}, which systems of {POLICY.name} do not have: build it on such a system, or "
+            "an older one"
+        )
+
+
+def _python_symbols(symbols: Iterable[Any], name: str) -> Iterator[Statement]:
+    used, offers = set(), False
+    for symbol in symbols:
+        undefined = symbol["st_shndx"] == "SHN_UNDEF"
+        if undefined and symbol.name.startswith(("Py", "_Py")):
+            used.add(symbol.name)
+        offers = offers or (not undefined and symbol.name.startswith("PyInit_"))
+    beyond = sorted(used - stable_abi())
+    if beyond:
+        yield failed(
+            f"uses {counted(len(beyond), 'symbol')} beyond Python {_PYTHON}'s stable ABI: {listed(beyond[:50])}; "
+            f"compile it with Py_LIMITED_API=0x03090000"
+        )
+    if offers and not name.endswith(".abi3.so"):
+        yield failed("a Python extension whose name does not end with .abi3.so, so that only one Python loads it")
+
+
+def _offered_to_tvm_ffi(symbol: Any) -> bool:
+    # The prefix is a part of its ABI (tvm/ffi/extra/module.h, `tvm_ffi_symbol_prefix`); a second `_` is its own.
+    return symbol["st_shndx"] != "SHN_UNDEF" and re.match("__tvm_ffi_[^_]", symbol.name) is not None
+
+
+def _bounded(items: Iterable[Any], limit: int, what: str) -> list[Any]:
+    kept = list(islice(items, limit + 1))
+    if len(kept) > limit:
+        raise ValueError(f"more than {limit} {what}")
+    return kept

@@ -1,0 +1,111 @@
+"""The variants of a repository, fetched and checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kernels.authoring.check import VariantAudit, audit_variant
+from kernels.errors import InvalidMetadata, NoSuitableBuild, UntrustedSignature
+from kernels.models.metadata import Digest
+from kernels.models.requirement import Requirement
+from kernels.models.snapshot import Release
+from kernels.operations.integrity import Expected, check_build
+from kernels.resolver.finder import Found
+from kernels.resolver.lock_scope import lock_in_force
+from kernels.resolver.planner import Planner, read_metadata
+from kernels.resolver.target import Target
+from kernels.sources import open_sources
+from kernels.trust.publishers import TrustPolicy
+
+__all__ = ["audit_repository"]
+
+
+def audit_repository(
+    repo_id: str,
+    *,
+    version: int | None = None,
+    revision: str | None = None,
+    all_variants: bool = False,
+    dynamic: bool = True,
+    trust_remote_code: bool = False,
+) -> list[VariantAudit]:
+    """Download a repository's build for this machine, or all of its builds, and check them.
+
+    Args:
+        repo_id: The repository, `org/name`. `LOCAL_KERNELS` does not count here.
+        version: A major version.
+        revision: A branch, a tag or a commit; not together with `version`.
+        all_variants: Whether every build is checked, not only the one that this machine would use.
+        dynamic: Whether builds that fit are also loaded, each in a process of its own.
+        trust_remote_code: Whether they may be loaded where the publisher is not a trusted one.
+
+    Returns:
+        What was found, a variant each.
+
+    Raises:
+        UntrustedPublisher: A build would be loaded, and the publisher is not trusted (a `ValueError`).
+        UntrustedSignature: A build would be loaded that must be signed, and is not (a `ValueError`).
+        DigestMismatch: A build would be loaded whose content is not what was signed, or what a lock pins.
+        NoSuitableBuild: No build fits this machine, or there is none at all (a `FileNotFoundError`).
+        KernelsError: As for `get_kernel`.
+    """
+    planner = Planner(
+        open_sources(overrides=False),
+        Target.current(),
+        TrustPolicy.of(trust_remote_code),
+        prerequisites=False,
+        lock=lock_in_force(),
+    )
+    requirement = Requirement(repo_id, version=version, revision=revision)
+    if dynamic:
+        variant: str | None = None
+        try:
+            variant = planner.plan(requirement).variant  # refuses what must not run here
+        except NoSuitableBuild:
+            if not all_variants:
+                raise
+        found = next(route for route in reversed(planner.routes) if route.asked == requirement).found
+        names = _names(found.release, None if all_variants else variant)
+        folders = [_folder_to_load(planner, requirement, found, name) for name in names]
+        root = found.source.boundary(found.release)
+        return [audit_variant(folder, root=root) for folder in folders]
+    choice = planner.choose(requirement, every=True)
+    if not all_variants and choice.best is None:
+        raise NoSuitableBuild(
+            f"{requirement} has no build that fits this machine; `kernels explain` says why for each. "
+            "All of them are checked with all_variants=True (--all-variants)."
+        )
+    source, release = choice.source, choice.release
+    root = source.boundary(release)
+    names = _names(release, None if all_variants else choice.best)
+    return [audit_variant(source.fetch(release, name), dynamic=False, root=root) for name in names]
+
+
+def _names(release: Release, variant: str | None) -> list[str]:
+    names = list(release.builds) if variant is None else [variant]
+    if not names:
+        raise NoSuitableBuild(f"{release.repo_id} has no builds at {release.commit}.")
+    return names
+
+
+def _folder_to_load(planner: Planner, requirement: Requirement, found: Found, variant: str) -> Path:
+    """A build on disk, held against what must hold before its code may run: who signed it, and what a lock pins."""
+    source, release = found.source, found.release
+    if not source.is_local(release, variant):
+        planner.find(requirement)  # refuses what may be used where it is here, and not be fetched
+    rule = planner.rule(source, release)
+    signed = rule is not None and rule.required
+    digest: Digest | None = None
+    if signed:
+        try:
+            digest = read_metadata(source, release, variant, rule).digest
+        except (InvalidMetadata, UntrustedSignature) as error:
+            raise UntrustedSignature(
+                f"{release.repo_id}, build {variant}: {error}. It may not be loaded; without that it is checked with "
+                "--static."
+            ) from error
+    pinned = planner.pinned(found, variant)
+    folder = source.fetch(release, variant)
+    # A digest that nobody demands is looked at by the checks, which say what is wrong with it.
+    check_build(source, release, variant, folder, Expected(digest, pinned, found.lock or "", signed=signed))
+    return folder

@@ -1,0 +1,146 @@
+"""Older editions of `build.toml`, brought to the one of today.
+
+A file says its edition only from 5 on. Before, it is told by what stands in it: edition 4 has a framework section, a
+version and a license; edition 3 may leave each of them out; the one before says `universal` and lists no backends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kernels.backends import entries
+from kernels.support.toml import Section, TomlFile
+
+__all__ = ["EDITION", "FRAMEWORKS", "canonical", "edition_of", "upgraded"]
+
+#: The edition of today.
+EDITION = 5
+
+#: The sections of which a file has exactly one.
+FRAMEWORKS = ("torch", "torch-noarch", "tvm-ffi")
+
+_OLDER = "files of older editions have no such key"
+_NEWER = "a newer one is read by a newer version of this package"
+
+
+def edition_of(file: TomlFile) -> int:
+    """The edition a file is written in.
+
+    Args:
+        file: The file.
+
+    Raises:
+        RequestError: It says an edition that is not read, or has no `[general]`.
+    """
+    top = Section(file, (), file.data)
+    general = top.section("general")
+    if general is None:
+        raise top.missing("general", "a section with at least `name` and `backends`")
+    said = general.integer("edition", f"{EDITION}; {_OLDER}")
+    if said is not None:
+        if said != EDITION:
+            raise general.wrong("edition", said, f"{EDITION}; {_NEWER if said > EDITION else _OLDER}")
+        return EDITION
+    framework = [name for name in FRAMEWORKS if name in file.data]
+    tables = [general.table, *(table for name in framework if isinstance(table := file.data[name], dict))]
+    kernels_say_it = bool(file.data.get("kernel")) and not {"version", "backends"} & general.table.keys()
+    if kernels_say_it or any("universal" in table for table in tables):
+        return 2
+    if "torch-noarch" in framework or (framework and {"version", "license"} <= general.table.keys()):
+        return 4
+    return 3
+
+
+def upgraded(data: Mapping[str, Any], edition: int) -> dict[str, Any]:
+    """What a file of some edition says, as edition 5 says it.
+
+    What is of a wrong type is left as it is: who reads the result says so.
+
+    Args:
+        data: The file's content.
+        edition: The edition it is written in.
+
+    Returns:
+        The content; new keys stand where a person would put them.
+
+    Example:
+        >>> upgraded({"general": {"name": "my_relu", "license": "mit", "backends": ["cpu"]}}, 3)["general"]
+        {'name': 'my-relu', 'version': 1, 'edition': 5, 'license': 'mit', 'backends': ['cpu']}
+    """
+    new = dict(data)
+    if edition == EDITION:
+        return new
+    general = dict(new["general"])
+    if isinstance(name := general.get("name"), str):
+        general["name"] = name.replace("_", "-")
+    if edition == 2:
+        new, general = _from_edition_2(new, general)
+    if "version" not in general:
+        general = _placed(general, "name", "version", 1)
+    new["general"] = _placed(general, "version", "edition", EDITION)
+    if not any(framework in new for framework in FRAMEWORKS):
+        new["torch-noarch"] = {}
+    return new
+
+
+def _from_edition_2(new: dict[str, Any], general: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    torch = dict(new["torch"]) if isinstance(new.get("torch"), dict) else None
+    # The edition before that had `universal` among what belongs to Torch.
+    universal = bool(general.pop("universal", False)) | bool((torch or {}).pop("universal", False))
+    if "backends" not in general:
+        kernels = new["kernel"].values() if isinstance(new.get("kernel"), dict) else ()
+        named = {str(kernel.get("backend")) for kernel in kernels if isinstance(kernel, dict) and "backend" in kernel}
+        # Universal meant every backend there was: those that no package or file has added here.
+        known = {entry.name for entry in entries() if entry.origin.kind == "built-in"}
+        if universal or named:
+            general = _placed(general, "name", "backends", sorted(known if universal else named))
+    for key in list(general):
+        backend, _, bound = key.rpartition("-")
+        if bound in ("minver", "maxver") and backend:
+            general[backend] = {**general.get(backend, {}), bound: general.pop(key)}
+    if torch is not None and universal:
+        new = {("torch-noarch" if key == "torch" else key): value for key, value in new.items()}
+        new["torch-noarch"] = torch
+    elif torch is not None:
+        new["torch"] = torch
+    return new, general
+
+
+def canonical(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The same content, spelled as other builders read it.
+
+    They take a noarch section's architectures with underscores only, everything else with dashes only, and ask every
+    kernel what it depends on.
+
+    Args:
+        data: The content of a valid file of edition 5.
+
+    Example:
+        >>> canonical({"torch-noarch": {"cuda-capabilities": ["9.0"]}})
+        {'torch-noarch': {'cuda_capabilities': ['9.0']}}
+    """
+    new = dict(data)
+    if "torch-noarch" in new:
+        new["torch-noarch"] = {key.replace("-", "_"): value for key, value in new["torch-noarch"].items()}
+    if "kernel" in new:
+        depends = [] if "tvm-ffi" in new else ["torch"]
+        kernels = {
+            name: {key.replace("_", "-"): value for key, value in kernel.items()}
+            for name, kernel in new["kernel"].items()
+        }
+        new["kernel"] = {
+            name: kernel if "depends" in kernel else _placed(kernel, "backend", "depends", depends)
+            for name, kernel in kernels.items()
+        }
+    return new
+
+
+def _placed(table: Mapping[str, Any], after: str, key: str, value: Any) -> dict[str, Any]:
+    """The table with a key behind another one, or at its end where that is missing."""
+    new: dict[str, Any] = {}
+    for each, content in table.items():
+        new[each] = content
+        if each == after:
+            new[key] = value
+    return {**new, key: value}

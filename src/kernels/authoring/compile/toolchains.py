@@ -1,0 +1,273 @@
+"""Which compiler a source needs, and how that compiler is called. Found by the source's suffix."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from kernels.backends import MajorMinor
+from kernels.errors import BuildError, CompilerNotFound
+from kernels.support.formatting import shown
+
+__all__ = ["Toolchain", "compiler_version", "is_header", "toolchain_for"]
+
+#: How long a compiler may take to say its version.
+_ANSWER_SECONDS = 60
+
+_HEADERS = frozenset({".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl"})
+
+
+class Toolchain(Protocol):
+    """A compiler and its manners.
+
+    Attributes:
+        suffixes: Suffixes of the sources it compiles, with the dot.
+        device: Whether it compiles for an accelerator; then it also links.
+    """
+
+    suffixes: frozenset[str]
+    device: bool
+
+    def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
+        """The device architectures that code is made for: of those asked for, or of all, those that it knows.
+
+        Raises:
+            CompilerNotFound: It is not installed, or knows none of them.
+        """
+        ...
+
+    def command(self) -> list[str]:
+        """How the compiler is called.
+
+        Raises:
+            CompilerNotFound: It is not installed.
+        """
+        ...
+
+    def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
+        """The flags to compile a source as position-independent code for some device architectures."""
+        ...
+
+    def link_flags(self, torch_lib: Path | None) -> list[str]:
+        """The flags that make a shared library, and the libraries that its objects need besides the framework's own.
+
+        `torch_lib` is the folder of Torch's libraries; without one the library is loaded where there may be no Torch.
+        """
+        ...
+
+    def toolkit_version(self) -> MajorMinor:
+        """The version of the accelerator's toolkit that it belongs to.
+
+        Raises:
+            CompilerNotFound: It is not installed, does not say its version, or is the host's compiler.
+        """
+        ...
+
+
+class Cxx:
+    """The host's C++ compiler: `$CXX`, else the first of the usual names."""
+
+    suffixes = frozenset({".cpp", ".cc", ".cxx"})
+    device = False
+
+    def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
+        return tuple(archs)
+
+    def command(self) -> list[str]:
+        return _find_command("CXX", ("c++", "g++", "clang++"), "a C++ compiler (Debian: apt-get install g++)")
+
+    def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
+        return ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", *extra]
+
+    def link_flags(self, torch_lib: Path | None) -> list[str]:
+        if torch_lib is None:
+            return ["-shared", "-Wl,--as-needed", "-fopenmp"] if sys.platform == "linux" else ["-shared"]
+        # Torch brings its own OpenMP runtime. A second one would have threads of its own that fight over the cores.
+        runtime = sorted(torch_lib.glob("libgomp*.so*"))
+        return ["-shared", *([str(runtime[0])] if runtime else ["-fopenmp"])]
+
+    def toolkit_version(self) -> MajorMinor:
+        raise CompilerNotFound("The host's C++ compiler belongs to no accelerator's toolkit.")
+
+
+class Nvcc:
+    """NVIDIA's compiler, from `$CUDA_HOME` or the path."""
+
+    suffixes = frozenset({".cu"})
+    device = True
+
+    def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
+        known = _nvcc_archs(tuple(self.command()))
+        if not archs:
+            return known
+        _generated_code(archs)  # refuses what is no capability at all
+        # The list has no suffixes: 9.0a is made by whatever knows 9.0.
+        found = tuple(arch for arch in archs if re.split("[af+]", arch)[0] in known)
+        if not found:
+            raise CompilerNotFound(
+                f"{self.command()[0]} knows none of {', '.join(archs)}; it knows {', '.join(known)}."
+            )
+        return found
+
+    def command(self) -> list[str]:
+        home = os.environ.get("CUDA_HOME")
+        names = (str(Path(home, "bin", "nvcc")), "nvcc") if home else ("nvcc", "/usr/local/cuda/bin/nvcc")
+        return _find_command("NVCC", names, "the CUDA toolkit, or CUDA_HOME if it is not in the usual place")
+
+    def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
+        flags = ["-std=c++20", "-O3", "--threads=0", "-Xcompiler=-fPIC,-fvisibility=hidden", *_generated_code(archs)]
+        return [*flags, *extra]
+
+    def link_flags(self, torch_lib: Path | None) -> list[str]:
+        # The shared runtime is the one that Torch has loaded already; without Torch nobody knows where it would be.
+        runtime = "static" if torch_lib is None else "shared"
+        return ["-shared", f"-cudart={runtime}", *_present(torch_lib, "c10_cuda", "torch_cuda")]
+
+    def toolkit_version(self) -> MajorMinor:
+        # "Cuda compilation tools, release 13.0, V13.0.48"
+        return _stated_version(self.command(), r"release ([0-9]+\.[0-9]+)")
+
+
+class Hipcc:
+    """AMD's compiler, from `$ROCM_PATH` or the path; where Torch is HIP's it compiles `.cu` as well."""
+
+    suffixes = frozenset({".hip"})
+    device = True
+
+    def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
+        # Without any it would compile for the devices that it sees, or for one that nobody asked for.
+        if not archs:
+            raise CompilerNotFound("hipcc lists no architectures of its own; allowed are rocm-archs, or --this-gpu.")
+        for arch in archs:
+            if re.fullmatch(r"gfx[0-9a-f]+", arch) is None:
+                raise BuildError(f"The architecture {arch!r} is none that hipcc compiles for; one reads like gfx942.")
+        return tuple(archs)
+
+    def command(self) -> list[str]:
+        home = os.environ.get("ROCM_PATH")
+        names = (str(Path(home, "bin", "hipcc")), "hipcc") if home else ("hipcc", "/opt/rocm/bin/hipcc")
+        return _find_command("HIPCC", names, "ROCm, or set ROCM_PATH if it is not in the usual place")
+
+    def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
+        # A `.cu` is HIP here; and Torch's headers are told which of the two device languages is compiled.
+        flags = ["-x", "hip", "-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden"]
+        defines = ["-D__HIP_PLATFORM_AMD__=1", "-DUSE_ROCM=1"]
+        return [*flags, *defines, *(f"--offload-arch={arch}" for arch in archs), *extra]
+
+    def link_flags(self, torch_lib: Path | None) -> list[str]:
+        return ["-shared", *_present(torch_lib, "c10_hip", "torch_hip"), "-lamdhip64"]
+
+    def toolkit_version(self) -> MajorMinor:
+        # "HIP version: 7.0.51831-a3e329ad8"
+        return _stated_version(self.command(), r"HIP version: ([0-9]+\.[0-9]+)")
+
+
+_TOOLCHAINS: tuple[Toolchain, ...] = (Cxx(), Nvcc(), Hipcc())
+
+
+def is_header(path: str) -> bool:
+    """Whether a path among a kernel's sources is a header, which is not compiled by itself."""
+    return Path(path).suffix in _HEADERS
+
+
+def _present(torch_lib: Path | None, *names: str) -> list[str]:
+    return [f"-l{name}" for name in names if torch_lib is not None and (torch_lib / f"lib{name}.so").is_file()]
+
+
+def toolchain_for(path: str, *, hip: bool = False) -> Toolchain:
+    """The toolchain that compiles a source.
+
+    Args:
+        path: The source; its suffix decides.
+        hip: Whether Torch's device language is HIP: its CUDA sources are then HIP's.
+
+    Raises:
+        CompilerNotFound: No toolchain here compiles files of that suffix.
+
+    Example:
+        >>> toolchain_for("kernel.cpp").device
+        False
+    """
+    suffix = Path(path).suffix
+    for toolchain in _TOOLCHAINS:
+        if suffix in toolchain.suffixes:
+            return Hipcc() if hip and toolchain.device else toolchain
+    known = ", ".join(sorted(each for toolchain in _TOOLCHAINS for each in toolchain.suffixes))
+    raise CompilerNotFound(f"No compiler here is known for {path}; sources that can be compiled end in {known}.")
+
+
+def compiler_version(command: Sequence[str]) -> str:
+    """What a compiler says of its version.
+
+    Raises:
+        CompilerNotFound: It does not run.
+    """
+    return _version(tuple(command))
+
+
+@cache
+def _version(command: tuple[str, ...]) -> str:
+    return _answer(*command, "--version")
+
+
+def _stated_version(command: Sequence[str], pattern: str) -> MajorMinor:
+    answer = compiler_version(command)
+    match = re.search(pattern, answer)
+    version = None if match is None else MajorMinor.parse(match[1])
+    if version is None:
+        asked = shlex.join([*command, "--version"])
+        raise CompilerNotFound(f"`{asked}` does not say its version, but {shown(answer.strip(), 200)}.")
+    return version
+
+
+@cache
+def _nvcc_archs(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The compute capabilities that nvcc makes code for: a line such as `compute_90` each (nvcc --help)."""
+    answer = _answer(*command, "--list-gpu-arch")
+    known = sorted(int(number) for number in re.findall(r"^compute_([0-9]{2,4})$", answer, re.MULTILINE))
+    if not known:
+        raise CompilerNotFound(f"`{shlex.join(command)} --list-gpu-arch` lists none.")
+    return tuple(f"{number // 10}.{number % 10}" for number in known)
+
+
+def _answer(*command: str) -> str:
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=_ANSWER_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise CompilerNotFound(f"`{shlex.join(command)}` failed: {error}") from error
+    return done.stdout
+
+
+def _find_command(variable: str, names: Iterable[str], install: str) -> list[str]:
+    given = shlex.split(os.environ.get(variable, ""))
+    for name in given[:1] or names:
+        found = shutil.which(name)
+        if found is not None:
+            return [found, *given[1:]]
+    looked_for = given[0] + f" (from ${variable})" if given else ", ".join(names)
+    raise CompilerNotFound(f"No compiler: looked for {looked_for}. Install {install}.")
+
+
+def _generated_code(archs: Sequence[str]) -> list[str]:
+    flags = []
+    for arch in archs:
+        match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", arch)
+        if match is None:
+            raise BuildError(
+                f"The architecture {arch!r} is none that nvcc compiles for; one reads like 9.0a or 9.0+PTX."
+            )
+        number = match[1] + match[2] + match[3]
+        flags.append(f"-gencode=arch=compute_{number},code=sm_{number}")
+        if match[4]:
+            flags.append(f"-gencode=arch=compute_{number},code=compute_{number}")
+    return flags

@@ -1,0 +1,154 @@
+"""`build.toml` written back as the edition of today, with its comments."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kernels.authoring.compile.editions import canonical, upgraded
+from kernels.authoring.compile.source import parse_source
+from kernels.errors import BuildError, RequestError
+from kernels.support.toml import TomlFile, parse_toml, read_toml
+
+__all__ = ["update_build_toml"]
+
+
+def update_build_toml(source_dir: os.PathLike[str] | str) -> bool:
+    """Write a source folder's `build.toml` back as edition 5, spelled as every builder reads it.
+
+    Comments, order and layout stay. The file is replaced in one step: a failure leaves it as it was.
+
+    Args:
+        source_dir: The folder.
+
+    Returns:
+        Whether the file was changed; one that says it all already is left untouched.
+
+    Raises:
+        RequestError: The file is missing or not valid, or does not say its license, which edition 5 asks for.
+        BuildError: `tomlkit` is not installed, or the file cannot be written.
+
+    Example:
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> (folder / "torch-ext" / "twice").mkdir(parents=True)
+        >>> _ = (folder / "torch-ext" / "twice" / "__init__.py").write_text("")
+        >>> _ = (folder / "build.toml").write_text(
+        ...     '[general]\\nname = "twice" # two\\nlicense = "MIT"\\nbackends = ["cpu"]\\n'
+        ... )
+        >>> update_build_toml(folder), update_build_toml(folder)
+        (True, False)
+        >>> print((folder / "build.toml").read_text().partition("license")[0])
+        [general]
+        name = "twice" # two
+        version = 1
+        edition = 5
+        <BLANKLINE>
+    """
+    path = Path(source_dir).resolve() / "build.toml"
+    try:
+        file = read_toml(path)
+    except OSError as error:
+        raise RequestError(
+            f"`source_dir` is {os.fspath(source_dir)!r}; allowed is a folder with build.toml."
+        ) from error
+    source = parse_source(file)
+    if source.license is None:
+        raise file.error(
+            ("general",), '`general.license` is missing; allowed is an SPDX identifier such as "apache-2.0".'
+        )
+    wanted = canonical(upgraded(file.data, source.edition))
+    if wanted == file.data:
+        return False
+    _replace(path, _rewritten(file, wanted))
+    return True
+
+
+def _rewritten(file: TomlFile, wanted: dict[str, Any]) -> str:
+    try:
+        import tomlkit
+    except ImportError as error:
+        raise BuildError("Rewriting build.toml needs tomlkit: pip install tomlkit (the extra `build`).") from error
+    document = tomlkit.parse(file.text)
+    _bring_to(document, file.data, wanted)
+    text = tomlkit.dumps(document)
+    if "\r\n" in file.text:
+        text = text.replace("\r\n", "\n").replace("\n", "\r\n")
+    # Whatever the layout was, what is written says what was meant, or nothing is written.
+    if parse_toml(text, file.path).data != wanted:
+        raise file.error((), f"this layout cannot be rewritten; write it by hand so that it says {wanted!r}.")
+    return text
+
+
+def _bring_to(table: Any, have: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Change a tomlkit table that says `have` so that it says `wanted`."""
+    renamed = {old: new for old in have if old not in wanted for new in wanted if new not in have and _same(old, new)}
+    gone = [key for key in have if key not in wanted and key not in renamed]
+    if renamed:
+        _rename(table, renamed)
+    for key in gone:
+        del table[key]
+    before: str | None = None
+    said = {renamed.get(key, key): value for key, value in have.items() if key not in gone}
+    for key, value in wanted.items():
+        if key not in said:
+            _add(table, before, key, value)
+        elif isinstance(value, dict) and isinstance(said[key], dict):
+            _bring_to(table[key], said[key], value)
+        elif value != said[key]:
+            table[key] = value
+        before = key
+
+
+def _same(old: str, new: str) -> bool:
+    return old.replace("-", "_") == new.replace("-", "_") or (old, new) == ("torch", "torch-noarch")
+
+
+def _rename(table: Any, renamed: Mapping[str, str]) -> None:
+    container = _container(table)
+    for old, new in renamed.items():
+        if container is None or isinstance(table[old], dict):  # a section's heading is not a key to rename
+            table[new] = table.pop(old)
+        else:
+            # tomlkit has no public way to rename a key where it stands, nor to put one behind another.
+            container._replace(old, new, container.item(old))
+
+
+def _add(table: Any, before: str | None, key: str, value: Any) -> None:
+    from tomlkit.items import Table
+
+    container = _container(table) if isinstance(table, Table) else None
+    if (
+        container is not None
+        and before is not None
+        and not any(isinstance(each, dict) for each in (value, container[before]))
+    ):
+        container._insert_after(before, key, value)
+    else:
+        table[key] = value
+
+
+def _container(table: Any) -> Any:
+    """What holds a table's lines; None for one whose parts stand apart."""
+    from tomlkit.container import Container, OutOfOrderTableProxy
+
+    if isinstance(table, OutOfOrderTableProxy):
+        return None
+    return table if isinstance(table, Container) else table.value
+
+
+def _replace(path: Path, text: str) -> None:
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=".build.toml.", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(text.encode("utf-8"))
+            os.chmod(name, path.stat().st_mode & 0o777)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+    except OSError as error:
+        raise BuildError(f"{path} could not be written: {error.strerror or error}.") from error

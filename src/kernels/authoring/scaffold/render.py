@@ -1,0 +1,130 @@
+"""From a draft to the files of a kernel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+from kernels.authoring.scaffold.draft import TEMPLATES, Draft
+from kernels.authoring.scaffold.guidance import guidance
+from kernels.backends import Backend
+
+__all__ = ["render"]
+
+#: Every template ends with it, so that none is taken for a source of this package.
+_SUFFIX = ".in"
+
+_PLACEHOLDER = re.compile(r"@([A-Z_]+)@")
+_DEVICE = TEMPLATES / "device"
+_OPTIONS = "options.toml.in"
+
+
+def render(draft: Draft) -> dict[PurePosixPath, str]:
+    """The files of a new kernel.
+
+    Args:
+        draft: What it is to be.
+
+    Returns:
+        Each file's content by its path in the kernel's folder.
+
+    Example:
+        >>> from kernels.authoring.scaffold import draft_kernel
+        >>> files = render(draft_kernel("rms-norm", backends=["cpu"]))
+        >>> PurePosixPath("rms_norm_cpu/rms_norm.cpp") in files
+        True
+    """
+    notes = guidance(draft.backends)
+    values = _values(draft)
+    values["GUIDANCE_NOTE"] = "" if notes is None else _fragment("guidance-note.md", values) + "\n\n"
+    values["HUB"] = _fragment("no-hub.toml" if draft.repo_id is None else "hub.toml", values)
+    values["GENERAL"] = _fragment("general.toml", values)
+    archs = (TEMPLATES / "archs" / f"{backend.name}.toml{_SUFFIX}" for backend in draft.backends)
+    values["ARCHS"] = "".join(f"\n{_read(path)}".rstrip("\n") for path in archs if path.is_file())
+    files = dict(_tree(TEMPLATES / "common", values))
+    if draft.noarch:
+        files.update(_noarch(draft, values))
+    else:
+        files.update(_compiled(draft, values))
+    if notes is not None:
+        files[PurePosixPath("GUIDANCE.md")] = notes
+    return files
+
+
+def _values(draft: Draft) -> dict[str, str]:
+    names = [backend.name for backend in draft.backends]
+    return {
+        "NAME": draft.name,
+        "PYTHON_NAME": draft.name.python_name,
+        "REPO_ID": draft.test_repo_id,
+        "LICENSE": draft.license,
+        "UPLOAD_OPTIONS": " --repo-id org/name" if draft.repo_id is None else "",
+        "BACKENDS": ", ".join(f'"{name}"' for name in names),
+        # One a line: sources stay formatted, however many there are.
+        "BACKEND_LINES": "\n".join(f'    "{name}",' for name in names),
+        "BACKEND_LIST": ", ".join(names),
+    }
+
+
+def _noarch(draft: Draft, values: dict[str, str]) -> dict[PurePosixPath, str]:
+    """The files of a kernel in Python; one package is built for all backends, so that each must allow what is in it."""
+    triton = dict(_tree(TEMPLATES / "triton", values))
+    forbidden = [line for backend in draft.backends for line in backend.cuda_hacks_to_strip]
+    allowed = not any(line in text for line in forbidden for text in triton.values())
+    how, row = ("in-triton.md", "files-triton.md") if allowed else ("in-plain.md", None)
+    said = {"WRITTEN_IN": _fragment(how, values), "FILES": "" if row is None else f"{_fragment(row, values)}\n"}
+    code = triton if allowed else dict(_tree(TEMPLATES / "plain", values))
+    return {**dict(_tree(TEMPLATES / "noarch", {**values, **said})), **code}
+
+
+def _compiled(draft: Draft, values: dict[str, str]) -> dict[PurePosixPath, str]:
+    files: dict[PurePosixPath, str] = {}
+    kernels, registrations = [], []
+    for backend in draft.backends:
+        own = {**values, **_backend_values(backend)}
+        device = _device_templates(backend)
+        folder = PurePosixPath(f"{draft.name.python_name}_{backend.name}")
+        sources = {path: text for path, text in _tree(device, own) if path.name != _OPTIONS.removesuffix(_SUFFIX)}
+        files.update({folder / path: text for path, text in sources.items()})
+        options = device / _OPTIONS
+        own["SOURCES"] = ", ".join(f'"{folder / path}"' for path in sources)
+        own["OPTIONS"] = _filled(_read(options), own) if options.is_file() else ""
+        kernels.append(_fragment("kernel.toml", own))
+        registrations.append(_fragment("registration.cpp", own))
+    blocks = {"KERNELS": "\n\n".join(kernels), "REGISTRATIONS": "\n\n".join(registrations)}
+    return {**files, **dict(_tree(TEMPLATES / "compiled", {**values, **blocks}))}
+
+
+def _backend_values(backend: Backend) -> dict[str, str]:
+    return {
+        "BACKEND": backend.name,
+        # The builder defines `<name>_KERNEL`.
+        "BACKEND_MACRO": backend.name.upper(),
+        "DISPATCH_KEY": backend.dispatch_key,
+    }
+
+
+def _device_templates(backend: Backend) -> Path:
+    """The sources written for a backend, or else those that any device can run."""
+    own = _DEVICE / backend.name
+    return own if own.is_dir() else _DEVICE / "any"
+
+
+def _tree(folder: Path, values: Mapping[str, str]) -> Iterator[tuple[PurePosixPath, str]]:
+    for path in sorted(folder.rglob(f"*{_SUFFIX}")):
+        name = path.relative_to(folder).as_posix().removesuffix(_SUFFIX)
+        yield PurePosixPath(_filled(name, values)), _filled(_read(path), values)
+
+
+def _fragment(name: str, values: Mapping[str, str]) -> str:
+    """A part of a file; it ends without a line break, and leaves no empty line for a value that is empty."""
+    return _filled(_read(TEMPLATES / "fragments" / f"{name}{_SUFFIX}"), values).strip("\n")
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], text)

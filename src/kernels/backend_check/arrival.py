@@ -1,0 +1,107 @@
+"""A registration for as long as a check takes: a registered name, a file that declares one, a vendor's folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kernels.backends import lookup, registry
+from kernels.backends.registration import Entry
+from kernels.errors import RequestError
+
+__all__ = ["as_before", "way_in"]
+
+
+def way_in(what: str) -> Callable[[], Sequence[Entry]]:
+    """What registers that which is to be checked, and returns its entries.
+
+    Args:
+        what: A registered backend's name, by any of its names; a file that declares backends; a vendor's folder. A
+            name goes before a file of the same name: `./acme` is always a path.
+
+    Raises:
+        TypeError: It is not a string.
+        RequestError: It is none of them.
+
+    Example:
+        >>> [entry.name for entry in way_in("npu")()]
+        ['cann']
+    """
+    if not isinstance(what, str):
+        raise TypeError(f"`what` is {what!r}, a {type(what).__name__}; allowed is a backend's name, or a path.")
+    try:
+        entry = lookup.entry_of(lookup.find(what).name)
+    except RequestError as error:
+        # Other than a `Path`, these find nothing where the text can be no path.
+        if os.path.isdir(what):
+            return lambda: [_vendor(Path(what))]
+        if os.path.isfile(what):
+            return lambda: _declared(Path(what))
+        if os.sep in what or what.endswith(".json"):
+            raise RequestError(
+                f"`what` is {what[:200]!r}: there is no such file or folder. Allowed is a backend's name, the "
+                "path of a JSON file that declares backends, or that of a vendor's folder."
+            ) from None
+        raise RequestError(
+            f"{str(error).replace('`backend`', '`what`', 1)}\nOr the path of a file or folder; none is called so."
+        ) from None
+    return lambda: [entry]
+
+
+def _vendor(folder: Path) -> Entry:
+    from kernels.backends.plugins.vendor_folder import register_vendor
+
+    return register_vendor(folder)
+
+
+def _declared(file: Path) -> Sequence[Entry]:
+    from kernels.backends.plugins.json_backend import load_backends
+
+    # One that the environment names is here already.
+    return [entry for entry in lookup.entries() if _is_from(entry, file)] or load_backends(file)
+
+
+def _is_from(entry: Entry, file: Path) -> bool:
+    return entry.origin.kind == "declared" and Path(entry.origin.place).resolve() == file.resolve()
+
+
+class as_before:
+    """Take back, on leaving, every registration that was made meanwhile.
+
+    Example:
+        >>> from kernels import list_backends, register_backend
+        >>> from kernels.backends import Backend, BackendProbe
+        >>> class Acme(Backend):
+        ...     name = device_type = "acme"
+        ...
+        ...     def probe(self) -> BackendProbe:
+        ...         return BackendProbe()
+        >>> with as_before():
+        ...     register_backend(Acme())
+        >>> "acme" in [entry.name for entry in list_backends()]
+        False
+    """
+
+    def __enter__(self) -> as_before:
+        lookup.entries()  # what the environment names is there before
+        self._before = [entry.given for each in registry.registered() for entry in each.layers()]
+        self.left = False
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.left = True
+        self.take_back()
+
+    def take_back(self) -> None:
+        """Unregister what was not there before; also for who comes when all is over."""
+        for name in [entry.name for entry in registry.registered()]:
+            while (entry := _registered(name)) is not None and not self._was_there(entry):
+                registry.unregister_backend(name)
+
+    def _was_there(self, entry: Entry) -> bool:
+        return any(entry.given is given for given in self._before)
+
+
+def _registered(name: str) -> Entry | None:
+    return next((entry for entry in registry.registered() if entry.name == name), None)

@@ -1,0 +1,139 @@
+"""Steps about use: which of several builds is chosen for a machine with this backend, and which mapping entry."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kernels.backend_check.machine import other_arch
+from kernels.backend_check.naming import build_versions
+from kernels.backend_check.subject import Subject
+from kernels.backends import lookup
+from kernels.backends.base import Device
+from kernels.models.metadata import BackendInfo, KernelName, Metadata
+from kernels.resolver.selection import Resolution, no_suitable_build, resolve
+from kernels.resolver.target import Target
+from kernels.resolver.variant import Variant
+from kernels.support.checks import Said, failed, missing, ok, skipped
+
+__all__ = ["choosing", "mappings"]
+
+#: Machines that builds are chosen for where this one is none that the backend has builds for.
+_MACHINES = (
+    ("linux", "x86_64", None),
+    ("linux", "aarch64", None),
+    ("darwin", "aarch64", "26.0"),
+    ("windows", "x86_64", None),
+)
+
+
+def choosing(subject: Subject) -> Said:
+    """Of several builds the compiled one is chosen, then the noarch one, and none for another version or device."""
+    backend = subject.backend
+    noarch = Variant.for_noarch(backend.name)
+    other = next(each for each in lookup.all_backends() if each is not backend)
+    strange = Variant.for_noarch(other.name)
+    target = _target(subject)
+    if target is None:
+        target = msgspec.structs.replace(Target.parse("torch2.9-cpu-x86_64-linux"), **_here(subject, None))
+        yield skipped("platform_reason turns every machine down: no compiled build can fit")
+    compiled = None
+    version = target.backend_version(backend.name)
+    if (not backend.versioned or version is not None) and backend.platform_reason(target) is None:
+        compiled = Variant.compiled("torch", (2, 9), backend.name, version, cpu=target.cpu, os=target.os)
+    builds = [strange, noarch, *([compiled] if compiled else [])]
+    for best in [each for each in (compiled, noarch) if each is not None]:
+        found = _resolve(subject, builds, target)
+        if found.best != best:
+            why = next((each.reason for each in found.rejected if each.variant == best), "another one is preferred")
+            yield failed(f"on {target}, {best} is not chosen of {', '.join(map(str, builds))}: {why}")
+        else:
+            yield ok(f"on {target}, {best} is chosen of {', '.join(map(str, builds))}")
+        builds.remove(best)
+    yield ok(f"{strange} is turned down: {_resolve(subject, [strange], target).rejected[0].reason}")
+    if compiled is not None:
+        yield from _other_version(subject, target)
+        yield from _other_arch(subject, compiled, target)
+
+
+def _here(subject: Subject, version: object) -> dict[str, object]:
+    backend = subject.backend
+    host = lookup.host().name
+    return {
+        "backends": {host: None, backend.name: None if version is None else str(version)},
+        "torch_backends": (backend.name,),
+        "devices": subject.probe.devices or (Device(backend.name, 0),),
+        "default_backend": backend.name,
+    }
+
+
+def _target(subject: Subject) -> Target | None:
+    """A machine with the backend and a Torch for it, as like this one as the backend allows."""
+    version = next((version for version, _ in build_versions(subject)), None)
+    this = Target.probe()
+    for os, cpu, os_version in ((this.os, this.cpu, this.os_version), *_MACHINES):
+        plain = Target(os=os, cpu=cpu, os_version=os_version, python="3.12", torch="2.9.0", default_backend="")
+        target = msgspec.structs.replace(plain, **_here(subject, version))
+        if subject.backend.platform_reason(target) is None:
+            return target
+    return None
+
+
+def _resolve(
+    subject: Subject, variants: list[Variant], target: Target, archs: tuple[str, ...] | None = None
+) -> Resolution:
+    device = subject.device
+    if archs is None and device is not None and device.arch:
+        archs = (device.arch,)
+    facts = {
+        each.name: Metadata(id="_check", name=KernelName("check"), backend=BackendInfo(each.backend, archs))
+        for each in variants
+    }
+    return resolve([each.name for each in variants], target, backend=subject.backend.name, metadata=facts)
+
+
+def _other_version(subject: Subject, target: Target) -> Said:
+    backend = subject.backend
+    if not backend.versioned:
+        return
+    tried = []
+    for version, _ in build_versions(subject):
+        if version != target.backend_version(backend.name):
+            variant = Variant.compiled("torch", (2, 9), backend.name, version, cpu=target.cpu, os=target.os)
+            found = _resolve(subject, [variant], target)
+            tried.append(variant.name)
+            if found.rejected:
+                yield ok(f"{variant} is turned down: {found.rejected[0].reason}")
+                return
+    yield missing(f"version_reason accepts every version: {', '.join(tried)}")
+
+
+def _other_arch(subject: Subject, compiled: Variant, target: Target) -> Said:
+    backend, device = subject.backend, subject.device
+    if not backend.checks_archs or device is None or not device.arch:
+        return
+    other = other_arch(backend, device)
+    if other is None:
+        return  # the step about architectures says so
+    found = _resolve(subject, [compiled], target, (other[0],))
+    if found.best is None:
+        yield ok(str(no_suitable_build(f"a kernel for {other[0]} alone", found)).splitlines()[1].strip())
+    else:
+        yield failed(f"{compiled} for {other[0]} alone is chosen for device 0 ({device.arch})")
+
+
+def mappings(subject: Subject) -> Said:
+    """A mapping's device finds this backend."""
+    from kernels.layer.device import Device as MappingDevice
+    from kernels.layer.device import backend_of_mapping, requested_device
+
+    backend = subject.backend
+    name = MappingDevice(backend.mapping_device).type
+    found = backend_of_mapping(name)
+    if found is not backend:
+        where = lookup.entry_of(found.name).origin
+        yield failed(f"Device({name!r}) is another backend, {found.name} ({where})")
+        return
+    yield ok(f"Device({name!r}) is {found.name}")
+    asked = requested_device(backend.device_type)
+    if asked is not None and asked.type != name:
+        yield ok(f"kernelize(device={backend.device_type!r}) is {asked.type} here: the installed Torch decides")

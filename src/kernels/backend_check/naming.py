@@ -1,0 +1,160 @@
+"""Steps about names: the members that were given, how they are spelled, the builds that carry them."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from kernels.backend_check.subject import Subject
+from kernels.backends import lookup
+from kernels.backends.base import Backend, MajorMinor
+from kernels.backends.conflicts import check_clashes
+from kernels.backends.interface_check import checked
+from kernels.backends.plugins.json_backend import DeclaredBackend
+from kernels.backends.registration import Entry
+from kernels.errors import InvalidVariant
+from kernels.support.checks import Said, failed, missing, ok
+
+__all__ = ["added_to", "build_names", "build_versions", "members", "mine", "names"]
+
+#: Versions that are tried in build names where no device tells one: two digits, three, five.
+_VERSIONS = (MajorMinor(1, 0), MajorMinor(12, 8), MajorMinor(2025, 3))
+
+#: How like a member's name another must be (`difflib`, 0 to 1) to be taken for it: `verson` and `versioned` have 0.8.
+_NEAR = 0.75
+
+_NAMES = ("name", "noarch_name", "token", "device_type", "mapping_device", "dispatch_key")
+
+#: What who declares a backend calls these: by their fields, or by where they are read.
+_FIELDS = {
+    "name": "name",
+    "noarch_name": "in names of noarch builds",
+    "token": "variant_token",
+    "device_type": "device_string",
+    "mapping_device": "in kernel mappings",
+    "dispatch_key": "dispatch_key",
+}
+
+
+def members(subject: Subject) -> Said:
+    """Every member has the right type; which are the vendor's, and which have the default."""
+    checked(subject.entry.given if subject.entry.given is not None else subject.backend)
+    if isinstance(subject.backend, DeclaredBackend):
+        yield ok(f"declared: {', '.join(subject.backend.declaration.given())}")
+        return
+    own = mine(subject.backend)
+    yield ok(f"given: {', '.join(own)}")
+    rest = [name for name in _all_members() if name not in own]
+    if rest:
+        yield ok(f"as the base class has them: {', '.join(rest)}")
+    given = subject.entry.given if subject.entry.given is not None else subject.backend
+    for name in _strange(given):
+        near = difflib.get_close_matches(name, _all_members(), n=1, cutoff=_NEAR)
+        if near and near[0] in rest:  # beside `probe`, `probes` is a vendor's own
+            yield missing(f"`{name}` is no member of a backend; did you mean `{near[0]}`?")
+
+
+def _strange(given: object) -> list[str]:
+    """The public attributes of an object, its own and its classes', that are no members of a backend."""
+    known = {*_all_members(), *dir(Backend)}
+    places = [given, *(kind for kind in type(given).__mro__ if kind not in Backend.__mro__)]
+    found = dict.fromkeys(name for place in places for name in getattr(place, "__dict__", {}))
+    return [name for name in found if isinstance(name, str) and not name.startswith("_") and name not in known]
+
+
+def mine(backend: Backend) -> list[str]:
+    """The members that a backend has of its own.
+
+    Example:
+        >>> from kernels import get_backend
+        >>> "torch_build" in mine(get_backend("xpu")), "platform_reason" in mine(get_backend("xpu"))
+        (True, False)
+    """
+    above = type(backend).__mro__[: type(backend).__mro__.index(Backend)]
+    own = vars(backend)
+    return [name for name in _all_members() if name in own or any(name in vars(kind) for kind in above)]
+
+
+def _all_members() -> list[str]:
+    annotated = list(inspect.get_annotations(Backend))
+    return annotated + [name for name, member in vars(Backend).items() if inspect.isfunction(member)]
+
+
+def names(subject: Subject) -> Said:
+    """The names are spelled as names are, and mean this backend alone."""
+    backend = subject.backend
+    beneath = subject.entry.overrides
+    others = [entry for entry in lookup.entries() if entry.backend is not backend]
+    check_clashes(subject.entry, others)
+    said = _FIELDS if isinstance(backend, DeclaredBackend) else dict(zip(_NAMES, _NAMES, strict=True))
+    yield ok(", ".join(f"{word} {getattr(backend, member)}" for member, word in said.items()))
+    if beneath is not None:
+        yield ok(f"{'adds to' if added_to(subject.entry) else 'stands in for'} {beneath.name}, {beneath.origin}")
+    sharing = [entry.name for entry in others if entry.backend.device_type == backend.device_type]
+    if sharing:
+        yield ok(f"shares Torch's device {backend.device_type} with {', '.join(sharing)}: the installed Torch decides")
+
+
+def added_to(entry: Entry) -> list[Entry]:
+    """The registrations that a file or a vendor's folder adds to, the first one first; they still count in part.
+
+    Example:
+        >>> added_to(lookup.entry_of("cpu"))
+        []
+    """
+    beneath: list[Entry] = []
+    while entry.overrides is not None and entry.origin.kind in ("declared", "vendor"):
+        entry = entry.overrides
+        beneath.insert(0, entry)
+    return beneath
+
+
+def build_versions(subject: Subject) -> Iterator[tuple[MajorMinor | None, Any]]:
+    """Versions that build names can carry, this machine's first, each with how a name writes it."""
+    backend = subject.backend
+    there = (subject.probe.version,) if subject.probe.version is not None else ()
+    for version in dict.fromkeys((*there, *_VERSIONS)) if backend.versioned else (None,):
+        try:
+            text = backend.format_accelerator(version)
+        except ValueError:
+            continue  # no build name can carry it
+        yield version, text
+
+
+def build_names(subject: Subject) -> Said:
+    """What a build's folder is called comes back as this backend and this version, compiled and noarch."""
+    from kernels.resolver.variant import Variant, parse_variant
+
+    backend = subject.backend
+    tried = list(build_versions(subject))
+    if not tried:
+        yield failed(
+            f"format_accelerator has no name for any of {', '.join(map(str, _VERSIONS))}; it must return the token "
+            "and the version, such as cu128, or, with versioned = False, the token alone for None"
+        )
+    for version, text in tried:
+        if not isinstance(text, str):
+            yield failed(f"format_accelerator({version}) returned {text!r}; it must return text")
+            continue
+        found = lookup.parse_accelerator(text)
+        if found is None or found[0] is not backend or found[1] != version:
+            read = "nothing" if found is None else f"{found[0].name} {found[1] or ''}".strip()
+            yield failed(
+                f"format_accelerator({version}) writes {text!r}, which parse_accelerator reads as {read}; the "
+                "two must be each other's reverse"
+            )
+            continue
+        try:
+            variant = Variant.compiled("torch", (2, 9), backend.name, version, cpu="x86_64", os="linux")
+        except InvalidVariant as error:
+            yield failed(f"a folder cannot be called so: {error}")
+            continue
+        yield ok(f"{variant.name} is {variant.backend}{'' if version is None else f' {version}'}")
+    there = subject.probe.version
+    if backend.versioned and there is not None and there not in [version for version, _ in tried]:
+        yield missing(f"no build name can carry this machine's version, {there}: no compiled build fits here")
+    noarch = parse_variant(f"torch-{backend.noarch_name}")
+    verdict = ok if noarch.backend == backend.name else failed
+    yield verdict(f"{noarch.name} is {noarch.backend}")

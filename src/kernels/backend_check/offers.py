@@ -1,0 +1,75 @@
+"""Steps about what a vendor brings beside the names: stages, notes for who writes kernels."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from kernels.backend_check.naming import mine
+from kernels.backend_check.subject import Subject
+from kernels.backends.base import Backend
+from kernels.support.checks import Said, counted, failed, missing, ok
+
+__all__ = ["notes", "own_stages", "stages"]
+
+
+def stages(subject: Subject) -> Said:
+    """The stages between a build's download and its use are functions of the right form, under names that are known."""
+    backend = subject.backend
+    found: Any = backend.stages(subject.device)
+    known = list(Backend().stages(None))
+    if not isinstance(found, Mapping):
+        yield failed(f"stages is {found!r}; allowed is a mapping from {', '.join(known)} to functions")
+        return
+    unknown = [str(name) for name in found if name not in known]
+    if unknown:
+        yield failed(f"stages has {', '.join(unknown)}; allowed is {', '.join(known)}")
+    for name in known:
+        if name not in found:
+            yield ok(f"{name}: left out")
+            continue
+        arguments = list(inspect.signature(getattr(Backend, name)).parameters)[1:]
+        form = f"{name}({', '.join(arguments)})"
+        function: Any = found[name]
+        if not callable(function):
+            yield failed(f"{name} is {function!r}; allowed is a function {form}")
+            continue
+        try:
+            inspect.signature(function).bind(*arguments)
+        except TypeError as error:
+            yield failed(f"{name} cannot be called as {form}: {error}")
+            continue
+        except ValueError:  # written in C: nothing tells
+            pass
+        own = getattr(function, "__func__", function) is not getattr(Backend, name)
+        yield ok(f"{name}: {'its own' if own else 'nothing is done'}")
+        if own and name == "prepare" and not backend.prepare_key:
+            yield missing("optional: prepare_key; without it a newer compiler does not make anew what prepare made")
+
+
+def own_stages(backend: Backend) -> list[str]:
+    """The stages that a backend does not have from the base class, and `stages` where it chooses them itself.
+
+    Example:
+        >>> from kernels import get_backend
+        >>> own_stages(get_backend("cuda"))
+        []
+    """
+    own = mine(backend)
+    return [name for name in (*Backend().stages(None), "stages") if name in own]
+
+
+def notes(subject: Subject) -> Said:
+    """Notes for who writes kernels, and who makes the hardware: all of them optional."""
+    backend = subject.backend
+    for name in ("vendor", "guidance_block", "kernel_guidance", "cuda_hacks_to_strip"):
+        given = getattr(backend, name)
+        if not given:
+            yield missing(f"optional: {name}")
+        elif isinstance(given, str):
+            yield ok(f"{name}: {given if name == 'vendor' else counted(len(given.splitlines()), 'line')}")
+        else:
+            yield ok(f"{name}: {counted(len(given), 'source line')}")
+    if backend.experimental:
+        yield ok("experimental: using it warns, once")

@@ -1,0 +1,333 @@
+"""Way in: a JSON file, no code. What it declares becomes a backend, or stands in for parts of one that there is."""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+import threading
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kernels import settings
+from kernels.backends import lookup, registry
+from kernels.backends.base import Backend, BackendProbe, Device, Found, PythonDependency
+from kernels.backends.plugins.arch_rules import arch_number, rule_allows, rule_reads, rule_reason
+from kernels.backends.plugins.json_queries import Questions
+from kernels.backends.plugins.json_schema import (
+    Declaration,
+    DeclarationError,
+    DeclaredDependency,
+    read_declarations,
+)
+from kernels.backends.plugins.json_values import SCHEMA_PATH, schema
+from kernels.backends.registration import Entry, Origin
+from kernels.backends.torch_extension import extends
+from kernels.errors import RequestError
+
+__all__ = [
+    "SCHEMA_PATH",
+    "Declaration",
+    "DeclarationError",
+    "DeclaredBackend",
+    "declare",
+    "declared_backends",
+    "load_backends",
+    "read_declarations",
+    "schema",
+]
+
+#: Fields whose values are a backend's members as they are.
+_MEMBERS = {
+    "name": "name",
+    "device_string": "device_type",
+    "variant_token": "token",
+    "dispatch_key": "dispatch_key",
+    "experimental": "experimental",
+    "vendor": "vendor",
+    "guidance_block": "guidance_block",
+    "kernel_guidance": "kernel_guidance",
+    "cuda_hacks_to_strip": "cuda_hacks_to_strip",
+}
+
+
+def load_backends(path: os.PathLike[str] | str) -> list[Entry]:
+    """Add the backends that a JSON file declares, all of them or none.
+
+    A name that is known already is declared anew: the file's fields stand in for that backend's, and
+    `unregister_backend` brings it back as it was.
+
+    Args:
+        path: The file: one object, backend name to fields. Its JSON Schema is at `SCHEMA_PATH`.
+
+    Returns:
+        The registry's entries of these backends, in the file's order.
+
+    Raises:
+        TypeError: `path` is no path.
+        RequestError: The file cannot be read, or has a value that is not allowed; the message gives the file, the
+            value's path in it, the value, and what is allowed. The registry is as it was.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from kernels import unregister_backend
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = Path(folder, "acme.json")
+        ...     _ = file.write_text('{"acme": {"device_string": "acme", "version": "1.2", "archs": ["a100x"]}}')
+        ...     entries = load_backends(file)
+        >>> [entry.name for entry in entries], entries[0].backend.parse_accelerator("acme12").version
+        (['acme'], MajorMinor(major=1, minor=2))
+        >>> unregister_backend("acme")
+    """
+    backends = declared_backends(path)
+    names = tuple(backend.name for backend in backends)
+    origin = Origin("declared", str(path))
+    try:
+        return registry.enter([(backend, origin) for backend in backends], override=True)
+    except ValueError as error:
+        raise DeclarationError(f"{path}: {error}", names) from None
+
+
+def declared_backends(path: os.PathLike[str] | str) -> list[Backend]:
+    """The backends that a file declares, without adding them; those that `KERNELS_DISABLE_BACKENDS` names left out.
+
+    Args:
+        path: The file.
+
+    Raises:
+        TypeError: `path` is no path.
+        DeclarationError: As for `load_backends`.
+    """
+    declarations = read_declarations(path)
+    disabled = settings.disabled_backends()
+    backends: list[Backend] = []
+    for name, declaration in declarations.items():
+        if name in disabled and lookup.known(name) is None:
+            continue
+        try:
+            made = declare(name, declaration, registry.beneath(name), beside=backends, reserved=declarations)
+        except RequestError as error:
+            raise DeclarationError(f"{path}: {error}", tuple(declarations)) from None
+        backends.append(made)
+    return backends
+
+
+def declare(
+    name: str,
+    declaration: Declaration,
+    existing: Backend | None,
+    *,
+    beside: Sequence[Backend] = (),
+    reserved: Collection[str] = (),
+) -> Backend:
+    """The backend that a declaration makes, alone or of one that there is, which is not changed.
+
+    Args:
+        name: Its own name.
+        declaration: What the file says.
+        existing: The backend of that name that there is, if any.
+        beside: Backends that will be registered with it.
+        reserved: Names that they will have.
+
+    Raises:
+        RequestError: A new backend has no `device_string` or needs a `variant_token`, or a version is declared for a
+            backend whose build names carry none.
+
+    Example:
+        >>> declare("acme", Declaration(device_string="acme", vendor="Acme"), None).vendor
+        'Acme'
+    """
+    if existing is None:
+        others = [*(each for each in lookup.all_backends() if each.name != name), *beside]
+        return DeclaredBackend(name, declaration, others, reserved)
+    if isinstance(existing, DeclaredBackend):
+        # A later file adds to what an earlier one says of the same backend.
+        merged = Declaration(**{**existing.declaration.given(), **declaration.given()})
+        made = declare(name, merged, None, beside=beside, reserved=reserved)
+        made.folder = existing.folder
+        return made
+    return _standing_in(existing, declaration)
+
+
+class DeclaredBackend(Backend):
+    """A backend that only a declaration describes.
+
+    Args:
+        name: Its own name.
+        declaration: What the file says.
+        others: The backends that it stands beside.
+        reserved: Further names that are not free.
+
+    Raises:
+        RequestError: The declaration has no `device_string`, or needs a `variant_token`.
+    """
+
+    def __init__(
+        self, name: str, declaration: Declaration, others: Sequence[Backend], reserved: Collection[str] = ()
+    ) -> None:
+        if declaration.device_string is None:
+            known = ", ".join(sorted(each.name for each in others))
+            raise RequestError(
+                f"`{name}` is no known backend and has no `device_string`; a new one needs it, and to change one that "
+                f"there is, its name must be one of {known}."
+            )
+        if declaration.variant_token is None and name[-1].isdigit():
+            raise RequestError(
+                f"`{name}` has no `variant_token`, and its name ends with a digit, where build names have the version; "
+                "give a `variant_token` without."
+            )
+        self.declaration = declaration
+        self.questions = Questions(declaration)
+        self.name = name
+        _set_members(self, declaration)
+        sharing = [each for each in others if each.device_type == self.device_type]
+        taken = {*reserved, *(own for each in others for own in _own_names(each))}
+        free = self.device_type.islower() and self.device_type not in taken  # names in mappings are lower-case
+        self.mapping_device = self.device_type if free else name
+        self.versioned = declaration.version is not None
+        self.arch_rule = declaration.arch_rule or ("any" if declaration.archs is None else "exact")
+        self.checks_archs = self.arch_rule != "any"
+        if sharing:
+            # After those whose device it shares: to declare a backend on `cpu` must not make it the one that is
+            # used when none is named.
+            self.order = max(each.order for each in sharing) + 1
+            if declaration.dispatch_key is None:
+                self.dispatch_key = sharing[0].dispatch_key
+
+    def arch_reason(self, archs: Sequence[str] | None, device: Device | None) -> str | None:
+        return rule_reason(self.arch_rule, archs, device)
+
+    def device_capability(self, device: Device) -> int | None:
+        return arch_number(device.arch)
+
+    def parse_arch(self, text: str) -> str | None:
+        return text if rule_reads(self.arch_rule, text) else None
+
+    def torch_build(self, torch: Any) -> Found | None:
+        shared = _shared_build(self, torch)
+        if shared is None and not extends(torch, self.device_type, stock=True):
+            return None
+        standing = self.questions.kept()
+        # That Torch has the device of another backend says nothing of this one's hardware.
+        return None if shared is not None and standing.absent is not None else Found(standing.version)
+
+    def probe(self) -> BackendProbe:
+        standing, archs, notes = self.questions.look(self.parse_arch, rule_allows(self.arch_rule))
+        return BackendProbe(standing.absent is None, standing.version, _devices(self, archs or (), ()), notes)
+
+    def current_device(self) -> int:
+        module = getattr(sys.modules.get("torch"), self.device_type, None)
+        if module is None or not getattr(module, "is_initialized", lambda: False)():
+            return 0
+        index = module.current_device()
+        return index if isinstance(index, int) else 0  # torch.cpu has a name there
+
+
+def _set_members(backend: Backend, declaration: Declaration) -> None:
+    for field, value in declaration.given().items():
+        if field in _MEMBERS:
+            setattr(backend, _MEMBERS[field], value)
+        elif field == "python_depends":
+            backend.python_depends = {key: _dependency(key, each) for key, each in value.items()}
+
+
+def _dependency(name: str, given: str | DeclaredDependency | None) -> PythonDependency:
+    if isinstance(given, DeclaredDependency):
+        return PythonDependency(given.package, given.module)
+    return PythonDependency(name, given)
+
+
+def _own_names(backend: Backend) -> tuple[str, ...]:
+    return backend.name, backend.noarch_name, backend.token, backend.mapping_device
+
+
+def _devices(backend: Backend, archs: Sequence[str], known: Sequence[Device]) -> tuple[Device, ...]:
+    """A device for each architecture, with what is known of it otherwise."""
+    there = {device.index: device for device in known}
+    devices = (replace(there.get(index, Device(backend.name, index)), arch=arch) for index, arch in enumerate(archs))
+    return tuple(replace(device, capability=backend.device_capability(device)) for device in devices)
+
+
+# What Torch can drive
+
+#: Set while a declared backend asks others, as those may ask in their turn.
+_asking = threading.local()
+
+
+def _shared_build(backend: Backend, torch: Any) -> Found | None:
+    """What another backend with the same Torch device says of this Torch."""
+    if getattr(_asking, "now", False):
+        return None
+    _asking.now = True
+    try:
+        for other in lookup.all_backends():
+            if other.name != backend.name and other.device_type == backend.device_type:
+                try:
+                    found = other.torch_build(torch)
+                except AttributeError:
+                    raise  # it must see more of Torch than a stand-in has
+                except Exception:  # noqa: BLE001 - another stranger's
+                    continue
+                if found is not None:
+                    return found
+    finally:
+        _asking.now = False
+    return None
+
+
+# Parts of a backend that there is
+
+
+def _standing_in(existing: Backend, declaration: Declaration) -> Backend:
+    """A copy of a backend with the declared parts in place of its own."""
+    name = existing.name
+    if declaration.version is not None and not existing.versioned:
+        raise RequestError(f"`{name}.version` is declared, but build names of {name} carry no version; leave it out.")
+    backend = copy.copy(existing)
+    questions = Questions(declaration)
+    changes: dict[str, Any] = {}
+    rule = declaration.arch_rule
+    if rule is not None:
+        changes["checks_archs"] = rule != "any"
+        changes["arch_reason"] = lambda archs, device: rule_reason(rule, archs, device)
+    if declaration.version is not None:
+        changes["torch_build"] = _torch_build_of(backend, questions)
+    if declaration.version is not None or declaration.archs is not None or declaration.detect is not None:
+        changes["probe"] = _probe_of(backend, questions, declaration.detect is not None)
+    try:
+        _set_members(backend, declaration)
+        for member, value in changes.items():
+            setattr(backend, member, value)
+    except AttributeError as error:
+        raise RequestError(f"`{name}` is a backend that lets nobody stand in for parts of it: {error}.") from None
+    return backend
+
+
+def _torch_build_of(backend: Backend, questions: Questions) -> Any:
+    own = backend.torch_build
+
+    def torch_build(torch: Any) -> Found | None:
+        found = own(torch)
+        return None if found is None else Found(questions.kept().version or found.version)
+
+    return torch_build
+
+
+def _probe_of(backend: Backend, questions: Questions, detects: bool) -> Any:
+    own = backend.probe
+
+    def probe() -> BackendProbe:
+        standing, archs, notes = questions.look(backend.parse_arch, f"those that builds for {backend.name} declare")
+        if standing.absent is not None:
+            return BackendProbe(notes=notes)
+        machine = own()
+        return BackendProbe(
+            found=machine.found or detects,
+            version=standing.version or machine.version,
+            devices=machine.devices if archs is None else _devices(backend, archs, machine.devices),
+            notes=(*machine.notes, *notes),
+        )
+
+    return probe

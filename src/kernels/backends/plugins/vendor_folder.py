@@ -1,0 +1,277 @@
+"""Way in: a vendor's folder, a package with `vendor_info`, operators, tune configurations and heuristics."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from kernels import settings
+from kernels.backends import lookup, registry
+from kernels.backends.base import Backend
+from kernels.backends.plugins.json_backend import declare
+from kernels.backends.plugins.json_schema import Declaration, wrong_meanings
+from kernels.backends.plugins.json_values import wrong_values
+from kernels.backends.plugins.vendor_modules import package_of, vendor_module
+from kernels.backends.registration import Entry, Origin
+from kernels.errors import RequestError
+
+__all__ = ["VendorInfo", "read_vendor", "register_vendor", "vendor_module"]
+
+
+@dataclass(frozen=True)
+class VendorInfo:
+    """What a vendor's folder says of the vendor, as `vendor_info` in its `__init__.py`.
+
+    The first five are those of FlagGems (`VendorInfoBase` in flag_gems/runtime/backend/backend_utils.py); the others
+    are the fields of the same names in a file that declares backends (see `kernels.backends.plugins.json_backend`).
+
+    Attributes:
+        vendor_name: The vendor.
+        device_name: Torch's device type.
+        device_query_cmd: A command that succeeds where the vendor's device is there, run without a shell; None or ""
+            where it is always there.
+        dispatch_key: Torch's dispatch key. Default: that of the backends with this device type, else `PrivateUse1`.
+        triton_extra_name: Name of the vendor's Triton library; kept for folders that have it.
+        backend: The backend's name; a backend that is there already gets the folder. Default: the vendor's name.
+        variant_token: Name in compiled variants.
+        version: The version of the vendor's runtime: text, or where to ask for it.
+        archs: The architectures of the devices: names, or where to ask for them.
+        arch_rule: How architectures of builds and devices are compared.
+        python_depends: Python dependencies that only this backend's kernels may ask for.
+        experimental: Whether using it warns, once.
+        guidance_block: Notes for who writes kernels: what the hardware is.
+        kernel_guidance: Notes for who writes kernels: how to write them.
+        cuda_hacks_to_strip: Source lines that must not stand in a kernel for it.
+        detect: How to tell whether it is there, in place of `device_query_cmd`.
+
+    Example:
+        >>> VendorInfo(vendor_name="acme", device_name="acme", device_query_cmd="acme-smi").dispatch_key is None
+        True
+    """
+
+    vendor_name: str
+    device_name: str
+    device_query_cmd: str | Sequence[str] | None = None
+    dispatch_key: str | None = None
+    triton_extra_name: str | None = None
+    backend: str | None = None
+    variant_token: str | None = None
+    version: Any = None
+    archs: Any = None
+    arch_rule: str | None = None
+    python_depends: Any = None
+    experimental: bool | None = None
+    guidance_block: str | None = None
+    kernel_guidance: str | None = None
+    cuda_hacks_to_strip: Sequence[str] | None = None
+    detect: Mapping[str, Any] | None = None
+
+    def __new__(cls, *_: Any, **named: Any) -> VendorInfo:
+        """Refuse a name that is no field's, with the one that is near it."""
+        allowed = list(cls.__dataclass_fields__)
+        for name in named:
+            if name not in allowed:
+                near = difflib.get_close_matches(name, allowed, n=1)
+                hint = f"; did you mean `{near[0]}`?" if near else "."
+                raise TypeError(f"VendorInfo has no `{name}`{hint} Allowed are {', '.join(allowed)}.")
+        return super().__new__(cls)
+
+
+#: Members that mean something else in a declaration, or nothing.
+_OWN = ("vendor_name", "device_name", "device_query_cmd", "triton_extra_name", "backend")
+
+#: Members by the names that they have in a declaration.
+_MEMBERS = {"device_string": "device_name", "vendor": "vendor_name"}
+
+
+def register_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> Entry:
+    """Add a vendor's backend from its folder, or the folder to a backend that is there already.
+
+    Args:
+        path_or_module: The folder, which is imported under a name of its own, or a package that is imported already.
+
+    Returns:
+        The backend as it is registered, its `folder` with operators (`ops/`), `tune_configs.yaml` and
+        `heuristics_config_utils.py`. A folder that is registered already is left as it is. `unregister_backend` takes
+        it back; a backend that it was added to is then as before.
+
+    Raises:
+        TypeError: The argument is of another type, or a member of `vendor_info` is.
+        RequestError: There is no such folder, its code fails, or its `vendor_info` is not what it must be; the message
+            names folder and member. Nothing was registered, and no module of it stays.
+        ValueError: The backend cannot stand beside the others; see `register_backend`.
+
+    Example:
+        >>> import tempfile
+        >>> from kernels import unregister_backend
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "__init__.py").write_text(
+        ...         "from kernels.backends.plugins.vendor_folder import VendorInfo\\n"
+        ...         "vendor_info = VendorInfo(vendor_name='Acme', device_name='acme')\\n"
+        ...     )
+        ...     entry = register_vendor(folder)
+        ...     unregister_backend(entry.name)
+        >>> entry.name, entry.backend.vendor, entry.origin.kind
+        ('acme', 'Acme', 'vendor')
+    """
+    folder = _folder(path_or_module)
+    present = _registered_from(folder)
+    if present is not None:
+        return present
+    # No lock is held: where threads register one folder at once, all of them enter the same object.
+    with package_of(folder, _given(path_or_module)) as package:
+        info = _info(_given(path_or_module) or package.imported(), folder)
+        present = _registered_from(folder)
+        if present is not None:
+            return present
+        backend, known = _backend(info, folder)
+        backend = package.agreed(backend)
+        try:
+            [entry] = registry.enter([(backend, Origin("vendor", str(folder)))], override=known)
+        except BaseException:  # an interrupt as well: the next one must not find an object that nobody registered
+            package.disagreed(backend)
+            raise
+        package.belongs_to(entry.backend)
+    return entry
+
+
+def read_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> VendorInfo:
+    """What a vendor's folder says of the vendor; nothing is registered, and no module of it stays.
+
+    Args:
+        path_or_module: The folder, or a package that is imported already.
+
+    Raises:
+        TypeError: As for `register_vendor`.
+        RequestError: As for `register_vendor`.
+    """
+    folder = _folder(path_or_module)
+    with package_of(folder, _given(path_or_module), shared=False) as package:
+        return _info(_given(path_or_module) or package.imported(), folder)
+
+
+# What a folder says
+
+
+def _folder(path_or_module: object) -> Path:
+    if isinstance(path_or_module, ModuleType):
+        places = list(getattr(path_or_module, "__path__", ()))
+        if not places:
+            raise RequestError(f"`path_or_module` is {path_or_module.__name__}, a module; allowed is a package.")
+        return Path(places[0]).absolute()
+    if not isinstance(path_or_module, (str, os.PathLike)):
+        raise TypeError(
+            f"`path_or_module` is {path_or_module!r}, a {type(path_or_module).__name__}; allowed is the path of a "
+            "vendor's folder, or a package."
+        )
+    folder = Path(os.path.expanduser(path_or_module)).absolute()
+    if not (folder / "__init__.py").is_file():
+        what = "no file `__init__.py`" if folder.is_dir() else "no such folder"
+        raise RequestError(f"The vendor folder {folder}: {what}; allowed is a folder with `__init__.py`.")
+    return folder
+
+
+def _given(path_or_module: object) -> ModuleType | None:
+    return path_or_module if isinstance(path_or_module, ModuleType) else None
+
+
+def _registered_from(folder: Path) -> Entry | None:
+    path = os.path.realpath(folder)
+    lookup.entries()  # what the environment names is there before
+    for entry in registry.registered():
+        for each in entry.layers():
+            if each.origin.kind == "vendor" and os.path.realpath(each.origin.place) == path:
+                return each
+    return None
+
+
+def _info(module: ModuleType, folder: Path) -> VendorInfo:
+    given = vars(module).get("vendor_info")
+    if given is None:
+        raise RequestError(
+            f"The vendor folder {folder}: its `__init__.py` has no `vendor_info`; allowed is "
+            "vendor_info = VendorInfo(vendor_name=…, device_name=…, device_query_cmd=…)."
+        )
+    if isinstance(given, VendorInfo):
+        return given
+    # FlagGems' own class serves as well.
+    found: dict[str, Any] = {}
+    for field in fields(VendorInfo):
+        with suppress(AttributeError):
+            found[field.name] = getattr(given, field.name)
+    missing = [name for name in ("vendor_name", "device_name") if name not in found]
+    if missing:
+        raise RequestError(
+            f"The vendor folder {folder}: `vendor_info` is a {type(given).__name__} without {' and '.join(missing)}; "
+            "allowed is a VendorInfo."
+        )
+    return VendorInfo(**found)
+
+
+def _backend(info: VendorInfo, folder: Path) -> tuple[Backend, bool]:
+    """The backend that a folder makes, and whether it stands in for one that there is."""
+    name, declared = _declared(info, folder)
+    existing = registry.beneath(name)
+    if existing is not None:
+        device = declared.pop("device_string")
+        if device != existing.device_type:
+            raise RequestError(
+                f"The vendor folder {folder}: `device_name` of `vendor_info` is {device!r}, but backend {name!r} has "
+                f"the device type {existing.device_type!r}."
+            )
+        if info.detect is None:
+            declared.pop("detect", None)  # the backend knows how to find itself
+    try:
+        backend = declare(name, msgspec.convert(declared, Declaration), existing)
+    except RequestError as error:
+        raise RequestError(f"The vendor folder {folder}: {error}") from None
+    backend.folder = folder
+    return backend, existing is not None or name in settings.disabled_backends()
+
+
+def _declared(info: VendorInfo, folder: Path) -> tuple[str, dict[str, Any]]:
+    """The backend's name, and what is declared of it as a file would."""
+
+    def wrong(member: str, why: str) -> RequestError:
+        return RequestError(f"The vendor folder {folder}: `{member}` of `vendor_info` {why}")
+
+    for member in ("vendor_name", "device_name", "backend"):
+        value = getattr(info, member)
+        if not isinstance(value, str) and not (member == "backend" and value is None):
+            raise wrong(member, f"is {value!r:.80}; allowed is a name.")
+    declared = {field.name: getattr(info, field.name) for field in fields(VendorInfo) if field.name not in _OWN}
+    declared = {name: _plain(value) for name, value in declared.items() if value is not None}
+    declared |= {"device_string": info.device_name, "vendor": info.vendor_name}
+    command = info.device_query_cmd
+    queried = bool(command) and "detect" not in declared
+    if command and queried:
+        try:
+            declared["detect"] = {"command": shlex.split(command) if isinstance(command, str) else _plain(command)}
+        except ValueError as error:
+            raise wrong("device_query_cmd", f"is {command!r:.80}, no command: {error}.") from None
+    name = info.backend or info.vendor_name.lower()
+    found = next(wrong_values({name: declared}), None) or next(wrong_meanings(name, declared), None)
+    if found is not None:
+        member = found.path.removeprefix(f"{name}.")
+        if not found.path:  # the name itself
+            member = "backend" if info.backend else "vendor_name"
+        elif queried and member.startswith("detect.command"):
+            member = member.replace("detect.command", "device_query_cmd", 1)
+        raise wrong(_MEMBERS.get(member, member), found.why)
+    return name, declared
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON would have it: lists for tuples."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value

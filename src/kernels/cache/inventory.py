@@ -1,0 +1,333 @@
+"""What is in the cache, by repository, commit and build.
+
+Repositories of type `kernel` are this project's, whichever client filled them. One of type `model` is other tools' as
+well: of it only the commits count that this client listed, and of those the files of builds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from kernels import settings
+from kernels.cache.repository import RepoStore
+from kernels.errors import KernelsError, StoreError
+from kernels.models.requirement import check_repo_id, is_commit
+from kernels.models.snapshot import BUILD_FOLDER, STATUS_FILE, Release, RepoFile
+from kernels.support.json_store import MAX_LISTING_BYTES, Record, endpoint_key, read_record
+from kernels.support.real_folders import is_real_folder
+
+__all__ = ["CacheContents", "CachedBuild", "CachedCommit", "frees", "is_below", "listings", "look"]
+
+_FOLDER = re.compile(r"(kernel|model)s--([^/]+?)--([^/]+)")
+_LISTING = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})-([0-9a-f]{16})\.json")
+
+#: A content: its device and inode.
+Content = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class CachedBuild:
+    """A build on disk.
+
+    Attributes:
+        variant: Its name.
+        size: Bytes.
+        complete: Whether all of its files are here; None where no Hub's list of them is.
+    """
+
+    variant: str
+    size: int
+    complete: bool | None
+
+
+@dataclass(frozen=True)
+class CachedCommit:
+    """A commit of which something is on disk.
+
+    Attributes:
+        store: The repository's folder.
+        repo_id: The repository.
+        repo_type: `kernel` or `model`.
+        commit: The commit.
+        branches: The branches and tags that name it, as Hubs last gave them.
+        refs: The branches and tags that name it as other tools recorded them.
+        branches_known: Whether any branch of the repository is known here; without, nobody can say what names a commit.
+        hubs: Where it came from: URLs, and "" for a Hub whose URL is not known here. Empty where another tool brought
+            it.
+        builds: The builds.
+        size: Bytes of all that is here of it.
+        downloaded: When the first of it arrived, in seconds since 1970.
+        used: When a build was last loaded, to the hour; None where that is not known.
+        contents: The bytes of each content in the repository's own folder.
+    """
+
+    store: RepoStore
+    repo_id: str
+    repo_type: str
+    commit: str
+    branches: tuple[str, ...]
+    refs: tuple[str, ...]
+    branches_known: bool
+    hubs: tuple[str, ...]
+    builds: tuple[CachedBuild, ...]
+    size: int
+    downloaded: float | None
+    used: float | None
+    contents: Mapping[Content, int] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class CacheContents:
+    """What is in a cache.
+
+    Attributes:
+        path: The cache's folder.
+        commits: What is here, by repository; the commit that arrived last comes first.
+        others: How often each content is used, also by what is not this project's.
+        leftovers: Temporary files of processes that were killed long ago.
+        left_alone: What cannot be this project's, and why.
+    """
+
+    path: Path
+    commits: tuple[CachedCommit, ...]
+    others: Mapping[Content, int] = field(repr=False)
+    leftovers: tuple[Path, ...] = ()
+    left_alone: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of all commits; what several share counts once."""
+        return sum({key: size for each in self.commits for key, size in each.contents.items()}.values())
+
+
+def look(path: Path | None = None) -> CacheContents:
+    """Look at what this project put on disk.
+
+    Args:
+        path: The cache, default the one that the settings name.
+
+    Raises:
+        StoreError: It cannot be read. One that is not there is empty.
+    """
+    path = settings.cache_dir() if path is None else path
+    commits: list[CachedCommit] = []
+    uses: Counter[Content] = Counter()
+    leftovers: list[Path] = []
+    left_alone: list[str] = []
+    hubs = _known_hubs(path)
+    for store, repo_type, repo_id in _repositories(path, left_alone):
+        listed = _indexed(store)
+        if repo_type == "model" and not listed:
+            continue
+        leftovers += store.leftovers()
+        names = _names(store)
+        refs = _reversed(store.foreign_heads().branches)
+        found = []
+        for commit in sorted({*_snapshots(store, left_alone), *listed}):
+            files = tuple(_files(store, commit))
+            uses.update({(each.facts.st_dev, each.facts.st_ino) for each in files})
+            if repo_type == "model":
+                ours = {file.path for _, listing in listings(store, commit) for file in listing}
+                files = tuple(each for each in files if each.path in ours and _is_build(each.path))
+                if commit not in listed:
+                    continue
+            found.append(
+                CachedCommit(
+                    store,
+                    repo_id,
+                    repo_type,
+                    commit,
+                    names.get(commit, ()),
+                    refs.get(commit, ()),
+                    bool(names or refs),
+                    tuple(hubs.get(key, "") for key in listed.get(commit, ())),
+                    _builds(store, commit, files),
+                    sum({(each.facts.st_dev, each.facts.st_ino): each.facts.st_size for each in files}.values()),
+                    min((each.arrived for each in files), default=None),
+                    _used(store, commit),
+                    {(each.facts.st_dev, each.facts.st_ino): each.facts.st_size for each in files if each.own},
+                )
+            )
+        commits += sorted(found, key=lambda each: -(each.downloaded or 0))
+    return CacheContents(path, tuple(commits), uses, tuple(leftovers), tuple(left_alone))
+
+
+def frees(contents: CacheContents, removed: Iterable[CachedCommit]) -> int:
+    """Bytes that removing some commits frees: those of contents that nothing else uses."""
+    gone: Counter[Content] = Counter()
+    sizes: dict[Content, int] = {}
+    for commit in removed:
+        gone.update(commit.contents.keys())
+        sizes.update(commit.contents)
+    return sum(size for key, size in sizes.items() if gone[key] >= contents.others.get(key, 0))
+
+
+def listings(store: RepoStore, commit: str) -> list[tuple[str, tuple[RepoFile, ...]]]:
+    """The lists of a commit's files that Hubs gave, each with the Hub's short name; damaged ones are left out."""
+    found = []
+    for key in _indexed(store).get(commit, ()):
+        files = store.listed(key, commit)
+        with suppress(KernelsError):  # names that leave their folder
+            if files is not None:
+                found.append((key, Release("org/name", commit, files).files))
+    return found
+
+
+def is_below(root: Path, path: str) -> bool:
+    """Whether every folder on the way to a file of a snapshot is one itself, so that removing it stays inside."""
+    return all(is_real_folder(parent) for parent in (root / path).parents if parent.is_relative_to(root))
+
+
+# Repositories
+
+
+def _repositories(path: Path, left_alone: list[str]) -> Iterator[tuple[RepoStore, str, str]]:
+    try:
+        entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"Cannot read the cache at {path}: {error.strerror or error}.") from error
+    for entry in entries:
+        match = _FOLDER.fullmatch(entry.name)
+        if match is None:
+            continue
+        repo_id = f"{match[2]}/{match[3]}"
+        with suppress(KernelsError):
+            check_repo_id(repo_id)
+            store = RepoStore(path, match[1], repo_id)
+            if not entry.is_dir(follow_symlinks=False) or _linked(store):
+                if match[1] == "kernel":
+                    left_alone.append(f"{entry.path} is a link, or holds one in the place of a folder")
+                continue
+            yield store, match[1], repo_id
+
+
+def _linked(store: RepoStore) -> bool:
+    return any((store.folder / name).is_symlink() for name in ("blobs", "snapshots", "index"))
+
+
+def _snapshots(store: RepoStore, left_alone: list[str]) -> Iterator[str]:
+    with suppress(OSError), os.scandir(store.folder / "snapshots") as entries:
+        for entry in entries:
+            if is_commit(entry.name) and entry.is_dir(follow_symlinks=False):
+                yield entry.name
+            elif entry.is_symlink():
+                left_alone.append(f"{entry.path} is a link")
+
+
+def _indexed(store: RepoStore) -> dict[str, list[str]]:
+    """The Hubs that listed each commit, by the short names that files have."""
+    found: dict[str, list[str]] = {}
+    with suppress(OSError), os.scandir(store.folder / "index") as entries:
+        for match in filter(None, (_LISTING.fullmatch(entry.name) for entry in entries)):
+            found.setdefault(match[1], []).append(match[2])
+    return {commit: sorted(keys) for commit, keys in found.items()}
+
+
+class _HubOfHeads(Record):
+    max_bytes: ClassVar[int] = MAX_LISTING_BYTES
+
+    endpoint: str
+
+
+def _known_hubs(cache: Path) -> dict[str, str]:
+    """The URL of each Hub by its short name: the one in use, and those that gave branches."""
+    known: dict[str, str] = {}
+    with suppress(KernelsError):
+        endpoint = settings.endpoint()
+        known[endpoint_key(endpoint)] = endpoint
+    with suppress(OSError):
+        for path in cache.glob("*s--*/index/heads-*.json"):
+            record = read_record(path, _HubOfHeads)
+            if record is not None and path.name == f"heads-{endpoint_key(record.endpoint)}.json":
+                known[endpoint_key(record.endpoint)] = record.endpoint
+    return known
+
+
+def _names(store: RepoStore) -> dict[str, tuple[str, ...]]:
+    """The branches and tags that Hubs gave, by the commit that they name."""
+    found: dict[str, list[str]] = {}
+    with suppress(OSError):
+        for path in sorted((store.folder / "index").glob("heads-*.json")):
+            record = read_record(path, _HubOfHeads)
+            heads = None if record is None else store.heads(record.endpoint)
+            for name, commit in () if heads is None else (*heads.branches.items(), *heads.tags.items()):
+                found.setdefault(commit, []).append(name)
+    return {commit: tuple(dict.fromkeys(names)) for commit, names in found.items()}
+
+
+def _reversed(branches: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for name, commit in branches.items():
+        found.setdefault(commit, []).append(name)
+    return {commit: tuple(names) for commit, names in found.items()}
+
+
+# Files
+
+
+@dataclass(frozen=True)
+class _OnDisk:
+    path: str  # POSIX path in the repository
+    facts: os.stat_result  # of the content
+    arrived: float
+    own: bool  # whether the content lies in the repository's own folder
+
+
+def _files(store: RepoStore, commit: str) -> Iterator[_OnDisk]:
+    """The files of a snapshot; folders that are links are not entered."""
+    root = os.fspath(store.snapshot(commit))
+    blobs = os.path.realpath(store.folder / "blobs")
+    if not is_real_folder(Path(root)):
+        return
+    pending = [""]
+    while pending:
+        prefix = pending.pop()
+        with suppress(OSError), os.scandir(f"{root}/{prefix}") as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append(f"{prefix}{entry.name}/")
+                    continue
+                with suppress(OSError):
+                    facts = os.stat(entry.path)
+                    if stat.S_ISREG(facts.st_mode):
+                        own = not entry.is_symlink() or os.path.dirname(os.path.realpath(entry.path)) == blobs
+                        yield _OnDisk(prefix + entry.name, facts, os.lstat(entry.path).st_mtime, own)
+
+
+def _is_build(path: str) -> bool:
+    return path.startswith(f"{BUILD_FOLDER}/") or path == STATUS_FILE
+
+
+def _builds(store: RepoStore, commit: str, files: Iterable[_OnDisk]) -> tuple[CachedBuild, ...]:
+    contents: dict[str, dict[Content, int]] = {}
+    for each in files:
+        parts = each.path.split("/", 2)
+        if len(parts) == 3 and parts[0] == BUILD_FOLDER:
+            contents.setdefault(parts[1], {})[each.facts.st_dev, each.facts.st_ino] = each.facts.st_size
+    listed = [Release("org/name", commit, files).builds for _, files in listings(store, commit)]
+
+    def complete(variant: str) -> bool | None:
+        if not listed:
+            return None
+        return any(builds.get(variant) and not store.missing(commit, builds[variant]) for builds in listed)
+
+    return tuple(CachedBuild(name, sum(sizes.values()), complete(name)) for name, sizes in sorted(contents.items()))
+
+
+def _used(store: RepoStore, commit: str) -> float | None:
+    times = []
+    with suppress(OSError):
+        for path in (store.folder / "index").glob(f"{commit}-*.checked"):
+            with suppress(OSError):
+                times.append(path.stat().st_mtime)
+    return max(times, default=None)

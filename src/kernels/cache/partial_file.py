@@ -1,0 +1,140 @@
+"""A large file on its way to disk: never more bytes than were listed, and hashed while they are written."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernels.support.json_store import cannot_write
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+    from io import FileIO
+
+    from kernels.models.snapshot import RepoFile
+
+__all__ = ["PartialFile"]
+
+_BLOCK = 1024 * 1024
+
+
+class PartialFile:
+    """The part of a listed file that is here; what arrives is appended.
+
+    Args:
+        opened: The file, open for reading and writing without a buffer, and closed with this; what it holds already
+            counts as received. It is not opened again by its name, which may lead to another file by now.
+        path: Where it is.
+        file: What was listed.
+        arrived: Told the number of bytes after each write.
+
+    Raises:
+        StoreError: It cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from kernels.models.snapshot import RepoFile
+        >>> path = Path(tempfile.mkdtemp()) / "part"
+        >>> with PartialFile(path.open("x+b", buffering=0), path, RepoFile("data.bin", 3)) as part:
+        ...     part.append(b"1234"), part.append(b"123"), part.offset
+        (False, True, 3)
+    """
+
+    def __init__(
+        self, opened: FileIO, path: Path, file: RepoFile, arrived: Callable[[int], None] = lambda size: None
+    ) -> None:
+        self.path = path
+        self.file = file
+        self._arrived = arrived
+        self.offset = 0
+        self._out = opened
+        self._hasher = self._start()
+        try:
+            opened.seek(0)
+            while block := self._out.read(_BLOCK):
+                self.offset += len(block)
+                self._hasher.update(block)
+        except OSError as error:
+            opened.close()
+            raise cannot_write(error, path) from error
+        if self.offset > file.size:
+            self.restart()
+        arrived(self.offset)
+
+    def _start(self) -> _Hash:
+        return self.file.hasher() if self.file.blob else hashlib.sha256()
+
+    def append(self, chunk: bytes) -> bool:
+        """Write what follows; False, and nothing is written, where the file would become larger than listed.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        if self.offset + len(chunk) > self.file.size:
+            return False
+        view = memoryview(chunk)
+        try:
+            while view:
+                view = view[self._out.write(view) :]
+        except OSError as error:
+            raise cannot_write(error, self.path) from error
+        self._hasher.update(chunk)
+        self.offset += len(chunk)
+        self._arrived(len(chunk))
+        return True
+
+    def restart(self) -> None:
+        """Forget what was received.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        try:
+            self._out.seek(0)
+            self._out.truncate()
+        except OSError as error:
+            raise cannot_write(error, self.path) from error
+        self._hasher, self.offset = self._start(), 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether all bytes that were listed are here."""
+        return self.offset == self.file.size
+
+    @property
+    def blob(self) -> str:
+        """The hash of what is here, of the kind that the listing has; SHA-256 where it has none."""
+        return self._hasher.hexdigest()
+
+    @property
+    def right(self) -> bool:
+        """Whether what is here is the file that was listed."""
+        return self.complete and self.file.blob in ("", self.blob)
+
+    def remove(self) -> None:
+        """Close the file and delete it."""
+        self.close()
+        try:
+            os.unlink(self.path)
+        except OSError:  # `kernels cache prune` removes what stays
+            pass
+
+    def close(self) -> None:
+        """Close the file; it stays where it is.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        try:
+            self._out.close()
+        except OSError as error:
+            raise cannot_write(error, self.path) from error
+
+    def __enter__(self) -> PartialFile:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

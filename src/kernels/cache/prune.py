@@ -1,0 +1,375 @@
+"""Which commits nothing needs any more, and their removal.
+
+What is removed lies in the repository's own folder; no link is followed. A build that a process downloads or loads at
+the moment is left alone, and one that another snapshot uses keeps its contents. A kill at any moment leaves a cache
+that the next download completes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sys
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kernels.cache.in_use import unused
+from kernels.cache.inventory import CacheContents, CachedCommit, frees, is_below, listings
+from kernels.cache.repository import CLEARING, RepoStore
+from kernels.errors import StoreError
+from kernels.models.lockfile import Lock
+from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, STATUS_FILE
+from kernels.support.process_lock import exclusively, lock_at
+from kernels.support.real_folders import check_folders, is_real_folder
+
+if TYPE_CHECKING:
+    from kernels.support.process_lock import WorkLock
+
+__all__ = ["Kept", "Plan", "Pruned", "plan", "prune"]
+
+_DAY = 24 * 3600.0
+
+
+class Kept(NamedTuple):
+    """A commit that stays, and why."""
+
+    commit: CachedCommit
+    reason: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would be removed.
+
+    Attributes:
+        remove: The commits to remove.
+        kept: Those that stay, each with the reason.
+        leftovers: Temporary files and locks that nobody holds.
+        frees: Bytes that this frees.
+    """
+
+    remove: tuple[CachedCommit, ...]
+    kept: tuple[Kept, ...]
+    leftovers: tuple[Path, ...]
+    frees: int
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What was removed.
+
+    Attributes:
+        removed: The commits that are gone.
+        skipped: Those that another process works on, which stay.
+        freed: Bytes of the files that were removed.
+    """
+
+    removed: tuple[CachedCommit, ...]
+    skipped: tuple[CachedCommit, ...]
+    freed: int
+
+
+def plan(
+    contents: CacheContents,
+    *,
+    locks: Sequence[Lock] = (),
+    repos: Collection[str] = (),
+    older_than: float | None = None,
+    everything: bool = False,
+    now: float | None = None,
+) -> Plan:
+    """Say what may be removed: commits that no branch known here names, and no lock pins.
+
+    Where no branch of a repository is known, as another client filled the cache, nothing of it is.
+
+    Args:
+        contents: What is in the cache.
+        locks: Locks whose commits stay.
+        repos: The repositories to look at, `org/name`; empty for all.
+        older_than: Days for which a commit was neither used nor downloaded.
+        everything: Remove what branches name too. What a lock pins, or another tool recorded under `refs/`, stays.
+        now: The time, in seconds since 1970.
+    """
+    now = time.time() if now is None else now
+    remove, kept = [], []
+    for commit in contents.commits:
+        if repos and commit.repo_id not in repos:
+            continue
+        reason = _stays(commit, locks, everything) or _young(commit, older_than, now)
+        if reason is None:
+            remove.append(commit)
+        elif commit.size:
+            kept.append(Kept(commit, reason))
+    leftovers = () if repos else (*contents.leftovers, *_idle_locks(contents.path, now))
+    size = sum(map(_plain_size, leftovers))
+    return Plan(tuple(remove), tuple(kept), leftovers, frees(contents, remove) + size)
+
+
+def prune(planned: Plan) -> Pruned:
+    """Remove what a plan says.
+
+    Args:
+        planned: The plan. What another process began to work on since is left alone.
+
+    Raises:
+        StoreError: The cache cannot be written.
+    """
+    removed: list[CachedCommit] = []
+    skipped: list[CachedCommit] = []
+    freed = 0
+    by_repository: dict[Path, list[CachedCommit]] = {}
+    for commit in planned.remove:
+        by_repository.setdefault(commit.store.folder, []).append(commit)
+    for commits in by_repository.values():
+        with _explained(commits[0].store), ExitStack() as held:
+            free = [commit for commit in commits if _ours_alone(commit, held)]
+            skipped += [commit for commit in commits if commit not in free]
+            freed += _remove(commits[0].store, free)
+            removed += free
+    for path in planned.leftovers:
+        with suppress(OSError):  # it can stay
+            check_folders(path.parent)  # again: what was a folder when it was looked at may be a link now
+            freed += _remove_lock(path) if path.suffix == ".lock" else _unlink(path)
+    return Pruned(tuple(removed), tuple(skipped), freed)
+
+
+# What stays
+
+
+def _stays(commit: CachedCommit, locks: Sequence[Lock], everything: bool) -> str | None:
+    for lock in locks:
+        if any(pin.commit == commit.commit for pin in lock.pins):
+            return f"pinned by {lock.where}"
+    if commit.refs:
+        return f"another tool's: {', '.join(commit.refs)}"
+    if commit.branches and not everything:
+        return f"head of {', '.join(commit.branches)}"
+    if not commit.branches_known and not everything:
+        return "no branch of it is known here"
+    return None
+
+
+def _young(commit: CachedCommit, older_than: float | None, now: float) -> str | None:
+    last = max(commit.used or 0, commit.downloaded or 0)
+    days = (now - last) / _DAY
+    if older_than is None or days >= older_than:
+        return None
+    return f"used or downloaded {days:.0f} days ago"
+
+
+def _idle_locks(cache: Path, now: float) -> Iterator[Path]:
+    """Lock files of kernels' repositories that are older than a day; whether somebody holds one is seen later."""
+    root = cache / ".locks"
+    if not is_real_folder(root):
+        return
+    for folder in sorted(root.glob("kernels--*")):
+        if is_real_folder(folder):
+            for path in sorted(folder.glob("*.lock")):
+                with suppress(OSError):
+                    if now - path.lstat().st_mtime > _DAY and not path.is_symlink():
+                        yield path
+
+
+# Removal
+
+
+def _ours_alone(commit: CachedCommit, held: ExitStack) -> bool:
+    """Whether nobody downloads or loads anything of a commit; until `held` is closed, nobody can."""
+    variants = {build.variant for build in commit.builds}
+    for _, files in listings(commit.store, commit.commit):
+        variants |= {parts[1] for file in files if len(parts := file.path.split("/", 2)) == 3}
+    store = commit.store
+    locks = [store.lock(f"{commit.commit}-{name}") for name in ("index", *sorted(variants))]
+    locks += [
+        store.reading_lock(commit.commit, path)
+        for path in (STATUS_FILE, *(f"{BUILD_FOLDER}/{name}/{METADATA_FILE}" for name in sorted(variants)))
+    ]
+    with ExitStack() as mine:
+        for lock in locks:
+            if not mine.enter_context(_at_once(lock)):
+                return False
+        for name in sorted(variants):
+            if not mine.enter_context(unused(store.snapshot(commit.commit) / BUILD_FOLDER / name)):
+                return False
+        held.push(mine.pop_all())
+    return True
+
+
+@contextmanager
+def _at_once(lock: WorkLock) -> Iterator[bool]:
+    """Hold a lock if nobody does."""
+    from filelock import Timeout
+
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def _remove(store: RepoStore, commits: Sequence[CachedCommit]) -> int:
+    """Remove commits of a repository; returns the bytes of the files removed."""
+    # Checked again: what was a folder when it was looked at may be a link now.
+    if not commits or not all(is_real_folder(path) for path in (store.folder, store.folder / "snapshots")):
+        return 0
+    freed = 0
+    with exclusively(store.lock(CLEARING)):
+        released: dict[str, None] = {}
+        for commit in commits:
+            released.update(dict.fromkeys(_blobs_of(store, commit)))
+            freed += _remove_snapshot(store, commit)
+        freed += _remove_blobs(store, released)
+        for commit in commits:
+            for path in _records(store, commit.commit):
+                _unlink(path)
+        _tidy(store)
+    return freed
+
+
+def _blobs_of(store: RepoStore, commit: CachedCommit) -> Iterator[str]:
+    """The names of the contents that a commit's links lead to, in the repository's own folder."""
+    root = store.snapshot(commit.commit)
+    ours = None if commit.repo_type == "kernel" else _listed(commit)
+    for path, target in _links(root):
+        name = path.relative_to(root).as_posix()
+        if (ours is None or name in ours) and os.path.dirname(target) == os.fspath(store.folder / "blobs"):
+            yield os.path.basename(target)
+
+
+def _links(root: Path) -> Iterator[tuple[Path, str]]:
+    """The links below a folder, and what each leads to, absolute; folders that are links are not entered."""
+    for parent, folders, names in os.walk(root, followlinks=False):
+        for name in (*folders, *names):
+            path = os.path.join(parent, name)
+            with suppress(OSError):
+                yield Path(path), os.path.normpath(os.path.join(parent, os.readlink(path)))
+
+
+def _listed(commit: CachedCommit) -> set[str]:
+    """The paths of a commit that this client may have downloaded."""
+    return {
+        file.path
+        for _, files in listings(commit.store, commit.commit)
+        for file in files
+        if file.path.startswith(f"{BUILD_FOLDER}/") or file.path == STATUS_FILE
+    }
+
+
+def _remove_snapshot(store: RepoStore, commit: CachedCommit) -> int:
+    root = store.snapshot(commit.commit)
+    if not is_real_folder(root):
+        return 0
+    if commit.repo_type == "kernel":
+        size = sum(_plain_size(Path(parent, name)) for parent, _, names in os.walk(root) for name in names)
+        _remove_tree(root)
+        return size
+    size = 0
+    for path in sorted(_listed(commit), reverse=True):
+        if is_below(root, path):
+            size += _plain_size(root / path)
+            with suppress(FileNotFoundError):
+                os.unlink(root / path)
+    for parent, _, _ in os.walk(root, topdown=False):
+        with suppress(OSError):  # other tools' files are in it
+            os.rmdir(parent)
+    return size
+
+
+def _remove_tree(root: Path) -> None:
+    """Remove a folder: links in it, and not what they lead to; what is put there meanwhile stays."""
+
+    def ignore(_: object, __: str, problem: Any) -> None:
+        # From Python 3.12 on the error itself, before what `sys.exc_info` says.
+        error = problem[1] if isinstance(problem, tuple) else problem
+        if not (isinstance(error, OSError) and error.errno in _MEANWHILE):
+            raise error
+
+    if sys.version_info >= (3, 12):
+        shutil.rmtree(root, onexc=ignore)
+    else:
+        shutil.rmtree(root, onerror=ignore)
+
+
+#: Another process put something into a folder (ENOTEMPTY, on some systems EEXIST), or removed it first.
+_MEANWHILE = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT})
+
+
+def _remove_blobs(store: RepoStore, names: Mapping[str, None]) -> int:
+    blobs = store.folder / "blobs"
+    if not is_real_folder(blobs):
+        return 0
+    used = {os.path.basename(target) for _, target in _links(store.folder / "snapshots")}
+    return sum(_unlink(blobs / name) for name in names if name not in used)
+
+
+def _records(store: RepoStore, commit: str) -> Iterator[Path]:
+    index = store.folder / "index"
+    if is_real_folder(index):
+        yield from sorted(index.glob(f"{commit}-*"))
+
+
+def _tidy(store: RepoStore) -> None:
+    """Remove the folder of a kernel of which nothing is left; one in which anything else lies stays."""
+    snapshots = store.folder / "snapshots"
+    if not store.folder.name.startswith("kernels--") or any(snapshots.glob("*")) or (store.folder / "refs").exists():
+        return
+    index = store.folder / "index"
+    if is_real_folder(index):
+        for path in index.glob("heads-*.json"):
+            _unlink(path)
+    for folder in (index, store.folder / "blobs", snapshots, store.folder):
+        with suppress(OSError):
+            os.rmdir(folder)
+
+
+def _remove_lock(path: Path) -> int:
+    """Remove a lock file that nobody holds."""
+    from filelock import Timeout
+
+    lock = lock_at(path)
+    try:
+        lock.acquire(timeout=0)
+    except (Timeout, OSError):
+        return 0
+    try:
+        return _unlink(path)
+    finally:
+        lock.release()
+
+
+def _plain_size(path: Path) -> int:
+    """Bytes of a file that is no link: where a file system has none, contents lie in the snapshot."""
+    with suppress(OSError):
+        return 0 if path.is_symlink() else path.lstat().st_size
+    return 0
+
+
+def _unlink(path: Path) -> int:
+    """Remove a file, or a link and not what it leads to; returns its bytes."""
+    try:
+        size = path.lstat().st_size
+        os.unlink(path)
+    except FileNotFoundError:
+        return 0
+    return size
+
+
+@contextmanager
+def _explained(store: RepoStore) -> Iterator[None]:
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        raise StoreError(
+            f"Cannot clear {store.folder}: {error.strerror or error}. What is still there serves as before."
+        ) from error

@@ -1,0 +1,128 @@
+"""Everything on disk read again, and held against what Hubs listed and builds say of themselves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.cache.inventory import CacheContents, CachedCommit, is_below, listings
+from kernels.errors import DigestMismatch, KernelsError
+from kernels.models.metadata import Metadata
+from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Release, RepoFile, is_bytecode
+from kernels.support.process_lock import exclusively
+from kernels.support.real_folders import is_real_folder
+from kernels.trust.digest import verify_digest
+
+__all__ = ["Checked", "check_contents"]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found of a commit on disk.
+
+    Attributes:
+        commit: The commit.
+        files: How many files were read.
+        listed: Whether a Hub's list of the files is here. Without one they are held against their own names in the
+            cache, which say what they were when another tool stored them.
+        changed: The files whose content is not what was listed.
+        unlisted: Files among a build's that no Hub listed.
+        digest: What is wrong with builds' digests, a sentence each.
+        repaired: Whether the wrong files were removed.
+    """
+
+    commit: CachedCommit
+    files: int
+    listed: bool
+    changed: tuple[str, ...]
+    unlisted: tuple[str, ...]
+    digest: tuple[str, ...]
+    repaired: bool = False
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not (self.changed or self.unlisted or self.digest)
+
+
+def check_contents(contents: CacheContents, *, repos: Collection[str] = (), repair: bool = False) -> Iterator[Checked]:
+    """Read every file of the cache again, one commit after the other.
+
+    Args:
+        contents: What is in the cache.
+        repos: The repositories to look at, `org/name`; empty for all.
+        repair: Remove files that are not what was listed, so that the next load downloads them again.
+
+    Raises:
+        StoreError: A file that is to be removed cannot be.
+    """
+    for commit in contents.commits:
+        if commit.size and (not repos or commit.repo_id in repos):
+            yield _check(commit, repair)
+
+
+def _check(commit: CachedCommit, repair: bool) -> Checked:
+    store = commit.store
+    lists = [files for _, files in listings(store, commit.commit)]
+    files = lists[0] if lists else store.listing(commit.commit)
+    root = store.snapshot(commit.commit)
+    here = [file for file in files if os.path.lexists(root / file.path)]
+    changed = store.altered(commit.commit, here)
+    unlisted = _unlisted(commit, files) if lists else []
+    digest = [] if changed or unlisted else list(_wrong_digests(commit, files))
+    repair = repair and all(is_below(root, path) for path in (*(file.path for file in changed), *unlisted))
+    if repair:
+        for file in changed:
+            with exclusively(store.lock(f"{commit.commit}-{_variant(file)}")):
+                if store.altered(commit.commit, [file]):
+                    store.discard(commit.commit, file)
+        for path in unlisted:
+            with suppress(OSError):
+                os.unlink(root / path)
+    return Checked(
+        commit,
+        len(here),
+        bool(lists),
+        tuple(file.path for file in changed),
+        tuple(unlisted),
+        tuple(digest),
+        repair and bool(changed or unlisted),
+    )
+
+
+def _variant(file: RepoFile) -> str:
+    parts = file.path.split("/", 2)
+    return parts[1] if len(parts) == 3 else "index"
+
+
+def _unlisted(commit: CachedCommit, files: tuple[RepoFile, ...]) -> list[str]:
+    """Files of a kernel's builds that no list has; a model's are none of ours."""
+    root = commit.store.snapshot(commit.commit)
+    if commit.repo_type != "kernel" or not is_real_folder(root / BUILD_FOLDER):
+        return []
+    known = {file.path for file in files}
+    found = (
+        Path(parent, name).relative_to(root).as_posix()
+        for parent, _, names in os.walk(root / BUILD_FOLDER)
+        for name in names
+    )
+    return sorted(path for path in found if path not in known and not is_bytecode(path))
+
+
+def _wrong_digests(commit: CachedCommit, files: tuple[RepoFile, ...]) -> Iterator[str]:
+    root = commit.store.snapshot(commit.commit) / BUILD_FOLDER
+    with suppress(KernelsError):  # names that leave their folder: nothing of it is loaded
+        release = Release(commit.repo_id, commit.commit, files, commit.repo_type)
+        for build in commit.builds:
+            if commit.store.missing(commit.commit, release.builds.get(build.variant, ())):
+                continue
+            with suppress(KernelsError):
+                digest = Metadata.read_from_file(root / build.variant / METADATA_FILE).digest
+                if digest is not None:
+                    try:
+                        verify_digest(root / build.variant, digest)
+                    except DigestMismatch as error:
+                        yield f"{build.variant}: {error}"

@@ -1,0 +1,1 @@
+"""A folder of a variant becomes a module."""

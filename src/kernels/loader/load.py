@@ -1,0 +1,284 @@
+"""A variant directory becomes a module, all or nothing.
+
+What a failed import registered with Torch (operators, by native code or `torch.library`) cannot be taken back: Torch
+has no way to. Everything else it left behind is removed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+from kernels.errors import DependencyOutsideLoad, InvalidRepository, KernelImportError
+from kernels.loader.import_system import (
+    FilesGone,
+    LoadedKernel,
+    Package,
+    all_or_nothing,
+    current,
+    enter,
+    leave,
+    loaded_kernels,
+    names,
+)
+from kernels.models.metadata import Metadata
+from kernels.models.requirement import RepoInfo, check_repo_id
+
+__all__ = [
+    "LoadedKernel",
+    "check_contained",
+    "get_kernel_dep",
+    "get_loaded_kernels",
+    "is_loaded",
+    "kernel_attribute",
+    "kernel_layers",
+    "load_variant",
+]
+
+
+def load_variant(
+    path: os.PathLike[str] | str,
+    metadata: Metadata,
+    *,
+    deps: Mapping[str, ModuleType] = MappingProxyType({}),
+    repo_info: RepoInfo | None = None,
+    stages: Mapping[str, Callable[..., object]] = MappingProxyType({}),
+    root: os.PathLike[str] | str | None = None,
+    files: Collection[str] | None = None,
+    fetch: Callable[[], object] | None = None,
+) -> ModuleType:
+    """Import a variant as a module, once.
+
+    Args:
+        path: The variant's directory.
+        metadata: Its parsed `metadata.json`; the module is named after its `id`. Where another path was loaded under
+            that `id`, the name gets a suffix: `<id>_2`, `<id>_3`, and so on.
+        deps: The modules that the kernel may ask for with `get_kernel_dep`, by repository.
+        repo_info: Where the variant came from; None for a local path.
+        stages: What a backend does around the import: `before_import(path, metadata)` and
+            `after_import(module, path, metadata)`, each where it is given.
+        root: The folder that no symbolic link in the variant may leave: the repository's folder in the cache. None for
+            a local path, which is the user's own.
+        files: The variant's files as they were listed, POSIX paths relative to it: nothing that lies beside them is
+            imported by name. None for a local path, where everything counts.
+        fetch: Brings the variant's files back. It is called where a listed one is not there any more, also when the
+            kernel imports it later.
+
+    Returns:
+        The module. The same path gives the same module, in every thread; called for a kernel that is being imported
+        further up in the same thread, its unfinished module.
+
+    Raises:
+        KernelImportError: The `id` cannot be a module's name or names a module that is no kernel, the variant holds no
+            module, the Torch namespace it registers is taken, or its own code failed. Nothing of it stays loaded.
+        InvalidRepository: A symbolic link leaves `root`.
+        FilesGone: A listed file is not there, and `fetch` could not bring it back (a `KernelImportError`).
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "__init__.py").write_text("def double(x): return 2 * x")
+        >>> text = b'{"name": "double", "id": "_double_cpu_1a2b3c4", "backend": {"type": "cpu"}}'
+        >>> load_variant(folder, Metadata.from_bytes(text)).double(21)
+        42
+    """
+    folder = Path(os.path.abspath(path))
+    if (loaded := loaded_kernels.get(os.path.realpath(folder))) is not None:
+        return loaded.module
+    listed = None if files is None else frozenset(files)
+    init = _init_file(folder, metadata, listed)
+    if root is not None:
+        check_contained(folder, root)
+    package = enter(Package(metadata.id, folder, init, metadata, deps, repo_info, stages, listed, fetch))
+    try:
+        while True:
+            # Not `import_module`: the built-in hands out the unfinished module where two threads wait for each other.
+            module: ModuleType = __import__(package.name)
+            # It also hands it out after the import failed in the thread that was waited for: then try it here.
+            if sys.modules.get(package.name) is module:
+                return module
+    finally:
+        leave(package)
+
+
+def get_loaded_kernels() -> list[LoadedKernel]:
+    """Every kernel loaded into this process, in the order they were loaded.
+
+    Returns:
+        A new list, one entry for each variant's path.
+
+    Example:
+        >>> all(isinstance(kernel, LoadedKernel) for kernel in get_loaded_kernels())
+        True
+    """
+    return list(loaded_kernels.values())
+
+
+def is_loaded(path: os.PathLike[str] | str) -> bool:
+    """Whether the variant at a path is loaded into this process.
+
+    Args:
+        path: The variant's directory.
+
+    Example:
+        >>> is_loaded("/nowhere")
+        False
+    """
+    return os.path.realpath(path) in loaded_kernels
+
+
+def get_kernel_dep(repo_id: str) -> ModuleType:
+    """The module of another kernel that the calling kernel depends on.
+
+    A kernel calls it while it is imported, for the repositories in the `kernel-depends` of its metadata.
+
+    Args:
+        repo_id: The dependency, `org/name` as the metadata spells it.
+
+    Raises:
+        DependencyOutsideLoad: The caller is no kernel being imported, or does not declare the dependency.
+        RequestError: The name is not `org/name`.
+
+    Example:
+        >>> get_kernel_dep("org/relu")
+        Traceback (most recent call last):
+            ...
+        kernels.errors.DependencyOutsideLoad: `get_kernel_dep('org/relu')` was called outside of the import of a \
+kernel. A kernel calls it at the top of its modules; everyone else calls `get_kernel`.
+    """
+    check_repo_id(repo_id)
+    # The caller's own module decides, so that a kernel called by another one during its import gets its own
+    # dependencies, and a thread started by a kernel's import gets that kernel's.
+    caller = sys._getframe(1).f_globals.get("__name__")
+    package = names.get(caller.partition(".")[0]) if isinstance(caller, str) else None
+    if package is None:
+        package = current.get()
+    if package is None or not package.importing:
+        raise DependencyOutsideLoad(
+            f"`get_kernel_dep({repo_id!r})` was called outside of the import of a kernel. A kernel calls it at the top "
+            "of its modules; everyone else calls `get_kernel`."
+        )
+    module = package.deps.get(repo_id)
+    if module is None:
+        declared = ", ".join(sorted(package.deps)) or "none"
+        raise DependencyOutsideLoad(
+            f"`get_kernel_dep({repo_id!r})` was called by the {package}, whose declared dependencies are: {declared}. "
+            "Add it to `kernel-depends` in the kernel's build.toml."
+        )
+    return module
+
+
+def kernel_layers(module: ModuleType) -> Any | None:
+    """The `layers` of a kernel: the attribute, or the submodule of that name, which is imported when it is there.
+
+    Args:
+        module: A kernel's module.
+
+    Returns:
+        The layers, or None when the kernel has none.
+
+    Raises:
+        KernelImportError: The submodule failed to import. It leaves no trace; the kernel stays loaded.
+
+    Example:
+        >>> kernel_layers(ModuleType("empty")) is None
+        True
+    """
+    layers = kernel_attribute(module, "layers")
+    package = names.get(module.__name__)
+    if layers is not None or package is None:
+        return layers
+    name = f"{package.name}.layers"
+    if name not in sys.modules:
+        try:
+            importlib.util.find_spec(name)
+        except ModuleNotFoundError:
+            return None
+        with all_or_nothing(package):
+            importlib.import_module(name)
+    return sys.modules[name]
+
+
+def kernel_attribute(kernel: ModuleType, name: str, *, of: Any = None) -> Any | None:
+    """An attribute of a kernel, which the kernel's own code may make when it is asked for.
+
+    Args:
+        kernel: The kernel's module.
+        name: The attribute's name.
+        of: What of the kernel has the attribute, such as its `layers`; default the module itself.
+
+    Returns:
+        The attribute, or None when there is none.
+
+    Raises:
+        KernelImportError: The kernel's code failed. What it had imported leaves no trace; the kernel stays loaded.
+
+    Example:
+        >>> kernel_attribute(ModuleType("empty"), "layers") is None
+        True
+    """
+    owner = kernel if of is None else of
+    if isinstance(owner, ModuleType) and (found := vars(owner).get(name)) is not None:
+        return found
+    package = names.get(kernel.__name__)
+    if package is None:
+        return getattr(owner, name, None)
+    with all_or_nothing(package):  # a `__getattr__` imports, as a kernel does that is slow to load
+        return getattr(owner, name, None)
+
+
+def check_contained(path: os.PathLike[str] | str, root: os.PathLike[str] | str) -> None:
+    """Check that no symbolic link in a folder leads out of another folder that holds it.
+
+    Args:
+        path: The folder whose links, at any depth, are followed.
+        root: The folder they must stay in.
+
+    Raises:
+        InvalidRepository: A link, or the folder itself, is elsewhere.
+
+    Example:
+        >>> import tempfile
+        >>> check_contained(tempfile.mkdtemp(), tempfile.gettempdir())
+    """
+    inside = os.path.join(os.path.realpath(root), "")
+
+    def check(link: str) -> None:
+        target = os.path.realpath(link)
+        if not os.path.join(target, "").startswith(inside):
+            raise InvalidRepository(
+                f"{link} leads to {target}, outside of {os.fspath(root)}. Delete the repository's folder from the "
+                "cache and download it again; if it comes back, do not use the repository."
+            )
+
+    check(os.fspath(path))
+    pending = [os.fspath(path)]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    check(entry.path)
+                elif entry.is_dir(follow_symlinks=False):
+                    pending.append(entry.path)
+
+
+def _init_file(folder: Path, metadata: Metadata, files: frozenset[str] | None) -> Path:
+    # Older builds hold the package in a folder of its own.
+    candidates = (folder / "__init__.py", folder / metadata.name.python_name / "__init__.py")
+    for candidate in candidates:
+        if files is None:
+            if candidate.is_file():
+                return candidate
+        elif candidate.relative_to(folder).as_posix() in files:
+            if not candidate.is_file():
+                raise FilesGone(f"{candidate} of kernel {metadata.name!r} is not there any more. Get the kernel again.")
+            return candidate
+    raise KernelImportError(
+        f"Kernel {metadata.name!r} has no module: neither {candidates[0]} nor {candidates[1]} exists. "
+        "Check the path, or download the kernel again."
+    )

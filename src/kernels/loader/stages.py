@@ -1,0 +1,327 @@
+"""What a backend does with a build between its download and its use: prepare it once, then hooks around the import.
+
+    <cache>-prepared/<backend>/<key>/        what `prepare` made of one build, for one kind of device
+                              <key>.done     it is complete, and which folder that is: a record (`records.py`)
+    ~/.cache/kernels-prepared/<backend>/…    the same, where that is another user's, or nothing can be written there
+
+Beside the cache and never inside it: the build stays what was downloaded and checked. What another user prepared is not
+used: it is code, or becomes part of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+from kernels import settings
+from kernels.backends import Backend, Device, Stage
+from kernels.errors import KernelImportError, RequestError, StoreError
+from kernels.support.formatting import said, shown
+from kernels.support.json_store import Record, is_ours, read_record, write_record
+from kernels.support.process_lock import exclusively, lock_at
+from kernels.support.real_folders import LinkedFolder, check_folders, make_folders
+
+__all__ = ["STAGES", "prepare_build", "prepared_dir", "stages_of"]
+
+#: The stages, in their order, and the arguments of each.
+STAGES = {
+    "prepare": "variant_dir",
+    "before_import": "variant_dir, metadata",
+    "after_import": "module, variant_dir, metadata",
+}
+
+#: The architecture that a build is being prepared or imported for.
+_arch: ContextVar[str | None] = ContextVar("kernels_prepared_for", default=None)
+
+#: The stages that run in this process: backend, the build's real path, architecture. Threads that a stage starts do not
+#: inherit its context, so they look here.
+_running: list[tuple[str, str, str]] = []
+
+
+def prepared_dir(backend: Backend, variant_dir: os.PathLike[str] | str, *, arch: str | None = None) -> Path:
+    """The folder for what a backend's `prepare` makes of a build.
+
+    It depends on the build's place and files, on the backend's `prepare_key`, and on the device's architecture; so a
+    build that changed, or another compiler, has another folder. It lies beside the cache; in the user's own
+    `~/.cache/kernels-prepared` where another user's is in that place, or where nothing can be written.
+
+    Args:
+        backend: Whose stage; it needs a `name`, and may have a `prepare_key`.
+        variant_dir: The build's folder.
+        arch: The device's architecture. Default: in a stage, and in threads that work for it while it runs, that of
+            the device it runs for; elsewhere none, so give it in a process that a stage starts.
+
+    Returns:
+        An absolute path. In `prepare` the folder is there and empty; elsewhere it may not be there.
+
+    Raises:
+        RequestError: The cache is the root of the file system, so nothing lies beside it; or a thread asks while stages
+            run for devices of several architectures with this build.
+        KernelImportError: The backend's `prepare_key` fails.
+
+    Example:
+        >>> from kernels import get_backend
+        >>> prepared_dir(get_backend("cpu"), "build/torch-cpu").parent.name
+        'cpu'
+    """
+    folder = Path(os.path.realpath(variant_dir))
+    if arch is None:
+        arch = _arch_of_stage(backend, folder)
+    key = hashlib.sha256()
+    for part in (str(folder), _key(backend), arch, *_identities(folder)):
+        key.update(part.encode("utf-8", "surrogateescape") + b"\0")
+    shared = _beside(settings.cache_dir()) / backend.name / key.hexdigest()[:32]
+    return shared if _serves(shared) else _own(shared)
+
+
+def _serves(folder: Path) -> bool:
+    """Whether a folder is ours, root's and complete, or not there yet and can be made."""
+    try:
+        check_folders(folder.parent)  # through a link, what lies elsewhere would be replaced
+    except LinkedFolder:
+        return False
+    except OSError:  # writing says what is wrong
+        pass
+    if not hasattr(os, "geteuid"):
+        return True
+    try:
+        facts = os.lstat(folder)
+    except OSError:
+        there = next((parent for parent in folder.parents if parent.exists()), folder)
+        return not there.is_dir() or os.access(there, os.W_OK | os.X_OK)
+    return facts.st_uid == os.geteuid() or _complete(folder)
+
+
+def _own(shared: Path) -> Path:
+    try:
+        return Path.home() / ".cache" / "kernels-prepared" / shared.parent.name / shared.name
+    except RuntimeError:  # this user has no home
+        return shared
+
+
+def _arch_of_stage(backend: Backend, folder: Path) -> str:
+    """The architecture that a stage runs for: this one, or the one that this thread works for; "" where none runs."""
+    inherited = _arch.get()
+    if inherited is not None:
+        return inherited
+    archs = {arch for name, path, arch in tuple(_running) if (name, path) == (backend.name, str(folder))}
+    if len(archs) > 1:
+        raise RequestError(
+            f"`arch` is None, but stages of backend {backend.name} run with {folder} for devices of several "
+            f"architectures: {', '.join(map(repr, sorted(archs)))}. Give the one that is meant."
+        )
+    return archs.pop() if archs else ""
+
+
+def _key(backend: Backend) -> str:
+    try:
+        return str(getattr(backend, "prepare_key", ""))
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # a vendor's property, whatever it raises
+        raise KernelImportError(f"Backend {backend.name}: its `prepare_key` raised {said(error)}.") from error
+
+
+def _beside(cache: Path) -> Path:
+    if ".." in cache.parts:  # beside `folder/..` is inside that cache
+        cache = Path(os.path.realpath(cache))
+    if not cache.name:
+        raise RequestError(
+            f"The cache is {cache}, which has no folder beside it for what backends prepare. Name another folder with "
+            "KERNELS_CACHE."
+        )
+    return cache.with_name(f"{cache.name}-prepared")
+
+
+def _identities(folder: Path) -> Iterator[str]:
+    """Each file's path, size and time: a file that was edited in place is another."""
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in sorted(names):
+            path = os.path.join(parent, name)
+            with suppress(OSError):
+                facts = os.stat(path)
+                yield f"{os.path.relpath(path, folder)} {facts.st_size} {facts.st_mtime_ns}"
+
+
+def stages_of(backend: Backend | None, device: Device | None) -> Mapping[str, Stage]:
+    """The stages of a backend for a device, by name, each ready to be called; `prepare` left out where it does nothing.
+
+    Args:
+        backend: The backend that a build was chosen for, or None for none.
+        device: The device that it was chosen for, or None where none is visible.
+
+    Raises:
+        KernelImportError: The backend gives something else than stages.
+
+    Example:
+        >>> from kernels import get_backend
+        >>> sorted(stages_of(get_backend("cpu"), None))
+        ['after_import', 'before_import']
+    """
+    if backend is None:
+        return {}
+    try:
+        given: Any = backend.stages(device)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # a vendor's code, whatever it raises
+        raise KernelImportError(f"Backend {backend.name}: its `stages` raised {said(error)}.") from error
+    if not isinstance(given, Mapping):
+        raise KernelImportError(f"Backend {backend.name}: its `stages` gave {shown(given)}; allowed is a dictionary.")
+    for name, stage in given.items():
+        if name not in STAGES or not callable(stage):
+            raise KernelImportError(
+                f"Backend {backend.name}: its `stages` has {shown(name)}: {shown(stage)}; allowed are functions called "
+                f"{', '.join(STAGES)}."
+            )
+    arch = "" if device is None else device.arch
+    return {name: _on(backend.name, arch, name, stage) for name, stage in given.items() if not _idle(stage)}
+
+
+def _idle(stage: Stage) -> bool:
+    return getattr(stage, "__func__", None) is Backend.prepare
+
+
+def _on(backend: str, arch: str, name: str, stage: Stage) -> Stage:
+    position = STAGES[name].split(", ").index("variant_dir")
+
+    def run(*args: Any) -> None:
+        with _for(backend, os.path.realpath(args[position]), arch):
+            stage(*args)
+
+    return run
+
+
+@contextmanager
+def _for(backend: str, folder: str, arch: str) -> Iterator[None]:
+    token = _arch.set(arch)
+    _running.append((backend, folder, arch))
+    try:
+        yield
+    finally:
+        _running.remove((backend, folder, arch))
+        _arch.reset(token)
+
+
+def prepare_build(backend: Backend | None, variant_dir: Path, device: Device | None) -> None:
+    """Run a backend's `prepare` for a build, unless that was done before, here or in another process.
+
+    Args:
+        backend: The backend that the build was chosen for, or None for none.
+        variant_dir: The build's folder.
+        device: The device that it was chosen for, or None where none is visible.
+
+    Raises:
+        KernelImportError: The stage failed, removed its folder, or changed the build; nothing of what it made is kept.
+        RequestError: The cache is the root of the file system.
+        StoreError: The folder beside the cache cannot be written.
+    """
+    stage = stages_of(backend, device).get("prepare")
+    if backend is None or stage is None:
+        return
+    folder = prepared_dir(backend, variant_dir, arch="" if device is None else device.arch)
+    done = _done(folder)
+    if _complete(folder):
+        return
+    with exclusively(lock_at(folder.with_name(f"{folder.name}.lock"))):
+        if _complete(folder):
+            return
+        try:
+            check_folders(folder.parent)
+            done.unlink(missing_ok=True)  # before the folder: what is ended in the middle must not look complete
+            _remove(folder)  # what a process left that was ended in the middle
+            make_folders(folder.parent)
+            folder.mkdir(mode=0o755)  # whatever the umask: nobody else puts anything into it
+        except OSError as error:
+            raise _unwritable(folder, backend, error) from error
+        try:
+            _run(stage, variant_dir, folder)
+        except BaseException as error:
+            with suppress(OSError):
+                _remove(folder)
+            if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
+                raise
+            raise KernelImportError(
+                f"Backend {backend.name} could not prepare the build in {variant_dir}: {_why(error)}"
+            ) from error
+        try:
+            _close_to_others(folder)
+            facts = os.lstat(folder)
+        except OSError as error:
+            raise _unwritable(folder, backend, error) from error
+        write_record(done, _Prepared(facts.st_ino))
+        if not done.is_file():
+            raise _unwritable(folder, backend, OSError(f"{done.name} was not written"))
+
+
+class _Prepared(Record):
+    """That a folder is complete: this one, and not another that was renamed into its place."""
+
+    inode: int
+
+
+def _done(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.done")
+
+
+def _complete(folder: Path) -> bool:
+    # Who clears up may remove the folder alone.
+    try:
+        facts = os.lstat(folder)
+    except OSError:
+        return False
+    if not stat.S_ISDIR(facts.st_mode) or not is_ours(facts):
+        return False
+    record = read_record(_done(folder), _Prepared)
+    return record is not None and record.inode == facts.st_ino
+
+
+def _close_to_others(folder: Path) -> None:
+    """Take from everybody else the right to write what is in a folder, which a umask may have given them."""
+    for parent, _, names in os.walk(folder):
+        for path in (parent, *(os.path.join(parent, name) for name in names)):
+            facts = os.lstat(path)
+            if not stat.S_ISLNK(facts.st_mode) and facts.st_mode & 0o022:
+                os.chmod(path, stat.S_IMODE(facts.st_mode) & ~0o022)
+
+
+def _run(stage: Stage, variant_dir: Path, folder: Path) -> None:
+    build = Path(os.path.realpath(variant_dir))
+    before = list(_identities(build))
+    stage(variant_dir)
+    if not _is_folder(folder):
+        raise KernelImportError(f"it left no folder at {folder}; allowed is to write into the one that is there")
+    if list(_identities(build)) != before:
+        raise KernelImportError(f"the build's own files changed meanwhile; what it makes belongs in {folder}")
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether a path is a folder itself, and no link to one."""
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, or whatever else a stage left in its place; a link and not what it leads to."""
+    if _is_folder(path):
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _unwritable(folder: Path, backend: Backend, error: OSError) -> StoreError:
+    return StoreError(f"Cannot write {folder}, where backend {backend.name} prepares builds: {error}.")
+
+
+def _why(error: BaseException) -> str:
+    return str(error) if type(error) is KernelImportError else said(error)

@@ -1,0 +1,141 @@
+"""`[tool.kernels.dependencies]` of a pyproject.toml: the kernels that a project asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kernels.errors import RequestError
+from kernels.models.lockfile import LOCK_FILE, Lock
+from kernels.models.requirement import Requirement, check_repo_id
+from kernels.support.formatting import shown
+from kernels.support.toml import TomlFile, TomlPath, read_toml
+
+__all__ = ["PROJECT_FILE", "TABLE", "Project", "dependencies", "unpinned"]
+
+PROJECT_FILE = "pyproject.toml"
+TABLE = "tool.kernels.dependencies"
+
+_KEYS = tuple(TABLE.split("."))
+_ALLOWED = "a major version such as 1, or a table with either `version` or `revision`"
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project that asks for kernels.
+
+    Attributes:
+        file: Its pyproject.toml.
+        dependencies: The kernels it asks for, in the order of the file.
+        places: Where in the file each of them stands, as a message says it.
+    """
+
+    file: Path
+    dependencies: tuple[Requirement, ...]
+    places: Mapping[Requirement, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def lock_file(self) -> Path:
+        """Where its lock stands, unless it is told otherwise: beside its pyproject.toml."""
+        return self.file.with_name(LOCK_FILE)
+
+    @staticmethod
+    def read(path: Path) -> Project:
+        """The project in a folder.
+
+        Args:
+            path: The folder, or the pyproject.toml itself.
+
+        Raises:
+            RequestError: There is none, it is not TOML, it asks for no kernels, or an entry of its table is not what is
+                allowed; the message names the file, the line and the entry.
+
+        Example:
+            >>> import tempfile
+            >>> folder = Path(tempfile.mkdtemp())
+            >>> text = '[tool.kernels.dependencies]\\n"org/relu" = 1\\n"org/norm" = { revision = "main" }\\n'
+            >>> _ = (folder / "pyproject.toml").write_text(text)
+            >>> [str(each) for each in Project.read(folder).dependencies]
+            ['org/relu version 1', 'org/norm at main']
+        """
+        file = path / PROJECT_FILE if path.is_dir() else path
+        if file.name != PROJECT_FILE or not file.is_file():
+            raise RequestError(
+                f"{path} is no project: allowed is a folder with a {PROJECT_FILE}, or a {PROJECT_FILE} itself."
+            )
+        found = _asked(file)
+        if found is None:
+            raise RequestError(
+                f'{file} has no table [{TABLE}]. Add it, with a line for each kernel: "org/name" = <major version>'
+            )
+        return Project(file, tuple(found), found)
+
+
+def dependencies(file: Path) -> tuple[Requirement, ...] | None:
+    """The kernels that a pyproject.toml asks for; None where it has no table for them.
+
+    Args:
+        file: The pyproject.toml.
+
+    Raises:
+        RequestError: It cannot be read, is not TOML, or an entry of the table is not what is allowed.
+    """
+    found = _asked(file)
+    return None if found is None else tuple(found)
+
+
+def _asked(file: Path) -> dict[Requirement, str] | None:
+    """What is asked for, each with its place in the file."""
+    try:
+        toml = read_toml(file)
+    except OSError as error:
+        raise RequestError(f"Cannot read {file}: {error.strerror or error}.") from error
+    table: Any = toml.data
+    for depth, key in enumerate(_KEYS, 1):
+        if key not in table:
+            return None
+        table = table[key]
+        if not isinstance(table, dict):
+            at = _KEYS[:depth]
+            raise toml.error(at, f"`{'.'.join(at)}` is {shown(table)}; allowed is a table.")
+    return {
+        _requirement(toml, repo_id, asked): f"{file}:{toml.lines.get((*_KEYS, repo_id), 1)}"
+        for repo_id, asked in table.items()
+    }
+
+
+def unpinned(asked: tuple[Requirement, ...], lock: Lock) -> list[Requirement]:
+    """What a project asks for and its lock does not pin.
+
+    Args:
+        asked: The project's dependencies.
+        lock: The lock. One of the older format, which knows repositories alone, pins whatever version is asked for.
+
+    Example:
+        >>> unpinned((Requirement("org/relu", version=1),), Lock())
+        [Requirement(repo_id='org/relu', version=1, revision=None)]
+    """
+    pinned = {pin.requirement for pin in lock.pins}
+    return [each for each in asked if each not in pinned and Requirement(each.repo_id) not in pinned]
+
+
+def _requirement(file: TomlFile, repo_id: str, asked: Any) -> Requirement:
+    at: TomlPath = (*_KEYS, repo_id)
+    what = f"`{TABLE}`: {shown(repo_id)}"
+    named = asked if isinstance(asked, dict) else {"version": asked}
+    try:
+        check_repo_id(repo_id)
+        if set(named) in ({"version"}, {"revision"}) and _has_types(named):
+            return Requirement(repo_id, **named)
+    except RequestError as error:
+        raise file.error(at, f"{what}: {error}") from None
+    raise file.error(at, f"{what} is {shown(asked)}; allowed is {_ALLOWED}.")
+
+
+def _has_types(named: dict[str, Any]) -> bool:
+    version, revision = named.get("version"), named.get("revision")
+    if version is not None:
+        return isinstance(version, int) and not isinstance(version, bool)
+    return isinstance(revision, str)

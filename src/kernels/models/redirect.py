@@ -1,0 +1,57 @@
+"""kernel-status.toml: where a repository has moved to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernels.errors import InvalidRepository, RequestError
+from kernels.models.requirement import Requirement
+from kernels.models.snapshot import STATUS_FILE
+from kernels.support.documents import load_toml
+from kernels.support.formatting import plain, shown
+
+__all__ = ["MAX_REDIRECTS", "MAX_STATUS_BYTES", "destination"]
+
+#: Moves that are followed from one repository to the next.
+MAX_REDIRECTS = 5
+
+#: The file has three short lines.
+MAX_STATUS_BYTES = 4096
+
+
+def destination(content: bytes, requirement: Requirement) -> Requirement:
+    """What to ask for instead of `requirement`.
+
+    Args:
+        content: The file's bytes.
+        requirement: What was asked for. The destination is asked for the same version or revision, unless the file
+            names a revision.
+
+    Raises:
+        InvalidRepository: The file is too large or nests too deep, is no TOML, is no redirect, or names no repository.
+
+    Example:
+        >>> moved = b'kind = "redirect"\\ndestination = "org/new"'
+        >>> str(destination(moved, Requirement("org/old", version=2)))
+        'org/new version 2'
+    """
+    where = f"{requirement.repo_id}: {STATUS_FILE}"
+    if len(content) > MAX_STATUS_BYTES:
+        raise InvalidRepository(f"{where} has {len(content)} bytes; more than {MAX_STATUS_BYTES} are not read.")
+    try:
+        status: dict[str, Any] = load_toml(content.decode())
+    except ValueError as error:
+        raise InvalidRepository(f"{where} is not valid TOML: {plain(error)}") from None
+    if status.get("kind") != "redirect":
+        raise InvalidRepository(f"{where} has the kind {shown(status.get('kind'))}; known is 'redirect'.")
+    revision = status.get("revision")
+    try:
+        if revision is not None:
+            return Requirement(status.get("destination"), revision=revision)  # type: ignore[arg-type]
+        return Requirement(
+            status.get("destination"),  # type: ignore[arg-type]
+            version=requirement.version,
+            revision=requirement.revision,
+        )
+    except (RequestError, TypeError) as error:
+        raise InvalidRepository(f"{where} does not name a repository to go to: {error}") from None

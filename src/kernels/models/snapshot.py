@@ -1,0 +1,213 @@
+"""What a source of kernels gives, as data: branches, a repository at a commit, and the files in it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from kernels.errors import InvalidRepository
+from kernels.support.formatting import shown
+from kernels.support.text import is_safe
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
+__all__ = [
+    "BUILD_FOLDER",
+    "METADATA_FILE",
+    "STATUS_FILE",
+    "Heads",
+    "Release",
+    "RepoFile",
+    "check_path",
+    "is_bytecode",
+]
+
+BUILD_FOLDER = "build"
+METADATA_FILE = "metadata.json"
+STATUS_FILE = "kernel-status.toml"
+
+#: More files than this are no kernel repository: the largest published one has some 5,000.
+MAX_FILES = 250_000
+
+#: Folders inside each other; those of published kernels have a dozen at most.
+MAX_PARTS = 64
+
+#: More bytes than any file has: no file system here holds one of a petabyte.
+MAX_FILE_BYTES = 2**50
+
+_VERSION_BRANCH = re.compile(r"v(0|[1-9][0-9]{0,5})")
+_OID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+#: What no name may have: controls, what separates folders or drives on Windows, and what is no text (a lone surrogate).
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f\\:\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class RepoFile:
+    """A file as a source lists it.
+
+    Attributes:
+        path: POSIX path in the repository.
+        size: Bytes.
+        oid: Git blob id (SHA-1 or SHA-256 of git's blob header and the content), "" where the source has none.
+        sha256: SHA-256 of the content, where the Hub keeps it as a large file.
+        xet_hash: The hash under which the Hub keeps it in Xet; "" where it does not.
+    """
+
+    path: str
+    size: int
+    oid: str = ""
+    sha256: str | None = None
+    xet_hash: str = ""
+
+    @property
+    def blob(self) -> str:
+        """The name of its content in the cache: huggingface_hub's ETag, and the hash that `hasher` gives."""
+        return self.sha256 or self.oid
+
+    def hasher(self) -> _Hash:
+        """A hash that gives `blob` once it was fed the content."""
+        if self.sha256:
+            return hashlib.sha256()
+        # A git blob id is the hash of a header and the content (https://git-scm.com/book/en/v2/Git-Internals-Git-Objects).
+        hasher = hashlib.sha256() if len(self.oid) == 64 else hashlib.sha1(usedforsecurity=False)
+        hasher.update(f"blob {self.size}\0".encode())
+        return hasher
+
+    def describes(self, content: bytes) -> bool:
+        """Whether `content` is what was listed: the size, and the hash where the listing has one."""
+        if len(content) != self.size:
+            return False
+        hasher = self.hasher()
+        hasher.update(content)
+        return not self.blob or hasher.hexdigest() == self.blob
+
+
+@dataclass(frozen=True)
+class Heads:
+    """The branches and tags of a repository, each with the commit it points to, and when that was learned."""
+
+    branches: Mapping[str, str]
+    tags: Mapping[str, str] = field(default_factory=dict)
+    time: float = 0.0
+
+    @cached_property
+    def versions(self) -> dict[int, str]:
+        """The version branches: version -> branch, newest first."""
+        found = {int(match[1]): name for name in self.branches if (match := _VERSION_BRANCH.fullmatch(name))}
+        return dict(sorted(found.items(), reverse=True))
+
+    def commit(self, revision: str) -> str | None:
+        """The commit a branch or tag points to; `refs/heads/…` and `refs/tags/…` name them in full."""
+        for prefix, refs in (("refs/heads/", self.branches), ("refs/tags/", self.tags)):
+            name = revision.removeprefix(prefix)
+            if name in refs and (name == revision or revision.startswith(prefix)):
+                return refs[name]
+        return None
+
+
+@dataclass(frozen=True)
+class Release:
+    """A repository at one commit, and the files in it: facts that never change.
+
+    Attributes:
+        repo_id: The repository.
+        commit: The commit.
+        files: Its files.
+        repo_type: `kernel` or `model`.
+        listed: Whether the source listed them; if not, they are what the cache happens to have.
+
+    Raises:
+        InvalidRepository: A file name leaves the repository, or there are too many files.
+    """
+
+    repo_id: str
+    commit: str
+    files: tuple[RepoFile, ...]
+    repo_type: str = "kernel"
+    listed: bool = True
+
+    def __post_init__(self) -> None:
+        if len(self.files) > MAX_FILES:
+            raise InvalidRepository(f"{self.repo_id} lists more than {MAX_FILES} files; a kernel repository has fewer.")
+        paths: set[str] = set()
+        for file in self.files:
+            check_path(self.repo_id, file)
+            if file.path in paths:
+                raise InvalidRepository(f"{self.repo_id} lists the file {file.path!r} twice. Nothing was downloaded.")
+            paths.add(file.path)
+        folders: set[str] = set()
+        for path in paths:
+            folder = path.rpartition("/")[0]
+            while folder and folder not in folders:  # those above one that was seen were seen as well
+                if folder in paths:
+                    raise InvalidRepository(f"{self.repo_id} lists {folder!r} both as a file and as a folder.")
+                folders.add(folder)
+                folder = folder.rpartition("/")[0]
+
+    @cached_property
+    def builds(self) -> dict[str, tuple[RepoFile, ...]]:
+        """The builds: the name of each folder under `build/`, with its files, without bytecode."""
+        builds: dict[str, list[RepoFile]] = {}
+        for file in self.files:
+            parts = file.path.split("/", 2)
+            if len(parts) == 3 and parts[0] == BUILD_FOLDER and not is_bytecode(file.path):
+                builds.setdefault(parts[1], []).append(file)
+        return {name: tuple(files) for name, files in sorted(builds.items())}
+
+    def file(self, path: str) -> RepoFile | None:
+        """The file at a path of the repository, if there is one."""
+        return self._by_path.get(path)
+
+    def size(self, variant: str) -> int:
+        """Bytes of a build."""
+        return sum(file.size for file in self.builds[variant])
+
+    @cached_property
+    def _by_path(self) -> dict[str, RepoFile]:
+        return {file.path: file for file in self.files}
+
+
+def is_bytecode(path: str) -> bool:
+    """Whether a path is Python bytecode, which is never downloaded, hashed or locked.
+
+    Example:
+        >>> is_bytecode("build/torch-cpu/__pycache__/layers.cpython-311.pyc")
+        True
+    """
+    return path.endswith((".pyc", ".pyo")) or "__pycache__" in path.split("/")
+
+
+def check_path(repo_id: str, file: RepoFile) -> None:
+    """Raise `InvalidRepository` unless a listed file is one that may be written below a folder."""
+    parts = file.path.split("/", MAX_PARTS)
+    # File systems count a name's bytes, not its characters; what has none in UTF-8 is no name at all.
+    sizes = [len(part.encode(errors="replace")) for part in parts]
+    if (
+        len(parts) > MAX_PARTS
+        or sum(sizes) + len(sizes) > 1024
+        or max(sizes) > 255
+        or any(part in ("", ".", "..") for part in parts)
+        or _UNSAFE.search(file.path)
+        or file.size < 0
+    ):
+        raise InvalidRepository(
+            f"{repo_id} lists the file {file.path[:200]!r}: a name that could leave its folder. Nothing was downloaded."
+        )
+    if file.size > MAX_FILE_BYTES:
+        raise InvalidRepository(f"{repo_id} lists {shown(file.path, 200)} with the size {shown(file.size)}.")
+    # A build whose own name is no variant's is never downloaded.
+    inside = "/".join(parts[2:]) if parts[0] == BUILD_FOLDER else ""
+    if not is_safe(inside):
+        # What is downloaded is named by progress bars, logs and errors, of other libraries as well.
+        raise InvalidRepository(
+            f"{repo_id} lists the file {file.path[:200]!r}: a name with characters that cannot be seen. Nothing was "
+            "downloaded."
+        )
+    for oid in (file.oid, file.sha256, file.xet_hash):
+        if oid and _OID.fullmatch(oid) is None:
+            raise InvalidRepository(f"{repo_id} lists {file.path[:200]!r} with the object id {oid[:80]!r}.")

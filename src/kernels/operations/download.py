@@ -1,0 +1,353 @@
+"""Kernels on disk before they are asked for: several at once, for this machine, for others, or every build there is.
+
+requirements x targets -> plans -> builds, each once -> the cache -> a folder that can be moved (`carry.py`)
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from kernels import settings
+from kernels.errors import LockError, RequestError
+from kernels.models import redirect
+from kernels.models.lockfile import Lock
+from kernels.models.requirement import SHORTEST_COMMIT, Requirement
+from kernels.models.snapshot import STATUS_FILE, Release
+from kernels.operations.builds_wanted import (
+    AT_ONCE,
+    PROBLEMS,
+    DownloadFailure,
+    DownloadJob,
+    KernelPlan,
+    WantedBuild,
+    each_once,
+    is_dependency_only,
+)
+from kernels.operations.load import check_user_agent, fetch_build, target_of
+from kernels.operations.mirror import CarriedFolder
+from kernels.resolver.lock_scope import lock_in_force
+from kernels.resolver.target import Target
+from kernels.sources import Source, open_sources
+from kernels.sources.progress import watched
+from kernels.support.concurrency import side_by_side
+from kernels.trust.publishers import Standing, TrustPolicy
+
+__all__ = ["DownloadFailure", "DownloadedBuild", "Downloads", "Progress", "download_kernels", "prefetch"]
+
+
+@dataclass(frozen=True)
+class DownloadedBuild:
+    """One build that is on disk now.
+
+    Attributes:
+        repo_id: The repository, after redirects.
+        commit: The commit.
+        variant: The build.
+        size: Bytes of its files.
+        targets: The machines it is for, as strings; none where every build was asked for.
+        path: Its folder.
+        new: Whether it was not there before.
+    """
+
+    repo_id: str
+    commit: str
+    variant: str
+    size: int
+    targets: tuple[str, ...]
+    path: Path
+    new: bool
+
+
+@dataclass(frozen=True)
+class Downloads:
+    """What came of a download.
+
+    Attributes:
+        builds: Every build that is on disk, dependencies included.
+        failures: What could not be had.
+    """
+
+    builds: tuple[DownloadedBuild, ...]
+    failures: tuple[DownloadFailure, ...]
+
+
+class Progress(Protocol):
+    """Who is told how far a download is, from any thread."""
+
+    def start(self, files: int, size: int) -> None:
+        """So many files, of so many bytes in all, are to come."""
+
+    def arrived(self, files: int, size: int) -> None:
+        """So many more files and bytes are here."""
+
+
+def download_kernels(
+    kernels: Sequence[str] = (),
+    *,
+    version: int | None = None,
+    revision: str | None = None,
+    lock: str | os.PathLike[str] | None = None,
+    targets: Sequence[Target | str] = (),
+    all_variants: bool = False,
+    to: str | os.PathLike[str] | None = None,
+    backend: str | None = None,
+    trust_remote_code: bool | Sequence[str] = False,
+    user_agent: str | Mapping[str, str] | None = None,
+) -> tuple[DownloadedBuild, ...]:
+    """Download kernels and all they depend on, side by side, for this machine or for others, without loading them.
+
+    Args:
+        kernels: Repositories, `org/name`; none for all that `lock` pins.
+        version: A major version of each.
+        revision: A branch, a tag or a commit of each; not together with `version`.
+        lock: A lock file that says which commits are meant. The default is the caller's, for the kernels it lists.
+        targets: The machines to choose builds for, as `Target` or as strings such as
+            `torch2.9-cu128-x86_64-linux+sm_90`. The default is this one.
+        all_variants: Whether to take every build, for whichever machine.
+        to: A folder to put the builds into, which other machines use with `KERNELS_HUB=<folder>`. The default is the
+            cache.
+        backend: The backend to choose builds for.
+        trust_remote_code: As for `get_kernel`.
+        user_agent: What to add to the `User-Agent` header of requests.
+
+    Returns:
+        Every build that is on disk now.
+
+    Raises:
+        RequestError: An argument is not what is allowed, or `to` holds something else.
+        KernelsError: As for `get_kernel`: the first problem, after everything else was downloaded.
+
+    Example:
+        ```python
+        from kernels import download_kernels
+
+        hopper = "torch2.9-cu128-x86_64-linux+sm_90"
+        for build in download_kernels(["kernels-community/activation"], version=1, targets=[hopper]):
+            print(build.repo_id, build.variant, build.size)
+        ```
+    """
+    downloads = prefetch(
+        kernels,
+        version=version,
+        revision=revision,
+        lock=lock,
+        targets=targets,
+        all_variants=all_variants,
+        to=to,
+        backend=backend,
+        trust_remote_code=trust_remote_code,
+        user_agent=user_agent,
+    )
+    for failure in downloads.failures:
+        raise failure.error
+    return downloads.builds
+
+
+def prefetch(
+    kernels: Sequence[str] = (),
+    *,
+    version: int | None = None,
+    revision: str | None = None,
+    lock: str | os.PathLike[str] | None = None,
+    targets: Sequence[Target | str] = (),
+    all_variants: bool = False,
+    to: str | os.PathLike[str] | None = None,
+    backend: str | None = None,
+    trust_remote_code: bool | Sequence[str] = False,
+    user_agent: str | Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+) -> Downloads:
+    """`download_kernels`, telling of every failure, and of progress.
+
+    Args:
+        kernels, version, revision, lock, targets, all_variants, to, backend, trust_remote_code, user_agent: As for
+            `download_kernels`.
+        progress: Who is told how far it is.
+
+    Raises:
+        RequestError: An argument is not what is allowed, or `to` holds something else. Nothing was downloaded.
+        LockError: The lock cannot be used.
+        StoreError: `to` cannot be written.
+    """
+    if isinstance(kernels, str):
+        raise TypeError(f"`kernels` is {kernels!r}, a string; allowed is a list of repositories such as ['org/name'].")
+    check_user_agent(user_agent)
+    if all_variants and targets:
+        raise RequestError("Every build is for every target: give either targets, or all variants.")
+    locked = lock_in_force(file=lock)
+    pins = None if lock is None else locked.lock
+    asked = _requirements(kernels, version, revision, pins)
+    machines: list[Target | None] = [None]
+    if not all_variants:
+        machines = list({str(each): each for each in map(target_of, targets or (None,))}.values())
+    sources = open_sources(user_agent=user_agent, overrides=False)
+    carried = None if to is None else _carried(Path(to), sources.default)
+    job = DownloadJob(
+        sources,
+        locked,
+        TrustPolicy.of(trust_remote_code),
+        backend,
+        # Python packages are looked for where the kernel will run, which may be elsewhere.
+        prerequisites=not (targets or to or all_variants),
+    )
+    planned = side_by_side(
+        lambda item: job.plan(*item),
+        [(each, machine) for each in asked for machine in machines],
+        at_once=AT_ONCE,
+        name="plan",
+    )
+    plans = [each for each in planned if isinstance(each, KernelPlan)]
+    failures = [each for each in planned if isinstance(each, DownloadFailure)]
+    if pins is not None and not kernels:
+        failures = [each for each in failures if not is_dependency_only(each, job, pins)]
+    wanted = each_once(plans)
+    if carried is None:
+        builds, failed = _fetch(wanted, None, progress)
+    else:
+        with carried.writing():
+            builds, failed = _fetch(wanted, carried, progress)
+            _point(carried, plans, builds)
+            if locked.lock is not None and any(each.planned.lock for each in wanted):
+                carried.keep_lock(Path(locked.lock.where), locked.lock)
+    return Downloads(tuple(builds), (*failures, *failed))
+
+
+# What is asked for
+
+
+def _requirements(
+    kernels: Sequence[str], version: int | None, revision: str | None, lock: Lock | None
+) -> list[Requirement]:
+    if kernels:
+        named = [Requirement(repo_id, version=version, revision=revision) for repo_id in dict.fromkeys(kernels)]
+        for each in named if lock is not None else ():
+            if lock is not None and lock.find(each) is None:
+                raise LockError(f"{lock.where} does not pin {each.repo_id}. Leave the lock out, or lock it first.")
+        return named
+    if lock is None:
+        raise RequestError("There is nothing to download: name kernels, or a lock.")
+    if version is not None or revision is not None:
+        raise RequestError("A version or a revision is one kernel's; a lock says which of each is meant.")
+    return [
+        pin.requirement if pin.requirement.branch else Requirement(pin.requirement.repo_id, revision=pin.commit)
+        for pin in lock.pins
+    ]
+
+
+def _carried(to: Path, source: Source) -> CarriedFolder:
+    endpoint = getattr(source, "endpoint", None)
+    if endpoint is None:
+        raise RequestError(f"Kernels come from {source.name} (KERNELS_HUB): copy that to {to}, as it is.")
+    root = Path(os.path.expanduser(to)).absolute()
+    cache = Path(os.path.realpath(settings.cache_dir()))
+    if cache.is_relative_to(os.path.realpath(root)):
+        raise RequestError(
+            f"{root} holds the cache ({cache}), which is no part of what is carried. Name another folder."
+        )
+    return CarriedFolder(root, endpoint)
+
+
+# From builds to disk
+
+
+def _fetch(
+    wanted: list[WantedBuild], carried: CarriedFolder | None, progress: Progress | None
+) -> tuple[list[DownloadedBuild], list[DownloadFailure]]:
+    def here(each: WantedBuild) -> bool:
+        planned = each.planned
+        if carried is not None:
+            return carried.has(planned.release, planned.variant)
+        return planned.source.is_local(planned.release, planned.variant)
+
+    missing = [each for each in wanted if not here(each)]
+    if progress is not None and missing:
+        progress.start(sum(each.files for each in missing), sum(each.size for each in missing))
+    new = {id(each) for each in missing}
+
+    def bring(each: WantedBuild) -> DownloadedBuild | list[DownloadFailure]:
+        planned = each.planned
+        release, variant = planned.release, planned.variant
+        try:
+            if carried is not None and id(each) not in new:
+                folder = carried.folder(release, variant)
+            else:
+                with watched(_Counter(each, progress if id(each) in new else None)) as counter:
+                    folder = fetch_build(planned)
+                if carried is not None:
+                    folder = carried.add(release, variant, folder)
+                counter.finish()
+        except PROBLEMS as error:
+            kernel = f"{release.repo_id} {variant}"
+            return [DownloadFailure(kernel, target, error) for target in each.targets or (None,)]
+        return DownloadedBuild(
+            release.repo_id, release.commit, variant, each.size, each.targets, folder, id(each) in new
+        )
+
+    done = side_by_side(bring, wanted, at_once=AT_ONCE, name="fetch")
+    builds = [each for each in done if isinstance(each, DownloadedBuild)]
+    return builds, [failure for each in done if isinstance(each, list) for failure in each]
+
+
+class _Counter:
+    """What has arrived of one build, told once: what was here already, or comes again, counts no more than it is."""
+
+    def __init__(self, wanted: WantedBuild, progress: Progress | None) -> None:
+        self._left = [wanted.files, wanted.size]
+        self._progress = progress
+        self._guard = threading.Lock()
+
+    def __call__(self, files: int, size: int) -> None:
+        with self._guard:
+            files, size = min(files, self._left[0]), min(size, self._left[1])
+            self._left = [self._left[0] - files, self._left[1] - size]
+        if self._progress is not None:
+            self._progress.arrived(files, size)
+
+    def finish(self) -> None:
+        """Count what was here already."""
+        self(*self._left)
+
+
+def _point(carried: CarriedFolder, plans: Iterable[KernelPlan], builds: Iterable[DownloadedBuild]) -> None:
+    """Let the folder answer for branches, redirects and publishers as the Hub did."""
+    here = {(each.repo_id, each.commit) for each in builds}
+    verdicts: dict[str, bool | None] = {}
+
+    def trusted(source: Source, repo_id: str) -> bool | None:
+        publisher = repo_id.partition("/")[0]
+        if publisher not in verdicts:
+            known = Standing.UNKNOWN if source.publishers is None else source.publishers.standing(repo_id)
+            verdicts[publisher] = {Standing.TRUSTED: True, Standing.UNTRUSTED: False}.get(known)
+        return verdicts[publisher]
+
+    routes = {
+        (route.asked, *(step.release.commit for step in route.steps)): route for plan in plans for route in plan.routes
+    }
+    for route in routes.values():
+        source, last = route.found.source, route.found.release
+        if (last.repo_id, last.commit) not in here:
+            continue  # what could not be had
+        first = route.steps[0].release.repo_id
+        if first != route.asked.repo_id:
+            verdict = trusted(source, route.asked.repo_id)
+            carried.point(route.asked.repo_id, {}, trusted=verdict, moved_to=first)
+        for step in route.steps:
+            release = step.release
+            status = release.file(STATUS_FILE)
+            if status is not None:
+                carried.add_file(release, status, source.read(release, status, redirect.MAX_STATUS_BYTES))
+            verdict = trusted(source, release.repo_id)
+            branches = _branches(step.requirement, release)
+            carried.point(release.repo_id, branches, trusted=verdict, lock=step.lock)
+
+
+def _branches(requirement: Requirement, release: Release) -> dict[str, str]:
+    name = (requirement.branch or "").removeprefix("refs/heads/")
+    # A shortened commit is found without; a branch may have a name of such letters too (`fa2`).
+    shortened = len(name) >= SHORTEST_COMMIT and release.commit.startswith(name)
+    return {} if not name or shortened else {name: release.commit}

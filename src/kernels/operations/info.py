@@ -1,0 +1,307 @@
+"""What a repository offers: its versions, its builds, and which of them fit this machine."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, LockError, RepositoryNotFound, RequestError
+from kernels.models.requirement import Requirement, check_repo_id
+from kernels.resolver.lock_scope import NO_LOCK, LockInForce, lock_in_force
+from kernels.resolver.planner import Choice, Planner, read_metadata
+from kernels.resolver.selection import VariantRejected
+from kernels.resolver.target import Target
+from kernels.resolver.variant import Variant
+from kernels.sources import PathSource, Sources, open_sources
+from kernels.sources.base import Moved
+from kernels.support.concurrency import side_by_side
+from kernels.support.formatting import plain
+from kernels.trust.publishers import TrustPolicy
+
+if TYPE_CHECKING:
+    from kernels.models.metadata import Metadata
+    from kernels.sources import Source
+
+__all__ = [
+    "MAX_VERSIONS",
+    "BuildInfo",
+    "RepositoryInfo",
+    "VersionInfo",
+    "is_path",
+    "repository_info",
+    "repository_versions",
+]
+
+#: Repositories' answers that are waited for at once.
+_AT_ONCE = 8
+
+#: Builds whose metadata is read; published kernels have at most some 60.
+_MAX_READ = 256
+
+#: Versions whose builds are looked at, the newest; each takes some requests.
+MAX_VERSIONS = 50
+
+
+@dataclass(frozen=True)
+class VersionInfo:
+    """One version of a repository.
+
+    Attributes:
+        version: The major version.
+        branch: The branch that holds it.
+        commit: The branch's head.
+        date: When the commit was made, in ISO 8601, where the source knows.
+        builds: The names of its builds.
+        fits: The build that this machine would use, or None.
+        moved_to: The repository that stands in for this version, where it has moved.
+        problem: What is wrong with it, where its builds could not be judged.
+        looked_at: Whether its date and its builds were asked for: only those of the newest `MAX_VERSIONS` are.
+        locked: The commit that the caller's lock pins for this version, None where there is none.
+    """
+
+    version: int
+    branch: str
+    commit: str
+    date: str | None = None
+    builds: tuple[str, ...] = ()
+    fits: str | None = None
+    moved_to: str | None = None
+    problem: str | None = None
+    looked_at: bool = True
+    locked: str | None = None
+
+
+@dataclass(frozen=True)
+class BuildInfo:
+    """One build of a repository.
+
+    Attributes:
+        name: The variant's name.
+        size: Bytes of its files.
+        variant: The name's meaning, None where it is not a variant's name.
+        metadata: What the build says about itself, None where that is missing or not valid.
+        reason: Why it does not fit this machine, None where it does.
+    """
+
+    name: str
+    size: int
+    variant: Variant | None
+    metadata: Metadata | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class RepositoryInfo:
+    """A repository at one commit, or a kernel at a path.
+
+    Attributes:
+        repo_id: The repository, after redirects; None for a path.
+        path: The path; None for a repository.
+        revision: The branch, tag or commit it was looked at; None for a path.
+        commit: The commit; None for a path.
+        builds: Its builds: those that fit this machine, best first, then the others.
+        fits: The build that this machine would use, or None.
+        lock: The lock that chose the commit, None where no lock did.
+    """
+
+    repo_id: str | None
+    path: Path | None
+    revision: str | None
+    commit: str | None
+    builds: tuple[BuildInfo, ...]
+    fits: str | None
+    lock: str | None = None
+
+    @property
+    def metadata(self) -> Metadata | None:
+        """What the builds say of the kernel: the first that says anything speaks for all."""
+        return next((build.metadata for build in self.builds if build.metadata is not None), None)
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The backends that there are builds for, by name."""
+        return tuple(sorted({backend for build in self.builds if (backend := _backend(build)) is not None}))
+
+    @property
+    def torch_versions(self) -> tuple[str, ...]:
+        """The Torch versions that there are compiled builds for, oldest first; `2.9+` where newer ones fit as well."""
+        found = {
+            (build.variant.framework_version, "+" * (build.variant.kind == "torch-stable-abi"))
+            for build in self.builds
+            if build.variant is not None
+            and build.variant.kind in ("torch", "torch-stable-abi")
+            and build.variant.framework_version is not None
+        }
+        return tuple(f"{version}{newer}" for version, newer in sorted(found))
+
+    @property
+    def archs(self) -> dict[str, tuple[str, ...]]:
+        """The device architectures that builds declare, by backend."""
+        found: dict[str, dict[str, None]] = {}
+        for build in self.builds:
+            if build.metadata is not None and build.metadata.backend.archs:
+                found.setdefault(build.metadata.backend.type, {}).update(dict.fromkeys(build.metadata.backend.archs))
+        return {backend: tuple(archs) for backend, archs in sorted(found.items())}
+
+    @property
+    def size(self) -> int:
+        """Bytes of all builds."""
+        return sum(build.size for build in self.builds)
+
+
+def repository_versions(repo_id: str) -> list[VersionInfo]:
+    """The versions of a repository, the newest first; of those after the newest `MAX_VERSIONS` the heads alone.
+
+    Args:
+        repo_id: The repository, `org/name`.
+
+    Raises:
+        RequestError: It is not `org/name` (a `ValueError`).
+        RepositoryNotFound: There is no such repository (a `FileNotFoundError`).
+        HubUnavailable: The Hub gave no answer, and the cache has none (a `ConnectionError`).
+    """
+    planner = _planner(open_sources())
+    source = planner.sources.of(check_repo_id(repo_id))
+    try:
+        heads = source.heads(repo_id)
+    except Moved as moved:
+        raise RepositoryNotFound(f"{repo_id} has moved to {plain(moved.destination)}; ask for that.") from None
+    lock = lock_in_force()
+
+    def look(item: tuple[int, str]) -> VersionInfo:
+        found = _version(planner, source, repo_id, *item, heads.branches[item[1]])
+        return replace(found, locked=_pinned(lock, repo_id, found.version))
+
+    versions = list(heads.versions.items())
+    older = [
+        VersionInfo(version, branch, heads.branches[branch], looked_at=False)
+        for version, branch in versions[MAX_VERSIONS:]
+    ]
+    return [*side_by_side(look, versions[:MAX_VERSIONS], at_once=_AT_ONCE, name="offer"), *older]
+
+
+def repository_info(
+    kernel: str | os.PathLike[str], *, version: int | None = None, revision: str | None = None
+) -> RepositoryInfo:
+    """What there is in a repository at one commit, or in a folder.
+
+    Args:
+        kernel: A repository, `org/name`, or the path of a kernel's folder: one that exists, or that starts with a dot
+            or a slash.
+        version: A major version of the repository.
+        revision: A branch, a tag or a commit of the repository.
+
+    Raises:
+        RequestError: An argument is not what is allowed, or there is no such version or revision (a `ValueError`).
+        RepositoryNotFound: There is no such repository or folder (a `FileNotFoundError`).
+        HubUnavailable: The Hub gave no answer, and the cache has none (a `ConnectionError`).
+    """
+    path = _expanded(kernel) if is_path(kernel) else None
+    if path is None:
+        requirement = Requirement(os.fspath(kernel), version=version, revision=revision)
+        choice = _planner(open_sources(), lock_in_force()).choose(requirement, every=True)
+    elif version is not None or revision is not None:
+        asked = f"`version` {version}" if version is not None else f"`revision` {revision!r}"
+        raise RequestError(f"{asked} of {path}: a folder has one version only. Ask without it, or for a repository.")
+    else:
+        folder = PathSource(path.absolute())
+        choice = _planner(Sources(folder)).choose(folder.requirement, every=True)
+    return RepositoryInfo(
+        repo_id=choice.release.repo_id if path is None else None,
+        path=path,
+        revision=choice.requirement.branch,
+        commit=choice.release.commit or None,
+        builds=_builds(choice),
+        fits=choice.best,
+        lock=choice.lock,
+    )
+
+
+def is_path(kernel: str | os.PathLike[str]) -> bool:
+    """Whether a kernel's name is the path of a folder, not a repository's name.
+
+    Raises:
+        RequestError: It can be neither.
+
+    Example:
+        >>> is_path("./relu"), is_path("kernels-community/relu")
+        (True, False)
+    """
+    if not isinstance(kernel, str):
+        return True
+    if kernel.startswith((".", "/", "~", os.sep)) or (kernel != "" and os.path.isdir(kernel)):
+        return True
+    try:
+        check_repo_id(kernel)
+    except RequestError as error:
+        raise RequestError(
+            f"There is no folder {kernel[:200]!r} here, and it is no repository's name: {error}"
+        ) from None
+    return False
+
+
+def _expanded(kernel: str | os.PathLike[str]) -> Path:
+    try:
+        return Path(kernel).expanduser()
+    except RuntimeError:
+        raise RequestError(f"`kernel` is {os.fspath(kernel)!r}, but there is no such user's home to find.") from None
+
+
+def _planner(sources: Sources, lock: LockInForce = NO_LOCK) -> Planner:
+    return Planner(sources, Target.current(), TrustPolicy(), lock=lock)
+
+
+def _pinned(lock: LockInForce, repo_id: str, version: int) -> str | None:
+    try:
+        pin = None if lock.lock is None else lock.lock.find(Requirement(repo_id, version=version))
+    except LockError:  # another version is locked
+        return None
+    return None if pin is None else pin.commit
+
+
+def _version(planner: Planner, source: Source, repo_id: str, version: int, branch: str, commit: str) -> VersionInfo:
+    date = None
+    with suppress(HubUnavailable):  # a date is worth a question, not an error: the rest may be in the cache
+        date = source.date(repo_id, commit)
+    try:
+        # By branch, as an older version is no choice of the caller's here that needs a warning.
+        choice = planner.choose(Requirement(repo_id, revision=branch))
+    except KernelsError as error:
+        return VersionInfo(version, branch, commit, date, problem=str(error))
+    moved = choice.release.repo_id if choice.release.repo_id != repo_id else None
+    return VersionInfo(version, branch, commit, date, tuple(choice.release.builds), choice.best, moved)
+
+
+def _builds(choice: Choice) -> tuple[BuildInfo, ...]:
+    def read(name: str) -> Metadata | None:
+        try:
+            return choice.metadata.get(name) or read_metadata(choice.source, choice.release, name)
+        except (InvalidMetadata, UnicodeEncodeError):
+            # A build without valid metadata is a fact, and its reason says so where it matters; so is one whose name
+            # the locale's encoding lacks, so that it has no place in the cache.
+            return None
+
+    decisions = choice.resolution.decisions
+    names = [decision.variant.name for decision in decisions]
+    known = side_by_side(read, names[:_MAX_READ], at_once=_AT_ONCE, name="offer")
+    metadata = dict(zip(names, known, strict=False))
+    return tuple(
+        BuildInfo(
+            name=decision.variant.name,
+            size=choice.release.size(decision.variant.name),
+            variant=decision.variant if isinstance(decision.variant, Variant) else None,
+            metadata=metadata.get(decision.variant.name),
+            reason=decision.reason if isinstance(decision, VariantRejected) else None,
+        )
+        for decision in decisions
+    )
+
+
+def _backend(build: BuildInfo) -> str | None:
+    """The backend a build is for: a universal one says in its metadata what it was made on, not what it needs."""
+    if build.variant is not None:
+        return build.variant.backend
+    return None if build.metadata is None else build.metadata.backend.type

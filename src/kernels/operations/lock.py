@@ -1,0 +1,282 @@
+"""A project's lock as it should be, beside the one it has.
+
+What is locked stays, unless an upgrade is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernels.errors import LockError, RequestError, StoreError
+from kernels.models.lockfile import ContentHash, Lock, Locked, hashes_path
+from kernels.models.pyproject import Project
+from kernels.models.requirement import check_repo_id
+from kernels.models.snapshot import STATUS_FILE, Release
+from kernels.resolver.content_hash import listed_hash
+from kernels.resolver.dependency_graph import Tree
+from kernels.sources import Source, open_sources
+from kernels.support.concurrency import side_by_side
+from kernels.support.json_store import replace_file
+from kernels.trust.publishers import TrustPolicy
+
+__all__ = ["Change", "Locking", "lock_project"]
+
+#: Builds whose content is looked at side by side.
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class Change:
+    """One difference between two locks.
+
+    Attributes:
+        kind: `added`, `removed` or `changed`; `differs` for a build whose pinned hash is not that of what is listed.
+        what: What was asked for, or whose builds' hashes.
+        before: The commit, or the beginning of each build's hash; None where there was nothing.
+        after: The same, in the new lock.
+    """
+
+    kind: str
+    what: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True)
+class Locking:
+    """A project's lock as it should be, beside the one it has.
+
+    Attributes:
+        file: The lock file.
+        before: What stands there; None where there is none, or one that cannot be read and need not be.
+        lock: What should stand there.
+        hashed: Whether the content of builds is pinned as well.
+        listed: Of builds that are listed with other content than is pinned: the hash of that, by repository and
+            commit, then by variant. They stay as they are pinned, and the lock cannot be written.
+    """
+
+    file: Path
+    before: Lock | None
+    lock: Lock
+    hashed: bool
+    listed: Mapping[tuple[str, str], Mapping[str, ContentHash]] = field(default_factory=dict)
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What is added, removed, changed or differs, in the order of names: pins, then hashes."""
+        before = Lock() if self.before is None else self.before
+        hashes = _hash_changes(before, self.lock) if self.hashed else []
+        return (*_pin_changes(before, self.lock), *hashes, *self._differing)
+
+    @property
+    def _differing(self) -> list[Change]:
+        return [
+            Change("differs", _hash_of(key, name), _short(self.lock.hashes[key][name]), _short(each))
+            for key, variants in sorted(self.listed.items())
+            for name, each in sorted(variants.items())
+        ]
+
+    @property
+    def lock_changed(self) -> bool:
+        """Whether the lock file has to be written."""
+        return self.before is None or self.before.older or self.before.pins != self.lock.pins
+
+    @property
+    def hashes_changed(self) -> bool:
+        """Whether the file of hashes has to be written."""
+        if not self.hashed:
+            return False
+        return self.before is None or not hashes_path(self.file).is_file() or self.before.hashes != self.lock.hashes
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything has to be written, or cannot be as it is."""
+        return self.lock_changed or self.hashes_changed or bool(self.listed)
+
+    def write(self) -> None:
+        """Write what changed, each file whole or not at all; a file that did not change is not touched.
+
+        Raises:
+            LockError: A build is listed with other content than is pinned.
+            StoreError: A file cannot be written.
+        """
+        for each in self._differing:
+            raise LockError(
+                f"{hashes_path(self.file)} pins the {each.what} as {each.before}…, and it is listed as {each.after}…. "
+                "A commit's content never changes: that file is wrong, or what answers is not the Hub of then. Nothing "
+                "was written. Where what is listed is meant: kernels lock --rehash"
+            )
+        # The hashes first: a lock never stands without those that belong to it.
+        if self.hashes_changed:
+            _replace(hashes_path(self.file), self.lock.hashes_to_bytes())
+        if self.lock_changed:
+            _replace(self.file, self.lock.to_bytes())
+
+
+def lock_project(
+    project: Project,
+    *,
+    lock_file: Path | None = None,
+    upgrade: bool | Collection[str] = False,
+    hashes: bool = False,
+    rehash: bool = False,
+    trust_remote_code: bool | Sequence[str] = False,
+) -> Locking:
+    """Find the commit of everything that a project's kernels need; nothing is written.
+
+    Args:
+        project: The project.
+        lock_file: Its lock, else the one beside its pyproject.toml.
+        upgrade: Whether to ask for the head of everything anew, or of which repositories.
+        hashes: Whether to pin the content of builds too, and compare what is pinned of it with what is listed. Where a
+            file of hashes stands beside the lock, it is kept in step without being asked for, and not compared; one
+            that is broken is made anew.
+        rehash: Whether to do the same, with what is listed in the place of what is pinned.
+        trust_remote_code: As for `get_kernel`.
+
+    Raises:
+        RequestError: An argument is not what is allowed, or a version does not exist (a `ValueError`).
+        LockError: The lock there is cannot be read, or pins a commit that is gone (a `ValueError`).
+        UntrustedPublisher: A publisher is not trusted (a `ValueError`).
+        DependencyCycle: Dependencies lead in a circle, nest too deep, or are too many (a `ValueError`).
+        RepositoryNotFound: There is no such repository (a `FileNotFoundError`).
+        HubUnavailable: The Hub gave no answer, and the cache has none (a `ConnectionError`).
+    """
+    file = project.lock_file if lock_file is None else lock_file
+    repositories = frozenset() if isinstance(upgrade, bool) else frozenset(map(check_repo_id, upgrade))
+    hashes = hashes or rehash
+    before = _existing(file, needed=upgrade is not True, hashes=not hashes)
+    kept = Lock() if before is None or upgrade is True else before
+    tree = Tree(open_sources(overrides=False), TrustPolicy.of(trust_remote_code), kept, repositories, project.places)
+    tree.grow(project.dependencies)
+    absent = sorted(repositories - {requirement.repo_id for requirement in tree.commits})
+    if absent:
+        raise RequestError(f"{absent[0]} cannot be upgraded: no kernel that {project.file} asks for needs it.")
+    pins = tuple(Locked(requirement, commit) for requirement, commit in tree.commits.items())
+    hashed = hashes or os.path.lexists(hashes_path(file)) or (before is not None and bool(before.hashes))
+    if not hashed:
+        return Locking(file, before, Lock(pins, {}, str(file)), hashed)
+    pinned = {} if before is None else before.hashes
+    anew = set(pinned) if rehash or upgrade is True else {key for key in pinned if key[0] in repositories}
+    content, listed = _hashes(tree.releases, pinned, anew, compare=hashes)
+    return Locking(file, before, Lock(pins, content, str(file)), hashed, listed)
+
+
+_Content = dict[tuple[str, str], dict[str, ContentHash]]
+
+
+def _hashes(
+    releases: Mapping[tuple[str, str], tuple[Source, Release]],
+    pinned: Mapping[tuple[str, str], Mapping[str, ContentHash]],
+    anew: Collection[tuple[str, str]],
+    *,
+    compare: bool,
+) -> tuple[_Content, _Content]:
+    """The content of every build, as it was pinned, else as it is listed; and what is listed with other content."""
+    # For each repository apart, so that it does not depend on another one which of its files are read.
+    small: dict[tuple[str, str], dict[str, str]] = {key: {} for key in releases}
+    # The builds of a repository that has moved are not used: that none is pinned says that it led elsewhere.
+    moved = {key for key, (_, release) in releases.items() if release.file(STATUS_FILE) is not None}
+    builds = [
+        (key, variant)
+        for key, (_, release) in sorted(releases.items())
+        if key not in moved
+        for variant in release.builds
+    ]
+
+    def one(build: tuple[tuple[str, str], str]) -> tuple[ContentHash, ContentHash | None]:
+        key, variant = build
+        known = None if key in anew else pinned.get(key, {}).get(variant)
+        if known is None:
+            return listed_hash(*releases[key], variant, known=small[key]), None
+        listed = listed_hash(*releases[key], variant, known.kind, small[key]) if compare else known
+        return known, listed if listed != known else None
+
+    # Also of what has no builds, as a repository that has moved: nobody can put one there later. And of builds that
+    # this Hub does not list, as a mirror that carries some of them: the commit has them nevertheless.
+    hashes: _Content = {key: {} if key in moved else dict(pinned.get(key, {})) for key in releases}
+    differing: _Content = {}
+    found = side_by_side(one, builds, at_once=_AT_ONCE, name="lock-hash")
+    for (key, variant), (each, listed) in zip(builds, found, strict=True):
+        hashes[key][variant] = each
+        if listed is not None:
+            differing.setdefault(key, {})[variant] = listed
+    return hashes, differing
+
+
+def _existing(file: Path, *, needed: bool, hashes: bool) -> Lock | None:
+    """The lock that stands there; one that is not needed may be broken, and so may hashes."""
+    if not file.exists():
+        return None
+    try:
+        return Lock.read(file)
+    except LockError:
+        if not hashes:
+            with suppress(LockError):
+                return Lock.read(file, hashes=False)
+        if needed:
+            raise
+        return None
+
+
+def _pin_changes(before: Lock, after: Lock) -> list[Change]:
+    old: dict[str, str] = {}
+    for pin_before in before.pins:
+        # What the older format says of a repository stands for whatever is asked of it now.
+        asked = after.of(pin_before.requirement.repo_id) if before.older else ()
+        old |= {str(each.requirement): pin_before.commit for each in asked or (pin_before,)}
+    return _changed(old, {str(each.requirement): each.commit for each in after.pins})
+
+
+def _hash_changes(before: Lock, after: Lock) -> list[Change]:
+    old: dict[str, str] = {}
+    new: dict[str, str] = {}
+    for key in before.hashes.keys() | after.hashes.keys():
+        was, now = before.hashes.get(key), after.hashes.get(key)
+        if was and now:  # of many builds, the ones that differ
+            old |= {_hash_of(key, name): _short(each) for name, each in was.items()}
+            new |= {_hash_of(key, name): _short(each) for name, each in now.items()}
+            continue
+        if was is not None:
+            old[f"hashes of {_at(key)}"] = _builds(was)
+        if now is not None:
+            new[f"hashes of {_at(key)}"] = _builds(now)
+    return _changed(old, new)
+
+
+def _at(key: tuple[str, str]) -> str:
+    return f"{key[0]} at {key[1][:12]}"
+
+
+def _hash_of(key: tuple[str, str], variant: str) -> str:
+    return f"hash of {_at(key)}, {variant}"
+
+
+def _builds(hashes: Mapping[str, ContentHash]) -> str:
+    return f"{len(hashes)} build{'s' * (len(hashes) != 1)}"
+
+
+def _short(each: ContentHash) -> str:
+    return each.value.removeprefix("sha256-")[:12]
+
+
+def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[Change]:
+    changes = []
+    for what in sorted(before.keys() | after.keys()):
+        old, new = before.get(what), after.get(what)
+        if old != new:
+            kind = "added" if old is None else "removed" if new is None else "changed"
+            changes.append(Change(kind, what, old, new))
+    return changes
+
+
+def _replace(file: Path, content: bytes) -> None:
+    try:
+        # Through a link to the file that is meant: the link stays one.
+        replace_file(file.resolve(), content)
+    except OSError as error:
+        raise StoreError(f"Cannot write {file}: {error.strerror or error}. It was not changed.") from error

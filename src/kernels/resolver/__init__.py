@@ -1,0 +1,1 @@
+"""What to load: decided before anything is downloaded."""

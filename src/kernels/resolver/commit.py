@@ -1,0 +1,117 @@
+"""Which commit is meant: a version, a revision or neither becomes a commit."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NamedTuple
+
+from kernels.errors import RevisionNotFound
+from kernels.models.requirement import Requirement
+from kernels.models.snapshot import Heads
+from kernels.resolver.lock_scope import NO_LOCK, LockInForce
+from kernels.sources.base import Source
+from kernels.support import distributed
+from kernels.support.formatting import listed
+from kernels.support.warn import warn_once
+
+__all__ = ["Pin", "pin"]
+
+#: What somebody may have taken for a commit; a Hub looks up whole ones alone.
+_SHORTENED = re.compile(r"[0-9a-f]{4,39}", re.IGNORECASE)
+
+#: How many versions a message lists before it only counts them.
+_LISTED = 20
+
+
+class Pin(NamedTuple):
+    """What is meant by a requirement.
+
+    Attributes:
+        requirement: What was asked for, with its version or revision settled.
+        commit: The commit; nothing for a folder.
+        lock: The lock that chose the commit, as a message calls it; None where no lock did.
+        listed_as: The repository as that lock lists it: under its former name, where it was renamed since.
+    """
+
+    requirement: Requirement
+    commit: str
+    lock: str | None = None
+    listed_as: str = ""
+
+
+def pin(requirement: Requirement, source: Source, lock: LockInForce = NO_LOCK) -> Pin:
+    """What is meant by a requirement; the same for all ranks of a job.
+
+    Args:
+        requirement: What is asked for.
+        source: Who knows the branches. Nobody is asked about what the lock lists.
+        lock: The lock in force.
+
+    Raises:
+        RevisionNotFound: There is no such version or revision; the message lists those there are.
+        LockError: The lock lists the repository, but not what is asked for.
+        NotLocked: Only locked kernels may be loaded, and this one is not.
+    """
+    if source.verified:
+        return Pin(requirement, "")
+    locked = lock.find(requirement)
+    if locked is not None:
+        named = next((each for each in (requirement, locked.requirement) if each.branch is not None), None)
+        named = named or Requirement(requirement.repo_id, revision=locked.commit)
+        return Pin(named, locked.commit, lock.where, requirement.repo_id)
+    if requirement.commit is not None:
+        return Pin(requirement, requirement.commit)
+    key = json.dumps([source.name, requirement.repo_id, requirement.branch])
+    answer = json.loads(distributed.agree(key, lambda: json.dumps(_look_up(requirement, source))))
+    version, revision, commit = answer
+    return Pin(Requirement(requirement.repo_id, version=version, revision=revision), commit)
+
+
+def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str | None, str]:
+    heads = source.heads(requirement.repo_id)
+    newest = next(iter(heads.versions), None)
+    if requirement.version is not None:
+        branch = heads.versions.get(requirement.version)
+        if branch is None:
+            raise RevisionNotFound(f"{requirement.repo_id} has no version {requirement.version}{_offer(heads)}.")
+        if newest is not None and requirement.version < newest:
+            warn_once(f"{requirement} is used; version {newest} is the newest.")
+        return requirement.version, None, heads.branches[branch]
+    if requirement.revision is not None:
+        commit = heads.commit(requirement.revision) or source.look_up(requirement.repo_id, requirement.revision)
+        if commit is None:
+            names = listed([*heads.branches, *heads.tags])
+            shortened = (
+                " A commit is named by all of its 40 digits." if _SHORTENED.fullmatch(requirement.revision) else ""
+            )
+            raise RevisionNotFound(
+                f"{requirement.repo_id} has no branch, tag or commit {requirement.revision!r} in {source.name}; it has "
+                f"{names or 'none'}.{shortened}"
+            )
+        return None, requirement.revision, commit
+    if newest is not None:
+        commit = heads.branches[heads.versions[newest]]
+        warn_once(
+            f"{requirement}: version {newest} is used, the newest. Pin it with version={newest} (--version {newest})."
+        )
+        return newest, None, commit
+    if "main" in heads.branches:
+        commit = heads.branches["main"]
+        warn_once(f"{requirement}: 'main' is used, as there are no versions. Pin it with revision={commit!r}.")
+        return None, "main", commit
+    raise RevisionNotFound(f"{requirement.repo_id} has neither a version nor a branch 'main'{_offer(heads)}.")
+
+
+def _offer(heads: Heads) -> str:
+    if heads.versions:
+        return f"; it has {_versions(heads)}"
+    names = listed(heads.branches)
+    return f"; it has no versions, but the branches {names} (revision=…)" if names else "; it has no branches"
+
+
+def _versions(heads: Heads) -> str:
+    """The versions there are, oldest first; of many the newest."""
+    newest = sorted(list(heads.versions)[:_LISTED])
+    older = len(heads.versions) - len(newest)
+    return ", ".join(map(str, newest)) + (f" and {older} older ones" if older else "")

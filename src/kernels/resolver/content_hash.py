@@ -1,0 +1,183 @@
+"""What a build contains, as one hash: from a source's listing before it is downloaded, and from the files on disk.
+
+Both give the same, so a lock can be made on a machine that downloads no build, and be held against one that did.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import re
+from collections.abc import Collection, Iterable, MutableMapping
+from pathlib import Path
+
+from kernels.errors import InvalidMetadata, InvalidRepository, RequestError
+from kernels.models.lockfile import GIT_LFS_CONCAT, SHA256SUM, ContentHash
+from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
+from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Release, RepoFile, is_bytecode
+from kernels.sources.base import Source
+from kernels.support.concurrency import side_by_side
+from kernels.trust.digest import git_blob_id, sha256_file, variant_files
+
+__all__ = ["folder_hash", "large_files", "listed_hash"]
+
+#: Files that are hashed, or small ones that are read from a Hub, at the same time.
+_AT_ONCE = 8
+
+#: A file larger than this that a Hub does not keep as a large one is no source file; a Hub's own limit is 10 MB.
+_MAX_SMALL_BYTES = 32 * 1024 * 1024
+
+_BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+def listed_hash(
+    source: Source,
+    release: Release,
+    variant: str,
+    kind: str = SHA256SUM,
+    known: MutableMapping[str, str] | None = None,
+) -> ContentHash:
+    """The content of a build that need not be on disk.
+
+    A large file's SHA-256 is in the listing, and others' in the digest of the build's metadata; what is in neither is
+    small, and read.
+
+    Args:
+        source: Where the release is from.
+        release: The repository at a commit.
+        variant: The build's name.
+        kind: How the hash is made: `sha256sum`, or `git_lfs_concat` as older locks have it, which reads nothing.
+        known: SHA-256 by git blob id, of small files that were read already; those read now are added. Builds of one
+            repository share most of them.
+
+    Raises:
+        InvalidRepository: A file is not what was listed, or too large to be read.
+        RequestError: The source lists no git blob ids, and `git_lfs_concat` is made of them.
+    """
+    prefix = f"{BUILD_FOLDER}/{variant}/"
+    files = {file.path.removeprefix(prefix): file for file in release.builds[variant]}
+    if kind == GIT_LFS_CONCAT:
+        unnamed = [path for path, file in files.items() if not file.blob]
+        if unnamed:
+            raise RequestError(f"{source.name} lists no git blob id for {unnamed[0]!r}, of which {kind} is made.")
+        return _concat((path, file.blob) for path, file in files.items())
+    digests = _digests(source, release, files.get(METADATA_FILE))
+    known = {} if known is None else known
+    # Of files with the same content always the same one is read: that is the one that the cache has next time.
+    firsts: dict[str, RepoFile] = {}
+    for each in release.files:
+        firsts.setdefault(each.oid, each)
+
+    def sha256(item: tuple[str, RepoFile]) -> str:
+        path, file = item
+        if file.sha256 is not None:
+            return file.sha256
+        if path in digests:
+            return digests[path]
+        if not file.oid:  # a folder's files are on disk
+            return sha256_file(source.fetch(release, variant) / path)
+        if file.oid not in known:
+            known[file.oid] = hashlib.sha256(source.read(release, firsts[file.oid], _MAX_SMALL_BYTES)).hexdigest()
+        return known[file.oid]
+
+    return _lines(zip(files, side_by_side(sha256, files.items(), at_once=_AT_ONCE, name="hash"), strict=True))
+
+
+def folder_hash(
+    path: os.PathLike[str] | str, kind: str = SHA256SUM, *, large: Collection[str] | None = None
+) -> ContentHash:
+    """The content of a build on disk.
+
+    Args:
+        path: The build's folder.
+        kind: How the hash is made: `sha256sum`, or `git_lfs_concat` as older locks have it.
+        large: For `git_lfs_concat`, the files that the Hub keeps as large ones, as `large_files` gives them. Without,
+            it is told from the links in a cache, whose names are those of the contents.
+
+    Raises:
+        RequestError: There is no such folder; or `git_lfs_concat` of plain files is asked for without `large`.
+        InvalidRepository: It holds what no build does: a link to a folder, a device, a name with a line break.
+        StoreError: A file could not be read.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "__init__.py").write_text("")
+        >>> folder_hash(folder).value[:16]
+        'sha256-b1522d29e'
+    """
+    root = Path(path)
+    names = [name for name in variant_files(root) if not is_bytecode(name)]
+    strange = next((name for name in names if "\n" in name or "\\" in name), None)
+    if strange is not None:
+        raise InvalidRepository(f"{root} holds {strange!r}; a build's files have no such names.")
+
+    def sha256(name: str) -> str:
+        return sha256_file(root / name)
+
+    def blob(name: str) -> str:
+        is_large = name in large if large is not None else _linked_as_large(root / name)
+        return sha256_file(root / name) if is_large else git_blob_id(root / name)
+
+    one, all_of_them = (blob, _concat) if kind == GIT_LFS_CONCAT else (sha256, _lines)
+    return all_of_them(zip(names, side_by_side(one, names, at_once=_AT_ONCE, name="hash"), strict=True))
+
+
+def large_files(release: Release, variant: str) -> frozenset[str]:
+    """The files of a build that the Hub keeps as large ones: POSIX paths relative to the build.
+
+    Args:
+        release: The repository at a commit.
+        variant: The build's name.
+    """
+    prefix = f"{BUILD_FOLDER}/{variant}/"
+    return frozenset(file.path.removeprefix(prefix) for file in release.builds[variant] if file.sha256 is not None)
+
+
+def _lines(hashed: Iterable[tuple[str, str]]) -> ContentHash:
+    """Over what `sha256sum` prints for the files, in the order of their paths' bytes."""
+    lines = sorted((path.encode(), digest) for path, digest in hashed)
+    content = b"".join(digest.encode() + b"  " + path + b"\n" for path, digest in lines)
+    return ContentHash(SHA256SUM, f"sha256-{hashlib.sha256(content).hexdigest()}")
+
+
+def _concat(named: Iterable[tuple[str, str]]) -> ContentHash:
+    hasher = hashlib.sha256()
+    for path, blob in sorted((path.encode(), blob) for path, blob in named):
+        hasher.update(path)
+        hasher.update(bytes.fromhex(blob))
+    return ContentHash(GIT_LFS_CONCAT, f"sha256-{hasher.hexdigest()}")
+
+
+def _digests(source: Source, release: Release, file: RepoFile | None) -> dict[str, str]:
+    """The SHA-256 of the files that a build's metadata vouches for. What is wrong there shows when it is installed."""
+    if file is None or file.size > MAX_METADATA_BYTES:
+        return {}
+    try:
+        digest = Metadata.from_bytes(source.read(release, file, MAX_METADATA_BYTES)).digest
+    except InvalidMetadata:
+        return {}
+    if digest is None or digest.algorithm != "sha256":
+        return {}
+    uncovered = {METADATA_FILE, f"{METADATA_FILE}.sigstore"}
+    found = {}
+    for path, value in digest.files.items():
+        try:
+            raw = base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError):
+            continue
+        if len(raw) == hashlib.sha256().digest_size and path not in uncovered:
+            found[path] = raw.hex()
+    return found
+
+
+def _linked_as_large(path: Path) -> bool:
+    name = os.path.basename(os.path.realpath(path))
+    if not path.is_symlink() or _BLOB.fullmatch(name) is None:
+        raise RequestError(
+            f"Whether the Hub keeps {path} as a large file cannot be told from a plain file, and {GIT_LFS_CONCAT} "
+            "differs by it; lock again for hashes of today's kind: kernels lock --rehash"
+        )
+    return len(name) == 64

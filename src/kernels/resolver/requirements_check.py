@@ -1,0 +1,47 @@
+"""What a build needs beside a machine that it fits: a client that is new enough, and Python packages."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from kernels import __version__, backends
+from kernels.errors import IncompatibleClient, MissingPythonDependency
+from kernels.models.metadata import Metadata
+from kernels.support.warn import warn_once
+
+__all__ = ["check_prerequisites"]
+
+
+def check_prerequisites(repo_id: str, variant: str, metadata: Metadata) -> None:
+    """Make sure that a build may be loaded by this client, with the Python packages that are installed.
+
+    Raises:
+        IncompatibleClient: It needs a newer version of this package.
+        MissingPythonDependency: A Python package it needs is missing, or is not one that kernels may ask for.
+    """
+    what = f"Build {variant} of {repo_id}"
+    if metadata.kernels_minver is not None:
+        from packaging.version import Version
+
+        if Version(Version(__version__).base_version) < metadata.kernels_minver:
+            raise IncompatibleClient(
+                f"{what} needs kernels>={metadata.kernels_minver}; {__version__} is installed. "
+                "Upgrade with: pip install --upgrade kernels"
+            )
+    if metadata.python_depends:
+        backend = backends.known(metadata.backend.type)
+        allowed = backends.GENERAL_PYTHON_DEPENDS if backend is None else backends.allowed_python_depends(backend)
+        for name in metadata.python_depends:
+            if name not in allowed:
+                raise MissingPythonDependency(
+                    f"{what} asks for the Python package {name[:80]!r}; a {metadata.backend.type} kernel may ask for "
+                    f"{', '.join(sorted(allowed))}."
+                )
+            module = allowed[name].module
+            if module is not None and importlib.util.find_spec(module) is None:
+                raise MissingPythonDependency(
+                    f"{what} needs the Python package {name}, which is not installed. "
+                    f"Install it with: pip install {allowed[name].package}"
+                )
+    if metadata.provenance is not None and metadata.provenance.dirty:
+        warn_once(f"{what} was built from sources with uncommitted changes: its commit does not say what is in it.")

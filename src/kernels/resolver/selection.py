@@ -1,0 +1,500 @@
+"""Which variant suits a target, and why each other one does not.
+
+Pure: variants' names, their metadata and a `Target` go in, decisions come out. Nothing here asks a network, a disk or
+Torch, so one machine can decide for another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from kernels import backends
+from kernels.backends import Backend, Device, MajorMinor
+from kernels.errors import (
+    BackendUnavailable,
+    InvalidVariant,
+    KernelsError,
+    NoSuitableBuild,
+    RequestError,
+    UnsupportedArch,
+)
+from kernels.models.metadata import Metadata
+from kernels.resolver.target import Target
+from kernels.resolver.variant import UNIVERSAL, UnparsedVariant, Variant, parse_variant
+from kernels.support.formatting import listed, plain
+
+__all__ = [
+    "Decision",
+    "Ranking",
+    "Resolution",
+    "VariantAccepted",
+    "VariantRejected",
+    "explain",
+    "no_suitable_build",
+    "resolve",
+]
+
+#: How many variants an error message lists before it only counts them.
+_LISTED = 20
+
+_DEVICE = re.compile(r"([A-Za-z][A-Za-z0-9_]*)(?::([0-9]{1,4}))?")
+
+_KIND_ORDER = {"torch-stable-abi": 0, "torch": 1, "tvm-ffi": 2, "torch-noarch": 3}
+
+
+@dataclass(frozen=True)
+class VariantAccepted:
+    """A variant that suits the target."""
+
+    variant: Variant
+
+
+@dataclass(frozen=True)
+class VariantRejected:
+    """A variant that does not suit the target, and why; one whose name is no variant's is an `UnparsedVariant`."""
+
+    variant: Variant | UnparsedVariant
+    reason: str
+
+
+Decision = VariantAccepted | VariantRejected
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The outcome of `resolve`.
+
+    Attributes:
+        target: The machine decided for.
+        backend: Name of the backend decided for.
+        device: The device that architectures were checked against, or None.
+        decisions: Every variant: those accepted, best first, then those rejected, the nearest misses first.
+        best: The variant to use; None when none suits, or while `needs_metadata` names one.
+        needs_metadata: Name of the variant whose metadata must be known before `best` is final, or None.
+        uncovered_devices: Visible devices of the backend that `best` does not cover.
+        arch_rejected: Names of the variants rejected for the device's architecture alone.
+    """
+
+    target: Target
+    backend: str
+    device: Device | None
+    decisions: tuple[Decision, ...]
+    best: Variant | None
+    needs_metadata: str | None
+    uncovered_devices: tuple[Device, ...] = ()
+    arch_rejected: tuple[str, ...] = ()
+
+    @property
+    def accepted(self) -> tuple[Variant, ...]:
+        """The accepted variants, best first."""
+        return tuple(each.variant for each in self.decisions if isinstance(each, VariantAccepted))
+
+    @property
+    def rejected(self) -> tuple[VariantRejected, ...]:
+        """The rejected variants with their reasons."""
+        return tuple(each for each in self.decisions if isinstance(each, VariantRejected))
+
+
+def resolve(
+    names: Iterable[str],
+    target: Target,
+    *,
+    backend: str | None = None,
+    metadata: Mapping[str, Metadata | KernelsError] | None = None,
+    check_arch: bool = True,
+    device: int | str | None = None,
+) -> Resolution:
+    """Decide for every variant whether it suits a target, and which suits best.
+
+    Metadata need not be there at first: `needs_metadata` names the variant whose metadata is wanted next, in order of
+    preference, and is None once the choice is final.
+
+    Args:
+        names: Names of the folders in `build/`.
+        target: The machine.
+        backend: A backend of the target, by any of its names; default the target's.
+        metadata: Metadata of variants by name, as far as it is known; an error in its place rejects the variant.
+        check_arch: Whether a build must cover the device's architecture.
+        device: Index of the device that must be covered, or a Torch device such as `"cuda:1"`; default the current.
+
+    Raises:
+        TypeError: `backend` or `device` is of the wrong type.
+        RequestError: The target has no such backend or device.
+
+    Example:
+        >>> target = Target.parse("torch2.9-cu128-x86_64-linux")
+        >>> resolution = resolve(["torch29-cxx11-cu126-x86_64-linux", "torch-cuda", "torch-cpu"], target)
+        >>> resolution.best.name, resolution.decisions[-1].reason
+        ('torch29-cxx11-cu126-x86_64-linux', 'for cpu, not cuda')
+    """
+    ranking = Ranking(names, target, backend=backend, check_arch=check_arch, device=device)
+    for name, facts in (metadata or {}).items():
+        ranking.learn(name, facts)
+    return ranking.resolution()
+
+
+class Ranking:
+    """Variants that were judged by their names and ranked once, and are decided one by one as their metadata arrives.
+
+    The work is that of one sort, however many variants' metadata is read; `resolve` does it all at once.
+
+    Args:
+        names: As for `resolve`, and so are the others.
+        target: The machine.
+        backend: A backend of the target.
+        check_arch: Whether a build must cover the device's architecture.
+        device: The device that must be covered.
+
+    Raises:
+        TypeError: `backend` or `device` is of the wrong type.
+        RequestError: The target has no such backend or device.
+
+    Example:
+        >>> target = Target.parse("torch2.9-cu128-x86_64-linux")
+        >>> from kernels.errors import InvalidMetadata
+        >>> ranking = Ranking(["torch-cuda", "torch29-cxx11-cu126-x86_64-linux", "torch-cpu"], target)
+        >>> for name in ranking.unread():
+        ...     ranking.learn(name, InvalidMetadata("it is broken"))
+        >>> [each.reason for each in ranking.resolution().rejected]
+        ['it is broken', 'it is broken', 'for cpu, not cuda']
+    """
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        target: Target,
+        *,
+        backend: str | None = None,
+        check_arch: bool = True,
+        device: int | str | None = None,
+    ) -> None:
+        self._target = target
+        self._backend, index = _choose(target, backend, device)
+        self._visible = target.backend_devices(self._backend.name)
+        self._device = _device(target, self._backend, self._visible, index)
+        self._check_arch = check_arch and self._backend.checks_archs and self._device is not None
+        #: What was learned of those that fit by name, and why that turns them down: None where it does not.
+        self._facts: dict[str, Metadata | KernelsError] = {}
+        self._reasons: dict[str, str | None] = {}
+        self._wrong_arch: set[str] = set()
+
+        fitting: list[Variant] = []
+        rejected: list[tuple[tuple[int, ...], VariantRejected]] = []
+        for name in dict.fromkeys(names):
+            try:
+                variant = parse_variant(name)
+            except InvalidVariant as error:
+                rejected.append(((len(_CHECKS) + 1,), VariantRejected(UnparsedVariant(name), str(error))))
+                continue
+            misfit = _misfit(variant, target, self._backend)
+            if misfit is None:
+                fitting.append(variant)
+            else:
+                step, why = misfit
+                rejected.append(((len(_CHECKS) - step, *_preference(variant)), VariantRejected(variant, why)))
+        fitting.sort(key=lambda variant: (_preference(variant), variant.name))
+        rejected.sort(key=lambda each: (each[0], each[1].variant.name))
+        self._fitting = {variant.name: variant for variant in fitting}
+        self._rejected = [each for _, each in rejected]
+
+    def unread(self, *, every: bool = False) -> Iterator[str]:
+        """The names of the variants whose metadata is wanted, each to be learned before the next one is asked for.
+
+        Args:
+            every: Those of all variants that fit by name, and not only those needed to find the best.
+        """
+        for name in self._fitting:
+            if name not in self._reasons:
+                yield name
+            if not every and name in self._reasons and self._reasons[name] is None:
+                return
+
+    def learn(self, name: str, facts: Metadata | KernelsError) -> None:
+        """Take in the metadata of a variant; an error in its place rejects the variant."""
+        variant = self._fitting.get(name)
+        if variant is None:
+            return
+        reason = str(facts) if isinstance(facts, KernelsError) else _contradiction(variant, facts)
+        chosen = self._backend
+        if reason is None and self._check_arch and isinstance(facts, Metadata) and facts.backend.type == chosen.name:
+            reason = backends.guarded_reason(chosen, chosen.arch_reason, facts.backend.archs, self._device)
+            if reason is not None:
+                self._wrong_arch.add(name)
+        self._facts[name] = facts
+        self._reasons[name] = reason
+
+    def resolution(self) -> Resolution:
+        """What is decided by now, as `resolve` gives it."""
+        accepted: list[Variant] = []
+        refused: list[VariantRejected] = []
+        needed: str | None = None
+        for name, variant in self._fitting.items():
+            reason = self._reasons.get(name)
+            if reason is not None:
+                refused.append(VariantRejected(variant, reason))
+                continue
+            if self._check_arch and not accepted and name not in self._reasons:
+                needed = name
+            accepted.append(variant)
+        best = accepted[0] if accepted and needed is None else None
+        return Resolution(
+            target=self._target,
+            backend=self._backend.name,
+            device=self._device,
+            decisions=(*map(VariantAccepted, accepted), *refused, *self._rejected),
+            best=best,
+            needs_metadata=needed,
+            uncovered_devices=_uncovered(best, self._facts, self._backend, self._visible),
+            arch_rejected=tuple(name for name in self._fitting if name in self._wrong_arch),
+        )
+
+
+def _choose(target: Target, backend: str | None, device: int | str | None) -> tuple[Backend, int | None]:
+    """The backend to decide for, and the index that `device` names."""
+    if isinstance(device, bool) or not isinstance(device, (int, str, type(None))):
+        raise TypeError(
+            f"`device` is {device!r}, a {type(device).__name__}; allowed is an index or a name like 'cuda:1'."
+        )
+    kind: str | None = None
+    index = device if isinstance(device, int) else None
+    if isinstance(device, str):
+        match = _DEVICE.fullmatch(device)
+        if match is None:
+            raise RequestError(f"`device` is {device[:200]!r}; allowed is an index or a name like 'cuda:1'.")
+        kind, index = match[1], int(match[2]) if match[2] else None
+    if backend is None and kind is None:
+        return backends.get(target.default_backend), index
+    chosen = _of_target(target, "backend", backend) if backend is not None else None
+    named = _of_target(target, "device", kind, device) if kind is not None else None
+    if chosen is not None and named is not None and named.device_type != chosen.device_type:
+        raise RequestError(
+            f"`device` is {device!r}, but `backend` is {backend!r}; allowed is a device of that backend."
+        )
+    result = chosen or named
+    assert result is not None
+    return result, index
+
+
+def _of_target(target: Target, argument: str, name: str, given: object = None) -> Backend:
+    try:
+        return backends.find(name, among=target.backends)
+    except RequestError:
+        there = ", ".join(target.backends)
+        message = f"`{argument}` is {given or name!r}; allowed on this machine ({target}) is one of {there}."
+        if _is_known(name):
+            raise BackendUnavailable(message) from None
+        raise RequestError(f"{message} {name!r} is no backend known here; {backends.MISSING_VENDOR}.") from None
+
+
+def _is_known(name: object) -> bool:
+    try:
+        backends.find(name)  # type: ignore[arg-type]
+    except (RequestError, TypeError):
+        return False
+    return True
+
+
+def _device(target: Target, backend: Backend, visible: tuple[Device, ...], index: int | None) -> Device | None:
+    if index is None:
+        index = target.current_device if backend.name == target.default_backend else 0
+        return next((device for device in visible if device.index == index), visible[0] if visible else None)
+    for device in visible:
+        if device.index == index:
+            return device
+    if index < 0 or visible:
+        there = ", ".join(str(device.index) for device in visible) or "0 or more"
+        raise RequestError(f"`device` is {index}; allowed for {backend.name} is one of {there}.")
+    return None
+
+
+def _preference(variant: Variant) -> tuple[int, ...]:
+    """The lower, the better: stable ABI (newest first), Torch (untagged first), tvm-ffi, noarch, universal."""
+    newest = variant.framework_version if variant.kind == "torch-stable-abi" else None
+    accelerator = variant.accelerator_version
+    return (
+        _KIND_ORDER[variant.kind],
+        variant.accelerator == UNIVERSAL,
+        *((0, 0) if newest is None else (-newest.major, -newest.minor)),
+        variant.abi is not None,
+        *((0, 0) if accelerator is None else (-accelerator.major, -accelerator.minor)),
+    )
+
+
+def _misfit(variant: Variant, target: Target, backend: Backend) -> tuple[int, str] | None:
+    """The first check that a variant's name does not pass, by its number, and why."""
+    for step, check in enumerate(_CHECKS):
+        reason = check(variant, target, backend)
+        if reason is not None:
+            return step, reason
+    return None
+
+
+def _backend_reason(variant: Variant, target: Target, backend: Backend) -> str | None:
+    if variant.noarch:
+        fits = variant.accelerator in (backend.noarch_name, UNIVERSAL)
+    else:
+        fits = variant.backend == backend.name
+    if fits:
+        return None
+    if variant.backend == backend.name:
+        return f"a noarch build for {backend.name} is called torch-{backend.noarch_name}"
+    return f"for {variant.backend}, not {backend.name}"
+
+
+def _platform_reason(variant: Variant, target: Target, backend: Backend) -> str | None:
+    if variant.noarch:
+        return None
+    if variant.os != target.os:
+        return f"for {variant.os}, this machine runs {target.os}"
+    if variant.cpu != target.cpu:
+        return f"for {variant.cpu} processors, this machine has {target.cpu}"
+    return backends.guarded_reason(backend, backend.platform_reason, target)
+
+
+def _python_reason(variant: Variant, target: Target, backend: Backend) -> str | None:
+    # Free-threaded CPython gets a stable ABI of its own only with 3.15 (PEP 803).
+    python = MajorMinor.parse(target.python or "")
+    if variant.noarch or not target.free_threaded or (python is not None and python >= (3, 15)):
+        return None
+    return "compiled, and free-threaded Python before 3.15 cannot load it"
+
+
+def _framework_reason(variant: Variant, target: Target, backend: Backend) -> str | None:
+    needed = variant.framework_version
+    if variant.kind == "tvm-ffi":
+        return _same("tvm-ffi", needed, target.tvm_ffi)
+    if target.torch is not None and backend.name not in target.torch_backends:
+        return f"needs a Torch for {backend.name}, this one is for {', '.join(target.torch_backends) or 'none'}"
+    if needed is None:
+        return None
+    if variant.kind == "torch":
+        return _same("Torch", needed, target.torch)
+    installed = MajorMinor.parse(target.torch or "")
+    if installed is None or needed > installed:
+        return f"needs Torch {needed} or newer, this machine has {installed or 'none'}"
+    return None
+
+
+def _same(name: str, needed: MajorMinor | None, version: str | None) -> str | None:
+    installed = MajorMinor.parse(version or "")
+    return None if needed == installed else f"needs {name} {needed}, this machine has {installed or 'none'}"
+
+
+def _abi_reason(variant: Variant, target: Target, backend: Backend) -> str | None:
+    if variant.abi is None or target.cxx11_abi is (variant.abi == "cxx11"):
+        return None
+    has = {True: "cxx11", False: "cxx98", None: "neither"}[target.cxx11_abi]
+    return f"built with the C++ ABI {variant.abi}, this Torch has {has}"
+
+
+def _accelerator_reason(variant: Variant, target: Target, backend: Backend) -> str | None:
+    if variant.noarch:
+        return None
+    there = target.backend_version(backend.name)
+    return backends.guarded_reason(backend, backend.version_reason, variant.accelerator_version, there)
+
+
+# In the order a person would ask; a variant that fails late is a nearer miss than one that fails early.
+_CHECKS = (
+    _backend_reason,
+    _platform_reason,
+    _python_reason,
+    _framework_reason,
+    _abi_reason,
+    _accelerator_reason,
+)
+
+
+def _contradiction(variant: Variant, metadata: Metadata) -> str | None:
+    """A build that says in its metadata that it is for another backend than its name does is not to be believed."""
+    if variant.accelerator == UNIVERSAL or metadata.backend.type == variant.backend:
+        return None
+    return f"its metadata says it is for {metadata.backend.type}, its name for {variant.backend}"
+
+
+def _uncovered(
+    best: Variant | None,
+    known: Mapping[str, Metadata | KernelsError],
+    backend: Backend,
+    visible: tuple[Device, ...],
+) -> tuple[Device, ...]:
+    facts = None if best is None else known.get(best.name)
+    if not isinstance(facts, Metadata) or facts.backend.type != backend.name:
+        return ()
+    archs = facts.backend.archs
+    judge = backend.arch_reason
+    return tuple(each for each in visible if backends.guarded_reason(backend, judge, archs, each) is not None)
+
+
+def no_suitable_build(asked: str, resolution: Resolution, *, here: bool = True) -> NoSuitableBuild:
+    """The error for a kernel without a suitable build: `UnsupportedArch` when only the device's architecture misses.
+
+    Args:
+        asked: What was asked for, such as `org/name version 1`.
+        resolution: The outcome without an accepted variant.
+        here: Whether it was to suit this machine, and not another one.
+
+    Example:
+        >>> outcome = resolve(["torch-cuda"], Target.parse("torch2.9-cpu-x86_64-linux"))
+        >>> print(no_suitable_build("org/relu version 1", outcome))
+        No build of org/relu version 1 suits this machine (torch2.9-cpu-x86_64-linux, backend cpu):
+          torch-cuda: for cuda, not cpu
+        Try a machine with cuda, or another version of the kernel.
+    """
+    kind = UnsupportedArch if resolution.arch_rejected else NoSuitableBuild
+    return kind(explain(asked, resolution, here=here))
+
+
+def explain(asked: str, resolution: Resolution, *, here: bool = True) -> str:
+    """Why no build suits: what was asked, the target, every variant with its reason, and what to try next."""
+    where = f"{resolution.target}, backend {resolution.backend}"
+    if not resolution.decisions:
+        return f"{asked} has no builds at all (no folder build/<variant>), for this machine ({where}) or another."
+    lines = [f"No build of {asked} suits {f'this machine ({where})' if here else where}:"]
+    rejected = resolution.rejected
+    lines += [f"  {plain(each.variant.variant_str, 80)}: {each.reason}" for each in rejected[:_LISTED]]
+    if len(rejected) > _LISTED:
+        lines.append(f"  … and {len(rejected) - _LISTED} more")
+    return "\n".join([*lines, _advice(resolution, here)])
+
+
+def _advice(resolution: Resolution, here: bool) -> str:
+    target, backend = resolution.target, backends.get(resolution.backend)
+    if resolution.arch_rejected and not here:
+        return "Try another version of the kernel."
+    if resolution.arch_rejected:
+        return (
+            "Try another version of the kernel, another device with `device=`, or, where the declared architectures "
+            "are known to be incomplete, `check_arch=False`."
+        )
+    own = any(getattr(each.variant, "backend", None) == backend.name for each in resolution.rejected)
+    if own and target.torch is not None and backend.name not in target.torch_backends:
+        return (
+            f"Try a Torch that is built for {backend.name}, or import the package that adds its device to this one; "
+            f"`kernels backends check {backend.name}` says more."
+        )
+    # What would suit if one thing were different: the checks that a variant fails, when there is only one.
+    single: dict[str, set[str]] = {}
+    for each in resolution.rejected:
+        variant = each.variant
+        if not isinstance(variant, Variant):
+            continue
+        failing = [check for check in _CHECKS if check(variant, target, backend) is not None]
+        if len(failing) != 1:
+            continue
+        if failing[0] is _framework_reason and variant.framework_version is not None:
+            newer = " or newer" if variant.kind == "torch-stable-abi" else ""
+            name = "tvm-ffi" if variant.kind == "tvm-ffi" else "Torch"
+            single.setdefault("framework", set()).add(f"{name} {variant.framework_version}{newer}")
+        elif failing[0] is _accelerator_reason:
+            single.setdefault("accelerator", set()).add(f"{backend.name} {variant.accelerator_version}")
+    wishes = [listed(sorted(options), " or ") for options in single.values()]
+    if wishes:
+        return f"Try an environment with {'; or '.join(wishes)}."
+    others = {each.variant.backend for each in resolution.rejected if isinstance(each.variant, Variant)}
+    others -= {backend.name, UNIVERSAL}
+    if others:
+        return f"Try a machine with {listed(sorted(others), ' or ')}, or another version of the kernel."
+    return "Try another version of the kernel, or ask its publisher for a build that suits."

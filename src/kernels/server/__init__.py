@@ -1,0 +1,31 @@
+"""A Hub over a folder: the Hub's REST API, served from kernel repositories on disk.
+
+    from kernels.server import HubServer
+
+    with HubServer("repositories", trusted={"acme"}) as hub:
+        print(hub.url)  # HF_ENDPOINT or KERNELS_HUB for any client
+
+It reads only, unless it is told that those with a token may write (`HubServer(…, token=…, writable=True)`).
+Needs the extra `serve` (starlette and uvicorn).
+"""
+
+from __future__ import annotations
+
+from kernels.errors import MissingPythonDependency
+
+try:
+    import starlette as _starlette  # noqa: F401
+    import uvicorn as _uvicorn  # noqa: F401
+except ImportError as error:
+    raise MissingPythonDependency(
+        f"Serving a Hub needs the Python package {error.name}, which is not installed; it comes with the extra "
+        "`serve`, or: pip install starlette uvicorn"
+    ) from None
+
+from kernels.server.app import create_app
+from kernels.server.catalog import Catalog, Publisher
+from kernels.server.connections import ConnectionLimits
+from kernels.server.server import HubServer
+from kernels.server.snapshot import Commit, File, Folder
+
+__all__ = ["Catalog", "Commit", "ConnectionLimits", "File", "Folder", "HubServer", "Publisher", "create_app"]

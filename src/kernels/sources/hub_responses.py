@@ -1,0 +1,140 @@
+"""What a Hub answers, as types: each with the most bytes that it may have.
+
+An answer is decoded into the fields that are read and nothing else, so that a small answer cannot fill the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+import msgspec
+
+from kernels.errors import HubUnavailable
+from kernels.models.requirement import is_commit
+from kernels.models.snapshot import RepoFile
+from kernels.support.documents import check_json
+from kernels.support.formatting import shown
+
+__all__ = [
+    "PUBLISHER",
+    "REFS",
+    "REVISION",
+    "TREE_PAGE",
+    "XET_TOKEN",
+    "Entry",
+    "Expected",
+    "Revision",
+    "listed_files",
+    "named_commits",
+]
+
+_T = TypeVar("_T")
+
+
+class Expected(Generic[_T]):
+    """An answer's type and size.
+
+    Args:
+        form: The type it is decoded into.
+        limit: The most bytes it may have.
+    """
+
+    def __init__(self, form: type[_T], limit: int) -> None:
+        self.limit = limit
+        self._decoder = msgspec.json.Decoder(form)
+
+    def decode(self, data: bytes) -> _T:
+        """The answer.
+
+        Raises:
+            msgspec.DecodeError: It is not JSON, or not of this type.
+            TooComplex: It is nested too deep, or has too many values.
+        """
+        check_json(data)
+        return self._decoder.decode(data)
+
+
+class _Ref(msgspec.Struct, rename="camel", gc=False):
+    name: str
+    target_commit: str
+
+
+class _Refs(msgspec.Struct):
+    branches: list[_Ref]
+    tags: list[_Ref]
+
+
+class _Lfs(msgspec.Struct, gc=False):
+    oid: str | None = None
+    size: int | None = None
+
+
+class Entry(msgspec.Struct, gc=False):
+    """A file or folder of a listing."""
+
+    path: str
+    type: str | None = None
+    size: int | None = None
+    oid: str | None = None
+    lfs: _Lfs | None = None
+    xet_hash: str | None = msgspec.field(default=None, name="xetHash")
+
+
+class _Publisher(msgspec.Struct, rename="camel"):
+    name: str | None = None
+    trusted_kernel_publisher: bool | None = None
+
+
+class Revision(msgspec.Struct, rename="camel"):
+    """A commit, and when it was made (ISO 8601)."""
+
+    sha: str | None = None
+    last_modified: str | None = None
+
+
+class _XetToken(msgspec.Struct, rename="camel"):
+    access_token: str
+    exp: int
+    cas_url: str
+
+
+#: Branches and tags: some 150 bytes each, so this is 25,000 of them.
+REFS = Expected(_Refs, 4 * 2**20)
+
+#: A page of a listing: the public Hub gives 1,000 entries, 300 kB.
+TREE_PAGE = Expected(list[Entry], 8 * 2**20)
+
+#: A publisher: a few hundred bytes.
+PUBLISHER = Expected(_Publisher, 2**18)
+
+#: A commit. That of a model comes with the names of all its files.
+REVISION = Expected(Revision, 8 * 2**20)
+
+#: What is needed to read from Xet: a signed token and a URL.
+XET_TOKEN = Expected(_XetToken, 2**16)
+
+
+def named_commits(refs: Iterable[_Ref]) -> dict[str, str]:
+    """Name -> commit; what points to no commit is left out."""
+    return {ref.name: ref.target_commit for ref in refs if is_commit(ref.target_commit)}
+
+
+def listed_files(entries: Iterable[Entry]) -> list[RepoFile]:
+    """The files among the entries of a listing.
+
+    Raises:
+        HubUnavailable: One has no size, or no hash.
+    """
+    files = []
+    for entry in entries:
+        if entry.type == "directory":
+            continue
+        lfs = entry.lfs or _Lfs()
+        size = entry.size if lfs.size is None else lfs.size
+        if size is None:
+            raise HubUnavailable(f"The Hub lists the file {shown(entry.path, 200)} without a size.")
+        if not (entry.oid or lfs.oid):
+            raise HubUnavailable(f"The Hub lists the file {shown(entry.path, 200)} without a hash to compare it with.")
+        files.append(RepoFile(entry.path, size, entry.oid or "", lfs.oid or None, entry.xet_hash or ""))
+    return files

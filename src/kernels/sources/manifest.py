@@ -1,0 +1,213 @@
+"""What stands beside builds that were carried into a folder: where they came from, and what they are.
+
+    <folder>/<org>/<name>/.kernels.json                      this record
+    <folder>/<org>/<name>/<commit>/build/<variant>/<path>    files, no links
+
+With it the folder answers as the Hub did: a branch is a commit, a publisher has the standing that the Hub gave it, and
+every file has a size and a hash to be compared with. A folder comes from another machine, so nothing in it is believed
+before it was looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from kernels.errors import InvalidRepository, KernelsError
+from kernels.models.requirement import check_repo_id, check_revision, is_commit
+from kernels.models.snapshot import Release, RepoFile, is_bytecode
+from kernels.support.documents import TooComplex, check_json
+from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
+from kernels.support.formatting import plain, shown
+
+__all__ = ["RECORD_FILE", "Record", "Records", "lost_record", "plain_files", "read_record_of", "recorded_in"]
+
+RECORD_FILE = ".kernels.json"
+
+#: The record's form: one of another form is an error, as builds without a record would not be checked.
+FORM = 1
+
+#: Larger than any record: 100,000 files take some 20 MB. What is parsed takes some ten times as much.
+_MAX_BYTES = 24 * 1024 * 1024
+
+_TYPES = ("kernel", "model")
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+    """The record of one repository in a folder.
+
+    Attributes:
+        form: What the fields below mean.
+        endpoint: The Hub it came from.
+        time: When that was last asked, in seconds since 1970.
+        trusted: Whether the Hub marked the publisher as trusted then; None where it was not asked.
+        repo_type: `kernel` or `model`.
+        branches: The commit of each branch that was asked for.
+        moved_to: The repository that stands in for this one.
+        files: The files that are here, by commit.
+    """
+
+    form: int
+    endpoint: str
+    time: float
+    trusted: bool | None
+    repo_type: str = "kernel"
+    branches: dict[str, str] = {}
+    moved_to: str | None = None
+    files: dict[str, tuple[RepoFile, ...]] = {}
+
+    def release(self, repo_id: str, commit: str) -> Release | None:
+        """What is here of a commit, or None."""
+        files = self.files.get(commit)
+        return None if files is None else Release(repo_id, commit, files, self.repo_type)
+
+    def to_bytes(self) -> bytes:
+        """The record file's content."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
+
+
+def read_record_of(repository: Path) -> Record | None:
+    """The record of a repository's folder, or None where it has none.
+
+    Args:
+        repository: `<folder>/<org>/<name>`.
+
+    Raises:
+        InvalidRepository: There is one, and it is none that can be used; the message says why.
+    """
+    path = repository / RECORD_FILE
+    try:
+        data = read_bounded(path, _MAX_BYTES, follow=False)
+    except FileNotFoundError:
+        return None
+    except NotRegularFile:
+        raise _invalid(path, "it is no plain file") from None
+    except FileTooLarge:
+        raise _invalid(path, f"it has more than {_MAX_BYTES} bytes") from None
+    except OSError as error:
+        raise _invalid(path, f"it cannot be read ({error.strerror or error})") from error
+    try:
+        check_json(data)
+        record = msgspec.json.decode(data, type=Record)
+    except (msgspec.DecodeError, UnicodeDecodeError, TooComplex) as error:
+        raise _invalid(path, plain(error)) from None
+    _check(path, record)
+    return record
+
+
+def recorded_in(path: Path) -> tuple[Path, list[str]] | None:
+    """The folder and its repositories, where a path is a folder that `kernels download --to` wrote, or one repository
+    in it; else None.
+
+    Args:
+        path: The path, absolute.
+
+    Raises:
+        InvalidRepository: A repository beside others has lost its record.
+    """
+    if os.path.lexists(path / RECORD_FILE):
+        return path.parents[1], [f"{path.parent.name}/{path.name}"]
+    repositories = sorted(each for each in path.glob("*/*") if each.is_dir() and not each.name.startswith("."))
+    recorded = [each for each in repositories if os.path.lexists(each / RECORD_FILE)]
+    for each in repositories if recorded else ():
+        if each not in recorded and any(is_commit(inside.name) for inside in each.iterdir()):
+            raise lost_record(each)
+    return (path, [each.relative_to(path).as_posix() for each in recorded]) if recorded else None
+
+
+def lost_record(repository: Path) -> InvalidRepository:
+    """The error for a repository in a carried folder, without the record that says what its files are."""
+    name = "/".join(repository.parts[-2:])
+    return InvalidRepository(
+        f"{repository} has lost its {RECORD_FILE}, so nothing says what its files have to be. Carry the folder here "
+        f"again; where it was filled, remove {name} alone, and download it into the folder again."
+    )
+
+
+class Records:
+    """Records that are read again only when their file has changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[tuple[int, ...], Record | None]] = {}
+
+    def of(self, repository: Path) -> Record | None:
+        """`read_record_of`, remembered."""
+        try:
+            facts = os.lstat(repository / RECORD_FILE)
+        except OSError:
+            return None
+        identity = facts.st_mtime_ns, facts.st_size, facts.st_ino
+        known = self._known.get(repository)
+        if known is None or known[0] != identity:
+            known = self._known[repository] = identity, read_record_of(repository)
+        return known[1]
+
+
+def plain_files(folder: Path) -> dict[str, int]:
+    """The files below a folder and their sizes in bytes, without bytecode; of a folder that is not there, none.
+
+    Raises:
+        InvalidRepository: There is a link, or something else that is neither a file nor a folder.
+    """
+    found: dict[str, int] = {}
+    pending = [("", os.fspath(folder))]
+    try:
+        if not stat.S_ISDIR(os.lstat(folder).st_mode):
+            raise _linked(os.fspath(folder))
+        while pending:
+            prefix, current = pending.pop()
+            with os.scandir(current) as entries:
+                for entry in entries:
+                    name = prefix + entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append((f"{name}/", entry.path))
+                    elif not entry.is_file(follow_symlinks=False):
+                        raise _linked(entry.path)
+                    elif not is_bytecode(name):
+                        found[name] = entry.stat(follow_symlinks=False).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise InvalidRepository(f"{folder} cannot be read: {error.strerror or error}.") from error
+    return found
+
+
+def _check(path: Path, record: Record) -> None:
+    if record.form != FORM:
+        raise _invalid(path, f"it has form {record.form}, and this version of kernels reads form {FORM}")
+    if record.repo_type not in _TYPES:
+        raise _invalid(path, f"it names the type {shown(record.repo_type)}")
+    try:
+        for branch in record.branches:
+            check_revision(branch)
+        if record.moved_to is not None:
+            check_repo_id(record.moved_to)
+    except KernelsError as error:
+        raise _invalid(path, plain(error)) from None
+    for commit in (*record.branches.values(), *record.files):
+        if not is_commit(commit):
+            raise _invalid(path, f"{shown(commit)} is no commit")
+    _check_blobs(path, (file for files in record.files.values() for file in files))
+
+
+def _check_blobs(path: Path, files: Iterable[RepoFile]) -> None:
+    for file in files:
+        if not file.blob:  # else nothing could be compared
+            raise _invalid(path, f"it lists {shown(file.path)} without a hash")
+
+
+def _invalid(path: Path, why: str) -> InvalidRepository:
+    return InvalidRepository(
+        f"{path} is no record of what `kernels download --to` wrote: {why}. Carry the folder here again."
+    )
+
+
+def _linked(path: str) -> InvalidRepository:
+    return InvalidRepository(
+        f"{path} is a link, or no file: a folder that `kernels download --to` wrote holds plain files alone. Carry it "
+        "here again, without links."
+    )

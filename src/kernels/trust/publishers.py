@@ -1,0 +1,268 @@
+"""Whose code may run here.
+
+A kernel is native code from a stranger's repository. It is loaded when its publisher is one that the Hub marks as
+trusted or that `KERNELS_TRUSTED_PUBLISHERS` lists, when the caller names the repository, or when the caller asks for no
+check. The Hub's verdict is kept per Hub with the time it was given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from kernels import settings
+from kernels.errors import HubUnavailable, NotInCache, StoreError, UntrustedPublisher
+from kernels.models.requirement import check_repo_id
+from kernels.support.json_store import Record, endpoint_key, read_record, write_record
+from kernels.support.process_lock import exclusively, lock_at
+from kernels.support.warn import warn_once
+
+if TYPE_CHECKING:
+    from kernels.models.snapshot import Release
+
+__all__ = [
+    "Admission",
+    "Publishers",
+    "Standing",
+    "TrustPolicy",
+    "Verdicts",
+    "admission",
+    "ask_standing",
+    "untrusted",
+    "unverified",
+    "warn_unverified",
+]
+
+#: A verdict is asked for again after a day: what a publisher may do changes that slowly, and a withdrawn mark should
+#: not outlive it by more.
+VERDICT_SECONDS = 24 * 3600.0
+
+
+class Standing(Enum):
+    """What is known of a publisher."""
+
+    TRUSTED = "trusted"
+    UNTRUSTED = "untrusted"
+    UNKNOWN = "unknown"
+    """The Hub could not be asked, and never was: nothing new is fetched, and `admission` says what else holds."""
+
+
+class Admission(Enum):
+    """What may be done with a repository, ordered from the most to the least."""
+
+    GRANTED = 0
+    """It may be fetched and loaded."""
+    ON_DISK = 1
+    """What is on disk may be loaded, with a warning; nothing is fetched."""
+    REFUSED = 2
+    """Its publisher is not known: it may be neither fetched nor loaded."""
+
+
+class Publishers(Protocol):
+    """Who answers for the publishers of a source's repositories."""
+
+    @property
+    def authority(self) -> str:
+        """What a message calls it."""
+        ...
+
+    def standing(self, repo_id: str) -> Standing:
+        """What is known of a repository's publisher."""
+        ...
+
+    def problem(self, repo_id: str) -> str | None:
+        """Why nothing is known, a sentence; None where something is."""
+        ...
+
+    def may_use_cached(self, release: Release) -> bool:
+        """Whether what is on disk of a release may be loaded although nothing is known of its publisher."""
+        ...
+
+    def remember_allowed(self, release: Release) -> None:
+        """Remember that a release was admitted because the caller allows it."""
+        ...
+
+
+@dataclass(frozen=True)
+class TrustPolicy:
+    """What the caller allows beside trusted publishers.
+
+    Args:
+        allow: True for any repository, False for none, or the repositories (`org/name`) to allow.
+
+    Example:
+        >>> TrustPolicy.of(["org/relu"]).allows("org/relu")
+        True
+    """
+
+    everything: bool = False
+    repositories: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(trust_remote_code: bool | Sequence[str]) -> TrustPolicy:
+        """Read the `trust_remote_code` argument.
+
+        Raises:
+            TypeError: It is neither a bool nor a list of strings.
+            RequestError: A listed name is not a repository.
+        """
+        if isinstance(trust_remote_code, bool):
+            return TrustPolicy(everything=trust_remote_code)
+        if isinstance(trust_remote_code, (list, tuple, set, frozenset)):
+            return TrustPolicy(repositories=frozenset(check_repo_id(repo_id) for repo_id in trust_remote_code))
+        raise TypeError(
+            f"`trust_remote_code` is {trust_remote_code!r}, a {type(trust_remote_code).__name__}; allowed is True, "
+            "False or a list of repositories such as ['org/name']."
+        )
+
+    def allows(self, repo_id: str) -> bool:
+        """Whether a repository may be loaded whoever publishes it."""
+        publisher = repo_id.partition("/")[0]
+        return self.everything or repo_id in self.repositories or publisher in settings.trusted_publishers()
+
+
+class _Verdict(Record):
+    publisher: str
+    trusted: bool
+    time: float
+
+
+class Verdicts:
+    """The verdicts of one Hub, kept on disk.
+
+    Args:
+        cache: The cache's folder.
+        endpoint: The Hub's URL.
+        ask: Asks the Hub whether a publisher is trusted, `urgent` when nothing stored could stand in for the answer;
+            raises `HubUnavailable` or `NotInCache` when it cannot.
+    """
+
+    def __init__(self, cache: Path, endpoint: str, ask: Callable[[str, bool], bool]) -> None:
+        self._folder = cache / ".locks" / "kernels-verdicts" / endpoint_key(endpoint)
+        self._ask = ask
+        self._memory: dict[str, _Verdict] = {}
+        self._problems: dict[str, str] = {}
+
+    def standing(self, publisher: str) -> Standing:
+        """What is known of a publisher, asking the Hub where the last answer is older than a day or was a no."""
+        stored = self._stored(publisher)
+        if stored is not None and _holds(stored):
+            return Standing.TRUSTED
+        try:
+            return self._ask_once(publisher, stored)
+        except (HubUnavailable, NotInCache) as error:
+            if stored is None:
+                self._problems[publisher] = str(error)
+                return Standing.UNKNOWN
+            return Standing.TRUSTED if stored.trusted else Standing.UNTRUSTED
+
+    def problem(self, publisher: str) -> str | None:
+        """Why nothing is known of a publisher, where it could not be asked."""
+        return self._problems.get(publisher)
+
+    def _ask_once(self, publisher: str, stored: _Verdict | None) -> Standing:
+        # Of several processes that ask for the first time together, one asks.
+        try:
+            with exclusively(lock_at(self._folder / f"{publisher}.lock", seconds=60)):
+                stored = self._stored(publisher)
+                if stored is not None and _holds(stored):
+                    return Standing.TRUSTED
+                return self._keep(publisher, self._ask(publisher, stored is None))
+        except StoreError:
+            # A cache that cannot be written keeps nobody from asking.
+            return self._keep(publisher, self._ask(publisher, stored is None))
+
+    def _keep(self, publisher: str, trusted: bool) -> Standing:
+        verdict = _Verdict(publisher, trusted, time.time())
+        self._memory[publisher] = verdict
+        write_record(self._folder / f"{publisher}.json", verdict)
+        return Standing.TRUSTED if trusted else Standing.UNTRUSTED
+
+    def _stored(self, publisher: str) -> _Verdict | None:
+        known = self._memory.get(publisher) or read_record(self._folder / f"{publisher}.json", _Verdict)
+        # A file system may take two names for one that differ in case alone.
+        return known if known is not None and known.publisher == publisher else None
+
+
+def _holds(verdict: _Verdict) -> bool:
+    return verdict.trusted and 0 <= time.time() - verdict.time < VERDICT_SECONDS
+
+
+def ask_standing(repo_id: str, publishers: Publishers | None, policy: TrustPolicy) -> Standing:
+    """What is known of a publisher; nobody is asked about what the caller allows.
+
+    Args:
+        repo_id: The repository.
+        publishers: Who answers; None where the repository is the user's own folder.
+        policy: What the caller allows.
+    """
+    if publishers is None or policy.allows(repo_id):
+        return Standing.TRUSTED
+    return publishers.standing(repo_id)
+
+
+def admission(
+    repo_id: str, standing: Standing, publishers: Publishers | None, policy: TrustPolicy, release: Release | None = None
+) -> Admission:
+    """What may be done with a repository. This is the one place that admits a publisher.
+
+    Args:
+        repo_id: The repository.
+        standing: What `ask_standing` says.
+        publishers: Who answered; None where the repository is the user's own folder.
+        policy: What the caller allows.
+        release: The release that was found; None where nothing on disk will do.
+
+    Raises:
+        UntrustedPublisher: The publisher is known, and not trusted.
+    """
+    if publishers is None:
+        return Admission.GRANTED
+    if policy.allows(repo_id):
+        if release is not None:
+            publishers.remember_allowed(release)
+        return Admission.GRANTED
+    if standing is Standing.UNTRUSTED:
+        raise untrusted(repo_id, publishers.authority)
+    if standing is Standing.TRUSTED and (release is None or release.listed):
+        return Admission.GRANTED
+    # A release that this Hub never listed may be another Hub's: its word on the publisher says nothing about it.
+    if release is not None and (standing is Standing.TRUSTED or publishers.may_use_cached(release)):
+        return Admission.ON_DISK
+    return Admission.REFUSED
+
+
+def untrusted(repo_id: str, where: str) -> UntrustedPublisher:
+    """The error for a repository whose publisher is not trusted."""
+    publisher = repo_id.partition("/")[0]
+    return UntrustedPublisher(
+        f"{repo_id} is refused: its publisher {publisher!r} is not one that {where} marks as a trusted publisher "
+        f"of kernels, and a kernel is code that runs with your rights. If you trust it, pass "
+        f"trust_remote_code=[{repo_id!r}] (in a command: --trust-remote-code), or add {publisher!r} to "
+        "KERNELS_TRUSTED_PUBLISHERS."
+    )
+
+
+def unverified(repo_id: str, publishers: Publishers | None) -> UntrustedPublisher:
+    """The error for a repository whose publisher nobody could be asked about."""
+    where = "a Hub" if publishers is None else publishers.authority
+    why = None if publishers is None else publishers.problem(repo_id)
+    return UntrustedPublisher(
+        f"{repo_id} is refused: {where} could not be asked whether its publisher is trusted, and no earlier "
+        f"answer that counts is stored. {f'{why} ' if why else ''}Try again when it can be asked, or pass "
+        f"trust_remote_code=[{repo_id!r}] (in a command: --trust-remote-code) if you trust it."
+    )
+
+
+def warn_unverified(repo_id: str, publishers: Publishers | None) -> None:
+    """Warn, once, that something on disk is used whose publisher no Hub was ever asked about here."""
+    where = "a Hub" if publishers is None else publishers.authority
+    warn_once(
+        f"{repo_id} is loaded from what is on disk without a Hub's word on its publisher: {where} was never asked "
+        f"about it, or cannot be asked. To say that you trust it, add "
+        f"{repo_id.partition('/')[0]!r} to KERNELS_TRUSTED_PUBLISHERS."
+    )

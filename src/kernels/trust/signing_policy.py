@@ -1,0 +1,259 @@
+"""Policies: which identities may sign the builds of which repositories, read from a TOML file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from kernels import settings
+from kernels.errors import RequestError
+from kernels.models.requirement import check_repo_id
+from kernels.support.files import read_bounded
+from kernels.support.formatting import plain
+from kernels.support.toml import Section, parse_toml, read_toml
+
+__all__ = ["Identity", "Policy", "Rule"]
+
+_COMMUNITY = Path(__file__).with_name("community.toml")
+
+#: The largest trusted root that is read; that of the public Sigstore has some 7 kB.
+_MAX_ROOT_BYTES = 4 * 1024 * 1024
+
+_URL = re.compile(r"https://[^\s@]+[^\s@/]")
+_WORKFLOW = re.compile(r"(?!/)[^\s@:]+")
+_REF = re.compile(r"refs/[^\s@]+")
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who signed, as the certificate says: a workflow that ran in a repository.
+
+    Attributes:
+        issuer: Who vouched for the identity (the OIDC issuer).
+        source_repository: URL of the repository whose sources were built.
+        workflow: URL of the workflow, with the ref it was taken from: `https://…/build.yaml@refs/heads/main`.
+    """
+
+    issuer: str
+    source_repository: str
+    workflow: str
+
+    def __str__(self) -> str:
+        return plain(self.workflow)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a policy says of one repository.
+
+    Attributes:
+        signers: Who may sign its builds.
+        required: Whether a build without a valid signature is refused.
+        trusted_root: File with the keys of the Sigstore that is believed; None for the public one.
+        where: The policy's file, for messages.
+    """
+
+    signers: tuple[Identity, ...] = ()
+    required: bool = False
+    trusted_root: Path | None = None
+    where: str = "the policy of this package"
+
+    @property
+    def key(self) -> str:
+        """A hash of all that decides whether a signature is accepted.
+
+        Raises:
+            RequestError: The trusted root cannot be read.
+        """
+        signers = sorted((each.issuer, each.source_repository, each.workflow) for each in self.signers)
+        root = None if self.trusted_root is None else hashlib.sha256(self.root_content()).hexdigest()
+        return hashlib.sha256(msgspec.json.encode([signers, root])).hexdigest()
+
+    def root_content(self) -> bytes:
+        """The content of the trusted root's file.
+
+        Raises:
+            RequestError: It cannot be read.
+        """
+        assert self.trusted_root is not None
+        try:
+            return read_bounded(self.trusted_root, _MAX_ROOT_BYTES)
+        except OSError as error:
+            raise RequestError(
+                f"The trusted root {self.trusted_root} cannot be read: {error.strerror or error}. Name a Sigstore "
+                "trusted_root.json, or none for the public Sigstore."
+            ) from None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Which identities may sign the builds of which repositories.
+
+    Attributes:
+        rules: By repository, `org/name`, or `org/*` for all of a publisher; in small letters.
+        required: What holds for repositories that no rule names: whether they must be signed.
+        trusted_root: For those, and for rules without a file of their own.
+        where: The file, for messages.
+    """
+
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+    required: bool = False
+    trusted_root: Path | None = None
+    where: str = "the policy of this package"
+
+    @staticmethod
+    def community() -> Policy:
+        """The policy of this package: the known community publisher, and no demand.
+
+        Example:
+            >>> Policy.community().rule("kernels-community/activation").signers[0].source_repository
+            'https://github.com/huggingface/kernels-community'
+        """
+        return _community()
+
+    @staticmethod
+    def read(path: Path) -> Policy:
+        """The policy in a file; what it does not name is as in the policy of this package.
+
+        Args:
+            path: A TOML file.
+
+        Raises:
+            RequestError: It cannot be read, or is no policy; the message has the line and what is allowed.
+        """
+        try:
+            file = read_toml(path)
+        except OSError as error:
+            raise RequestError(f"The policy {path} cannot be read: {error.strerror or error}.") from None
+        top = Section(file, (), file.data)
+        own = _policy(top, str(path), path.parent)
+        known = {
+            name: replace(rule, required=own.required, trusted_root=own.trusted_root, where=own.where)
+            for name, rule in _community().rules.items()
+        }
+        return replace(own, rules=known | dict(own.rules))
+
+    @staticmethod
+    def in_force() -> Policy | None:
+        """The policy that `KERNELS_POLICY` names, or None.
+
+        Raises:
+            RequestError: It cannot be read, or is no policy.
+        """
+        path = settings.policy_file()
+        if path is None:
+            return None
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            raise RequestError(f"`KERNELS_POLICY` is {path}, which cannot be read: {error.strerror}.") from None
+        return _read_once(path, status.st_mtime_ns, status.st_size, status.st_ino)
+
+    def rule(self, repo_id: str) -> Rule:
+        """What holds for a repository: the rule with its name, else its publisher's, else what holds for all others.
+
+        Args:
+            repo_id: The repository, `org/name`.
+        """
+        # A Hub may answer to a name however its letters are written; what must be signed must be so in every spelling.
+        name = repo_id.lower()
+        found = self.rules.get(name) or self.rules.get(f"{name.partition('/')[0]}/*")
+        return found or Rule((), self.required, self.trusted_root, self.where)
+
+    def anybody(self) -> tuple[Rule, ...]:
+        """What holds for a folder, which is no repository's: whoever may sign for any, one rule a trusted root."""
+        signers: dict[Path | None, dict[Identity, None]] = {self.trusted_root: {}}
+        for rule in self.rules.values():
+            signers.setdefault(rule.trusted_root, {}).update(dict.fromkeys(rule.signers))
+        return tuple(Rule(tuple(each), self.required, root, self.where) for root, each in signers.items())
+
+    def with_trusted_root(self, path: Path) -> Policy:
+        """The same, believing another Sigstore throughout."""
+        rules = {name: replace(rule, trusted_root=path) for name, rule in self.rules.items()}
+        return replace(self, rules=rules, trusted_root=path)
+
+
+@lru_cache(maxsize=1)
+def _community() -> Policy:
+    file = parse_toml(_COMMUNITY.read_text(encoding="utf-8"), _COMMUNITY)
+    return _policy(Section(file, (), file.data), Policy.where, _COMMUNITY.parent)
+
+
+@lru_cache(maxsize=8)
+def _read_once(path: Path, *_identity: int) -> Policy:
+    return Policy.read(path)
+
+
+def _policy(top: Section, where: str, folder: Path) -> Policy:
+    required = _flag(top, "require-signature", False)
+    root = _file(top, folder)
+    repositories = top.section("repositories")
+    rules: dict[str, Rule] = {}
+    for name in () if repositories is None else repositories.table:
+        assert repositories is not None
+        _check_name(repositories, name)
+        section = repositories.section(name)
+        assert section is not None
+        signers = tuple(signer for each in section.sections("signers") for signer in _signers(each))
+        demanded = _flag(section, "require-signature", required)
+        if name.lower() in rules:
+            raise repositories.error((name,), f"{repositories.name(name)!r} stands here twice, in two spellings.")
+        rules[name.lower()] = Rule(signers, demanded, _file(section, folder) or root, where)
+        section.refuse_unknown()
+    top.refuse_unknown()
+    return Policy(rules, required, root, where)
+
+
+def _signers(section: Section) -> Iterator[Identity]:
+    issuer = _matching(section, "issuer", _URL, 'a URL such as "https://token.actions.githubusercontent.com"')
+    source = _matching(section, "source-repository", _URL, 'a URL such as "https://github.com/org/name"')
+    ref = _matching(section, "ref", _REF, 'a branch or tag such as "refs/heads/main"')
+    allowed = 'a path in the source repository, such as ".github/workflows/build.yaml", or a URL without a ref'
+    workflows = section.texts("workflows")
+    if not workflows:
+        raise section.missing("workflows", f"a list, each {allowed}")
+    for index, workflow in enumerate(workflows):
+        if _URL.fullmatch(workflow) is None and _WORKFLOW.fullmatch(workflow) is None:
+            raise section.wrong(("workflows", index), workflow, allowed)
+        url = workflow if workflow.startswith("https://") else f"{source}/{workflow}"
+        yield Identity(issuer, source, f"{url}@{ref}")
+    section.refuse_unknown()
+
+
+def _matching(section: Section, key: str, form: re.Pattern[str], allowed: str) -> str:
+    text = section.text(key, allowed)
+    if text is None:
+        raise section.missing(key, allowed)
+    if form.fullmatch(text) is None:
+        raise section.wrong(key, text, allowed)
+    return text
+
+
+def _flag(section: Section, key: str, default: bool) -> bool:
+    _, value = section.get(key)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise section.wrong(key, value, "true or false")
+    return value
+
+
+def _file(section: Section, folder: Path) -> Path | None:
+    text = section.text("trusted-root", "the path of a Sigstore trusted_root.json")
+    return None if text is None else folder / text
+
+
+def _check_name(section: Section, name: str) -> None:
+    publisher, star, rest = name.partition("/*")
+    try:
+        check_repo_id(f"{publisher}/name" if star and not rest else name)
+    except RequestError:
+        raise section.error(
+            (name,), f'{section.name(name)!r} names no repository; allowed is "org/name", or "org/*" for all of org.'
+        ) from None

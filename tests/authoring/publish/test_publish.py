@@ -1,0 +1,533 @@
+"""A folder's builds are published whole, in one commit, or not at all; and only builds that may be."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from example_kernels import SOURCES
+from hub import TestHub, kernel_files
+from huggingface_hub import HfApi, constants
+from writable_hub import TOKEN, WritableHub
+
+from kernels.authoring import publish
+from kernels.authoring.compile import build_kernel
+from kernels.authoring.publish import Upload, kernel_card, read_builds, upload_kernel
+from kernels.errors import (
+    DigestMismatch,
+    HubUnavailable,
+    InvalidMetadata,
+    InvalidRepository,
+    InvalidVariant,
+    NotInCache,
+    RequestError,
+)
+from kernels.models.metadata import Metadata
+
+REPO = "acme/relu"
+#: An ELF header for x86-64 with one entry, a stack that holds no code, and bytes after it.
+_ELF = (b"\x7fELF", 2, 1, 1, 3, 62, 1, 0, 64, 0, 0, 64, 56, 1, 64, 0, 0)
+_STACK = (0x6474E551, 6, 0, 0, 0, 0, 0, 16)
+LIBRARY = struct.pack("<4sBBB9xHHIQQQIHHHHHH", *_ELF) + struct.pack("<IIQQQQQQ", *_STACK) + b"x" * 4000
+
+
+@pytest.fixture
+def hub(writable_hub: WritableHub) -> WritableHub:
+    return writable_hub
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Path:
+    return _builds(tmp_path / "kernel", "torch-cpu", "torch-cuda", "torch213-cxx11-cpu-x86_64-linux")
+
+
+def _builds(folder: Path, *variants: str, seed: str = "", **options: Any) -> Path:
+    for variant in variants:
+        files = {"_relu.abi3.so": LIBRARY} if "cxx11" in variant else {}
+        for path, data in kernel_files(REPO, variant, digest=True, seed=seed, files=files, **options).items():
+            target = folder / "build" / variant / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+    return folder
+
+
+def _sources(folder: Path) -> None:
+    """What the builds could have been made of."""
+    general = 'name = "relu"\nversion = 1\nlicense = "MIT"\nedition = 5\nbackends = ["cpu", "cuda"]\n'
+    (folder / "build.toml").write_text(f"[general]\n{general}\n[torch-noarch]\n")
+    (folder / "torch-ext" / "relu").mkdir(parents=True)
+    (folder / "torch-ext" / "relu" / "__init__.py").touch()
+
+
+def _served(hub: TestHub, branch: str = "v1") -> dict[str, bytes]:
+    return {path: file.source.read_bytes() for path, file in hub.catalog.commit(REPO, branch).files.items()}
+
+
+def _local(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _published(hub: TestHub) -> list[str]:
+    return [each.path for each in hub.requests if "/commit/" in each.path and each.status == 200]
+
+
+def test_a_kernel_is_published_with_its_repository_branch_and_card(hub: TestHub, kernel: Path) -> None:
+    (kernel / "benchmarks").mkdir()
+    (kernel / "benchmarks" / "benchmark_relu.py").write_text("pass\n")
+    (kernel / "notes.txt").write_text("not sent")
+    done = upload_kernel(kernel, REPO)
+    served = _served(hub)
+    card = served.pop("README.md").decode()
+    assert served == {path: data for path, data in _local(kernel).items() if path != "notes.txt"}
+    assert f'get_kernel("{REPO}", version=1)' in card
+    assert all(f"`{variant}`" in card for variant in done.variants)
+    assert (done.branch, done.commit, done.changed) == ("v1", hub.commit(REPO, "v1"), True)
+    assert len(_published(hub)) == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "published"),
+    [
+        ("# ReLU\n", "---\nlibrary_name: kernels\nlicense: apache-2.0\ntags:\n- kernels\n---\n\n# ReLU\n"),
+        ("\ufeff---\nlicense: mit\n---\n# ReLU\n", "---\nlicense: mit\n---\n# ReLU\n"),
+    ],
+    ids=["without a front matter", "with one"],
+)
+def test_the_authors_page_is_the_card(hub: TestHub, kernel: Path, written: str, published: str) -> None:
+    (kernel / "README.md").write_text(written)
+    upload_kernel(kernel, REPO, branch="v1")
+    assert f'get_kernel("{REPO}"' in _card(hub, REPO, "v1")  # no sources: the page of another time
+    _sources(kernel)
+    assert upload_kernel(kernel, REPO, branch="v1", check=False, keep_variants=True).sent == ("README.md",)
+    assert _card(hub, REPO, "v1") == published
+
+
+def test_an_authors_page_that_is_no_text_is_refused(hub: TestHub, kernel: Path) -> None:
+    _sources(kernel)
+    (kernel / "README.md").write_bytes(b"\xff\xfe")
+    with pytest.raises(RequestError, match="not UTF-8"):
+        upload_kernel(kernel, REPO, branch="v1", check=False)
+    assert _published(hub) == []
+
+
+def test_publishing_again_makes_no_commit(hub: TestHub, kernel: Path) -> None:
+    first = upload_kernel(kernel, REPO)
+    again = upload_kernel(kernel, REPO)
+    assert again == Upload(REPO, "v1", first.commit, first.variants)
+    assert not again.changed
+    assert len(_published(hub)) == 1
+
+
+@pytest.mark.parametrize("first", ["noarch", "compiled"])
+def test_builds_of_a_framework_that_the_folder_has_no_sources_for_stay_until_they_are_told_to_go(
+    hub: TestHub, tmp_path: Path, first: str
+) -> None:
+    made = {"noarch": "torch-cpu", "compiled": "torch213-cxx11-cpu-x86_64-linux"}
+    folders = {name: _builds(tmp_path / name, variant) for name, variant in made.items()}
+    for name, folder in folders.items():
+        _sources(folder)
+        if name == "compiled":
+            text = (folder / "build.toml").read_text().replace("[torch-noarch]", "[torch]\nsrc = []")
+            (folder / "build.toml").write_text(text)
+    [second] = made.keys() - {first}
+    said: list[str] = []
+    upload_kernel(folders[first], REPO, check=False)
+    done = upload_kernel(folders[second], REPO, check=False, report=said.append)
+    assert not any(path.startswith("build/") for path in done.deleted)
+    assert {path.split("/")[1] for path in _served(hub) if path.startswith("build/")} == set(made.values())
+    assert any(line.startswith(f"Kept: {made[first]}, ") and "--remove-variants" in line for line in said)
+    assert all(f"`{variant}`" in _card(hub, REPO, "v1") for variant in made.values())
+    again = upload_kernel(folders[second], REPO, check=False, remove_variants=True)
+    assert again.deleted == (f"build/{made[first]}/",)
+
+
+def test_what_a_new_build_replaces_or_no_longer_has_is_removed_in_the_same_commit(
+    hub: TestHub, kernel: Path, tmp_path: Path
+) -> None:
+    (kernel / "build" / "torch-cpu" / "old.txt").touch()
+    metadata = kernel / "build" / "torch-cpu" / "metadata.json"
+    metadata.write_text(
+        json.dumps({key: value for key, value in json.loads(metadata.read_text()).items() if key != "digest"})
+    )
+    (kernel / "benchmarks").mkdir()
+    (kernel / "benchmarks" / "benchmark_old.py").touch()
+    upload_kernel(kernel, REPO)
+    done = upload_kernel(_builds(tmp_path / "next", "torch-cpu", seed="next"), REPO)
+    assert sorted(path.split("/")[1] for path in _served(hub) if path.startswith("build/")) == ["torch-cpu"] * 3
+    assert done.deleted == (
+        "build/torch-cuda/",
+        "build/torch213-cxx11-cpu-x86_64-linux/",
+        "benchmarks/benchmark_old.py",
+        "build/torch-cpu/old.txt",
+    )
+    assert len(_published(hub)) == 2
+
+
+def test_another_machines_builds_are_kept_on_demand(hub: TestHub, tmp_path: Path) -> None:
+    upload_kernel(_builds(tmp_path / "one", "torch-cuda"), REPO)
+    done = upload_kernel(_builds(tmp_path / "two", "torch-cpu"), REPO, keep_variants=True)
+    assert done.deleted == ()
+    assert {path.split("/")[1] for path in _served(hub) if path.startswith("build/")} == {"torch-cpu", "torch-cuda"}
+    assert b"`torch-cuda`" in _served(hub)["README.md"]
+
+
+def test_the_rest_of_a_branch_stays(hub: TestHub, kernel: Path) -> None:
+    hub.make_repo(REPO, version=1, variants=[], files={"kernel-status.toml": "", "notes.md": "mine"})
+    upload_kernel(kernel, REPO)
+    assert _served(hub)["notes.md"] == b"mine"
+
+
+def test_bytecode_is_left_out(hub: TestHub, kernel: Path) -> None:
+    cache = kernel / "build" / "torch-cpu" / "__pycache__"
+    cache.mkdir()
+    (cache / "__init__.cpython-311.pyc").touch()
+    (kernel / "build" / "torch-cpu" / "layers.pyc").touch()
+    assert not [path for path in upload_kernel(kernel, REPO).sent if "pyc" in path]
+
+
+def test_repository_and_branch_come_from_build_toml(hub: TestHub, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    shutil.copytree(SOURCES / "rms-norm" / "noarch", source)
+    text = (source / "build.toml").read_text()
+    lines = [line for line in text.splitlines() if not line.startswith(("repo-id", "[general.hub]"))]
+    (source / "build.toml").write_text("\n".join(lines) + '\n[general.hub]\nrepo-id = "acme/norms"\nbranch = "next"\n')
+    build_kernel(source, source, backends=["cpu"])
+    done = upload_kernel(source)
+    assert (done.repo_id, done.branch) == ("acme/norms", "next")
+    assert 'revision="next"' in _card(hub, "acme/norms", "next")
+
+
+def _card(hub: TestHub, repo_id: str, branch: str) -> str:
+    return hub.catalog.commit(repo_id, branch).files["README.md"].source.read_text()
+
+
+def test_a_private_repository_is_created_as_one_and_a_public_one_is_no_private_one(hub: TestHub, kernel: Path) -> None:
+    upload_kernel(kernel, REPO, private=True)
+    assert not HfApi(endpoint=hub.url, token=False).repo_exists(REPO, repo_type="kernel")
+    assert not upload_kernel(kernel, REPO, private=True).changed
+    upload_kernel(kernel, "acme/open")
+    with pytest.raises(RequestError, match=r"exists at .* and is public"):
+        upload_kernel(kernel, "acme/open", private=True)
+
+
+def test_a_pull_request_leaves_the_branch(hub: TestHub, kernel: Path, tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="no such repository"):
+        upload_kernel(kernel, REPO, create_pr=True)
+    upload_kernel(kernel, REPO)
+    before = _served(hub)
+    with pytest.raises(RequestError, match="no branch 'next'"):
+        upload_kernel(kernel, REPO, branch="next", create_pr=True)
+    done = upload_kernel(_builds(tmp_path / "next", "torch-cpu", seed="next"), REPO, create_pr=True)
+    assert done.pull_request == f"{hub.url}/kernels/{REPO}/discussions/1"
+    assert _served(hub) == before
+    assert hub.catalog.commit(REPO, "refs/pr/1").id == done.commit
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What must not be published
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _edit(kernel: Path, **fields: Any) -> None:
+    path = kernel / "build" / "torch-cpu" / "metadata.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def _changed_file(kernel: Path) -> None:
+    (kernel / "build" / "torch-cpu" / "__init__.py").write_text("other")
+
+
+def _linked_file(kernel: Path) -> None:
+    (kernel.parent / "secret").write_text("x")
+    (kernel / "build" / "torch-cpu" / "extra").symlink_to(kernel.parent / "secret")
+
+
+def _linked_folder(kernel: Path) -> None:
+    (kernel / "build" / "torch-cpu" / "extra").symlink_to(kernel)
+
+
+def _linked_variant(kernel: Path) -> None:
+    shutil.move(kernel / "build" / "torch-cpu", kernel.parent / "elsewhere")
+    (kernel / "build" / "torch-cpu").symlink_to(kernel.parent / "elsewhere")
+
+
+def _broken_link(kernel: Path) -> None:
+    (kernel / "build" / "torch-cpu" / "extra").symlink_to("absent")
+
+
+def _cache_folder(kernel: Path) -> None:
+    (kernel / "build" / "torch-cpu" / ".cache").mkdir()
+
+
+def _without_metadata(kernel: Path) -> None:
+    (kernel / "build" / "torch-cpu" / "metadata.json").unlink()
+
+
+def _renamed(kernel: Path) -> None:
+    (kernel / "build" / "torch-cpu").rename(kernel / "build" / "my build")
+
+
+def _without_builds(kernel: Path) -> None:
+    shutil.rmtree(kernel / "build")
+    (kernel / "build").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "said"),
+    [
+        (_changed_file, DigestMismatch, "changed: '__init__.py'"),
+        (_linked_file, InvalidRepository, "a link that leaves"),
+        (_linked_folder, InvalidRepository, "a link to a folder"),
+        (_linked_variant, InvalidRepository, "a link that leaves"),
+        (_broken_link, InvalidRepository, "leads nowhere"),
+        (_cache_folder, InvalidRepository, "no repository may have"),
+        (_without_metadata, InvalidMetadata, "Cannot read"),
+        (_renamed, InvalidVariant, "'my build'"),
+        (_without_builds, RequestError, "no builds in"),
+        (lambda kernel: shutil.rmtree(kernel / "build"), RequestError, "holds no folder build/"),
+        (lambda kernel: shutil.rmtree(kernel), RequestError, "which is no folder"),
+        (lambda kernel: _edit(kernel, version=2), RequestError, r"differ in `version` \(2: torch-cpu; 1: torch-cuda"),
+        (lambda kernel: _edit(kernel, name="gelu"), RequestError, "differ in `name`"),
+        (lambda kernel: _edit(kernel, backend={"type": "xpu"}), InvalidMetadata, "allowed for this variant is 'cpu'"),
+        (lambda kernel: _edit(kernel, id="1"), InvalidMetadata, "a Python identifier"),
+    ],
+)
+def test_what_must_not_be_published_is_refused_before_anything_is_sent(
+    hub: TestHub, kernel: Path, spoil: Callable[[Path], None], error: type[Exception], said: str
+) -> None:
+    spoil(kernel)
+    with pytest.raises(error, match=said):
+        upload_kernel(kernel, REPO)
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize(("inside", "above"), [("build", "the folder above it"), ("build/torch-cpu", "two above it")])
+def test_a_folder_inside_a_kernels_is_told_apart(kernel: Path, inside: str, above: str) -> None:
+    with pytest.raises(RequestError, match=above):
+        read_builds(kernel / inside)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"repo_id": None}, "give --repo-id org/name"),
+        ({"repo_id": "relu"}, "allowed is 'org/name'"),
+        ({"branch": "v2"}, "builds are of version 1"),
+        ({"branch": "a/b"}, "without slashes"),
+        ({"branch": "0" * 40}, "no commit"),
+        ({"hub": "folder"}, "allowed is a URL"),
+        ({"hub": "http://127.0.0.1:1"}, "There is no token"),
+        ({"token": ""}, "There is no token"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_is_sent(
+    hub: TestHub, kernel: Path, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(RequestError, match=said):
+        upload_kernel(kernel, **({"repo_id": REPO} | options))
+    assert hub.requests == []
+
+
+def test_builds_without_a_version_need_a_branch(hub: TestHub, tmp_path: Path) -> None:
+    kernel = _builds(tmp_path / "kernel", "torch-cpu", version=None)
+    with pytest.raises(RequestError, match="have no version"):
+        upload_kernel(kernel, REPO)
+    assert upload_kernel(kernel, REPO, branch="main", check=False).branch == "main"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Tokens, and Hubs that fail
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_no_token_is_said_with_where_it_comes_from(hub: TestHub, kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KERNELS_HUB_TOKEN")
+    with pytest.raises(RequestError, match="KERNELS_HUB_TOKEN"):
+        upload_kernel(kernel, REPO)
+    monkeypatch.delenv("KERNELS_HUB")
+    with pytest.raises(RequestError, match="HF_TOKEN"):
+        upload_kernel(kernel, REPO)
+
+
+def test_huggingface_hubs_token_goes_to_its_own_hub_alone(
+    hub: TestHub, kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.delenv("KERNELS_HUB_TOKEN")
+    with pytest.raises(RequestError, match="There is no token"):
+        upload_kernel(kernel, REPO)
+    monkeypatch.delenv("KERNELS_HUB")
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    assert upload_kernel(kernel, REPO).changed
+
+
+def test_a_folder_or_no_network_is_no_hub_to_publish_to(
+    hub: TestHub, kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(NotInCache, match="HF_HUB_OFFLINE"):
+        upload_kernel(kernel, REPO)
+    monkeypatch.setenv("KERNELS_HUB", str(hub.root))
+    with pytest.raises(RequestError, match=r"kernels serve .* --writable"):
+        upload_kernel(kernel, REPO)
+
+
+def test_a_refused_token_is_told(hub: TestHub, kernel: Path) -> None:
+    with pytest.raises(RequestError, match=r"refuses the token \(401\).*Nothing was published") as refused:
+        upload_kernel(kernel, REPO, token="hf_other")
+    assert "(Invalid credentials in Authorization header). " in str(refused.value)
+    assert "developer.mozilla.org" not in str(refused.value)
+    hub.fail("/api/repos/create", status=403)
+    with pytest.raises(RequestError, match=r"refuses the token \(403\).*A Hub that can be written to, and a token"):
+        upload_kernel(kernel, REPO)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "doing"),
+    [
+        ("/refs$", "asking for"),
+        ("/api/repos/create", "creating"),
+        ("/branch/", "creating the branch"),
+        ("/tree/", "listing"),
+        ("/xet-write-token/", "asking how"),
+        ("/preupload/", "sending the files"),
+        ("/objects/batch", "sending the files"),
+        ("/lfs-upload/", "sending the files"),
+        ("/commit/", "making the commit"),
+    ],
+)
+def test_a_connection_that_drops_publishes_nothing_and_the_next_run_does(
+    hub: TestHub, kernel: Path, pattern: str, doing: str
+) -> None:
+    hub.disconnect(pattern)
+    with pytest.raises(HubUnavailable, match=f"broke while {doing}.*Nothing was published.*Run the same command again"):
+        upload_kernel(kernel, REPO)
+    assert not any(path.startswith("build/") for path in (_served(hub) if (hub.root / REPO / "v1").exists() else {}))
+    hub.heal()
+    assert upload_kernel(kernel, REPO).changed
+    assert "build/torch-cpu/__init__.py" in _served(hub)
+
+
+def test_a_commit_whose_answer_is_lost_is_looked_for(hub: TestHub, kernel: Path) -> None:
+    async def act(call: Any) -> None:
+        await call.app(call.scope, call.receive, _discard)
+        call.abort()
+
+    async def _discard(message: Any) -> None: ...
+
+    hub._add("/commit/", 1, act, None, 0)
+    with pytest.raises(HubUnavailable, match="so the commit probably arrived"):
+        upload_kernel(kernel, REPO)
+    assert not upload_kernel(kernel, REPO).changed
+
+
+def test_large_files_that_arrived_are_not_sent_twice(hub: TestHub, kernel: Path) -> None:
+    hub.fail("/commit/", times=1, status=503)
+    with pytest.raises(HubUnavailable, match=r"answered 503 while making the commit\. Nothing was published"):
+        upload_kernel(kernel, REPO)
+    assert hub.count("/lfs-upload/") == 1
+    assert upload_kernel(kernel, REPO).changed
+    assert hub.count("/lfs-upload/") == 1
+
+
+def test_someone_elses_commit_meanwhile_is_not_overwritten(
+    hub: TestHub, kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload_kernel(_builds(kernel.parent / "first", "torch-cuda"), REPO)
+    changes = publish._changes
+
+    def meanwhile(*arguments: Any, **options: Any) -> Any:
+        (hub.root / REPO / "v1" / "theirs.txt").write_text("x")
+        return changes(*arguments, **options)
+
+    monkeypatch.setattr(publish, "_changes", meanwhile)
+    with pytest.raises(RequestError, match="someone else changed the branch meanwhile"):
+        upload_kernel(kernel, REPO)
+    assert "theirs.txt" in _served(hub)
+
+
+@pytest.mark.parametrize(("status", "error"), [(400, RequestError), (404, FileNotFoundError), (429, HubUnavailable)])
+def test_what_a_hub_refuses_is_told(hub: TestHub, kernel: Path, status: int, error: type[Exception]) -> None:
+    hub.fail("/branch/", status=status)
+    with pytest.raises(error, match=f"answered {status} while creating the branch"):
+        upload_kernel(kernel, REPO)
+
+
+def test_a_card_that_a_hub_refuses_stops_the_upload(hub: TestHub, kernel: Path) -> None:
+    hub.fail("/validate-yaml", status=400, body=b'{"errors": [{"message": "license is unknown"}]}')
+    with pytest.raises(RequestError, match="license is unknown"):
+        upload_kernel(kernel, REPO)
+    assert _published(hub) == []
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The card
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("license", "lines"),
+    [
+        ("MIT", ["license: mit"]),
+        ("GPL-3.0-only", ["license: gpl-3.0"]),
+        ("MIT OR Apache-2.0", ["license: other", 'license_name: "MIT OR Apache-2.0"']),
+        ("a: b\n---", ["license: other", 'license_name: "a: b\\n---"']),
+    ],
+)
+def test_a_card_says_the_licence_so_that_a_hub_can_read_it(license: str, lines: list[str]) -> None:
+    import yaml
+
+    data = {"name": "relu", "id": "_r", "version": 1, "license": license, "backend": {"type": "cpu"}}
+    card = kernel_card(REPO, "v1", Metadata.from_bytes(json.dumps(data).encode()), ["torch-cpu"])
+    front = card.split("\n---\n")[0].removeprefix("---\n")
+    assert [line for line in front.splitlines() if line.startswith("license")] == lines
+    assert set(yaml.safe_load(front)) <= {"library_name", "license", "license_name", "tags"}
+
+
+def test_a_branch_is_a_string_in_the_code_of_a_card() -> None:
+    data = b'{"name": "relu", "id": "_r", "version": 1, "license": "MIT", "backend": {"type": "cpu"}}'
+    branch = 'x"+print()+"'
+    card = kernel_card("acme/relu", branch, Metadata.from_bytes(data), ["torch-cpu"])
+    [line] = [line for line in card.splitlines() if line.startswith("kernel = ")]
+    [keyword] = ast.parse(line).body[0].value.keywords  # type: ignore[attr-defined]
+    assert ast.literal_eval(keyword.value) == branch
+
+
+def test_a_card_shows_what_metadata_says_as_text() -> None:
+    data = {"name": "relu", "id": "_r", "version": 1, "upstream": "x | <b>\n# y", "backend": {"type": "cpu"}}
+    card = kernel_card(REPO, "v1", Metadata.from_bytes(json.dumps(data).encode()), ["torch-cpu"])
+    assert "| Upstream | x \\| \\<b\\> # y |" in card
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The whole way
+# ---------------------------------------------------------------------------------------------------------------------
+
+_LOAD = """
+import sys, torch
+from kernels import get_kernel
+
+kernel = get_kernel("acme/rms-norm", version=1)
+x = torch.randn(3, 8)
+torch.testing.assert_close(kernel.rms_norm(x, torch.ones(8), 1e-6), torch.nn.functional.rms_norm(x, (8,), eps=1e-6))
+print(kernel.__file__)
+"""
+
+
+def test_a_kernel_is_built_published_and_loaded_in_a_fresh_process(hub: TestHub, tmp_path: Path) -> None:
+    built = tmp_path / "built"
+    build_kernel(SOURCES / "rms-norm" / "noarch", built, backends=["cpu"])
+    command = [sys.executable, "-m", "kernels", "upload", str(built), "--repo-id", "acme/rms-norm"]
+    uploaded = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert uploaded.returncode == 0, uploaded.stderr
+    loaded = subprocess.run([sys.executable, "-c", _LOAD], capture_output=True, text=True, timeout=120)
+    assert loaded.returncode == 0, loaded.stderr
+    assert hub.commit("acme/rms-norm", "v1") in loaded.stdout

@@ -1,0 +1,295 @@
+"""Installed packages, declared files and vendors' folders are found at the first question, and break nothing."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kernels import backends, get_backend, list_backends
+from kernels.cli.doctor import doctor_report
+from kernels.errors import RequestError
+from kernels.resolver.target import Target
+from kernels.resolver.variant import parse_variant
+
+PACKAGE = """
+from kernels.backends import Backend, BackendProbe
+
+class Acme(Backend):
+    name = device_type = "acme"
+    vendor = "Acme Corporation"
+
+    def probe(self):
+        return BackendProbe(found=True)
+
+ready = Acme()
+
+def make():
+    return Acme()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _registry_as_before() -> Iterator[None]:
+    before = [(entry.name, str(entry.origin)) for entry in list_backends()]
+    with warnings.catch_warnings():
+        yield
+    # The environment is that of before only after the other fixtures: the next question looks again.
+    assert [(name, origin) for name, origin in before if origin != "built in"] == []
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Lay out an installed package with entry points, and have it looked for."""
+    installed: list[str] = []
+
+    def lay_out(source: str = PACKAGE, *, module: str = "acme_kernels", **points: str) -> None:
+        site = tmp_path / "site"
+        info = site / f"{module}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (site / f"{module}.py").write_text(source)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module.replace('_', '-')}\nVersion: 1.0\n")
+        lines = "\n".join(f"{name} = {value}" for name, value in points.items())
+        (info / "entry_points.txt").write_text(f"[kernels.backends]\n{lines}\n")
+        monkeypatch.syspath_prepend(site)
+        monkeypatch.setenv("KERNELS_DISABLE_BACKENDS", f"nobody,{len(installed)}")  # another answer: look again
+        installed.append(module)
+
+    yield lay_out
+    for name in installed:
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("value", ["acme_kernels:Acme", "acme_kernels:ready", "acme_kernels:make"])
+def test_a_package_joins_by_being_installed(install: Callable[..., None], value: str) -> None:
+    install(acme=value)
+    entry = backends.entry_of("acme")
+    assert str(entry.origin) == f"installed by acme-kernels 1.0 ({value})"
+    assert entry.backend.vendor == "Acme Corporation"
+    assert parse_variant("torch29-cxx11-acme-x86_64-linux").backend == "acme"
+    assert "acme" in Target.current().backends
+    assert doctor_report().joined == {"acme": str(entry.origin)}
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("raise OSError('libacme.so: no such file')", "OSError: libacme.so: no such file"),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("import no_such_module", "ModuleNotFoundError"),
+        ("", "AttributeError"),
+        ("def Acme(): 1 / 0", "ZeroDivisionError"),
+        ("Acme = 7", "without name, device_type, probe"),
+        (PACKAGE.replace('"acme"', '"cuda"'), "which backend 'cuda' (built in) already has"),
+        (PACKAGE.replace('"acme"', '"Acme"'), "'Acme'; allowed is a name of lower-case"),
+    ],
+)
+def test_a_package_that_fails_is_told_of_by_the_doctor_and_otherwise_ignored(
+    install: Callable[..., None], source: str, said: str
+) -> None:
+    before = list_backends()
+    install(source, acme="acme_kernels:Acme")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert list_backends() == before
+        assert Target.current().default_backend == "cpu"
+    [problem] = [each for each in doctor_report().problems if "acme-kernels 1.0" in each]
+    assert said in problem
+
+
+def test_the_call_that_needs_a_backend_that_failed_says_why(install: Callable[..., None]) -> None:
+    install("raise OSError('no libacme')", acme="acme_kernels:Acme")
+    with pytest.raises(RequestError, match=r"(?s)`backend` is 'acme'; allowed is one of .*OSError: no libacme"):
+        get_backend("acme")
+    with pytest.raises(RequestError) as other:
+        get_backend("zeta")
+    assert "libacme" not in str(other.value)
+
+
+def test_a_package_that_is_switched_off_is_not_even_imported(
+    install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("raise OSError('imported')", acme="acme_kernels:Acme")
+    monkeypatch.setenv("KERNELS_DISABLE_BACKENDS", "acme, other")
+    assert not [each for each in doctor_report().problems if "acme" in each]
+    assert "acme_kernels" not in sys.modules
+    with pytest.raises(RequestError, match="'acme' is left out by KERNELS_DISABLE_BACKENDS"):
+        get_backend("acme")
+
+
+def test_a_built_in_backend_can_be_switched_off_and_the_one_that_is_always_there_cannot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KERNELS_DISABLE_BACKENDS", "cuda,cpu")
+    names = [entry.name for entry in list_backends()]
+    assert "cuda" not in names
+    assert "cpu" in names
+    assert backends.parse_accelerator("cu128") is None
+    assert "KERNELS_DISABLE_BACKENDS names 'cpu', which cannot be left out." in doctor_report().problems
+    with pytest.raises(RequestError, match="left out by KERNELS_DISABLE_BACKENDS"):
+        get_backend("cuda")
+    monkeypatch.delenv("KERNELS_DISABLE_BACKENDS")
+    assert get_backend("cuda").token == "cu"
+
+
+def declare(path: Path, **fields: object) -> Path:
+    path.write_text(json.dumps({"acme": {"device_string": "acme", **fields}}))
+    return path
+
+
+def test_files_are_merged_in_order_and_the_later_one_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = declare(tmp_path / "a.json", vendor="First", version="1.2", kernel_guidance="Write short loops.")
+    second = tmp_path / "b.json"
+    second.write_text(json.dumps({"acme": {"vendor": "Second"}, "cuda": {"kernel_guidance": "Mind the warps."}}))
+    monkeypatch.setenv("KERNELS_BACKENDS_JSON", f"{first}:{second}")
+    acme, cuda = backends.entry_of("acme"), backends.entry_of("cuda")
+    assert (acme.backend.vendor, acme.backend.kernel_guidance) == ("Second", "Write short loops.")
+    assert parse_variant("torch29-cxx11-acme12-x86_64-linux").backend == "acme"
+    assert str(acme.origin) == f"declared in {second}"
+    assert cuda.backend.kernel_guidance == "Mind the warps."
+    assert cuda.backend.token == "cu"
+    monkeypatch.delenv("KERNELS_BACKENDS_JSON")
+    assert backends.known("acme") is None
+    assert backends.entry_of("cuda").origin.kind == "built-in"
+
+
+def test_a_bad_file_warns_and_breaks_only_the_call_that_needs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = declare(tmp_path / "bad.json", arch_rule="nearest")
+    monkeypatch.setenv("KERNELS_BACKENDS_JSON", str(bad))
+    with pytest.warns(UserWarning, match="bad.json.*arch_rule"):
+        assert Target.current().default_backend == "cpu"
+    assert get_backend("cpu").name == "cpu"
+    with pytest.raises(RequestError, match=r"(?s)`backend` is 'acme'.*bad.json.*arch_rule.*nearest"):
+        get_backend("acme")
+    assert any("bad.json" in problem for problem in doctor_report().problems)
+
+
+def test_a_bad_file_does_not_break_the_import(tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_text("{")
+    done = subprocess.run(
+        [sys.executable, "-c", "import kernels, kernels.backends"],
+        env={"KERNELS_BACKENDS_JSON": str(tmp_path / "bad.json"), "KERNELS_VENDOR_PATH": "/nowhere", "PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_was_registered_at_run_time_stays_when_the_environment_changes(
+    install: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Other(backends.Backend):
+        name = device_type = "other"
+
+        def probe(self) -> backends.BackendProbe:
+            return backends.BackendProbe()
+
+    backends.register_backend(Other())
+    try:
+        monkeypatch.setenv("KERNELS_BACKENDS_JSON", str(declare(tmp_path / "a.json")))
+        assert [entry.name for entry in list_backends() if entry.origin.kind != "built-in"] == ["other", "acme"]
+        monkeypatch.delenv("KERNELS_BACKENDS_JSON")
+        assert [entry.name for entry in list_backends() if entry.origin.kind != "built-in"] == ["other"]
+    finally:
+        backends.unregister_backend("other")
+
+
+def test_a_vendors_folder_joins_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "acme_vendor"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(
+        "from kernels import VendorInfo\nvendor_info = VendorInfo(vendor_name='acme', device_name='acme')\n"
+    )
+    monkeypatch.setenv("KERNELS_VENDOR_PATH", str(folder))
+    assert str(backends.entry_of("acme").origin) == f"from the vendor folder {folder}"
+    assert backends.get("acme").folder == folder
+    monkeypatch.setenv("KERNELS_VENDOR_PATH", str(tmp_path / "nowhere"))
+    with pytest.warns(UserWarning, match="nowhere"):
+        assert backends.known("acme") is None
+
+
+def test_what_a_call_put_in_the_place_of_a_declared_backend_stays_there_when_the_environment_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ours(backends.Backend):
+        name = device_type = "acme"
+        vendor = "Ours"
+
+        def probe(self) -> backends.BackendProbe:
+            return backends.BackendProbe()
+
+    monkeypatch.setenv("KERNELS_BACKENDS_JSON", str(declare(tmp_path / "a.json", vendor="Declared")))
+    backends.register_backend(Ours(), override=True)
+    monkeypatch.setenv("KERNELS_DISABLE_BACKENDS", "unrelated")
+    assert get_backend("acme").vendor == "Ours"
+    backends.unregister_backend("acme")
+    assert get_backend("acme").vendor == "Declared"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "class Acme:\n    device_type = 'acme'\n    name = property(lambda self: 1 / 0)\n    def probe(self): ...",
+        PACKAGE + "\nAcme.token = property(lambda self: 1 / 0)",
+        PACKAGE + "\nAcme.vendor = type('Bad', (), {'__repr__': lambda self: 1 / 0})()",
+        PACKAGE + "\nAcme.order = type('Bad', (int,), {'__lt__': lambda self, other: 1 / 0})(3)",
+    ],
+    ids=["name raises", "token raises", "repr raises", "order raises"],
+)
+def test_a_hostile_object_is_a_problem_and_nothing_else(install: Callable[..., None], source: str) -> None:
+    before = list_backends()
+    install(source, acme="acme_kernels:Acme")
+    assert list_backends() == before
+    assert Target.current().default_backend == "cpu"
+    assert [each for each in doctor_report().problems if "acme-kernels 1.0" in each]
+
+
+SLOW = (
+    """
+import sys, threading
+imported = sys.modules.setdefault("acme_meeting", type(sys)("acme_meeting"))
+imported.begun.set()
+imported.go_on.wait(20)
+from kernels import list_backends
+list_backends()
+"""
+    + PACKAGE
+)
+
+
+def test_a_package_whose_import_asks_in_one_thread_while_another_looks_does_not_stop_either(
+    install: Callable[..., None],
+) -> None:
+    meeting = sys.modules["acme_meeting"] = ModuleType("acme_meeting")
+    meeting.begun, meeting.go_on = threading.Event(), threading.Event()  # type: ignore[attr-defined]
+    install(SLOW, acme="acme_kernels:Acme")
+    names: list[list[str]] = []
+    importing = threading.Thread(target=lambda: importlib.import_module("acme_kernels"), daemon=True)
+    looking = threading.Thread(target=lambda: names.append([each.name for each in list_backends()]), daemon=True)
+    importing.start()
+    assert meeting.begun.wait(20)  # type: ignore[attr-defined]
+    looking.start()
+    meeting.go_on.set()  # type: ignore[attr-defined]
+    importing.join(20)
+    looking.join(20)
+    del sys.modules["acme_meeting"]
+    assert not importing.is_alive()
+    assert not looking.is_alive()
+    assert "acme" in [each.name for each in list_backends()]
+
+
+def test_a_package_whose_own_import_asks_first_joins_when_it_is_done(install: Callable[..., None]) -> None:
+    install("from kernels import list_backends\nlist_backends()\n" + PACKAGE, acme="acme_kernels:Acme")
+    importlib.import_module("acme_kernels")
+    assert backends.entry_of("acme").origin.kind == "installed"
+    assert not [each for each in doctor_report().problems if "acme" in each]

@@ -1,0 +1,399 @@
+"""The cache, looked at, cleared and checked: what is this project's, what frees what, and what is never touched."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hub import TestHub
+
+from kernels import install_kernel
+from kernels.cache import CachedCommit, check_contents, frees, look, plan, prune
+from kernels.cache.repository import RepoStore
+from kernels.errors import StoreError
+from kernels.models.lockfile import Lock, Locked
+from kernels.models.requirement import Requirement
+from kernels.support.process_lock import exclusively, lock_at
+
+BIG = "#" * 100_000
+
+
+@pytest.fixture
+def two_commits(hub: TestHub, new_process: Callable[[], None]) -> tuple[str, str]:
+    """acme/relu at a commit that no branch names any more, and at the one that v1 names; big.py is in both."""
+    hub.make_repo("acme/relu", variants={"torch-cpu": {"big.py": BIG}})
+    install_kernel("acme/relu", version=1)
+    first = hub.commit("acme/relu")
+    new_process()
+    hub.make_repo("acme/relu", variants={"torch-cpu": {"big.py": BIG}}, seed="second")
+    install_kernel("acme/relu", version=1)
+    return first, hub.commit("acme/relu")
+
+
+def by_commit() -> dict[str, CachedCommit]:
+    return {each.commit: each for each in look().commits}
+
+
+def everything_below(root: Path) -> set[str]:
+    return {str(path.relative_to(root)) for path in root.rglob("*")}
+
+
+# Looking
+
+
+def test_a_commit_is_shown_with_its_branch_hub_builds_and_times(hub: TestHub, two_commits: tuple[str, str]) -> None:
+    before = time.time()
+    old, new = (by_commit()[commit] for commit in two_commits)
+    assert (new.repo_id, new.repo_type, new.branches, new.hubs) == ("acme/relu", "kernel", ("v1",), (hub.url,))
+    assert old.branches == ()
+    [build] = new.builds
+    assert (build.variant, build.complete) == ("torch-cpu", True)
+    assert build.size == new.size > len(BIG)
+    assert new.downloaded is not None
+    assert new.used is not None
+    assert abs(new.downloaded - before) < 300
+
+
+def test_contents_that_two_commits_share_count_once_and_free_nothing(two_commits: tuple[str, str]) -> None:
+    contents = look()
+    old, new = (by_commit()[commit] for commit in two_commits)
+    assert contents.size < old.size + new.size - len(BIG) + 1
+    assert frees(contents, [old]) < len(BIG)
+    assert frees(contents, [old, new]) == contents.size
+
+
+def test_a_build_of_which_a_file_is_missing_is_partial(hub: TestHub, isolated_env: Path) -> None:
+    hub.make_repo("acme/relu")
+    path = install_kernel("acme/relu", version=1)
+    (path / "layers.py").unlink()
+    [commit] = look().commits
+    assert [build.complete for build in commit.builds] == [False]
+
+
+def test_of_a_cache_that_another_client_filled_it_is_said_what_cannot_be_known(
+    hub: TestHub, isolated_env: Path
+) -> None:
+    from huggingface_hub import snapshot_download
+
+    hub.make_repo("acme/relu")
+    snapshot_download("acme/relu", repo_type="kernel", revision="v1", cache_dir=isolated_env, endpoint=hub.url)
+    [commit] = look().commits
+    assert (commit.branches, commit.refs, commit.hubs, commit.used) == ((), ("v1",), (), None)
+    assert [build.complete for build in commit.builds] == [None]
+    assert commit.downloaded is not None
+
+
+def test_an_empty_cache_has_nothing(tmp_path: Path) -> None:
+    assert look(tmp_path / "none").commits == ()
+    assert look(tmp_path / "none").size == 0
+
+
+def test_a_half_written_listing_counts_as_none(hub: TestHub, isolated_env: Path) -> None:
+    hub.make_repo("acme/relu")
+    install_kernel("acme/relu", version=1)
+    commit = hub.commit("acme/relu")
+    for path in isolated_env.glob("kernels--*/index/*"):
+        path.write_bytes(path.read_bytes()[:-10])
+    [found] = look().commits
+    assert (found.commit, found.branches) == (commit, ())
+    assert [build.complete for build in found.builds] == [None]
+    assert all(each.sound and not each.listed for each in check_contents(look()))
+
+
+# What may go
+
+
+def test_only_what_no_branch_names_may_go(two_commits: tuple[str, str]) -> None:
+    planned = plan(look())
+    assert [each.commit for each in planned.remove] == [two_commits[0]]
+    assert [(each.commit.commit, each.reason) for each in planned.kept] == [(two_commits[1], "head of v1")]
+
+
+def test_all_is_what_branches_name_too_and_never_what_a_lock_pins(two_commits: tuple[str, str]) -> None:
+    old, new = two_commits
+    assert {each.commit for each in plan(look(), everything=True).remove} == {old, new}
+    lock = Lock((Locked(Requirement("acme/relu", version=1), old),), where="gpu.lock")
+    planned = plan(look(), everything=True, locks=[lock])
+    assert [each.commit for each in planned.remove] == [new]
+    assert [each.reason for each in planned.kept] == ["pinned by gpu.lock"]
+
+
+def test_a_time_and_repositories_narrow_it(two_commits: tuple[str, str]) -> None:
+    assert plan(look(), older_than=1).remove == ()
+    assert len(plan(look(), older_than=1, now=time.time() + 2 * 86400).remove) == 1
+    assert plan(look(), repos=["acme/gelu"], everything=True).remove == ()
+    assert len(plan(look(), repos=["acme/relu"], everything=True).remove) == 2
+
+
+def test_where_no_branch_is_known_only_all_takes_it(hub: TestHub, isolated_env: Path) -> None:
+    from huggingface_hub import snapshot_download
+
+    hub.make_repo("acme/relu")
+    commit = hub.commit("acme/relu")  # asked for by commit: no branch is recorded
+    snapshot_download("acme/relu", repo_type="kernel", revision=commit, cache_dir=isolated_env, endpoint=hub.url)
+    planned = plan(look())
+    assert planned.remove == ()
+    assert [each.reason for each in planned.kept] == ["no branch of it is known here"]
+    assert [each.commit for each in plan(look(), everything=True).remove] == [commit]
+
+
+# Removal
+
+
+def test_what_is_removed_frees_what_was_said_and_the_rest_loads(
+    hub: TestHub, two_commits: tuple[str, str], new_process: Callable[[], None], isolated_env: Path
+) -> None:
+    planned = plan(look())
+    done = prune(planned)
+    assert done.freed == planned.frees > 0
+    assert [each.commit for each in done.removed] == [two_commits[0]]
+    assert list(by_commit()) == [two_commits[1]]
+    assert not list((isolated_env / "kernels--acme--relu" / "index").glob(f"{two_commits[0]}*"))
+    assert next(iter(check_contents(look()))).sound
+    new_process()
+    hub.clear()
+    install_kernel("acme/relu", version=1)
+    assert hub.count("/resolve/") == 0
+
+
+def test_a_repository_that_is_removed_whole_leaves_no_folder(
+    hub: TestHub, two_commits: tuple[str, str], isolated_env: Path
+) -> None:
+    from huggingface_hub import scan_cache_dir
+
+    hub.make_repo("acme/gelu")
+    install_kernel("acme/gelu", version=1)
+    prune(plan(look(), everything=True, repos=["acme/relu"]))
+    assert not (isolated_env / "kernels--acme--relu").exists()
+    assert [each.repo_id for each in look().commits] == ["acme/gelu"]
+    assert not scan_cache_dir(isolated_env).warnings
+    assert install_kernel("acme/relu", version=1).is_dir()
+
+
+def test_what_other_tools_put_there_stays(hub: TestHub, isolated_env: Path, new_process: Callable[[], None]) -> None:
+    from huggingface_hub import scan_cache_dir, snapshot_download
+
+    hub.make_repo("acme/relu")
+    hub.make_repo("acme/llm", files={"model.bin": b"weights" * 1000})
+    hub.make_repo("acme/old", files={"weights.bin": b"weights" * 1000})
+    hub.models |= {"acme/llm", "acme/old"}
+    get = {"cache_dir": isolated_env, "endpoint": hub.url, "revision": "v1"}
+    snapshot_download("acme/relu", repo_type="kernel", **get)
+    snapshot_download("acme/llm", repo_type="model", **get)
+    snapshot_download("acme/old", repo_type="model", allow_patterns="weights.bin", **get)
+    before = everything_below(isolated_env)
+    install_kernel("acme/old", version=1)
+
+    contents = look()
+    assert {each.repo_id for each in contents.commits} == {"acme/relu", "acme/old"}
+    # Recorded under refs/ by another tool: its own.
+    planned = plan(contents, everything=True)
+    assert planned.remove == ()
+    assert {each.reason for each in planned.kept} == {"another tool's: v1"}
+
+    # Of a model whose refs are gone, what this client brought goes, and what another did stays.
+    (isolated_env / "models--acme--old" / "refs" / "v1").unlink()
+    done = prune(plan(look(), everything=True))
+    assert [each.repo_id for each in done.removed] == ["acme/old"]
+    after = everything_below(isolated_env)
+    assert {path for path in before - after if ".locks" not in path} == {"models--acme--old/refs/v1"}
+    assert not list(isolated_env.glob("models--acme--old/snapshots/*/build/**/*.py"))
+    assert not scan_cache_dir(isolated_env).warnings
+
+
+def test_contents_that_another_snapshot_uses_stay(hub: TestHub, two_commits: tuple[str, str]) -> None:
+    prune(plan(look()))
+    [kept] = look().commits
+    assert [build.complete for build in kept.builds] == [True]
+
+
+@pytest.mark.parametrize("what", ["snapshot", "folder", "file", "blob", "blobs", "snapshots", "index", "repository"])
+def test_no_link_is_followed_out_of_the_cache(hub: TestHub, isolated_env: Path, tmp_path: Path, what: str) -> None:
+    hub.make_repo("acme/relu")
+    build = install_kernel("acme/relu", version=1)
+    repository = isolated_env / "kernels--acme--relu"
+    outside = tmp_path / "outside"
+    places = {
+        "snapshot": build.parent.parent,
+        "folder": build,
+        "file": build / "layers.py",
+        "blob": (build / "layers.py").resolve(),
+        "blobs": repository / "blobs",
+        "snapshots": repository / "snapshots",
+        "index": repository / "index",
+        "repository": repository,
+    }
+    if what == "file":
+        outside.write_bytes(b"#" * 30)
+        places[what].unlink()
+    else:
+        places[what].rename(outside)
+    places[what].symlink_to(outside)
+    before = everything_below(outside) if outside.is_dir() else {outside.read_bytes()}
+    for each in check_contents(look(), repair=True):
+        assert each.commit.repo_id == "acme/relu"
+    prune(plan(look(), everything=True))
+    assert outside.exists()
+    assert (everything_below(outside) if outside.is_dir() else {outside.read_bytes()}) == before
+
+
+def test_what_another_process_downloads_is_left_alone(hub: TestHub, two_commits: tuple[str, str]) -> None:
+    store = next(iter(look().commits)).store
+    held = threading.Event()
+    done = threading.Event()
+
+    def download() -> None:
+        with exclusively(store.lock(f"{two_commits[0]}-torch-cpu")):
+            held.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=download)
+    thread.start()
+    try:
+        assert held.wait(60)
+        result = prune(plan(look()))
+    finally:
+        done.set()
+        thread.join()
+    assert result.removed == ()
+    assert [each.commit for each in result.skipped] == [two_commits[0]]
+    assert set(by_commit()) == set(two_commits)
+
+
+@pytest.mark.filterwarnings("ignore::kernels.support.warn.KernelsWarning")
+def test_kernels_are_got_while_the_cache_is_cleared_in_another_process(hub: TestHub, isolated_env: Path) -> None:
+    for number in range(4):
+        hub.make_repo("acme/relu", version=number, variants={"torch-cpu": {"big.py": BIG}}, seed=str(number))
+    code = (
+        "import sys, time\n"
+        "from kernels.cache import look, plan, prune\n"
+        "print('ready', flush=True)\n"
+        "while not sys.stdin.closed and not sys.stdin.read(0) and time.sleep(0.002) is None:\n"
+        "    prune(plan(look(), everything=True))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ.copy()
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        from kernels.sources.session_cache import forget
+
+        for number in (0, 1, 2, 3) * 3:
+            forget()
+            # Cleared away again at once, perhaps; what is put there is whole.
+            try:
+                install_kernel("acme/relu", version=number)
+            except FileNotFoundError as error:
+                pytest.fail(f"a build was removed while it was fetched: {error!r}")
+            assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait(60)
+    assert all(each.sound for each in check_contents(look()))
+    install_kernel("acme/relu", version=1)
+    assert all(each.sound for each in check_contents(look()))
+
+
+def test_leftovers_of_killed_processes_and_idle_locks_go(hub: TestHub, isolated_env: Path) -> None:
+    hub.make_repo("acme/relu")
+    install_kernel("acme/relu", version=1)
+    blobs = isolated_env / "kernels--acme--relu" / "blobs"
+    stale, young, of_a_model = blobs / "ab.incomplete", blobs / "cd.incomplete", isolated_env / "models--acme--llm"
+    (of_a_model / "blobs").mkdir(parents=True)
+    (of_a_model / "blobs" / f"{'a' * 64}.incomplete").write_bytes(b"half")
+    for path in (stale, young):
+        path.write_bytes(b"half")
+    locks = isolated_env / ".locks" / "kernels--acme--relu"
+    with exclusively(lock_at(locks / "held.lock")):
+        long_ago = time.time() - 3 * 86400
+        for path in (stale, of_a_model / "blobs" / f"{'a' * 64}.incomplete", *locks.glob("*.lock")):
+            os.utime(path, (long_ago, long_ago))
+        planned = plan(look())
+        assert stale in planned.leftovers
+        assert young not in planned.leftovers
+        prune(planned)
+        assert [path.name for path in locks.glob("*.lock")] == ["held.lock"]
+    assert not stale.exists()
+    assert young.exists()
+    assert (of_a_model / "blobs" / f"{'a' * 64}.incomplete").exists()
+
+
+def test_a_cache_that_cannot_be_written_is_an_error_that_says_so(
+    two_commits: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("kernels.cache.prune.shutil.rmtree", refuse)
+    with pytest.raises(StoreError, match="Permission denied"):
+        prune(plan(look()))
+    assert set(by_commit()) == set(two_commits)
+
+
+# Checking
+
+
+def test_a_changed_file_is_found_and_removed_so_that_the_next_load_brings_it(
+    hub: TestHub, new_process: Callable[[], None]
+) -> None:
+    hub.make_repo("acme/relu", digest=True)
+    path = install_kernel("acme/relu", version=1) / "layers.py"
+    whole = path.read_bytes()
+    facts = path.stat()
+    path.resolve().write_bytes(b"#" + whole[1:])
+    os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))  # so that no identity gives it away
+    [found] = check_contents(look())
+    assert (found.changed, found.repaired, found.sound) == (("build/torch-cpu/layers.py",), False, False)
+    [found] = check_contents(look(), repair=True)
+    assert found.repaired
+    new_process()
+    install_kernel("acme/relu", version=1)
+    assert path.read_bytes() == whole
+    assert [each.sound for each in check_contents(look())] == [True]
+
+
+def test_a_file_that_no_hub_listed_is_found_and_removed(hub: TestHub) -> None:
+    hub.make_repo("acme/relu")
+    folder = install_kernel("acme/relu", version=1)
+    (folder / "more.py").write_text("")
+    [found] = check_contents(look(), repair=True)
+    assert found.unlisted == ("build/torch-cpu/more.py",)
+    assert not (folder / "more.py").exists()
+    assert [each.sound for each in check_contents(look())] == [True]
+
+
+def test_a_digest_that_a_publisher_got_wrong_is_said(hub: TestHub) -> None:
+    digest = {"algorithm": "sha256", "files": {"__init__.py": "A" * 43 + "="}}
+    hub.make_repo("acme/relu", metadata={"digest": digest})
+    install_kernel("acme/relu", version=1, verify="off")
+    [found] = check_contents(look())
+    assert "digest" in found.digest[0]
+
+
+def test_without_a_listing_files_are_held_against_their_own_names(hub: TestHub, isolated_env: Path) -> None:
+    from huggingface_hub import snapshot_download
+
+    hub.make_repo("acme/relu")
+    folder = Path(
+        snapshot_download("acme/relu", repo_type="kernel", revision="v1", cache_dir=isolated_env, endpoint=hub.url)
+    )
+    [found] = check_contents(look())
+    assert (found.sound, found.listed) == (True, False)
+    path = (folder / "build" / "torch-cpu" / "layers.py").resolve()
+    path.write_bytes(b"#" + path.read_bytes()[1:])
+    [found] = check_contents(look())
+    assert found.changed == ("build/torch-cpu/layers.py",)
+
+
+def test_a_store_is_told_by_its_folder(tmp_path: Path) -> None:
+    for name in ("kernels--a--b--c", "kernels--a", "datasets--a--b", "kernels--..--b", "other"):
+        (tmp_path / name / "snapshots" / ("c" * 40)).mkdir(parents=True)
+    assert look(tmp_path).commits == ()
+    assert isinstance(RepoStore(tmp_path, "kernel", "a/b"), RepoStore)

@@ -1,0 +1,332 @@
+"""When the content of a build is checked, what is remembered of that, and what happens to a file that was changed."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hub import TestHub
+
+import kernels.cache.repository
+import kernels.operations.integrity
+from kernels import download_kernels, get_kernel, get_local_kernel, get_locked_kernel, install_kernel, load_kernel
+from kernels.api import KernelRequest, get_kernels
+from kernels.errors import DigestMismatch, RequestError
+from kernels.models.lockfile import Lock, Locked, hashes_path
+from kernels.models.requirement import Requirement
+from kernels.resolver.content_hash import listed_hash
+from kernels.sources import open_sources
+from kernels.trust.digest import verify_digest
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files whose content is compared with a Hub's listing, and `digest` for each digest, as it happens."""
+    seen: list[str] = []
+    listing = kernels.cache.repository.RepoStore.altered
+
+    def altered(
+        store: kernels.cache.repository.RepoStore, commit: str, files: list[kernels.cache.repository.RepoFile]
+    ) -> object:
+        seen.extend(file.path.rpartition("/")[2] for file in files)
+        return listing(store, commit, files)
+
+    def digest(*arguments: object) -> None:
+        seen.append("digest")
+        verify_digest(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(kernels.cache.repository.RepoStore, "altered", altered)
+    monkeypatch.setattr(kernels.operations.integrity, "verify_digest", digest)
+    return seen
+
+
+def change(path: Path) -> bytes:
+    """Change a file without changing its size; returns what it was."""
+    real = path.resolve()
+    before = real.read_bytes()
+    real.write_bytes(b"#" + before[1:])
+    os.utime(real, ns=(1, 1))  # whatever the clock's grain: another time than the one it had
+    return before
+
+
+@pytest.mark.parametrize("digest", [True, False])
+def test_a_build_is_checked_once_and_what_was_found_is_remembered(
+    hub: TestHub, new_process: Callable[[], None], compared: list[str], digest: bool
+) -> None:
+    hub.make_repo("acme/relu", digest=digest)
+    install_kernel("acme/relu", version=1)
+    # What was just downloaded was compared when it arrived; metadata.json was read by the plan, which compares it.
+    assert compared == ["metadata.json", *["digest"] * digest]
+    compared.clear()
+    for _ in range(2):
+        new_process()
+        get_kernel("acme/relu", version=1)
+    assert compared == []
+
+
+def test_a_build_that_is_cleared_away_while_it_is_checked_is_fetched_again(
+    hub: TestHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo("acme/relu", digest=True)
+    cleared: list[Path] = []
+
+    def digest(folder: Path, *arguments: object) -> None:
+        if not cleared:
+            shutil.rmtree(folder)
+            cleared.append(folder)
+        verify_digest(folder, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(kernels.operations.integrity, "verify_digest", digest)
+    assert (install_kernel("acme/relu", version=1) / "layers.py").is_file()
+    assert cleared
+
+
+@pytest.mark.parametrize("how", ["variable", "argument"])
+@pytest.mark.parametrize("when", ["install", "load"])
+def test_a_file_that_was_changed_in_the_cache_is_found_and_fetched_again(
+    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch, when: str, how: str
+) -> None:
+    hub.make_repo("acme/relu", digest=True)
+    path = install_kernel("acme/relu", version=1) / "layers.py"
+    before = change(path)
+    asked = {"verify": when} if how == "argument" else {}
+    if how == "variable":
+        monkeypatch.setenv("KERNELS_VERIFY", when)
+    new_process()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(DigestMismatch, match=r"acme/relu: the content of build/torch-cpu/layers\.py"):
+        get_kernel("acme/relu", version=1, **asked)
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    new_process()
+    get_kernel("acme/relu", version=1, **asked)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("file", ["layers.py", "metadata.json"])
+@pytest.mark.parametrize("size", ["same", "other"])
+def test_offline_no_other_build_takes_the_place_of_one_that_was_changed(
+    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch, file: str, size: str
+) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cpu", "torch-universal"])
+    download_kernels(["acme/relu"], version=1, all_variants=True)
+    build = install_kernel("acme/relu", version=1)
+    assert build.name == "torch-cpu"
+    path = (build / file).resolve()
+    before = path.read_bytes()
+    path.write_bytes(b"#" + before[size == "same" :])
+    new_process()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(DigestMismatch, match=rf"acme/relu: the content of build/torch-cpu/{re.escape(file)} is not"):
+        get_kernel("acme/relu", version=1)
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    new_process()
+    assert get_kernel("acme/relu", version=1).__name__
+    assert (build / file).read_bytes() == before
+
+
+def test_offline_a_build_that_was_never_complete_is_no_candidate_whatever_is_here_of_it(
+    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cpu", "torch-universal"])
+    build = download_kernels(["acme/relu"], version=1, all_variants=True)[0].path
+    assert build.name == "torch-cpu"
+    (build / "layers.py").unlink()
+    (build / "metadata.json").unlink()  # a link to what another build may share
+    (build / "metadata.json").write_bytes(b"{}")
+    new_process()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert install_kernel("acme/relu", version=1).name == "torch-universal"
+
+
+def test_a_build_without_a_digest_is_held_against_the_listing(hub: TestHub, new_process: Callable[[], None]) -> None:
+    hub.make_repo("acme/relu")
+    path = install_kernel("acme/relu", version=1) / "layers.py"
+    before = change(path)
+    new_process()
+    install_kernel("acme/relu", version=1)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("how", ["variable", "argument"])
+def test_off_loads_what_is_there(
+    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch, compared: list[str], how: str
+) -> None:
+    hub.make_repo("acme/relu", digest=True)
+    path = install_kernel("acme/relu", version=1, verify="off") / "__init__.py"
+    path.resolve().write_bytes(path.read_bytes().replace(b"return x + x", b"return x * 3"))
+    new_process()
+    if how == "variable":
+        monkeypatch.setenv("KERNELS_VERIFY", "off")
+    kernel = get_kernel("acme/relu", version=1, **({"verify": "off"} if how == "argument" else {}))
+    assert kernel.double(1) == 3
+    assert compared == []
+
+
+def test_load_checks_at_every_load(hub: TestHub, new_process: Callable[[], None], compared: list[str]) -> None:
+    hub.make_repo("acme/relu", digest=True)
+    install_kernel("acme/relu", version=1)
+    for _ in range(2):
+        compared.clear()
+        new_process()
+        install_kernel("acme/relu", version=1, verify="load")
+        assert sorted(compared) == ["__init__.py", "digest", "layers.py", "metadata.json"]
+
+
+def test_a_cache_that_was_copied_is_checked_once_more_and_not_refused(
+    hub: TestHub,
+    new_process: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    compared: list[str],
+    isolated_env: Path,
+    tmp_path: Path,
+) -> None:
+    hub.make_repo("acme/relu", digest=True)
+    install_kernel("acme/relu", version=1)
+    shutil.copytree(isolated_env, tmp_path / "copy", symlinks=True)
+    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "copy"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for expected in (["__init__.py", "digest", "layers.py", "metadata.json"], []):
+        compared.clear()
+        new_process()
+        assert get_kernel("acme/relu", version=1).__file__.startswith(str(tmp_path / "copy"))
+        assert sorted(compared) == expected
+
+
+def test_a_file_that_appears_beside_the_others_is_found(hub: TestHub, new_process: Callable[[], None]) -> None:
+    hub.make_repo("acme/relu", digest=True)
+    folder = install_kernel("acme/relu", version=1)
+    (folder / "layers").mkdir()
+    (folder / "layers" / "__init__.py").write_text("raise SystemExit")  # a package goes before a module of its name
+    new_process()
+    with pytest.raises(DigestMismatch, match=r"not in the digest: 'layers/__init__\.py'"):
+        get_kernel("acme/relu", version=1)
+
+
+@pytest.mark.parametrize("content", [b"", b"true", b"{", b"\xff", b'{"form": 2, "facts": {}, "files": {}}', b"[]"])
+def test_findings_that_cannot_be_read_count_as_none(
+    hub: TestHub, new_process: Callable[[], None], compared: list[str], isolated_env: Path, content: bytes
+) -> None:
+    hub.make_repo("acme/relu", digest=True)
+    install_kernel("acme/relu", version=1)
+    [findings] = isolated_env.rglob("*.checked")
+    findings.write_bytes(content)
+    compared.clear()
+    new_process()
+    install_kernel("acme/relu", version=1)
+    assert "digest" in compared
+    assert findings.read_bytes() != content
+
+
+def test_a_cache_that_cannot_be_written_is_checked_each_time_and_serves(
+    hub: TestHub, new_process: Callable[[], None], compared: list[str], isolated_env: Path
+) -> None:
+    hub.make_repo("acme/relu", digest=True)
+    install_kernel("acme/relu", version=1)
+    [findings] = isolated_env.rglob("*.checked")
+    findings.unlink()
+    findings.mkdir()
+    shutil.rmtree(isolated_env / ".locks")
+    (isolated_env / ".locks").write_text("no folder: no lock can be taken")
+    for _ in range(2):
+        compared.clear()
+        new_process()
+        get_kernel("acme/relu", version=1)
+        assert "digest" in compared
+
+
+def test_a_folder_in_the_place_of_a_hub_is_checked_once_too(
+    isolated_env: Path, monkeypatch: pytest.MonkeyPatch, compared: list[str], tmp_path: Path
+) -> None:
+    from hub import make_repo
+
+    folder = make_repo(tmp_path / "mirror", "acme/relu", digest=True)
+    monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "mirror"))
+    monkeypatch.setenv("KERNELS_TRUSTED_PUBLISHERS", "acme")
+    install_kernel("acme/relu", version=1)
+    install_kernel("acme/relu", version=1)
+    assert compared == ["digest"]
+    change(folder / "build" / "torch-cpu" / "layers.py")
+    for _ in range(2):
+        with pytest.raises(DigestMismatch, match=r"changed: 'layers\.py'"):
+            install_kernel("acme/relu", version=1)
+    assert install_kernel("acme/relu", version=1, verify="off")
+
+
+def test_a_local_kernel_is_checked_when_asked_for(tmp_path: Path, isolated_env: Path) -> None:
+    from hub import make_repo
+
+    folder = make_repo(tmp_path, "acme/relu", digest=True)
+    change(folder / "build" / "torch-cpu" / "layers.py")
+    assert get_local_kernel(folder).repo_id == "acme/relu"
+    assert get_local_kernel(folder, verify="install").repo_id == "acme/relu"
+    with pytest.raises(DigestMismatch):
+        get_local_kernel(folder, verify="load")
+
+
+def test_another_word_is_refused_before_anything_is_asked(hub: TestHub) -> None:
+    hub.make_repo("acme/relu")
+    with pytest.raises(RequestError, match="`verify` is 'never'"):
+        get_kernel("acme/relu", version=1, verify="never")  # type: ignore[arg-type]
+    [error] = get_kernels([KernelRequest("acme/relu", 1, verify="never")])  # type: ignore[arg-type]
+    assert isinstance(error, RequestError)
+    assert hub.requests == []
+
+
+def locked(path: Path, hub: TestHub, *, value: str | None = None) -> Path:
+    """A lock with content hashes of acme/relu as the Hub lists it, or with another hash."""
+    source = open_sources().of("acme/relu")
+    commit = hub.commit("acme/relu")
+    requirement = Requirement("acme/relu", version=1)
+    content = listed_hash(source, source.release(requirement, commit), "torch-cpu")
+    hashes = {("acme/relu", commit): {"torch-cpu": content if value is None else replace(content, value=value)}}
+    lock = Lock((Locked(requirement, commit),), hashes)
+    path.write_bytes(lock.to_bytes())
+    hashes_path(path).write_bytes(lock.hashes_to_bytes())
+    return path
+
+
+@pytest.mark.parametrize("how", ["get_kernel", "get_locked_kernel", "load_kernel"])
+def test_what_a_locks_hashes_pin_is_loaded_and_anything_else_is_refused(
+    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
+    hub.make_repo("acme/relu", digest=True)
+    install_kernel("acme/relu", version=1)
+    right = locked(tmp_path / "right.lock", hub)
+    wrong = locked(tmp_path / "wrong.lock", hub, value=f"sha256-{'0' * 64}")
+
+    def get(path: Path, verify: str | None = None) -> object:
+        new_process()
+        if how == "get_kernel":
+            monkeypatch.setenv("KERNELS_LOCKFILE", str(path))
+            return get_kernel("acme/relu", version=1, verify=verify)  # type: ignore[arg-type]
+        load = {"get_locked_kernel": get_locked_kernel, "load_kernel": load_kernel}[how]
+        return load("acme/relu", lockfile=path, verify=verify)  # type: ignore[operator]
+
+    assert get(right)
+    for verify in (None, "install", "load"):
+        with pytest.raises(DigestMismatch, match=r"acme/relu: build torch-cpu .*wrong\.lock pins"):
+            get(wrong, verify)
+    assert get(wrong, "off")
+    assert get(right, "load")
+
+
+def test_the_environment_says_when_a_mappings_kernels_are_checked(
+    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kernels import LayerRepository
+
+    hub.make_repo("acme/relu", digest=True)
+    path = install_kernel("acme/relu", version=1) / "layers.py"
+    change(path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    new_process()
+    with pytest.raises(DigestMismatch, match=r"layers\.py"):
+        LayerRepository("acme/relu", layer_name="SiluAndMul", version=1).load("cpu")
+    monkeypatch.setenv("KERNELS_VERIFY", "off")
+    new_process()
+    assert LayerRepository("acme/relu", layer_name="SiluAndMul", version=1).load("cpu")

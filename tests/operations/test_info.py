@@ -1,0 +1,109 @@
+"""What a repository offers, asked for from Python."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hub import TestHub, make_repo
+
+from kernels.errors import HubUnavailable, NotInCache, RepositoryNotFound, RequestError
+from kernels.operations.info import MAX_VERSIONS, is_path, repository_info, repository_versions
+
+
+@pytest.mark.parametrize("repo_id", ["relu", "a/b/c", "acme/..", ""])
+def test_a_name_that_is_no_repositorys_is_refused(repo_id: str) -> None:
+    with pytest.raises(RequestError, match="allowed is 'org/name'"):
+        repository_versions(repo_id)
+
+
+@pytest.mark.parametrize("kernel", ["relu", "a/b/c", ""])
+def test_a_kernel_is_a_repository_or_a_path(kernel: str) -> None:
+    with pytest.raises(RequestError, match="allowed is 'org/name'"):
+        repository_info(kernel)
+
+
+def test_a_repository_that_no_source_has_is_not_found(hub: TestHub) -> None:
+    with pytest.raises(RepositoryNotFound, match="acme/absent"):
+        repository_versions("acme/absent")
+
+
+def test_version_and_revision_exclude_each_other(hub: TestHub) -> None:
+    hub.make_repo("acme/relu")
+    with pytest.raises(RequestError, match="not both"):
+        repository_info("acme/relu", version=1, revision="main")
+
+
+def test_a_folder_whose_name_reads_like_a_repository_is_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_repo(tmp_path, "acme/relu").rename(tmp_path / "moved")
+    (tmp_path / "acme" / "relu").rmdir()
+    (tmp_path / "moved").rename(tmp_path / "acme" / "relu")
+    monkeypatch.chdir(tmp_path)
+    info = repository_info("acme/relu")
+    assert (info.repo_id, info.path, info.commit) == (None, Path("acme/relu"), None)
+
+
+@pytest.mark.parametrize("kernel", ["x" * 5000, "a" * 300 + "/b"])
+def test_a_name_too_long_for_a_file_is_no_path(kernel: str) -> None:
+    with pytest.raises(RequestError, match="allowed is 'org/name'"):
+        repository_info(kernel)
+
+
+def test_a_path_in_the_home_of_nobody_is_refused() -> None:
+    with pytest.raises(RequestError, match="`kernel` is '~no-such-user/x'"):
+        repository_info("~no-such-user/x")
+
+
+@pytest.mark.parametrize("kernel", [".", "./relu", "../relu", "/relu", "~/relu", Path("relu"), os.sep])
+def test_a_dot_or_a_slash_at_the_start_makes_a_path(kernel: str | Path) -> None:
+    assert is_path(kernel)
+
+
+def test_every_build_is_described_though_none_fits(hub: TestHub) -> None:
+    hub.make_repo("acme/relu", variants=["torch-xpu", "torch-metal"])
+    info = repository_info("acme/relu", version=1)
+    assert (info.fits, info.backends, info.torch_versions) == (None, ("metal", "xpu"), ())
+    assert all(build.reason and build.metadata for build in info.builds)
+    assert info.size == sum(build.size for build in info.builds) > 0
+
+
+def test_older_versions_are_listed_without_a_warning(hub: TestHub, recwarn: pytest.WarningsRecorder) -> None:
+    for version in (1, 2, 10):
+        hub.make_repo("acme/relu", version=version)
+    assert [info.version for info in repository_versions("acme/relu")] == [10, 2, 1]
+    assert not recwarn.list
+
+
+def test_only_the_newest_versions_are_looked_at(hub: TestHub) -> None:
+    hub.make_repo("acme/relu")
+    commit = hub.commit("acme/relu")
+    many = [{"name": f"v{number}", "targetCommit": commit} for number in range(1, 1001)]
+    hub.replace("/acme/relu/refs", lambda body: json.dumps({"branches": many, "tags": []}).encode())
+    hub.clear()
+    versions = repository_versions("acme/relu")
+    assert [info.version for info in versions] == list(range(1000, 0, -1))
+    assert [info.looked_at for info in versions] == [True] * MAX_VERSIONS + [False] * (1000 - MAX_VERSIONS)
+    assert len(hub.requests) < 5 * MAX_VERSIONS
+
+
+def test_with_the_hub_away_what_was_seen_is_still_told(hub: TestHub, new_process: object) -> None:
+    hub.make_repo("acme/relu")
+    before = repository_versions("acme/relu")
+    hub.down()
+    assert callable(new_process)
+    new_process()
+    with pytest.warns(UserWarning, match="acme/relu"):
+        after = repository_versions("acme/relu")
+    assert [(info.version, info.commit, info.builds) for info in after] == [
+        (info.version, info.commit, info.builds) for info in before
+    ]
+
+
+def test_offline_and_never_seen_says_so(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises((NotInCache, HubUnavailable), match="acme/relu"):
+        repository_info("acme/relu", version=1)

@@ -1,0 +1,75 @@
+"""A function's name, or an operator's, means one ATen operator."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernels.errors import RequestError
+from kernels.operators.aten import Operator, check_dispatch_key, find_operator, operator_names
+
+pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize(
+    ("text", "operator"),
+    [
+        ("silu", "aten::silu"),
+        ("silu_", "aten::silu_"),
+        ("aten::silu", "aten::silu"),
+        ("add_Tensor", "aten::add.Tensor"),
+        ("add.Tensor", "aten::add.Tensor"),
+        ("aten::add.Tensor", "aten::add.Tensor"),
+        ("add__Tensor", "aten::add_.Tensor"),
+        ("_softmax", "aten::_softmax"),
+        ("max_dim_max", "aten::max.dim_max"),
+        ("pow_Tensor_Scalar", "aten::pow.Tensor_Scalar"),
+        ("__and___Tensor", "aten::__and__.Tensor"),
+    ],
+)
+def test_a_name_means_an_operator(text: str, operator: str) -> None:
+    found = find_operator(text, operator_names())
+    assert str(found) == operator
+    assert found.op().name() == operator
+
+
+def test_every_operator_of_torch_has_a_name_that_means_no_other() -> None:
+    names = operator_names()
+    operators = [Operator(base, overload) for base in names for overload in names[base]]
+    assert len(operators) > 1000
+    assert [each for each in operators if find_operator(each.function_name, names) != each] == []
+    assert [each for each in operators if find_operator(str(each), names) != each] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("siluu", "'siluu', which Torch's ATen does not have; near it are silu"),
+        ("add.Tensr", "aten::add has no overload 'Tensr'; allowed is aten::add.Scalar, .*aten::add.Tensor"),
+        ("add", "aten::add has no default overload; allowed is add_Scalar, .*add_Tensor"),
+        ("aten::div", r"no default overload; allowed is aten::div\.Scalar"),
+        ("to", r"aten::to has no default overload; allowed is to_device, to_dtype, .*"),
+        ("acme::silu", "'acme::silu', which Torch's ATen does not have"),
+        ("", "is '', which"),
+        ("aten::", "is 'aten::', which"),
+        ("aten::.Tensor", "which Torch's ATen does not have"),
+        ("x" * 1000, "x{200}', which Torch's ATen does not have.$"),
+    ],
+)
+def test_a_name_that_means_none_is_refused_with_what_is_near(text: str, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        find_operator(text, operator_names())
+
+
+def test_an_operator_that_is_no_text_is_refused() -> None:
+    with pytest.raises(TypeError, match="The operator is 7, a int; allowed is a name such as 'aten::silu'"):
+        find_operator(7, {})  # type: ignore[arg-type]
+
+
+def test_a_long_list_of_overloads_is_cut() -> None:
+    with pytest.raises(RequestError, match=r"add_a0, .*, add_a11 and 8 more\.$"):
+        find_operator("add", {"add": [f"a{index}" for index in range(20)]})
+
+
+@pytest.mark.parametrize("key", ["CPU", "CUDA", "XPU", "MPS", "PrivateUse1"])
+def test_a_backends_dispatch_key_is_one(key: str) -> None:
+    check_dispatch_key(key, "backend 'acme'")

@@ -1,0 +1,131 @@
+"""A build's content has one hash, whether it is listed or on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub import TestHub, make_repo
+
+from kernels.errors import InvalidRepository, RequestError
+from kernels.models.lockfile import GIT_LFS_CONCAT, SHA256SUM, ContentHash
+from kernels.models.requirement import Requirement
+from kernels.models.snapshot import Release
+from kernels.resolver.content_hash import folder_hash, large_files, listed_hash
+from kernels.sources import FolderSource, Source, open_sources
+
+LARGE = b"\x7fELF" + bytes(range(256)) * 64
+FILES = {"_relu.abi3.so": LARGE, "b/c.py": "x = 1\n", "b.py": "x = 2\n", "ü.txt": "three\n"}
+RELU = Requirement("acme/relu", version=1)
+
+
+def released(hub: TestHub) -> tuple[Source, Release]:
+    source = open_sources().default
+    return source, source.release(RELU, hub.commit())
+
+
+@pytest.mark.parametrize("kind", [SHA256SUM, GIT_LFS_CONCAT])
+@pytest.mark.parametrize("digest", [False, True], ids=["plain", "digest"])
+def test_what_is_listed_is_what_is_on_disk(hub: TestHub, kind: str, digest: bool) -> None:
+    hub.make_repo(variants={"torch-cpu": FILES}, digest=digest, files={"README.md": "not of the build"})
+    source, release = released(hub)
+    listed = listed_hash(source, release, "torch-cpu", kind)
+    assert hub.count(r"\.so$") == 0
+    folder = source.fetch(release, "torch-cpu")
+    (folder / "__pycache__").mkdir()
+    (folder / "__pycache__" / "b.cpython-311.pyc").write_bytes(b"bytecode")
+    assert folder_hash(folder, kind) == listed
+    assert folder_hash(shutil.copytree(folder, folder.parents[5] / "copy"), kind, large={"_relu.abi3.so"}) == listed
+    assert large_files(release, "torch-cpu") == {"_relu.abi3.so"}
+
+
+def test_it_is_the_hash_of_what_sha256sum_prints(tmp_path: Path) -> None:
+    folder = make_repo(tmp_path, variants={"torch-cpu": FILES}) / "build" / "torch-cpu"
+    command = "find . -type f -printf '%P\\n' | LC_ALL=C sort | xargs -d '\\n' sha256sum | sha256sum"
+    printed = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True)
+    if printed.returncode != 0:
+        pytest.skip(f"no sha256sum here: {printed.stderr.strip()}")
+    assert folder_hash(folder) == ContentHash("sha256sum", f"sha256-{printed.stdout.split()[0]}")
+
+
+def test_the_older_kind_is_made_of_paths_and_raw_ids(hub: TestHub) -> None:
+    hub.make_repo(variants={"torch-cpu": {"a.so": LARGE, "metadata.json": "{}"}})
+    source, release = released(hub)
+    expected = hashlib.sha256()
+    for file in sorted(release.builds["torch-cpu"], key=lambda file: file.path):
+        expected.update(file.path.removeprefix("build/torch-cpu/").encode() + bytes.fromhex(file.sha256 or file.oid))
+    assert listed_hash(source, release, "torch-cpu", GIT_LFS_CONCAT).value == f"sha256-{expected.hexdigest()}"
+
+
+def test_a_digest_spares_the_reading_and_large_files_are_never_read(hub: TestHub) -> None:
+    hub.make_repo(variants={"torch-cpu": FILES}, digest=True)
+    listed_hash(*released(hub), "torch-cpu")
+    assert hub.count("/resolve/") == hub.count("/resolve/.*/metadata.json$") == 1
+
+
+def test_files_that_builds_share_are_read_once(hub: TestHub) -> None:
+    shared: dict[str, Any] = {"shared.py": "x = 1\n", "__init__.py": "", "layers.py": ""}
+    hub.make_repo(variants={"torch-cpu": shared, "torch-cuda": shared})
+    source, release = released(hub)
+    known: dict[str, str] = {}
+    for variant in release.builds:
+        listed_hash(source, release, variant, known=known)
+    assert hub.count("/shared.py$") == 1
+
+
+def test_a_folder_of_repositories_is_hashed_where_it_lies(tmp_path: Path) -> None:
+    folder = make_repo(tmp_path, variants={"torch-cpu": FILES}) / "build" / "torch-cpu"
+    source = FolderSource(tmp_path)
+    release = source.release(RELU, "v1")
+    assert listed_hash(source, release, "torch-cpu") == folder_hash(folder)
+    with pytest.raises(RequestError, match="lists no git blob id"):
+        listed_hash(source, release, "torch-cpu", GIT_LFS_CONCAT)
+
+
+@pytest.mark.parametrize("change", ["content", "more", "less", "renamed", "metadata"])
+def test_every_change_of_a_build_changes_its_hash(tmp_path: Path, change: str) -> None:
+    folder = make_repo(tmp_path, variants={"torch-cpu": FILES}) / "build" / "torch-cpu"
+    before = folder_hash(folder)
+    if change == "content":
+        (folder / "b.py").write_text("x = 3\n")
+    elif change == "more":
+        (folder / "c.py").write_text("")
+    elif change == "less":
+        (folder / "b.py").unlink()
+    elif change == "renamed":
+        (folder / "b.py").rename(folder / "c.py")
+    else:
+        (folder / "metadata.json").write_bytes((folder / "metadata.json").read_bytes() + b" ")
+    assert folder_hash(folder) != before
+
+
+def test_a_digest_that_is_wrong_is_found_when_the_build_is_here(hub: TestHub) -> None:
+    wrong = {"algorithm": "sha256", "files": {"b.py": "A" * 43 + "="}}
+    hub.make_repo(variants={"torch-cpu": FILES}, metadata={"digest": wrong})
+    source, release = released(hub)
+    assert listed_hash(source, release, "torch-cpu") != folder_hash(source.fetch(release, "torch-cpu"))
+
+
+def test_a_digest_that_says_nothing_usable_is_passed_over(hub: TestHub) -> None:
+    odd = {"algorithm": "sha256", "files": {"b.py": "not base64", "b/c.py": "AAAA", "metadata.json": "A" * 43 + "="}}
+    hub.make_repo(variants={"torch-cpu": FILES}, metadata={"digest": odd})
+    source, release = released(hub)
+    assert listed_hash(source, release, "torch-cpu") == folder_hash(source.fetch(release, "torch-cpu"))
+
+
+def test_what_no_build_holds_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "two\nlines.py").write_text("")
+    with pytest.raises(InvalidRepository, match="no such names"):
+        folder_hash(tmp_path)
+    with pytest.raises(RequestError, match="no directory"):
+        folder_hash(tmp_path / "absent")
+
+
+def test_plain_files_do_not_say_whether_they_are_large(tmp_path: Path) -> None:
+    (tmp_path / "__init__.py").write_text("")
+    with pytest.raises(RequestError, match="cannot be told from a plain file"):
+        folder_hash(tmp_path, GIT_LFS_CONCAT)

@@ -1,0 +1,564 @@
+"""Which lock counts is found from who calls, and from nothing above their project."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+
+from kernels.errors import LockError, NotLocked
+from kernels.models.lockfile import Lock, Locked
+from kernels.models.requirement import Requirement
+from kernels.resolver import lock_scope
+from kernels.resolver.lock_scope import LockInForce, asked_lock, lock_in_force, lock_path, read_lock, same_lock
+
+RELU, GELU = Requirement("acme/relu", version=1), Requirement("acme/gelu", version=1)
+
+#: A module that says who calls, and which lock counts.
+MODULE = """
+from kernels.resolver.lock_scope import caller, lock_in_force, lock_path
+
+def who():
+    return caller()
+
+def path():
+    return lock_path(caller())
+
+def pinned():
+    lock = lock_in_force().lock
+    return None if lock is None else lock.pins[0].commit[:1]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KERNELS_LOCKFILE", "KERNELS_LOCKED"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _not_in_a_project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "nowhere"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+
+def write_lock(folder: Path, digit: str = "1", requirement: Requirement = RELU) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "kernels.lock"
+    path.write_bytes(Lock((Locked(requirement, digit * 40),)).to_bytes())
+    return path
+
+
+def project(folder: Path, lock: bool = True) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pyproject.toml").write_text("[project]\n")
+    if lock:
+        write_lock(folder)
+    return folder
+
+
+def module_at(path: Path, name: str = "someone", source: str = MODULE) -> ModuleType:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def install(site: Path, package: str, *, at: str | None, name: str | None = None, record: bool = True) -> Path:
+    """An installed distribution of one package; `at` is where its lock stands."""
+    code = site / package
+    code.mkdir(parents=True, exist_ok=True)
+    (code / "__init__.py").write_text(MODULE)
+    info = site / f"{name or package}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name or package}\nVersion: 1.0\n")
+    if record:
+        (info / "RECORD").write_text(f"{package}/__init__.py,sha256=x,1\n{info.name}/RECORD,,\n")
+    else:
+        (info / "top_level.txt").write_text(f"{package}\n")
+    if at is not None:
+        write_lock((info / at).parent)
+    return code / "__init__.py"
+
+
+# In a project
+
+
+@pytest.mark.parametrize("file", ["main.py", "src/package/deep/module.py", "tests/test_it.py"])
+def test_a_file_in_a_project_has_the_projects_lock(tmp_path: Path, file: str) -> None:
+    folder = project(tmp_path / "project")
+    assert module_at(folder / file).path() == str(folder / "kernels.lock")
+
+
+def test_a_lock_beside_the_file_counts_before_the_projects(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    beside = write_lock(folder / "scripts", "2")
+    assert module_at(folder / "scripts" / "run.py").path() == str(beside)
+    assert module_at(tmp_path / "script" / "run.py").path() is None
+    alone = write_lock(tmp_path / "script")
+    assert module_at(alone.with_name("other.py")).path() == str(alone)
+
+
+def test_a_lock_above_the_project_is_not_used(tmp_path: Path) -> None:
+    write_lock(tmp_path)
+    assert module_at(project(tmp_path / "project", lock=False) / "main.py").path() is None
+    assert module_at(tmp_path / "loose" / "deep" / "main.py").path() is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such folders")
+def test_what_lies_in_a_folder_for_everybodys_files_is_not_used(tmp_path: Path) -> None:
+    shared = project(tmp_path / "shared")
+    shared.chmod(0o1777)
+    assert module_at(shared / "mine" / "main.py").path() is None
+    assert module_at(shared / "main.py", "other").path() is None
+    shared.chmod(0o755)
+    lock_scope._places_of_file.cache_clear()
+    assert module_at(shared / "main.py", "other").path() == str(shared / "kernels.lock")
+
+
+def test_a_lock_that_appears_or_changes_while_the_process_runs_is_seen(tmp_path: Path) -> None:
+    someone = module_at(project(tmp_path / "project", lock=False) / "main.py")
+    assert someone.pinned() is None
+    path = write_lock(tmp_path / "project", "1")
+    assert someone.pinned() == "1"
+    first = read_lock(path)
+    assert read_lock(path) is first
+    write_lock(tmp_path / "project", "2", GELU)
+    os.utime(path, ns=(1, 1))
+    assert someone.pinned() == "2"
+    path.unlink()
+    assert someone.pinned() is None
+
+
+# Installed
+
+
+@pytest.mark.parametrize("record", [True, False], ids=["record", "top-level"])
+@pytest.mark.parametrize("at", ["kernels.lock", "extra_metadata/kernels.lock"])
+@pytest.mark.parametrize("site", ["lib/site-packages", "lib/dist-packages"])
+def test_an_installed_caller_has_its_distributions_lock(tmp_path: Path, site: str, at: str, record: bool) -> None:
+    file = install(tmp_path / site, "someone", at=at, name="another-name", record=record)
+    expected = file.parents[1] / "another-name-1.0.dist-info" / at
+    assert module_at(file).path() == str(expected)
+
+
+def test_a_folder_of_any_name_that_an_installer_filled_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = project(tmp_path / "target")
+    file = install(site, "someone", at="kernels.lock")
+    install(site, "no_lock", at=None)
+    monkeypatch.syspath_prepend(str(site))
+    assert module_at(file).path() == str(site / "someone-1.0.dist-info" / "kernels.lock")
+    assert module_at(site / "no_lock" / "__init__.py").path() is None
+
+
+def test_another_distributions_lock_and_the_projects_around_are_not_used(tmp_path: Path) -> None:
+    site = project(tmp_path / "project") / ".venv" / "lib" / "site-packages"
+    install(site, "locked", at="kernels.lock")
+    install(site, "plain", at=None)
+    install(site, "half", at="kernels.lock", record=False)
+    write_lock(site)
+    assert module_at(site / "plain" / "__init__.py").path() is None
+    assert module_at(site / "half" / "deep" / "one.py").path() == str(site / "half-1.0.dist-info" / "kernels.lock")
+    assert module_at(site / "single.py").path() is None
+
+
+def test_a_lock_inside_the_callers_package_is_its_own(tmp_path: Path) -> None:
+    site = tmp_path / "site-packages"
+    install(site, "someone", at=None)
+    write_lock(site / "someone")
+    assert module_at(site / "someone" / "deep" / "module.py").path() == str(site / "someone" / "kernels.lock")
+
+
+def test_beside_sources_the_projects_lock_counts_and_not_the_copy_of_a_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project(tmp_path / "project")
+    write_lock(folder / "src" / "someone.egg-info", "2")
+    (folder / "src" / "someone.egg-info" / "top_level.txt").write_text("someone\n")
+    monkeypatch.syspath_prepend(str(folder / "src"))
+    assert module_at(folder / "src" / "someone" / "__init__.py").path() == str(folder / "kernels.lock")
+
+
+def test_an_egg_info_among_installed_packages_is_a_distribution(tmp_path: Path) -> None:
+    lock = write_lock(tmp_path / "dist-packages" / "someone.egg-info")
+    (lock.parent / "top_level.txt").write_text("someone\n")
+    assert module_at(tmp_path / "dist-packages" / "someone" / "__init__.py").path() == str(lock)
+
+
+# A file of several distributions
+
+
+def claim(site: Path, name: str, digit: str | None, *, how: str = "RECORD", at: str = "kernels.lock") -> Path:
+    """The metadata folder of a distribution that claims `shared/__init__.py`; a digit stands for its lock."""
+    info = site / name
+    info.mkdir(parents=True, exist_ok=True)
+    if how == "RECORD":
+        (info / "RECORD").write_text(f"shared/__init__.py,sha256=x,1\n{name}/RECORD,,\n")
+    else:
+        (info / "top_level.txt").write_text("shared\n")
+    if digit is not None:
+        write_lock((info / at).parent, digit)
+    return info
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    return tmp_path / "site-packages" / "shared" / "__init__.py"
+
+
+@pytest.mark.parametrize("how", ["RECORD", "top_level.txt"])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("honest-1.0.dist-info", "evil-2.0.dist-info"),
+        ("honest-1.0.dist-info", "honest-1.1.dist-info"),
+        ("honest-1.0.dist-info", "honest_evil-1.0.dist-info"),
+        ("honest-1.0.egg-info", "evil.egg-info"),
+        ("honest-1.0.dist-info", "evil-1.0.egg-info"),
+    ],
+)
+def test_a_file_of_two_distributions_with_different_locks_has_none(
+    tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, str], how: str
+) -> None:
+    for digit, name in enumerate(names, 1):
+        claim(shared.parents[1], name, str(digit), how=how)
+    someone = module_at(shared)
+    for ask in (someone.path, someone.pinned, someone.pinned):
+        with pytest.raises(LockError) as raised:
+            ask()
+        said = str(raised.value)
+        assert all(name.rpartition(".")[0] in said for name in names), said
+        assert "KERNELS_LOCKFILE" in said
+        assert "uninstall" in said
+    named = write_lock(tmp_path / "named", "7")
+    monkeypatch.setenv("KERNELS_LOCKFILE", str(named))
+    assert (someone.path(), someone.pinned()) == (str(named), "7")
+
+
+def test_a_file_of_two_distributions_with_the_same_lock_has_that_one(shared: Path) -> None:
+    site = shared.parents[1]
+    claim(site, "evil-2.0.dist-info", "1")
+    claim(site, "honest-1.0.dist-info", "1", at="extra_metadata/kernels.lock")
+    claim(site, "third-1.0.dist-info", None)
+    someone = module_at(shared)
+    assert (someone.path(), someone.pinned()) == (str(site / "evil-2.0.dist-info" / "kernels.lock"), "1")
+    write_lock(site / "evil-2.0.dist-info", "2", GELU)
+    with pytest.raises(LockError, match=r"evil-2\.0 and honest-1\.0, with different locks"):
+        someone.pinned()
+
+
+def test_what_pins_the_content_beside_a_lock_is_a_part_of_it(shared: Path) -> None:
+    site = shared.parents[1]
+    claim(site, "evil-2.0.dist-info", "1")
+    claim(site, "honest-1.0.dist-info", "1")
+    someone = module_at(shared)
+    assert someone.pinned() == "1"
+    (site / "honest-1.0.dist-info" / "kernels.hashes.json").write_text('{"format": 1, "kernels": []}')
+    with pytest.raises(LockError, match="different locks"):
+        someone.pinned()
+
+
+def test_a_distribution_with_two_locks_has_to_have_the_same_twice(shared: Path) -> None:
+    info = claim(shared.parents[1], "honest-1.0.dist-info", "1")
+    write_lock(info / "extra_metadata", "1")
+    someone = module_at(shared)
+    assert someone.path() == str(info / "kernels.lock")
+    write_lock(info / "extra_metadata", "2", GELU)
+    with pytest.raises(LockError, match=r"belongs to honest-1\.0, with different locks"):
+        someone.path()
+
+
+def test_of_several_distributions_in_a_namespace_the_one_that_lists_the_file_counts(shared: Path) -> None:
+    site = shared.parents[1]
+    claim(site, "aaa-1.0.egg-info", "3", how="top_level.txt")
+    other = claim(site, "bbb-1.0.dist-info", "2")
+    (other / "RECORD").write_text("shared/other.py,sha256=x,1\n")
+    claim(site, "honest-1.0.dist-info", "1")
+    assert module_at(shared).pinned() == "1"
+    assert module_at(site / "shared" / "other.py", "other").pinned() == "2"
+    assert module_at(site / "shared" / "unlisted.py", "unlisted").pinned() == "3"
+
+
+def test_what_an_older_installer_left_of_a_project_does_not_count_beside_the_newer_one(shared: Path) -> None:
+    site = shared.parents[1]
+    claim(site, "Hon.est-0.9.egg-info", "2", how="top_level.txt")
+    claim(site, "hon_est-1.0.dist-info", "1", how="top_level.txt")
+    assert module_at(shared).pinned() == "1"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
+@pytest.mark.parametrize("what", ["fifo", "folder", "huge"])
+def test_a_second_lock_that_cannot_be_compared_is_another_one(shared: Path, what: str) -> None:
+    site = shared.parents[1]
+    claim(site, "honest-1.0.dist-info", "1")
+    second = claim(site, "second-1.0.dist-info", None) / "kernels.lock"
+    if what == "fifo":
+        os.mkfifo(second)
+    elif what == "folder":
+        second.mkdir()
+    else:
+        with second.open("wb") as file:
+            file.truncate(1 << 40)
+    with pytest.raises(LockError, match="different locks"):
+        module_at(shared).path()
+
+
+# Who calls
+
+
+def test_someone_without_a_file_has_the_current_folders_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project(tmp_path / "project")
+    (folder / "notebooks").mkdir()
+    cell = compile(MODULE, "/tmp/ipykernel_1/2.py", "exec")
+    notebook: dict[str, Any] = {"__name__": "__main__"}
+    exec(cell, notebook)
+    assert notebook["path"]() is None
+    monkeypatch.chdir(folder / "notebooks")
+    assert notebook["path"]() == str(folder / "kernels.lock")
+    monkeypatch.chdir(tmp_path / "nowhere")
+    assert notebook["path"]() is None
+
+
+def test_code_that_somebody_runs_is_theirs(tmp_path: Path) -> None:
+    project(tmp_path / "project")
+    source = f"def path():\n    names = {{}}\n    exec({MODULE!r}, names)\n    return names['path']()"
+    inside = module_at(tmp_path / "project" / "inside.py", source=source)
+    assert inside.path() == str(tmp_path / "project" / "kernels.lock")
+
+
+def test_a_thread_pool_and_a_wrapper_pass_on_what_the_caller_asks_for(tmp_path: Path) -> None:
+    someone = module_at(project(tmp_path / "project") / "main.py")
+    with ThreadPoolExecutor(4) as pool:
+        assert {each.result() for each in [pool.submit(someone.path) for _ in range(32)]} == {someone.path()}
+
+
+def test_where_a_thread_runs_a_function_of_this_package_the_program_asks(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from concurrent.futures import ThreadPoolExecutor\nfrom kernels.resolver.lock_scope import caller\n"
+        "print(ThreadPoolExecutor().submit(caller).result().file)"
+    )
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == str(program), done.stderr
+
+
+def test_a_module_that_is_loaded_again_has_the_same_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = project(tmp_path / "project")
+    (folder / "loaded_again.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(folder))
+    module = importlib.import_module("loaded_again")
+    assert module.path() == importlib.reload(module).path() == str(folder / "kernels.lock")
+    sys.modules.pop("loaded_again")
+
+
+def test_a_module_in_an_archive_has_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ZipFile(tmp_path / "app.zip", "w") as archive:
+        archive.writestr("zipped_caller.py", MODULE)
+        archive.writestr("kernels.lock", "[]")
+    monkeypatch.syspath_prepend(str(tmp_path / "app.zip"))
+    assert importlib.import_module("zipped_caller").path() is None
+    sys.modules.pop("zipped_caller")
+
+
+@pytest.mark.parametrize("file", [None, "", 5, "gone\0.py", "<string>", "relative.py"])
+def test_a_module_with_a_strange_file_has_no_lock(file: Any) -> None:
+    names: dict[str, Any] = {"__name__": "frozen", "__file__": file}
+    exec(compile(MODULE, "frozen.py", "exec"), names)
+    assert names["path"]() is None
+
+
+def test_a_current_folder_that_is_gone_has_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    assert lock_path(lock_scope.AT_A_TERMINAL) is None
+
+
+@pytest.mark.parametrize("how", ["script", "module", "command", "stdin"])
+def test_a_program_has_the_lock_of_where_it_is(tmp_path: Path, how: str) -> None:
+    folder = project(tmp_path / "project")
+    code = f"{MODULE}\nprint(path())"
+    (folder / "program.py").write_text(code)
+    arguments = {
+        "script": [str(folder / "program.py")],
+        "module": ["-m", "program"],
+        "command": ["-c", code],
+        "stdin": [],
+    }
+    done = subprocess.run(
+        [sys.executable, *arguments[how]],
+        cwd=tmp_path if how == "script" else folder,
+        input=code if how == "stdin" else "",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.strip() == str(folder / "kernels.lock"), done.stderr
+
+
+def test_a_caller_is_found_without_a_look_at_the_disk(tmp_path: Path) -> None:
+    someone = module_at(project(tmp_path / "project") / "main.py")
+    # Every file name that Python opens, lists or stats through `os` is an audit event or a call of these.
+    seen: list[str] = []
+    on = [True]
+    sys.addaudithook(lambda event, _: seen.append(event) if on[0] and event.startswith(("open", "os.")) else None)
+    someone.who()
+    on[0] = False
+    assert seen == []
+
+
+@pytest.mark.parametrize("where", ["project", "no lock", "installed"])
+def test_a_modules_lock_is_looked_for_once(tmp_path: Path, where: str) -> None:
+    if where == "installed":
+        someone = module_at(install(tmp_path / "site-packages", "someone", at="kernels.lock"), source=MODULE)
+    else:
+        someone = module_at(project(tmp_path / "project", lock=where == "project") / "main.py")
+    seen: list[str] = []
+    on = [True]
+    # Files that are read and folders that are listed; a look at whether a known file has changed is neither.
+    sys.addaudithook(lambda event, _: seen.append(event) if on[0] and event.startswith(("open", "os.")) else None)
+    first = someone.pinned()
+    looked, seen[:] = len(seen), []
+    again = someone.pinned()
+    on[0] = False
+    assert (again, seen) == (first, [])
+    assert looked > 0 or where == "no lock"
+    assert (first is None) == (where == "no lock")
+
+
+# What is asked of a lock
+
+
+def test_the_settings_lock_counts_for_everybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    someone = module_at(project(tmp_path / "project") / "main.py")
+    other = write_lock(tmp_path / "other", "3")
+    monkeypatch.setenv("KERNELS_LOCKFILE", str(other))
+    assert someone.pinned() == "3"
+    monkeypatch.setenv("KERNELS_LOCKFILE", str(tmp_path / "none.lock"))
+    with pytest.raises(LockError, match=r"`KERNELS_LOCKFILE` is '.*none.lock': Cannot read"):
+        someone.pinned()
+
+
+def test_where_everything_is_locked_a_caller_without_a_lock_is_told_where_one_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELS_LOCKED", "1")
+    by = lock_scope.Caller(str(project(tmp_path / "project", lock=False) / "src" / "main.py"))
+    with pytest.raises(NotLocked, match="KERNELS_LOCKED=1 allows locked kernels alone") as raised:
+        lock_in_force(by).find(RELU)
+    assert "KERNELS_LOCKFILE is not set" in str(raised.value)
+    assert str(tmp_path / "project" / "kernels.lock") in str(raised.value)
+    installed = lock_scope.Caller(str(install(tmp_path / "site-packages", "someone", at=None)))
+    with pytest.raises(NotLocked, match=r"someone/__init__\.py's distribution in .*site-packages"):
+        lock_in_force(installed).find(RELU)
+
+
+def test_who_must_have_a_lock_and_has_none_has_that_of_the_folder_the_kernels_come_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "carried").mkdir()
+    monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "carried"))
+    place = tmp_path / "carried" / "kernels.lock"
+    alone = lock_scope.Caller(str(project(tmp_path / "alone", lock=False) / "main.py"))
+    own = lock_scope.Caller(str(project(tmp_path / "own") / "main.py"))
+    with pytest.raises(NotLocked, match=re.escape(str(place))):
+        asked_lock(None, alone).find(RELU)
+    write_lock(tmp_path / "carried", "7")
+
+    def pinned(lock: LockInForce) -> str | None:
+        return None if lock.lock is None else lock.lock.pins[0].commit[:1]
+
+    assert [pinned(asked_lock(None, by)) for by in (alone, own)] == ["7", "1"]
+    assert [pinned(lock_in_force(by)) for by in (alone, own)] == [None, "1"]
+    monkeypatch.setenv("KERNELS_LOCKED", "1")
+    assert [pinned(lock_in_force(by)) for by in (alone, own)] == ["7", "1"]
+    with pytest.raises(NotLocked, match=f"{re.escape(str(place))} does not list it"):
+        lock_in_force(alone).find(GELU)
+    monkeypatch.setenv("KERNELS_LOCKFILE", str(write_lock(tmp_path / "other", "3")))
+    assert [pinned(lock_in_force(by)) for by in (alone, own)] == ["3", "3"]
+
+
+def test_what_a_lock_does_not_list_is_free_unless_everything_is_locked(tmp_path: Path) -> None:
+    lock = read_lock(write_lock(tmp_path))
+    assert LockInForce(lock).find(GELU) is None
+    with pytest.raises(
+        NotLocked, match=r"acme/gelu version 1 is not locked: .*kernels.lock does not list it, and because"
+    ):
+        LockInForce(lock, "because").find(GELU)
+    with pytest.raises(LockError, match=r"acme/relu version 2 is asked for, but .*kernels.lock pins version 1"):
+        LockInForce(lock).find(Requirement("acme/relu", version=2))
+
+
+@pytest.mark.parametrize("what", ["folder", "pipe", "loop", "dangling", "large", "text", "unreadable"])
+def test_a_lock_that_cannot_be_read_is_an_error_and_not_passed_over(tmp_path: Path, what: str) -> None:
+    someone = module_at(project(tmp_path / "project", lock=False) / "main.py")
+    path = tmp_path / "project" / "kernels.lock"
+    if what == "folder":
+        path.mkdir()
+    elif what == "pipe":
+        os.mkfifo(path)
+    elif what == "loop":
+        path.symlink_to(path)
+    elif what == "dangling":
+        path.symlink_to(tmp_path / "none")
+    elif what == "large":
+        with path.open("wb") as file:
+            file.truncate(100 * 2**20)
+    elif what == "text":
+        path.write_text("not JSON")
+    else:
+        write_lock(path.parent).chmod(0)
+        if os.access(path, os.R_OK):
+            pytest.skip("this user may read everything")
+    with pytest.raises(LockError, match=r"project/kernels\.lock"):
+        someone.pinned()
+
+
+def test_an_explicit_lock_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_lock(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for given in (path, str(path), "kernels.lock", "~/kernels.lock"):
+        assert asked_lock(given).find(RELU) is not None
+    for wrong in (5, b"x", True):
+        with pytest.raises(TypeError, match="`lockfile` is"):
+            asked_lock(wrong)  # type: ignore[arg-type]
+    for missing in ("none.lock", "a\0b", ""):
+        with pytest.raises(LockError, match="Cannot read"):
+            asked_lock(missing)
+
+
+def test_callers_in_one_project_and_callers_without_a_lock_have_the_same(tmp_path: Path) -> None:
+    folder = project(tmp_path / "project")
+    one, other = (lock_scope.Caller(str(folder / name / "x.py")) for name in ("a", "b"))
+    nobody, terminal = lock_scope.Caller(str(tmp_path / "loose" / "x.py")), lock_scope.AT_A_TERMINAL
+    assert same_lock(one, other)
+    assert same_lock(nobody, terminal)
+    assert not same_lock(one, nobody)
+
+
+def test_the_content_hashes_beside_a_lock_are_read_again_when_they_change(tmp_path: Path) -> None:
+    path = write_lock(tmp_path)
+    assert not read_lock(path).hashes
+    entry = {"repo-id": "acme/relu", "commit": "1" * 40, "variants": {}}
+    (tmp_path / "kernels.hashes.json").write_text(json.dumps({"format": 1, "kernels": [entry]}))
+    assert ("acme/relu", "1" * 40) in read_lock(path).hashes
