@@ -43,7 +43,7 @@ def test_all_ranks_get_the_answer_of_the_first_that_asked(tmp_path: Path) -> Non
         for rank in range(3)
     ]
     outputs = [rank.communicate(timeout=120)[0].split() for rank in ranks]
-    assert all(rank.returncode == 0 for rank in distributed)
+    assert all(rank.returncode == 0 for rank in ranks)
     answers = {answer for output in outputs for answer in output}
     assert len(answers) == 1
     assert outputs[2] == []
