@@ -178,11 +178,3 @@ def test_metal_builds_need_macos_26(version: str | None, fits: bool) -> None:
     reason = backends.get("metal").platform_reason(target)
     assert (reason is None) == fits
     assert fits or "need macOS 26 or later" in (reason or "")
-
-
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [("12.8", (12, 8)), ("6.4.43482-0f2d60242", (6, 4)), ("8.2.RC1", (8, 2)), ("x", None), ("", None)],
-)
-def test_versions_are_read_from_how_vendors_write_them(text: str, version: tuple[int, int] | None) -> None:
-    assert MajorMinor.parse(text) == version

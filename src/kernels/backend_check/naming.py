@@ -9,13 +9,14 @@ from typing import Any
 
 from kernels.backend_check.subject import Subject
 from kernels.backends import lookup
-from kernels.backends.base import Backend, MajorMinor
+from kernels.backends.base import Backend
 from kernels.backends.conflicts import check_clashes
 from kernels.backends.interface_check import checked
 from kernels.backends.plugins.json_backend import DeclaredBackend
 from kernels.backends.registration import Entry
 from kernels.errors import InvalidVariant
 from kernels.support.checks import Said, failed, missing, ok
+from kernels.support.version import MajorMinor
 
 __all__ = ["added_to", "build_names", "build_versions", "members", "mine", "names"]
 

@@ -8,7 +8,6 @@ from kernels.backends.base import (
     BackendProbe,
     Device,
     Found,
-    MajorMinor,
     PythonDependency,
     Stage,
     allowed_python_depends,
@@ -47,6 +46,7 @@ from kernels.backends.sandbox import (
 )
 from kernels.backends.torch_build import for_device_type, for_torch
 from kernels.settings import backend_sources
+from kernels.support.version import MajorMinor
 
 __all__ = [
     "GENERAL_PYTHON_DEPENDS",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernels.backends.torch_extension import extends
 from kernels.support.text import one_line
+from kernels.support.version import MajorMinor
 
 if TYPE_CHECKING:
     from kernels.models.metadata import Metadata
@@ -25,7 +26,6 @@ __all__ = [
     "BackendProbe",
     "Device",
     "Found",
-    "MajorMinor",
     "PythonDependency",
     "Stage",
     "allowed_python_depends",
@@ -34,27 +34,6 @@ __all__ = [
 
 #: Architectures that a reason names before it only counts them.
 _LISTED = 10
-
-
-class MajorMinor(NamedTuple):
-    """A version of two numbers, as variant names carry it.
-
-    Example:
-        >>> str(MajorMinor(12, 8)), MajorMinor.parse("12.8.93"), MajorMinor.parse("8.2.RC1")
-        ('12.8', MajorMinor(major=12, minor=8), MajorMinor(major=8, minor=2))
-    """
-
-    major: int
-    minor: int
-
-    @staticmethod
-    def parse(text: str) -> MajorMinor | None:
-        """The version that a text starts with, or None when it starts with none."""
-        match = re.match(r"([0-9]{1,4})\.([0-9]{1,4})", text)
-        return None if match is None else MajorMinor(int(match[1]), int(match[2]))
-
-    def __str__(self) -> str:
-        return f"{self.major}.{self.minor}"
 
 
 class Found(NamedTuple):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kernels.backends.base import Backend, MajorMinor
+from kernels.backends.base import Backend
 from kernels.backends.registration import Entry
+from kernels.support.version import MajorMinor
 
 __all__ = ["check_clashes"]
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kernels.backends import lookup
-from kernels.backends.base import Backend, BackendProbe, Device, Found, MajorMinor
+from kernels.backends.base import Backend, BackendProbe, Device, Found
 from kernels.support.formatting import plain, said, shown
+from kernels.support.version import MajorMinor
 
 __all__ = [
     "PROBE_SECONDS",

@@ -15,10 +15,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from kernels.backends import lookup
-from kernels.backends.base import Backend, MajorMinor
+from kernels.backends.base import Backend
 from kernels.backends.sandbox import guarded_torch_build
 from kernels.errors import RequestError
 from kernels.support.files import open_regular, read_bounded
+from kernels.support.version import MajorMinor
 
 __all__ = [
     "cxx11_abi",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kernels import backends
-from kernels.backends import Backend, Device, MajorMinor
+from kernels.backends import Backend, Device
 from kernels.errors import (
     BackendUnavailable,
     InvalidVariant,
@@ -24,6 +24,7 @@ from kernels.models.metadata import Metadata
 from kernels.resolver.target import Target
 from kernels.resolver.variant import UNIVERSAL, UnparsedVariant, Variant, parse_variant
 from kernels.support.formatting import listed, plain
+from kernels.support.version import MajorMinor
 
 __all__ = [
     "Decision",

@@ -18,10 +18,11 @@ from typing import Any
 import msgspec
 
 from kernels import backends, settings
-from kernels.backends import Device, MajorMinor
+from kernels.backends import Device
 from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_build_failures, torch_builds
 from kernels.errors import RequestError
 from kernels.support.documents import TooComplex, check_json
+from kernels.support.version import MajorMinor
 
 __all__ = ["Device", "Target"]
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernels import backends
-from kernels.backends import MajorMinor
 from kernels.errors import InvalidVariant
 from kernels.support.formatting import plain, shown
+from kernels.support.version import MajorMinor
 
 __all__ = ["UNIVERSAL", "UnparsedVariant", "Variant", "parse_variant"]
 

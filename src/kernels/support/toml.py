@@ -11,11 +11,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from kernels.backends import MajorMinor
 from kernels.errors import RequestError
 from kernels.support.documents import TomlToken, TooComplex, load_toml, toml_tokens
 from kernels.support.files import FileTooLarge, read_bounded
 from kernels.support.formatting import did_you_mean, plain
+from kernels.support.version import MajorMinor
 
 __all__ = ["MAX_TOML_BYTES", "Section", "TomlFile", "TomlPath", "locate", "parse_toml", "read_toml"]
 

@@ -14,11 +14,12 @@ from typing import Any, Literal
 
 from kernels.authoring.compile.source import KernelSource
 from kernels.authoring.compile.toolchains import Toolchain, is_header, toolchain_for
-from kernels.backends import Backend, MajorMinor, find, guarded_reason, guarded_text
+from kernels.backends import Backend, find, guarded_reason, guarded_text
 from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_builds
 from kernels.errors import CompilerNotFound
 from kernels.resolver.target import Target
 from kernels.resolver.variant import Variant
+from kernels.support.version import MajorMinor
 
 __all__ = ["Against", "against", "compiled_sources", "own_backends"]
 

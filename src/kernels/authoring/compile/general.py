@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kernels.backends import MajorMinor, all_backends, allowed_python_depends, find, known
+from kernels.backends import all_backends, allowed_python_depends, find, known
 from kernels.errors import RequestError
 from kernels.models.metadata import KernelName
 from kernels.models.requirement import Requirement, check_repo_id, check_revision, check_version
 from kernels.support.formatting import did_you_mean
 from kernels.support.toml import Section
+from kernels.support.version import MajorMinor
 
 __all__ = ["by_backend", "hub", "kernel_backends", "kernel_name", "kernel_version"]
 

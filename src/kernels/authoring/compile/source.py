@@ -10,12 +10,13 @@ from kernels.authoring.compile.editions import EDITION, FRAMEWORKS, edition_of, 
 from kernels.authoring.compile.files import path_inside, source_fault
 from kernels.authoring.compile.general import by_backend, hub, kernel_backends, kernel_name, kernel_version
 from kernels.authoring.compile.model import PYEXT, Framework, KernelSection, KernelSource, option, spellings
-from kernels.backends import MajorMinor, all_backends, guarded_arch, known
+from kernels.backends import all_backends, guarded_arch, known
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.models.metadata import Metadata
 from kernels.models.spdx import license_problem
 from kernels.support.formatting import did_you_mean
 from kernels.support.toml import Section, TomlFile, TomlPath, read_toml
+from kernels.support.version import MajorMinor
 from kernels.support.warn import warn_once
 
 __all__ = [

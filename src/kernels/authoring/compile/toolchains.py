@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from kernels.backends import MajorMinor
 from kernels.errors import BuildError, CompilerNotFound
 from kernels.support.formatting import shown
+from kernels.support.version import MajorMinor
 
 __all__ = ["Toolchain", "compiler_version", "is_header", "toolchain_for"]
 

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from kernels.backends.base import Backend, BackendProbe, Device, Found, MajorMinor
+from kernels.backends.base import Backend, BackendProbe, Device, Found
+from kernels.support.version import MajorMinor
 
 __all__ = ["CANN", "Name"]
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
-from kernels.backends.base import Backend, BackendProbe, Device, Found, MajorMinor, PythonDependency, listed
+from kernels.backends.base import Backend, BackendProbe, Device, Found, PythonDependency, listed
+from kernels.support.version import MajorMinor
 
 __all__ = ["CUDA", "Name"]
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kernels.backends.base import MajorMinor
+from kernels.support.version import MajorMinor
 
 __all__ = ["GPU", "DriverFacts", "look", "runtime_version", "visible"]
 

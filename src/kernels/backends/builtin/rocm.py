@@ -10,7 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from kernels.backends.base import Backend, BackendProbe, Device, Found, MajorMinor, listed
+from kernels.backends.base import Backend, BackendProbe, Device, Found, listed
+from kernels.support.version import MajorMinor
 
 __all__ = ["Name", "ROCm"]
 

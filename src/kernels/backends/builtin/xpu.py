@@ -9,7 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from kernels.backends.base import Backend, BackendProbe, Device, Found, MajorMinor, PythonDependency
+from kernels.backends.base import Backend, BackendProbe, Device, Found, PythonDependency
+from kernels.support.version import MajorMinor
 
 __all__ = ["XPU", "Name"]
 

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kernels.backends.base import MajorMinor
 from kernels.backends.plugins.json_schema import Detect, Query
 from kernels.backends.plugins.torch_expression import follow_torch_path, parse_torch_path
 from kernels.support import command as commands
 from kernels.support.command import CommandFailed, run_command
+from kernels.support.version import MajorMinor
 
 __all__ = ["BEFORE_TORCH", "LOOK_SECONDS", "MAX_DEVICES", "Clock", "NoAnswer", "absence", "ask_archs", "ask_version"]
 

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kernels.backends.base import MajorMinor
 from kernels.backends.plugins.json_probe import Clock, NoAnswer, absence, ask_archs, ask_version
 from kernels.backends.plugins.json_schema import Declaration, Query
+from kernels.support.version import MajorMinor
 
 __all__ = ["Look", "Questions", "Standing"]
 
