@@ -332,7 +332,7 @@ def explain(
         device: The device to judge builds for.
 
     Returns:
-        The release, with a decision for each build and the metadata of those that fit by name.
+        The snapshot, with a decision for each build and the metadata of those that fit by name.
     """
     planner = Planner(
         open_sources(), target_of(target), TrustPolicy(), backend, check_arch, device, lock=lock_in_force()

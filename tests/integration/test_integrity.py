@@ -282,7 +282,7 @@ def locked(path: Path, hub: TestHub, *, value: str | None = None) -> Path:
     source = open_sources().of("acme/relu")
     commit = hub.commit("acme/relu")
     requirement = Requirement("acme/relu", version=1)
-    content = listed_hash(source, source.release(requirement, commit), "torch-cpu")
+    content = listed_hash(source, source.snapshot(requirement, commit), "torch-cpu")
     hashes = {("acme/relu", commit): {"torch-cpu": content if value is None else replace(content, value=value)}}
     lock = Lock((Locked(requirement, commit),), hashes)
     path.write_bytes(lock.to_bytes())

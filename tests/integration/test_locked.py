@@ -194,11 +194,11 @@ def test_a_build_that_has_another_content_than_the_lock_pins_is_refused(
 def pin_content(path: Path, *pins: Locked) -> None:
     """Write the hashes of all builds beside a lock, then forget all that was read for them."""
     sources = open_sources()
-    releases = [(each, sources.of(each.requirement.repo_id)) for each in pins]
-    listed = [(source, source.release(each.requirement, each.commit)) for each, source in releases]
+    snapshots = [(each, sources.of(each.requirement.repo_id)) for each in pins]
+    listed = [(source, source.snapshot(each.requirement, each.commit)) for each, source in snapshots]
     hashes = {
-        (release.repo_id, release.commit): {name: listed_hash(source, release, name) for name in release.builds}
-        for source, release in listed
+        (snapshot.repo_id, snapshot.commit): {name: listed_hash(source, snapshot, name) for name in snapshot.builds}
+        for source, snapshot in listed
     }
     hashes_path(path).write_bytes(Lock(pins, hashes).hashes_to_bytes())
     shutil.rmtree(os.environ["KERNELS_CACHE"])

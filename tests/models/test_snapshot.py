@@ -1,4 +1,4 @@
-"""What a source gives, as data: heads, releases and files."""
+"""What a source gives, as data: heads, snapshots and files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.errors import InvalidRepository
-from kernels.models.snapshot import Heads, Release, RepoFile, is_bytecode
+from kernels.models.snapshot import Heads, RepoFile, Snapshot, is_bytecode
 
 
 @given(st.binary(max_size=2000), st.sampled_from(["sha1", "git-sha256", "lfs", "none"]))
@@ -52,14 +52,14 @@ def test_builds_are_the_folders_below_build_without_bytecode() -> None:
         "build/loose-file",
         "src/build/torch-cpu/z.py",
     ]
-    release = Release("org/relu", "c" * 40, tuple(RepoFile(path, 3) for path in paths))
-    assert {name: [file.path for file in files] for name, files in release.builds.items()} == {
+    snapshot = Snapshot("org/relu", "c" * 40, tuple(RepoFile(path, 3) for path in paths))
+    assert {name: [file.path for file in files] for name, files in snapshot.builds.items()} == {
         "torch-cpu": ["build/torch-cpu/__init__.py", "build/torch-cpu/sub/x.py"],
         "torch-cuda": ["build/torch-cuda/y.py"],
     }
-    assert release.size("torch-cpu") == 6
-    assert release.file("README.md") == RepoFile("README.md", 3)
-    assert release.file("none") is None
+    assert snapshot.size("torch-cpu") == 6
+    assert snapshot.file("README.md") == RepoFile("README.md", 3)
+    assert snapshot.file("none") is None
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_an_accepted_path_stays_below_its_folder(path: str) -> None:
     import posixpath
 
     try:
-        Release("org/relu", "c" * 40, (RepoFile(path, 0),))
+        Snapshot("org/relu", "c" * 40, (RepoFile(path, 0),))
     except InvalidRepository:
         return
     joined = posixpath.normpath(posixpath.join("/root", path))

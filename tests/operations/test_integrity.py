@@ -14,7 +14,7 @@ import kernels.operations.integrity
 from kernels.errors import DigestMismatch
 from kernels.models.lockfile import GIT_LFS_CONCAT, SHA256SUM, ContentHash
 from kernels.models.requirement import Requirement
-from kernels.models.snapshot import Release
+from kernels.models.snapshot import Snapshot
 from kernels.operations.integrity import Expected, Findings, check_build, identities
 from kernels.resolver.content_hash import folder_hash, listed_hash
 from kernels.sources import Source, open_sources
@@ -24,15 +24,15 @@ VARIANT = "torch-cpu"
 
 
 @pytest.fixture
-def installed(hub: TestHub, new_process: Callable[[], None]) -> Callable[[], tuple[Source, Release, Path]]:
-    """Fetch acme/relu in what counts as a process of its own; the source, the release and the build's folder."""
+def installed(hub: TestHub, new_process: Callable[[], None]) -> Callable[[], tuple[Source, Snapshot, Path]]:
+    """Fetch acme/relu in what counts as a process of its own; the source, the snapshot and the build's folder."""
     hub.make_repo("acme/relu", digest=True)
 
-    def fetch() -> tuple[Source, Release, Path]:
+    def fetch() -> tuple[Source, Snapshot, Path]:
         new_process()
         source = open_sources().of("acme/relu")
-        release = source.release(Requirement("acme/relu", version=1), hub.commit("acme/relu"))
-        return source, release, source.fetch(release, VARIANT)
+        snapshot = source.snapshot(Requirement("acme/relu", version=1), hub.commit("acme/relu"))
+        return source, snapshot, source.fetch(snapshot, VARIANT)
 
     return fetch
 
@@ -52,61 +52,61 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("kind", [SHA256SUM, GIT_LFS_CONCAT])
 def test_what_a_lock_pins_is_checked_once(
-    installed: Callable[[], tuple[Source, Release, Path]], hashed: list[str], kind: str
+    installed: Callable[[], tuple[Source, Snapshot, Path]], hashed: list[str], kind: str
 ) -> None:
-    source, release, folder = installed()
-    expected = Expected(pinned=listed_hash(source, release, VARIANT, kind), lock="kernels.lock")
+    source, snapshot, folder = installed()
+    expected = Expected(pinned=listed_hash(source, snapshot, VARIANT, kind), lock="kernels.lock")
     for _ in range(3):
-        source, release, folder = installed()
-        check_build(source, release, VARIANT, folder, expected)
+        source, snapshot, folder = installed()
+        check_build(source, snapshot, VARIANT, folder, expected)
     assert hashed == [kind]
 
 
 def test_a_pin_that_is_new_is_checked_and_the_others_still_hold(
-    installed: Callable[[], tuple[Source, Release, Path]], hashed: list[str]
+    installed: Callable[[], tuple[Source, Snapshot, Path]], hashed: list[str]
 ) -> None:
-    source, release, folder = installed()
-    check_build(source, release, VARIANT, folder, Expected())
+    source, snapshot, folder = installed()
+    check_build(source, snapshot, VARIANT, folder, Expected())
     for kind in (SHA256SUM, GIT_LFS_CONCAT, SHA256SUM, GIT_LFS_CONCAT):
-        source, release, folder = installed()
-        check_build(source, release, VARIANT, folder, Expected(pinned=folder_hash(folder, kind), lock="kernels.lock"))
+        source, snapshot, folder = installed()
+        check_build(source, snapshot, VARIANT, folder, Expected(pinned=folder_hash(folder, kind), lock="kernels.lock"))
     assert hashed == [SHA256SUM, GIT_LFS_CONCAT]
 
 
 def test_content_that_is_not_what_is_pinned_is_refused_each_time_and_both_are_named(
-    installed: Callable[[], tuple[Source, Release, Path]],
+    installed: Callable[[], tuple[Source, Snapshot, Path]],
 ) -> None:
-    source, release, folder = installed()
+    source, snapshot, folder = installed()
     found = folder_hash(folder)
     pinned = ContentHash(SHA256SUM, f"sha256-{'0' * 64}")
     for _ in range(2):
-        source, release, folder = installed()
+        source, snapshot, folder = installed()
         with pytest.raises(DigestMismatch) as refused:
-            check_build(source, release, VARIANT, folder, Expected(pinned=pinned, lock="/project/kernels.lock"))
+            check_build(source, snapshot, VARIANT, folder, Expected(pinned=pinned, lock="/project/kernels.lock"))
         for part in ("acme/relu", VARIANT, "/project/kernels.lock", pinned.value, found.value, "kernels lock --rehash"):
             assert part in str(refused.value)
 
 
 def test_a_pin_is_checked_again_when_a_file_changed_and_what_was_changed_is_fetched_first(
-    installed: Callable[[], tuple[Source, Release, Path]], hashed: list[str]
+    installed: Callable[[], tuple[Source, Snapshot, Path]], hashed: list[str]
 ) -> None:
-    source, release, folder = installed()
+    source, snapshot, folder = installed()
     expected = Expected(pinned=folder_hash(folder), lock="kernels.lock")
-    check_build(source, release, VARIANT, folder, expected)
+    check_build(source, snapshot, VARIANT, folder, expected)
     blob = (folder / "layers.py").resolve()
     blob.write_bytes(b"#" + blob.read_bytes()[1:])
     os.utime(blob, ns=(1, 1))
-    source, release, folder = installed()
-    check_build(source, release, VARIANT, folder, expected)
+    source, snapshot, folder = installed()
+    check_build(source, snapshot, VARIANT, folder, expected)
     assert hashed == [SHA256SUM] * 2
 
 
 def test_a_pin_is_not_checked_when_nothing_is(
-    installed: Callable[[], tuple[Source, Release, Path]], hashed: list[str], monkeypatch: pytest.MonkeyPatch
+    installed: Callable[[], tuple[Source, Snapshot, Path]], hashed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERNELS_VERIFY", "off")
-    source, release, folder = installed()
-    check_build(source, release, VARIANT, folder, Expected(pinned=ContentHash(SHA256SUM, "sha256-x")))
+    source, snapshot, folder = installed()
+    check_build(source, snapshot, VARIANT, folder, Expected(pinned=ContentHash(SHA256SUM, "sha256-x")))
     assert hashed == []
 
 
@@ -116,62 +116,62 @@ def test_a_folder_of_repositories_is_held_against_the_pin_too(
     make_repo(tmp_path / "mirror", "acme/relu")
     monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "mirror"))
     source = open_sources().of("acme/relu")
-    release = source.release(Requirement("acme/relu", version=1), "v1")
-    folder = source.fetch(release, VARIANT)
+    snapshot = source.snapshot(Requirement("acme/relu", version=1), "v1")
+    folder = source.fetch(snapshot, VARIANT)
     expected = Expected(pinned=folder_hash(folder), lock="kernels.lock")
-    check_build(source, release, VARIANT, folder, expected)
+    check_build(source, snapshot, VARIANT, folder, expected)
     (folder / "more.py").write_text("")
     with pytest.raises(DigestMismatch, match=r"not what kernels\.lock pins"):
-        check_build(source, replace(release), VARIANT, folder, expected)
+        check_build(source, replace(snapshot), VARIANT, folder, expected)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows keeps no time of an inode")
-def test_a_file_whose_time_was_set_back_is_another_one(installed: Callable[[], tuple[Source, Release, Path]]) -> None:
-    source, release, folder = installed()
-    check_build(source, release, VARIANT, folder, Expected())
+def test_a_file_whose_time_was_set_back_is_another_one(installed: Callable[[], tuple[Source, Snapshot, Path]]) -> None:
+    source, snapshot, folder = installed()
+    check_build(source, snapshot, VARIANT, folder, Expected())
     blob = (folder / "layers.py").resolve()
     whole, facts = blob.read_bytes(), blob.stat()
     blob.write_bytes(b"#" + whole[1:])
     while blob.stat().st_ctime_ns == facts.st_ctime_ns or blob.stat().st_mtime_ns != facts.st_mtime_ns:
         os.utime(blob, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-    source, release, folder = installed()
-    check_build(source, release, VARIANT, folder, Expected())
+    source, snapshot, folder = installed()
+    check_build(source, snapshot, VARIANT, folder, Expected())
     assert blob.read_bytes() == whole
 
 
 def test_a_file_that_changes_while_it_is_checked_is_not_remembered_as_checked(
-    installed: Callable[[], tuple[Source, Release, Path]], monkeypatch: pytest.MonkeyPatch
+    installed: Callable[[], tuple[Source, Snapshot, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, release, folder = installed()
+    source, snapshot, folder = installed()
     blob = (folder / "layers.py").resolve()
     whole = blob.read_bytes()
     compare = type(source).mend
 
-    def mend(source: Source, release: Release, variant: str) -> None:
-        compare(source, release, variant)
+    def mend(source: Source, snapshot: Snapshot, variant: str) -> None:
+        compare(source, snapshot, variant)
         blob.write_bytes(b"#" + whole[1:])
         os.utime(blob, ns=(1, 1))
 
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(type(source), "mend", mend)
-        check_build(source, release, VARIANT, folder, Expected())
+        check_build(source, snapshot, VARIANT, folder, Expected())
     assert blob.read_bytes() != whole
-    source, release, folder = installed()
-    check_build(source, release, VARIANT, folder, Expected())
+    source, snapshot, folder = installed()
+    check_build(source, snapshot, VARIANT, folder, Expected())
     assert blob.read_bytes() == whole
 
 
 def test_a_load_that_checks_nothing_says_when_the_build_was_used(
-    installed: Callable[[], tuple[Source, Release, Path]],
+    installed: Callable[[], tuple[Source, Snapshot, Path]],
 ) -> None:
-    source, release, folder = installed()
-    check_build(source, release, VARIANT, folder, Expected())
-    place = source.findings(release, VARIANT)
+    source, snapshot, folder = installed()
+    check_build(source, snapshot, VARIANT, folder, Expected())
+    place = source.findings(snapshot, VARIANT)
     assert place is not None
     content = place.read_bytes()
     os.utime(place, (1, 1))
-    source, release, folder = installed()
-    check_build(source, release, VARIANT, folder, Expected())
+    source, snapshot, folder = installed()
+    check_build(source, snapshot, VARIANT, folder, Expected())
     assert place.stat().st_mtime > 1
     assert place.read_bytes() == content
     assert read_record(place, Findings) is not None

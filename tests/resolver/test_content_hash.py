@@ -14,7 +14,7 @@ from hub import TestHub, make_repo
 from kernels.errors import InvalidRepository, RequestError
 from kernels.models.lockfile import GIT_LFS_CONCAT, SHA256SUM, ContentHash
 from kernels.models.requirement import Requirement
-from kernels.models.snapshot import Release
+from kernels.models.snapshot import Snapshot
 from kernels.resolver.content_hash import folder_hash, large_files, listed_hash
 from kernels.sources import FolderSource, Source, open_sources
 
@@ -23,24 +23,24 @@ FILES = {"_relu.abi3.so": LARGE, "b/c.py": "x = 1\n", "b.py": "x = 2\n", "ü.txt
 RELU = Requirement("acme/relu", version=1)
 
 
-def released(hub: TestHub) -> tuple[Source, Release]:
+def released(hub: TestHub) -> tuple[Source, Snapshot]:
     source = open_sources().default
-    return source, source.release(RELU, hub.commit())
+    return source, source.snapshot(RELU, hub.commit())
 
 
 @pytest.mark.parametrize("kind", [SHA256SUM, GIT_LFS_CONCAT])
 @pytest.mark.parametrize("digest", [False, True], ids=["plain", "digest"])
 def test_what_is_listed_is_what_is_on_disk(hub: TestHub, kind: str, digest: bool) -> None:
     hub.make_repo(variants={"torch-cpu": FILES}, digest=digest, files={"README.md": "not of the build"})
-    source, release = released(hub)
-    listed = listed_hash(source, release, "torch-cpu", kind)
+    source, snapshot = released(hub)
+    listed = listed_hash(source, snapshot, "torch-cpu", kind)
     assert hub.count(r"\.so$") == 0
-    folder = source.fetch(release, "torch-cpu")
+    folder = source.fetch(snapshot, "torch-cpu")
     (folder / "__pycache__").mkdir()
     (folder / "__pycache__" / "b.cpython-311.pyc").write_bytes(b"bytecode")
     assert folder_hash(folder, kind) == listed
     assert folder_hash(shutil.copytree(folder, folder.parents[5] / "copy"), kind, large={"_relu.abi3.so"}) == listed
-    assert large_files(release, "torch-cpu") == {"_relu.abi3.so"}
+    assert large_files(snapshot, "torch-cpu") == {"_relu.abi3.so"}
 
 
 def test_it_is_the_hash_of_what_sha256sum_prints(tmp_path: Path) -> None:
@@ -54,11 +54,11 @@ def test_it_is_the_hash_of_what_sha256sum_prints(tmp_path: Path) -> None:
 
 def test_the_older_kind_is_made_of_paths_and_raw_ids(hub: TestHub) -> None:
     hub.make_repo(variants={"torch-cpu": {"a.so": LARGE, "metadata.json": "{}"}})
-    source, release = released(hub)
+    source, snapshot = released(hub)
     expected = hashlib.sha256()
-    for file in sorted(release.builds["torch-cpu"], key=lambda file: file.path):
+    for file in sorted(snapshot.builds["torch-cpu"], key=lambda file: file.path):
         expected.update(file.path.removeprefix("build/torch-cpu/").encode() + bytes.fromhex(file.sha256 or file.oid))
-    assert listed_hash(source, release, "torch-cpu", GIT_LFS_CONCAT).value == f"sha256-{expected.hexdigest()}"
+    assert listed_hash(source, snapshot, "torch-cpu", GIT_LFS_CONCAT).value == f"sha256-{expected.hexdigest()}"
 
 
 def test_a_digest_spares_the_reading_and_large_files_are_never_read(hub: TestHub) -> None:
@@ -70,20 +70,20 @@ def test_a_digest_spares_the_reading_and_large_files_are_never_read(hub: TestHub
 def test_files_that_builds_share_are_read_once(hub: TestHub) -> None:
     shared: dict[str, Any] = {"shared.py": "x = 1\n", "__init__.py": "", "layers.py": ""}
     hub.make_repo(variants={"torch-cpu": shared, "torch-cuda": shared})
-    source, release = released(hub)
+    source, snapshot = released(hub)
     known: dict[str, str] = {}
-    for variant in release.builds:
-        listed_hash(source, release, variant, known=known)
+    for variant in snapshot.builds:
+        listed_hash(source, snapshot, variant, known=known)
     assert hub.count("/shared.py$") == 1
 
 
 def test_a_folder_of_repositories_is_hashed_where_it_lies(tmp_path: Path) -> None:
     folder = make_repo(tmp_path, variants={"torch-cpu": FILES}) / "build" / "torch-cpu"
     source = FolderSource(tmp_path)
-    release = source.release(RELU, "v1")
-    assert listed_hash(source, release, "torch-cpu") == folder_hash(folder)
+    snapshot = source.snapshot(RELU, "v1")
+    assert listed_hash(source, snapshot, "torch-cpu") == folder_hash(folder)
     with pytest.raises(RequestError, match="lists no git blob id"):
-        listed_hash(source, release, "torch-cpu", GIT_LFS_CONCAT)
+        listed_hash(source, snapshot, "torch-cpu", GIT_LFS_CONCAT)
 
 
 @pytest.mark.parametrize("change", ["content", "more", "less", "renamed", "metadata"])
@@ -106,15 +106,15 @@ def test_every_change_of_a_build_changes_its_hash(tmp_path: Path, change: str) -
 def test_a_digest_that_is_wrong_is_found_when_the_build_is_here(hub: TestHub) -> None:
     wrong = {"algorithm": "sha256", "files": {"b.py": "A" * 43 + "="}}
     hub.make_repo(variants={"torch-cpu": FILES}, metadata={"digest": wrong})
-    source, release = released(hub)
-    assert listed_hash(source, release, "torch-cpu") != folder_hash(source.fetch(release, "torch-cpu"))
+    source, snapshot = released(hub)
+    assert listed_hash(source, snapshot, "torch-cpu") != folder_hash(source.fetch(snapshot, "torch-cpu"))
 
 
 def test_a_digest_that_says_nothing_usable_is_passed_over(hub: TestHub) -> None:
     odd = {"algorithm": "sha256", "files": {"b.py": "not base64", "b/c.py": "AAAA", "metadata.json": "A" * 43 + "="}}
     hub.make_repo(variants={"torch-cpu": FILES}, metadata={"digest": odd})
-    source, release = released(hub)
-    assert listed_hash(source, release, "torch-cpu") == folder_hash(source.fetch(release, "torch-cpu"))
+    source, snapshot = released(hub)
+    assert listed_hash(source, snapshot, "torch-cpu") == folder_hash(source.fetch(snapshot, "torch-cpu"))
 
 
 def test_what_no_build_holds_is_refused(tmp_path: Path) -> None:

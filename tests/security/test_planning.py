@@ -164,9 +164,9 @@ def test_each_kernel_of_a_graph_is_found_and_planned_once(hub: TestHub, monkeypa
         found[requirement.repo_id] += 1
         return find(self, requirement, source)
 
-    def counted_choose(self, release, **options):
-        chosen[release.release.repo_id] += 1
-        return choose(self, release, **options)
+    def counted_choose(self, snapshot, **options):
+        chosen[snapshot.snapshot.repo_id] += 1
+        return choose(self, snapshot, **options)
 
     monkeypatch.setattr(Finder, "find", counted_find)
     monkeypatch.setattr(Planner, "_choose", counted_choose)

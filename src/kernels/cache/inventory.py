@@ -20,7 +20,7 @@ from kernels import settings
 from kernels.cache.repository import RepoStore
 from kernels.errors import KernelsError, StoreError
 from kernels.models.requirement import check_repo_id, is_commit
-from kernels.models.snapshot import BUILD_FOLDER, STATUS_FILE, Release, RepoFile
+from kernels.models.snapshot import BUILD_FOLDER, STATUS_FILE, RepoFile, Snapshot
 from kernels.support.json_store import MAX_LISTING_BYTES, Record, endpoint_key, read_record
 from kernels.support.real_folders import is_real_folder
 
@@ -177,7 +177,7 @@ def listings(store: RepoStore, commit: str) -> list[tuple[str, tuple[RepoFile, .
         files = store.listed(key, commit)
         with suppress(KernelsError):  # names that leave their folder
             if files is not None:
-                found.append((key, Release("org/name", commit, files).files))
+                found.append((key, Snapshot("org/name", commit, files).files))
     return found
 
 
@@ -314,7 +314,7 @@ def _builds(store: RepoStore, commit: str, files: Iterable[_OnDisk]) -> tuple[Ca
         parts = each.path.split("/", 2)
         if len(parts) == 3 and parts[0] == BUILD_FOLDER:
             contents.setdefault(parts[1], {})[each.facts.st_dev, each.facts.st_ino] = each.facts.st_size
-    listed = [Release("org/name", commit, files).builds for _, files in listings(store, commit)]
+    listed = [Snapshot("org/name", commit, files).builds for _, files in listings(store, commit)]
 
     def complete(variant: str) -> bool | None:
         if not listed:

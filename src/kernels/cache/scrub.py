@@ -11,7 +11,7 @@ from pathlib import Path
 from kernels.cache.inventory import CacheContents, CachedCommit, is_below, listings
 from kernels.errors import DigestMismatch, KernelsError
 from kernels.models.metadata import Metadata
-from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Release, RepoFile, is_bytecode
+from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, RepoFile, Snapshot, is_bytecode
 from kernels.support.process_lock import exclusively
 from kernels.support.real_folders import is_real_folder
 from kernels.trust.digest import verify_digest
@@ -115,9 +115,9 @@ def _unlisted(commit: CachedCommit, files: tuple[RepoFile, ...]) -> list[str]:
 def _wrong_digests(commit: CachedCommit, files: tuple[RepoFile, ...]) -> Iterator[str]:
     root = commit.store.snapshot(commit.commit) / BUILD_FOLDER
     with suppress(KernelsError):  # names that leave their folder: nothing of it is loaded
-        release = Release(commit.repo_id, commit.commit, files, commit.repo_type)
+        snapshot = Snapshot(commit.repo_id, commit.commit, files, commit.repo_type)
         for build in commit.builds:
-            if commit.store.missing(commit.commit, release.builds.get(build.variant, ())):
+            if commit.store.missing(commit.commit, snapshot.builds.get(build.variant, ())):
                 continue
             with suppress(KernelsError):
                 digest = Metadata.read_from_file(root / build.variant / METADATA_FILE).digest

@@ -52,7 +52,7 @@ def explain(
     )
     if choice.best is not None and _refused(choice):
         say("")
-        allowing = f"trust_remote_code=[{choice.release.repo_id!r}]"
+        allowing = f"trust_remote_code=[{choice.snapshot.repo_id!r}]"
         say(visible(f"Its publisher is not trusted here: get_kernel takes it with {allowing} only."))
 
 
@@ -85,7 +85,7 @@ def _rows(choice: Choice) -> list[dict[str, Any]]:
             verdict, reason = "chosen", _merit(choice)
         else:
             verdict, reason = "accepted", f"suits, but {best} is preferred"
-        rows.append({"variant": name, "verdict": verdict, "reason": reason, "size": choice.release.size(name)})
+        rows.append({"variant": name, "verdict": verdict, "reason": reason, "size": choice.snapshot.size(name)})
     return rows
 
 
@@ -104,7 +104,7 @@ def _merit(choice: Choice) -> str:
 def _title(choice: Choice) -> str:
     resolution = choice.resolution
     pinned = "" if choice.lock is None else f", pinned by {choice.lock}"
-    commit = f" (commit {choice.release.commit[:12]}{pinned})" if choice.release.commit else ""
+    commit = f" (commit {choice.snapshot.commit[:12]}{pinned})" if choice.snapshot.commit else ""
     device = "" if resolution.device is None else f", device {resolution.device.index}"
     outcome = "" if choice.best is not None else "\nNo build suits." if resolution.decisions else "\nIt has no builds."
     return f"{choice.requirement}{commit} for {resolution.target}, backend {resolution.backend}{device}{outcome}"
@@ -114,15 +114,15 @@ def _refused(choice: Choice) -> bool:
     """Whether the Hub says that the publisher is not a trusted one; not where it cannot be asked."""
     from kernels.trust.publishers import Standing, TrustPolicy, ask_standing
 
-    return ask_standing(choice.release.repo_id, choice.source.publishers, TrustPolicy()) is Standing.UNTRUSTED
+    return ask_standing(choice.snapshot.repo_id, choice.source.publishers, TrustPolicy()) is Standing.UNTRUSTED
 
 
 def _plain(choice: Choice, rows: list[dict[str, Any]]) -> dict[str, Any]:
     device = choice.resolution.device
     return {
-        "repo_id": choice.release.repo_id,
+        "repo_id": choice.snapshot.repo_id,
         "revision": choice.requirement.branch,
-        "commit": choice.release.commit or None,
+        "commit": choice.snapshot.commit or None,
         "lock": choice.lock,
         "target": str(choice.resolution.target),
         "backend": choice.resolution.backend,

@@ -1,7 +1,7 @@
 """How Python imports a kernel: under a name of its own, from its own files, all or nothing.
 
 A finder of ours stands first on `sys.meta_path` and answers for kernels alone, so that nothing but a variant's own
-files is found under its name: those that its release lists, whatever lies beside them. One that was cleared away from
+files is found under its name: those that its snapshot lists, whatever lies beside them. One that was cleared away from
 the cache since is fetched again. Python's lock for each module makes two threads that load one kernel get one module.
 Bytecode is neither read nor written.
 """
@@ -68,7 +68,7 @@ class LoadedKernel:
 
 
 class FilesGone(KernelImportError):
-    """A file that the release lists is not on disk any more."""
+    """A file that the snapshot lists is not on disk any more."""
 
 
 @dataclass(eq=False)

@@ -21,8 +21,8 @@ __all__ = [
     "METADATA_FILE",
     "STATUS_FILE",
     "Heads",
-    "Release",
     "RepoFile",
+    "Snapshot",
     "check_path",
     "is_bytecode",
 ]
@@ -111,7 +111,7 @@ class Heads:
 
 
 @dataclass(frozen=True)
-class Release:
+class Snapshot:
     """A repository at one commit, and the files in it: facts that never change.
 
     Attributes:

@@ -115,17 +115,17 @@ def _every(planner: Planner, asked: Requirement) -> list[Planned]:
     while pending:
         requirement = pending.pop()
         found = planner.find(requirement).found
-        release = found.release
-        rule = planner.rule(found.source, release)
+        snapshot = found.snapshot
+        rule = planner.rule(found.source, snapshot)
         signed = rule is not None and rule.required
-        if not release.builds:
-            raise NoSuitableBuild(f"{requirement} (commit {release.commit[:12]}) has no builds.")
+        if not snapshot.builds:
+            raise NoSuitableBuild(f"{requirement} (commit {snapshot.commit[:12]}) has no builds.")
         for variant, metadata in _all_metadata(planner, found).items():
             builds.append(
                 Planned(
                     found.requirement,
                     found.source,
-                    release,
+                    snapshot,
                     variant,
                     metadata,
                     metadata.backend.type,
@@ -144,20 +144,20 @@ def _every(planner: Planner, asked: Requirement) -> list[Planned]:
 
 
 def _all_metadata(planner: Planner, found: Found) -> dict[str, Metadata]:
-    source, release = found.source, found.release
-    rule = planner.rule(source, release)
+    source, snapshot = found.source, found.snapshot
+    rule = planner.rule(source, snapshot)
 
     def read(variant: str) -> Metadata | None:
         try:
-            return read_metadata(source, release, variant, rule)
+            return read_metadata(source, snapshot, variant, rule)
         except InvalidMetadata as error:
-            warn_once(f"Build {variant} of {release.repo_id} is left out: {error}.")
+            warn_once(f"Build {variant} of {snapshot.repo_id} is left out: {error}.")
             return None
 
-    names = list(release.builds)
+    names = list(snapshot.builds)
     if len(names) > MAX_BUILDS:
         raise InvalidRepository(f"{found.requirement} has {len(names)} builds; more than {MAX_BUILDS} are not read.")
-    check_metadata_size(found.requirement, release)
+    check_metadata_size(found.requirement, snapshot)
     each_one = side_by_side(read, names, at_once=AT_ONCE, name="metadata")
     return {name: each for name, each in zip(names, each_one, strict=True) if each is not None}
 
@@ -195,12 +195,12 @@ class WantedBuild:
     @property
     def files(self) -> int:
         """How many files it has."""
-        return len(self.planned.release.builds[self.planned.variant])
+        return len(self.planned.snapshot.builds[self.planned.variant])
 
     @property
     def size(self) -> int:
         """Bytes of its files."""
-        return self.planned.release.size(self.planned.variant)
+        return self.planned.snapshot.size(self.planned.variant)
 
 
 def each_once(plans: Iterable[KernelPlan]) -> list[WantedBuild]:
@@ -208,7 +208,7 @@ def each_once(plans: Iterable[KernelPlan]) -> list[WantedBuild]:
     wanted: dict[tuple[str, str, str], WantedBuild] = {}
     for plan in plans:
         for planned in plan.builds:
-            key = (planned.release.repo_id, planned.release.commit, planned.variant)
+            key = (planned.snapshot.repo_id, planned.snapshot.commit, planned.variant)
             known = wanted.get(key) or WantedBuild(planned, ())
             targets = [*known.targets, *([] if plan.target is None else [plan.target])]
             wanted[key] = replace(known, targets=tuple(dict.fromkeys(targets)))

@@ -17,7 +17,7 @@ from kernels.errors import LockError, RequestError
 from kernels.models import redirect
 from kernels.models.lockfile import Lock
 from kernels.models.requirement import SHORTEST_COMMIT, Requirement
-from kernels.models.snapshot import STATUS_FILE, Release
+from kernels.models.snapshot import STATUS_FILE, Snapshot
 from kernels.operations.builds_wanted import (
     AT_ONCE,
     PROBLEMS,
@@ -261,8 +261,8 @@ def _fetch(
     def here(each: WantedBuild) -> bool:
         planned = each.planned
         if carried is not None:
-            return carried.has(planned.release, planned.variant)
-        return planned.source.is_local(planned.release, planned.variant)
+            return carried.has(planned.snapshot, planned.variant)
+        return planned.source.is_local(planned.snapshot, planned.variant)
 
     missing = [each for each in wanted if not here(each)]
     if progress is not None and missing:
@@ -271,21 +271,21 @@ def _fetch(
 
     def bring(each: WantedBuild) -> DownloadedBuild | list[DownloadFailure]:
         planned = each.planned
-        release, variant = planned.release, planned.variant
+        snapshot, variant = planned.snapshot, planned.variant
         try:
             if carried is not None and id(each) not in new:
-                folder = carried.folder(release, variant)
+                folder = carried.folder(snapshot, variant)
             else:
                 with watched(_Counter(each, progress if id(each) in new else None)) as counter:
                     folder = fetch_build(planned)
                 if carried is not None:
-                    folder = carried.add(release, variant, folder)
+                    folder = carried.add(snapshot, variant, folder)
                 counter.finish()
         except PROBLEMS as error:
-            kernel = f"{release.repo_id} {variant}"
+            kernel = f"{snapshot.repo_id} {variant}"
             return [DownloadFailure(kernel, target, error) for target in each.targets or (None,)]
         return DownloadedBuild(
-            release.repo_id, release.commit, variant, each.size, each.targets, folder, id(each) in new
+            snapshot.repo_id, snapshot.commit, variant, each.size, each.targets, folder, id(each) in new
         )
 
     done = side_by_side(bring, wanted, at_once=AT_ONCE, name="fetch")
@@ -326,28 +326,28 @@ def _point(carried: CarriedFolder, plans: Iterable[KernelPlan], builds: Iterable
         return verdicts[publisher]
 
     routes = {
-        (route.asked, *(step.release.commit for step in route.steps)): route for plan in plans for route in plan.routes
+        (route.asked, *(step.snapshot.commit for step in route.steps)): route for plan in plans for route in plan.routes
     }
     for route in routes.values():
-        source, last = route.found.source, route.found.release
+        source, last = route.found.source, route.found.snapshot
         if (last.repo_id, last.commit) not in here:
             continue  # what could not be had
-        first = route.steps[0].release.repo_id
+        first = route.steps[0].snapshot.repo_id
         if first != route.asked.repo_id:
             verdict = trusted(source, route.asked.repo_id)
             carried.point(route.asked.repo_id, {}, trusted=verdict, moved_to=first)
         for step in route.steps:
-            release = step.release
-            status = release.file(STATUS_FILE)
+            snapshot = step.snapshot
+            status = snapshot.file(STATUS_FILE)
             if status is not None:
-                carried.add_file(release, status, source.read(release, status, redirect.MAX_STATUS_BYTES))
-            verdict = trusted(source, release.repo_id)
-            branches = _branches(step.requirement, release)
-            carried.point(release.repo_id, branches, trusted=verdict, lock=step.lock)
+                carried.add_file(snapshot, status, source.read(snapshot, status, redirect.MAX_STATUS_BYTES))
+            verdict = trusted(source, snapshot.repo_id)
+            branches = _branches(step.requirement, snapshot)
+            carried.point(snapshot.repo_id, branches, trusted=verdict, lock=step.lock)
 
 
-def _branches(requirement: Requirement, release: Release) -> dict[str, str]:
+def _branches(requirement: Requirement, snapshot: Snapshot) -> dict[str, str]:
     name = (requirement.branch or "").removeprefix("refs/heads/")
     # A shortened commit is found without; a branch may have a name of such letters too (`fa2`).
-    shortened = len(name) >= SHORTEST_COMMIT and release.commit.startswith(name)
-    return {} if not name or shortened else {name: release.commit}
+    shortened = len(name) >= SHORTEST_COMMIT and snapshot.commit.startswith(name)
+    return {} if not name or shortened else {name: snapshot.commit}

@@ -210,10 +210,10 @@ def repository_info(
         folder = PathSource(path.absolute())
         choice = _planner(Sources(folder)).choose(folder.requirement, every=True)
     return RepositoryInfo(
-        repo_id=choice.release.repo_id if path is None else None,
+        repo_id=choice.snapshot.repo_id if path is None else None,
         path=path,
         revision=choice.requirement.branch,
-        commit=choice.release.commit or None,
+        commit=choice.snapshot.commit or None,
         builds=_builds(choice),
         fits=choice.best,
         lock=choice.lock,
@@ -271,14 +271,14 @@ def _version(planner: Planner, source: Source, repo_id: str, version: int, branc
         choice = planner.choose(Requirement(repo_id, revision=branch))
     except KernelsError as error:
         return VersionInfo(version, branch, commit, date, problem=str(error))
-    moved = choice.release.repo_id if choice.release.repo_id != repo_id else None
-    return VersionInfo(version, branch, commit, date, tuple(choice.release.builds), choice.best, moved)
+    moved = choice.snapshot.repo_id if choice.snapshot.repo_id != repo_id else None
+    return VersionInfo(version, branch, commit, date, tuple(choice.snapshot.builds), choice.best, moved)
 
 
 def _builds(choice: Choice) -> tuple[BuildInfo, ...]:
     def read(name: str) -> Metadata | None:
         try:
-            return choice.metadata.get(name) or read_metadata(choice.source, choice.release, name)
+            return choice.metadata.get(name) or read_metadata(choice.source, choice.snapshot, name)
         except (InvalidMetadata, UnicodeEncodeError):
             # A build without valid metadata is a fact, and its reason says so where it matters; so is one whose name
             # the locale's encoding lacks, so that it has no place in the cache.
@@ -291,7 +291,7 @@ def _builds(choice: Choice) -> tuple[BuildInfo, ...]:
     return tuple(
         BuildInfo(
             name=decision.variant.name,
-            size=choice.release.size(decision.variant.name),
+            size=choice.snapshot.size(decision.variant.name),
             variant=decision.variant if isinstance(decision.variant, Variant) else None,
             metadata=metadata.get(decision.variant.name),
             reason=decision.reason if isinstance(decision, VariantRejected) else None,

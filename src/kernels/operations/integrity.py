@@ -20,7 +20,7 @@ import msgspec
 from kernels.errors import DigestMismatch
 from kernels.models.lockfile import ContentHash, lock_again
 from kernels.models.metadata import Digest
-from kernels.models.snapshot import Release, is_bytecode
+from kernels.models.snapshot import Snapshot, is_bytecode
 from kernels.resolver.content_hash import folder_hash, large_files
 from kernels.sources.base import Source
 from kernels.support.json_store import MAX_LISTING_BYTES, Record, read_record, write_record
@@ -82,12 +82,12 @@ class Findings(Record):
     files: dict[str, Identity]
 
 
-def check_build(source: Source, release: Release, variant: str, folder: Path, expected: Expected) -> None:
+def check_build(source: Source, snapshot: Snapshot, variant: str, folder: Path, expected: Expected) -> None:
     """Check the files of a build on disk, unless it is known that they are what they have to be.
 
     Args:
         source: Where the build comes from. It says when to check, and mends what is not as it listed it.
-        release: The release.
+        snapshot: The snapshot.
         variant: The build.
         folder: The build's folder.
         expected: What its files have to be.
@@ -97,11 +97,11 @@ def check_build(source: Source, release: Release, variant: str, folder: Path, ex
         KernelsError: What was changed could not be fetched again.
     """
     facts = expected.facts()
-    files = release.builds[variant]
+    files = snapshot.builds[variant]
     if (source.verify == "off" and not expected.signed) or not (facts or any(file.blob for file in files)):
         return
-    facts |= _listed(release, variant)
-    place = source.findings(release, variant)
+    facts |= _listed(snapshot, variant)
+    place = source.findings(snapshot, variant)
     known = None if place is None else read_record(place, Findings)
     if known is not None and (known.form != _FORM or known.files != identities(folder)):
         known = None
@@ -110,11 +110,11 @@ def check_build(source: Source, release: Release, variant: str, folder: Path, ex
         return
     # Before the content is read: who changes a file meanwhile changes its time as well.
     found = identities(folder)
-    source.mend(release, variant)
+    source.mend(snapshot, variant)
     if expected.digest is not None:
         verify_digest(folder, expected.digest)
     if expected.pinned is not None:
-        _check_pin(release, variant, folder, expected.pinned, expected.lock)
+        _check_pin(snapshot, variant, folder, expected.pinned, expected.lock)
     # What was changed meanwhile, or fetched again, is another file: the next load looks at that one.
     if place is not None and identities(folder) == found:
         # What another lock pins holds as long as the files are the same.
@@ -122,22 +122,22 @@ def check_build(source: Source, release: Release, variant: str, folder: Path, ex
         write_record(place, Findings(_FORM, {**held, **facts}, found))
 
 
-def remember_listed(source: Source, release: Release, variant: str, folder: Path) -> None:
+def remember_listed(source: Source, snapshot: Snapshot, variant: str, folder: Path) -> None:
     """Remember of a build that was written here just now that its files are as they were listed.
 
     Args:
         source: Where the build will be read from.
-        release: The release.
+        snapshot: The snapshot.
         variant: The build.
         folder: The build's folder. Each file was compared with its listing as it was written.
     """
-    place = source.findings(release, variant)
+    place = source.findings(snapshot, variant)
     if place is not None:
-        write_record(place, Findings(_FORM, _listed(release, variant), identities(folder)))
+        write_record(place, Findings(_FORM, _listed(snapshot, variant), identities(folder)))
 
 
-def _listed(release: Release, variant: str) -> dict[str, str]:
-    return {"listed": hashlib.sha256(msgspec.json.encode(release.builds[variant])).hexdigest()}
+def _listed(snapshot: Snapshot, variant: str) -> dict[str, str]:
+    return {"listed": hashlib.sha256(msgspec.json.encode(snapshot.builds[variant])).hexdigest()}
 
 
 def identities(folder: Path) -> dict[str, Identity]:
@@ -186,14 +186,14 @@ def _used(place: Path | None) -> None:
             os.utime(place, follow_symlinks=os.utime not in os.supports_follow_symlinks)
 
 
-def _check_pin(release: Release, variant: str, folder: Path, pinned: ContentHash, lock: str) -> None:
-    known = release.listed and all(file.blob for file in release.builds[variant])
-    found = folder_hash(folder, pinned.kind, large=large_files(release, variant) if known else None)
+def _check_pin(snapshot: Snapshot, variant: str, folder: Path, pinned: ContentHash, lock: str) -> None:
+    known = snapshot.listed and all(file.blob for file in snapshot.builds[variant])
+    found = folder_hash(folder, pinned.kind, large=large_files(snapshot, variant) if known else None)
     if found != pinned:
         raise DigestMismatch(
-            f"{release.repo_id}: build {variant} of commit {release.commit} is not what {lock} pins: its hash "
+            f"{snapshot.repo_id}: build {variant} of commit {snapshot.commit} is not what {lock} pins: its hash "
             f"({pinned.kind}) is {found.value}, and {pinned.value} was locked. It was not loaded. Files that were "
-            f"changed on this machine: kernels cache verify --repo {release.repo_id} --repair. If they were not, the "
+            f"changed on this machine: kernels cache verify --repo {snapshot.repo_id} --repair. If they were not, the "
             "publisher or a mirror gives something else than when it was locked, or the lock is wrong. Is what is "
             f"here meant? {lock_again(lock, 'kernels lock --rehash')}"
         )

@@ -163,16 +163,16 @@ def fetch(planned: Planned) -> dict[int, Path]:
 
 def fetch_build(planned: Planned) -> Path:
     """One build of a plan on disk, with the content that its source lists and its metadata's digest names."""
-    source, release, variant = planned.source, planned.release, planned.variant
+    source, snapshot, variant = planned.source, planned.snapshot, planned.variant
     expected = Expected(planned.metadata.digest, planned.pinned, planned.lock or "", signed=planned.signed)
     for tries_left in reversed(range(_CLEARED_TRIES)):
-        path = source.fetch(release, variant)
+        path = source.fetch(snapshot, variant)
         with in_use(path) as there:
             try:
-                check_build(source, release, variant, path, expected)
+                check_build(source, snapshot, variant, path, expected)
             except KernelsError:
                 # What somebody clears away while it is checked is not another content.
-                if not tries_left or source.is_local(release, variant):
+                if not tries_left or source.is_local(snapshot, variant):
                     raise
                 continue
         if there:
@@ -218,10 +218,10 @@ def _load(planned: Planned, folders: Mapping[int, Path]) -> ModuleType:
             folders[id(each)],
             each.metadata,
             deps={repo_id: modules[id(depend)] for repo_id, depend in each.depends.items()},
-            repo_info=None if own else RepoInfo(each.release.repo_id, each.release.commit),
+            repo_info=None if own else RepoInfo(each.snapshot.repo_id, each.snapshot.commit),
             stages=stages_of(backends.known(each.backend), each.device),
-            root=each.source.boundary(each.release),
-            files=None if own else [file.path.removeprefix(prefix) for file in each.release.builds[each.variant]],
+            root=each.source.boundary(each.snapshot),
+            files=None if own else [file.path.removeprefix(prefix) for file in each.snapshot.builds[each.variant]],
             fetch=None if own else partial(fetch_build, each),
         )
     return modules[id(planned)]
@@ -243,9 +243,9 @@ def _was_cleared(
     if each.source.verified:
         return False
     folder = folders[id(each)]
-    if not each.source.is_local(each.release, each.variant) or _identity(folder) != before[id(each)]:
+    if not each.source.is_local(each.snapshot, each.variant) or _identity(folder) != before[id(each)]:
         return True
-    listed = {os.path.join(folder, *file.path.split("/")[2:]) for file in each.release.builds[each.variant]}
+    listed = {os.path.join(folder, *file.path.split("/")[2:]) for file in each.snapshot.builds[each.variant]}
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, FilesGone) or (isinstance(cause, FileNotFoundError) and cause.filename in listed):

@@ -15,7 +15,7 @@ from kernels.errors import LockError, RequestError, StoreError
 from kernels.models.lockfile import ContentHash, Lock, Locked, hashes_path
 from kernels.models.pyproject import Project
 from kernels.models.requirement import check_repo_id
-from kernels.models.snapshot import STATUS_FILE, Release
+from kernels.models.snapshot import STATUS_FILE, Snapshot
 from kernels.resolver.content_hash import listed_hash
 from kernels.resolver.dependency_graph import Tree
 from kernels.sources import Source, open_sources
@@ -162,7 +162,7 @@ def lock_project(
         return Locking(file, before, Lock(pins, {}, str(file)), hashed)
     pinned = {} if before is None else before.hashes
     anew = set(pinned) if rehash or upgrade is True else {key for key in pinned if key[0] in repositories}
-    content, listed = _hashes(tree.releases, pinned, anew, compare=hashes)
+    content, listed = _hashes(tree.snapshots, pinned, anew, compare=hashes)
     return Locking(file, before, Lock(pins, content, str(file)), hashed, listed)
 
 
@@ -170,7 +170,7 @@ _Content = dict[tuple[str, str], dict[str, ContentHash]]
 
 
 def _hashes(
-    releases: Mapping[tuple[str, str], tuple[Source, Release]],
+    snapshots: Mapping[tuple[str, str], tuple[Source, Snapshot]],
     pinned: Mapping[tuple[str, str], Mapping[str, ContentHash]],
     anew: Collection[tuple[str, str]],
     *,
@@ -178,27 +178,27 @@ def _hashes(
 ) -> tuple[_Content, _Content]:
     """The content of every build, as it was pinned, else as it is listed; and what is listed with other content."""
     # For each repository apart, so that it does not depend on another one which of its files are read.
-    small: dict[tuple[str, str], dict[str, str]] = {key: {} for key in releases}
+    small: dict[tuple[str, str], dict[str, str]] = {key: {} for key in snapshots}
     # The builds of a repository that has moved are not used: that none is pinned says that it led elsewhere.
-    moved = {key for key, (_, release) in releases.items() if release.file(STATUS_FILE) is not None}
+    moved = {key for key, (_, snapshot) in snapshots.items() if snapshot.file(STATUS_FILE) is not None}
     builds = [
         (key, variant)
-        for key, (_, release) in sorted(releases.items())
+        for key, (_, snapshot) in sorted(snapshots.items())
         if key not in moved
-        for variant in release.builds
+        for variant in snapshot.builds
     ]
 
     def one(build: tuple[tuple[str, str], str]) -> tuple[ContentHash, ContentHash | None]:
         key, variant = build
         known = None if key in anew else pinned.get(key, {}).get(variant)
         if known is None:
-            return listed_hash(*releases[key], variant, known=small[key]), None
-        listed = listed_hash(*releases[key], variant, known.kind, small[key]) if compare else known
+            return listed_hash(*snapshots[key], variant, known=small[key]), None
+        listed = listed_hash(*snapshots[key], variant, known.kind, small[key]) if compare else known
         return known, listed if listed != known else None
 
     # Also of what has no builds, as a repository that has moved: nobody can put one there later. And of builds that
     # this Hub does not list, as a mirror that carries some of them: the commit has them nevertheless.
-    hashes: _Content = {key: {} if key in moved else dict(pinned.get(key, {})) for key in releases}
+    hashes: _Content = {key: {} if key in moved else dict(pinned.get(key, {})) for key in snapshots}
     differing: _Content = {}
     found = side_by_side(one, builds, at_once=_AT_ONCE, name="lock-hash")
     for (key, variant), (each, listed) in zip(builds, found, strict=True):

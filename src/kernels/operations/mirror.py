@@ -29,7 +29,7 @@ from kernels.cache.repository import has_content
 from kernels.errors import DigestMismatch, InvalidRepository, LockError, RequestError, StoreError
 from kernels.models.lockfile import HASHES_FILE, LOCK_FILE, Lock, hashes_path
 from kernels.models.requirement import check_repo_id, is_commit
-from kernels.models.snapshot import BUILD_FOLDER, Release, RepoFile
+from kernels.models.snapshot import BUILD_FOLDER, RepoFile, Snapshot
 from kernels.operations.integrity import Expected, check_build, remember_listed
 from kernels.sources.folder import FolderSource
 from kernels.sources.manifest import FORM, RECORD_FILE, Record, lost_record, plain_files, read_record_of
@@ -89,27 +89,27 @@ class CarriedFolder:
                 _remove(left)
             yield
 
-    def has(self, release: Release, variant: str) -> bool:
+    def has(self, snapshot: Snapshot, variant: str) -> bool:
         """Whether a build is here as it was listed: its content is read again where `KERNELS_VERIFY` says so.
 
         Args:
-            release: The release, as its Hub lists it.
+            snapshot: The snapshot, as its Hub lists it.
             variant: The build.
         """
-        record = _read(self._repository(release.repo_id))
-        known = set() if record is None else {(each.path, each.blob) for each in record.files.get(release.commit, ())}
-        listed = {(file.path, file.blob) for file in release.builds[variant]}
-        return listed <= known and self._complete(release, variant)
+        record = _read(self._repository(snapshot.repo_id))
+        known = set() if record is None else {(each.path, each.blob) for each in record.files.get(snapshot.commit, ())}
+        listed = {(file.path, file.blob) for file in snapshot.builds[variant]}
+        return listed <= known and self._complete(snapshot, variant)
 
-    def folder(self, release: Release, variant: str) -> Path:
+    def folder(self, snapshot: Snapshot, variant: str) -> Path:
         """Where a build lies here."""
-        return self._repository(release.repo_id) / release.commit / BUILD_FOLDER / variant
+        return self._repository(snapshot.repo_id) / snapshot.commit / BUILD_FOLDER / variant
 
-    def add(self, release: Release, variant: str, folder: Path) -> Path:
+    def add(self, snapshot: Snapshot, variant: str, folder: Path) -> Path:
         """Put a build here.
 
         Args:
-            release: The release, as its Hub listed it.
+            snapshot: The snapshot, as its Hub listed it.
             variant: The build.
             folder: Where the build lies, complete.
 
@@ -121,35 +121,35 @@ class CarriedFolder:
             StoreError: The folder cannot be written.
             RequestError: The Hub never listed the build here.
         """
-        files = release.builds[variant]
+        files = snapshot.builds[variant]
         if not all(file.blob for file in files):
             raise RequestError(
-                f"{release.repo_id} is in the cache without a Hub's listing, so what is copied could not be checked. "
+                f"{snapshot.repo_id} is in the cache without a Hub's listing, so what is copied could not be checked. "
                 "Download it while the Hub can be reached."
             )
-        repository = self._open(release)
-        place = self.folder(release, variant)
-        if not self._complete(release, variant):
+        repository = self._open(snapshot)
+        place = self.folder(snapshot, variant)
+        if not self._complete(snapshot, variant):
             inside = f"{BUILD_FOLDER}/{variant}"
             with _writing(place), _staged(repository) as staging:
                 for file in files:
                     name = file.path[len(inside) + 1 :]
-                    _copy(folder / name, staging / "new" / name, file, release.repo_id)
+                    _copy(folder / name, staging / "new" / name, file, snapshot.repo_id)
                 place.parent.mkdir(parents=True, exist_ok=True)
                 if os.path.lexists(place):  # cut short, or changed
                     place.rename(staging / "old")
                 (staging / "new").rename(place)
-                remember_listed(FolderSource(self.root), release, variant, place)
-        self._list(release, files)
+                remember_listed(FolderSource(self.root), snapshot, variant, place)
+        self._list(snapshot, files)
         return place
 
-    def add_file(self, release: Release, file: RepoFile, content: bytes) -> None:
+    def add_file(self, snapshot: Snapshot, file: RepoFile, content: bytes) -> None:
         """Put a small file here that is part of no build: what says that a repository has moved."""
-        path = self._open(release) / release.commit / file.path
+        path = self._open(snapshot) / snapshot.commit / file.path
         with _writing(path):
             if not has_content(path, file):
                 replace_file(path, content)
-        self._list(release, (file,))
+        self._list(snapshot, (file,))
 
     def point(
         self,
@@ -212,16 +212,16 @@ class CarriedFolder:
                     "no lock now. Where they are another project's, download each project into a folder of its own."
                 )
 
-    def _complete(self, release: Release, variant: str) -> bool:
-        folder = self._repository(release.repo_id)
+    def _complete(self, snapshot: Snapshot, variant: str) -> bool:
+        folder = self._repository(snapshot.repo_id)
         inside = f"{BUILD_FOLDER}/{variant}"
-        _check_real(folder, f"{release.commit}/{inside}")
-        found = plain_files(folder / release.commit / inside)
-        files = release.builds[variant]
+        _check_real(folder, f"{snapshot.commit}/{inside}")
+        found = plain_files(folder / snapshot.commit / inside)
+        files = snapshot.builds[variant]
         if found != {file.path[len(inside) + 1 :]: file.size for file in files}:
             return False
         try:
-            check_build(FolderSource(self.root), release, variant, folder / release.commit / inside, Expected())
+            check_build(FolderSource(self.root), snapshot, variant, folder / snapshot.commit / inside, Expected())
         except DigestMismatch:
             return False
         return True
@@ -233,21 +233,21 @@ class CarriedFolder:
     def _empty(self) -> Record:
         return Record(form=FORM, endpoint=self.endpoint, time=0.0, trusted=None)
 
-    def _open(self, release: Release) -> Path:
+    def _open(self, snapshot: Snapshot) -> Path:
         """The repository's folder, with a record, without which it would not be known as written here."""
-        folder = self._repository(release.repo_id)
+        folder = self._repository(snapshot.repo_id)
         with self._guard:
             before = _read(folder)
-            self._write(release.repo_id, before, replace(before or self._empty(), repo_type=release.repo_type))
+            self._write(snapshot.repo_id, before, replace(before or self._empty(), repo_type=snapshot.repo_type))
         return folder
 
-    def _list(self, release: Release, files: tuple[RepoFile, ...]) -> None:
+    def _list(self, snapshot: Snapshot, files: tuple[RepoFile, ...]) -> None:
         with self._guard:
-            before = _read(self._repository(release.repo_id))
+            before = _read(self._repository(snapshot.repo_id))
             record = before or self._empty()
-            here = {file.path: file for file in (*record.files.get(release.commit, ()), *files)}
-            listed = {**record.files, release.commit: tuple(here[path] for path in sorted(here))}
-            self._write(release.repo_id, before, replace(record, files=listed))
+            here = {file.path: file for file in (*record.files.get(snapshot.commit, ()), *files)}
+            listed = {**record.files, snapshot.commit: tuple(here[path] for path in sorted(here))}
+            self._write(snapshot.repo_id, before, replace(record, files=listed))
 
     def _write(self, repo_id: str, before: Record | None, after: Record) -> None:
         if after == before:

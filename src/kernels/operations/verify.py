@@ -23,7 +23,7 @@ from kernels.errors import (
 from kernels.models.lockfile import LOCK_FILE, ContentHash, Lock, unpinned_build
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.requirement import Requirement
-from kernels.models.snapshot import METADATA_FILE, Heads, Release
+from kernels.models.snapshot import METADATA_FILE, Heads, Snapshot
 from kernels.resolver.content_hash import folder_hash, large_files
 from kernels.resolver.lock_scope import LockInForce, lock_in_force
 from kernels.resolver.planner import Planner, wrong_version
@@ -103,7 +103,7 @@ class _Build:
     """A build to verify: where it is from, and what it is held against."""
 
     source: Source
-    release: Release
+    snapshot: Snapshot
     variant: str
     rules: tuple[Rule, ...]
     offline: bool
@@ -193,9 +193,9 @@ def verify_path(path: Path, *, policy: Policy | None = None, offline: bool = Fal
     if carried is not None:
         return _verify(_carried(*carried, policy, offline))
     source = PathSource(path)
-    release = source.release(source.requirement, "")
+    snapshot = source.snapshot(source.requirement, "")
     rules = policy.anybody()
-    return _verify([_Build(source, release, name, rules, offline, None) for name in release.builds])
+    return _verify([_Build(source, snapshot, name, rules, offline, None) for name in snapshot.builds])
 
 
 def verify_folder(
@@ -257,10 +257,10 @@ def _chosen(
     # A verdict is given on what would be refused as well, so here nothing is.
     planner = Planner(sources, Target.current(), TrustPolicy(), prerequisites=False, signed=None, lock=lock)
     *_, found = planner.finder.follow(requirement, planner.finder.source(requirement))
-    release = found.release
-    if not release.builds:
-        raise NoSuitableBuild(f"{release.repo_id} has no builds at {release.commit}.")
-    names = list(release.builds)
+    snapshot = found.snapshot
+    if not snapshot.builds:
+        raise NoSuitableBuild(f"{snapshot.repo_id} has no builds at {snapshot.commit}.")
+    names = list(snapshot.builds)
     if not all_variants:
         choice = planner.choose_among(found, every=True)
         if choice.best is None:
@@ -269,10 +269,10 @@ def _chosen(
         names = [choice.best]
     hashes = None
     if found.lock is not None and lock.lock is not None:
-        hashes = lock.lock.hashes.get((found.listed_as, release.commit))
-    rules = (policy.rule(release.repo_id),)
+        hashes = lock.lock.hashes.get((found.listed_as, snapshot.commit))
+    rules = (policy.rule(snapshot.repo_id),)
     version = found.version
-    return [_Build(found.source, release, name, rules, offline, version, *_pin(name, hashes)) for name in names]
+    return [_Build(found.source, snapshot, name, rules, offline, version, *_pin(name, hashes)) for name in names]
 
 
 def _carried(root: Path, repo_ids: Iterable[str], policy: Policy, offline: bool) -> list[_Build]:
@@ -285,12 +285,12 @@ def _carried(root: Path, repo_ids: Iterable[str], policy: Policy, offline: bool)
         if record is None:
             continue
         for commit, files in record.files.items():
-            release = Release(repo_id, commit, files)
+            snapshot = Snapshot(repo_id, commit, files)
             hashes = lock.hashes.get((repo_id, commit))
             rules = (policy.rule(repo_id),)
             version = _version_at(record, commit)
             builds += [
-                _Build(source, release, name, rules, offline, version, *_pin(name, hashes)) for name in release.builds
+                _Build(source, snapshot, name, rules, offline, version, *_pin(name, hashes)) for name in snapshot.builds
             ]
     if not builds:
         raise NoSuitableBuild(f"{root} has no builds of {', '.join(repo_ids)}.")
@@ -320,11 +320,11 @@ def _verify(builds: Sequence[_Build]) -> list[BuildProof]:
 
 
 def _verify_build(build: _Build) -> BuildProof:
-    release, name = build.release, build.variant
+    snapshot, name = build.snapshot, build.variant
     try:
-        folder = build.source.fetch(release, name)
+        folder = build.source.fetch(snapshot, name)
         if isinstance(build.source, FolderSource):
-            build.source.mend(release, name)  # what a record lists is compared; nothing is fetched
+            build.source.mend(snapshot, name)  # what a record lists is compared; nothing is fetched
     except NotInCache:
         absent = Proof("skipped", f"not in {build.source.name}, and nothing may be downloaded")
         proof = BuildProof(None, None, name, absent, absent, absent)
@@ -335,8 +335,8 @@ def _verify_build(build: _Build) -> BuildProof:
         proof = BuildProof(None, None, name, damaged, unseen, unseen)
     else:
         # A listing without hashes, as a folder's, does not say which files a Hub keeps as large ones.
-        hashed = release.listed and any(file.blob for file in release.builds[name])
-        large = large_files(release, name) if hashed else None
+        hashed = snapshot.listed and any(file.blob for file in snapshot.builds[name])
+        large = large_files(snapshot, name) if hashed else None
         proof = verify_folder(
             folder,
             build.rules,
@@ -350,7 +350,7 @@ def _verify_build(build: _Build) -> BuildProof:
         proof = msgspec.structs.replace(proof, pinned=Proof("failed", build.stranger))
     if build.source.verified:
         return proof
-    return msgspec.structs.replace(proof, repo_id=release.repo_id, commit=release.commit)
+    return msgspec.structs.replace(proof, repo_id=snapshot.repo_id, commit=snapshot.commit)
 
 
 def _remedy(build: _Build) -> str:
@@ -360,8 +360,8 @@ def _remedy(build: _Build) -> str:
     if isinstance(build.source, FolderSource):
         return "They are those that were carried: ask the publisher for a new build."
     return (
-        f"What changed here is fetched again with `kernels cache verify --repo {build.release.repo_id} --repair`; else "
-        "ask the publisher for a new build."
+        f"What changed here is fetched again with `kernels cache verify --repo {build.snapshot.repo_id} --repair`; "
+        "else ask the publisher for a new build."
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from kernels.errors import InvalidMetadata, InvalidRepository, RequestError
 from kernels.models.lockfile import GIT_LFS_CONCAT, SHA256SUM, ContentHash
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
-from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Release, RepoFile, is_bytecode
+from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, RepoFile, Snapshot, is_bytecode
 from kernels.sources.base import Source
 from kernels.support.concurrency import side_by_side
 from kernels.trust.digest import git_blob_id, sha256_file, variant_files
@@ -34,7 +34,7 @@ _BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 def listed_hash(
     source: Source,
-    release: Release,
+    snapshot: Snapshot,
     variant: str,
     kind: str = SHA256SUM,
     known: MutableMapping[str, str] | None = None,
@@ -45,8 +45,8 @@ def listed_hash(
     small, and read.
 
     Args:
-        source: Where the release is from.
-        release: The repository at a commit.
+        source: Where the snapshot is from.
+        snapshot: The repository at a commit.
         variant: The build's name.
         kind: How the hash is made: `sha256sum`, or `git_lfs_concat` as older locks have it, which reads nothing.
         known: SHA-256 by git blob id, of small files that were read already; those read now are added. Builds of one
@@ -57,17 +57,17 @@ def listed_hash(
         RequestError: The source lists no git blob ids, and `git_lfs_concat` is made of them.
     """
     prefix = f"{BUILD_FOLDER}/{variant}/"
-    files = {file.path.removeprefix(prefix): file for file in release.builds[variant]}
+    files = {file.path.removeprefix(prefix): file for file in snapshot.builds[variant]}
     if kind == GIT_LFS_CONCAT:
         unnamed = [path for path, file in files.items() if not file.blob]
         if unnamed:
             raise RequestError(f"{source.name} lists no git blob id for {unnamed[0]!r}, of which {kind} is made.")
         return _concat((path, file.blob) for path, file in files.items())
-    digests = _digests(source, release, files.get(METADATA_FILE))
+    digests = _digests(source, snapshot, files.get(METADATA_FILE))
     known = {} if known is None else known
     # Of files with the same content always the same one is read: that is the one that the cache has next time.
     firsts: dict[str, RepoFile] = {}
-    for each in release.files:
+    for each in snapshot.files:
         firsts.setdefault(each.oid, each)
 
     def sha256(item: tuple[str, RepoFile]) -> str:
@@ -77,9 +77,9 @@ def listed_hash(
         if path in digests:
             return digests[path]
         if not file.oid:  # a folder's files are on disk
-            return sha256_file(source.fetch(release, variant) / path)
+            return sha256_file(source.fetch(snapshot, variant) / path)
         if file.oid not in known:
-            known[file.oid] = hashlib.sha256(source.read(release, firsts[file.oid], _MAX_SMALL_BYTES)).hexdigest()
+            known[file.oid] = hashlib.sha256(source.read(snapshot, firsts[file.oid], _MAX_SMALL_BYTES)).hexdigest()
         return known[file.oid]
 
     return _lines(zip(files, side_by_side(sha256, files.items(), at_once=_AT_ONCE, name="hash"), strict=True))
@@ -125,15 +125,15 @@ def folder_hash(
     return all_of_them(zip(names, side_by_side(one, names, at_once=_AT_ONCE, name="hash"), strict=True))
 
 
-def large_files(release: Release, variant: str) -> frozenset[str]:
+def large_files(snapshot: Snapshot, variant: str) -> frozenset[str]:
     """The files of a build that the Hub keeps as large ones: POSIX paths relative to the build.
 
     Args:
-        release: The repository at a commit.
+        snapshot: The repository at a commit.
         variant: The build's name.
     """
     prefix = f"{BUILD_FOLDER}/{variant}/"
-    return frozenset(file.path.removeprefix(prefix) for file in release.builds[variant] if file.sha256 is not None)
+    return frozenset(file.path.removeprefix(prefix) for file in snapshot.builds[variant] if file.sha256 is not None)
 
 
 def _lines(hashed: Iterable[tuple[str, str]]) -> ContentHash:
@@ -151,12 +151,12 @@ def _concat(named: Iterable[tuple[str, str]]) -> ContentHash:
     return ContentHash(GIT_LFS_CONCAT, f"sha256-{hasher.hexdigest()}")
 
 
-def _digests(source: Source, release: Release, file: RepoFile | None) -> dict[str, str]:
+def _digests(source: Source, snapshot: Snapshot, file: RepoFile | None) -> dict[str, str]:
     """The SHA-256 of the files that a build's metadata vouches for. What is wrong there shows when it is installed."""
     if file is None or file.size > MAX_METADATA_BYTES:
         return {}
     try:
-        digest = Metadata.from_bytes(source.read(release, file, MAX_METADATA_BYTES)).digest
+        digest = Metadata.from_bytes(source.read(snapshot, file, MAX_METADATA_BYTES)).digest
     except InvalidMetadata:
         return {}
     if digest is None or digest.algorithm != "sha256":

@@ -24,7 +24,7 @@ from kernels.models import redirect
 from kernels.models.lockfile import Lock
 from kernels.models.metadata import MAX_KERNEL_DEPENDS, Metadata
 from kernels.models.requirement import Requirement, is_commit
-from kernels.models.snapshot import STATUS_FILE, Release
+from kernels.models.snapshot import STATUS_FILE, Snapshot
 from kernels.resolver.commit import pin
 from kernels.resolver.planner import MAX_DEPTH, check_metadata_size, read_metadata
 from kernels.sources import Source, Sources
@@ -58,7 +58,7 @@ class Tree:
     Attributes:
         commits: The commit of everything that is asked for: by the project, by kernels, and by repositories that have
             moved. Each step of a move is in it.
-        releases: What is there, by repository and commit.
+        snapshots: What is there, by repository and commit.
     """
 
     sources: Sources
@@ -67,7 +67,7 @@ class Tree:
     upgrade: frozenset[str] = frozenset()
     places: Mapping[Requirement, str] = field(default_factory=dict)
     commits: dict[Requirement, str] = field(default_factory=dict)
-    releases: dict[tuple[str, str], tuple[Source, Release]] = field(default_factory=dict)
+    snapshots: dict[tuple[str, str], tuple[Source, Snapshot]] = field(default_factory=dict)
     _roots: dict[str, Requirement] = field(default_factory=dict)
     _kept: dict[Requirement, str | None] = field(default_factory=dict)
     _edges: dict[Requirement, dict[Requirement, bool]] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class Tree:
         self._admit(repo_id, source)
         try:
             commit = kept if kept is not None else pin(requirement, source)[1]
-            release = _release(source, requirement, commit)
+            snapshot = _snapshot(source, requirement, commit)
         except Moved as moved:
             following = Requirement(moved.destination, version=requirement.version, revision=requirement.revision)
             return _Found(kept, source, None, following, ())
@@ -145,18 +145,18 @@ class Tree:
                 f"{self.kept.where} pins {requirement} to the commit {kept}, which is gone from {source.name}. Pin "
                 f"another: kernels lock --upgrade-repo {repo_id}"
             ) from error
-        status = release.file(STATUS_FILE)
+        status = snapshot.file(STATUS_FILE)
         if status is not None:
-            content = source.read(release, status, redirect.MAX_STATUS_BYTES)
-            return _Found(commit, source, release, redirect.destination(content, requirement), ())
-        described = _described(requirement, source, release)
+            content = source.read(snapshot, status, redirect.MAX_STATUS_BYTES)
+            return _Found(commit, source, snapshot, redirect.destination(content, requirement), ())
+        described = _described(requirement, source, snapshot)
         versions = {each.version for each in described} - {None}
         if kept is not None and self.kept.older and versions and requirement.version not in (None, *versions):
             # The older format does not say which version it pinned: the builds do, and it is another one.
             self._kept[requirement] = None
             return self._look(requirement)
         depends = {depend for each in described for depend in each.kernel_depends}
-        return _Found(commit, source, release, None, tuple(sorted(depends, key=str)))
+        return _Found(commit, source, snapshot, None, tuple(sorted(depends, key=str)))
 
     def _admit(self, repo_id: str, source: Source) -> None:
         asked = source.publishers
@@ -167,9 +167,9 @@ class Tree:
     def _note(self, step: _Step, found: _Found) -> Iterable[_Step]:
         if found.commit is not None:
             self.commits[step.requirement] = found.commit
-        if found.release is not None and found.commit is not None:
-            self.releases[found.release.repo_id, found.commit] = found.source, found.release
-        renamed = found.following if found.release is None else None
+        if found.snapshot is not None and found.commit is not None:
+            self.snapshots[found.snapshot.repo_id, found.commit] = found.source, found.snapshot
+        renamed = found.following if found.snapshot is None else None
         if renamed is not None and renamed.repo_id not in self.upgrade and found.commit is not None:
             # With its history: what was locked stays under the new name.
             self._kept.setdefault(renamed, self._keep(renamed) or found.commit)
@@ -237,40 +237,42 @@ class _Found:
 
     commit: str | None  # None where another repository answers under that name
     source: Source
-    release: Release | None
+    snapshot: Snapshot | None
     following: Requirement | None  # where it has moved to
     depends: tuple[Requirement, ...]
 
 
-def _release(source: Source, requirement: Requirement, commit: str) -> Release:
+def _snapshot(source: Source, requirement: Requirement, commit: str) -> Snapshot:
     if not is_commit(commit):
         raise RequestError(
             f"{requirement} cannot be locked: {source.name} has no commits. Lock against a Hub (KERNELS_HUB)."
         )
-    release = source.release(requirement, commit)
-    if not release.listed:
+    snapshot = source.snapshot(requirement, commit)
+    if not snapshot.listed:
         raise NotInCache(
             f"{requirement} cannot be locked: {source.name} has files of the commit {commit[:12]}, but not the list of "
             "all of them. Lock it while online."
         )
-    if len(release.builds) > MAX_BUILDS:
-        raise InvalidRepository(f"{requirement} has {len(release.builds)} builds; more than {MAX_BUILDS} are not read.")
-    check_metadata_size(requirement, release)
-    return release
+    if len(snapshot.builds) > MAX_BUILDS:
+        raise InvalidRepository(
+            f"{requirement} has {len(snapshot.builds)} builds; more than {MAX_BUILDS} are not read."
+        )
+    check_metadata_size(requirement, snapshot)
+    return snapshot
 
 
-def _described(requirement: Requirement, source: Source, release: Release) -> list[Metadata]:
+def _described(requirement: Requirement, source: Source, snapshot: Snapshot) -> list[Metadata]:
     """What the builds say of themselves, those that can be loaded."""
 
     def read(name: str) -> Metadata | InvalidMetadata:
         try:
-            return read_metadata(source, release, name)
+            return read_metadata(source, snapshot, name)
         except InvalidMetadata as error:
             if isinstance(error.__cause__, NotInCache):  # it may be valid, and name others
                 raise error.__cause__ from None
             return error
 
-    names = list(release.builds)
+    names = list(snapshot.builds)
     found = side_by_side(read, names, at_once=AT_ONCE, name="lock-read")
     bad = [(name, each) for name, each in zip(names, found, strict=True) if isinstance(each, InvalidMetadata)]
     if bad or not names:

@@ -1,4 +1,4 @@
-"""A requirement leads to a release: by the lock, past every redirect, as far as publishers are trusted."""
+"""A requirement leads to a snapshot: by the lock, past every redirect, as far as publishers are trusted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernels.errors import (
 from kernels.models import redirect
 from kernels.models.lockfile import lock_again
 from kernels.models.requirement import Requirement
-from kernels.models.snapshot import STATUS_FILE, Release
+from kernels.models.snapshot import STATUS_FILE, Snapshot
 from kernels.resolver.commit import Pin, pin
 from kernels.resolver.lock_scope import NO_LOCK, LockInForce
 from kernels.sources.base import Moved, Source
@@ -37,12 +37,12 @@ __all__ = ["Finder", "Found", "Route"]
 
 @dataclass(frozen=True)
 class Found:
-    """A release that a requirement leads to.
+    """A snapshot that a requirement leads to.
 
     Attributes:
         requirement: What was asked for, or what a redirect asks for instead.
         source: Where it comes from.
-        release: The repository at a commit.
+        snapshot: The repository at a commit.
         lock: The lock that chose the commit, as a message calls it; None where no lock did.
         listed_as: The repository as that lock lists it: under its former name, where it was renamed since.
         version: The version that was first asked for, or settled; a redirect may name a revision instead.
@@ -50,7 +50,7 @@ class Found:
 
     requirement: Requirement
     source: Source
-    release: Release
+    snapshot: Snapshot
     lock: str | None = None
     listed_as: str = ""
     version: int | None = None
@@ -58,11 +58,11 @@ class Found:
 
 @dataclass(frozen=True)
 class Route:
-    """How something asked for led to a release.
+    """How something asked for led to a snapshot.
 
     Attributes:
         asked: What was asked for.
-        steps: Each release on the way; all but the last redirect.
+        steps: Each snapshot on the way; all but the last redirect.
     """
 
     asked: Requirement
@@ -76,7 +76,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Finder:
-    """Finds releases.
+    """Finds snapshots.
 
     Args:
         sources: Where kernels are found.
@@ -110,7 +110,7 @@ class Finder:
         return source
 
     def find(self, requirement: Requirement, source: Source) -> tuple[list[Found], Admission]:
-        """The steps to the release that a requirement leads to, the last, and what may be done with it.
+        """The steps to the snapshot that a requirement leads to, the last, and what may be done with it.
 
         Each step of a redirect is trusted or refused on its own. The Hub is asked about the publisher while it is asked
         about the repository: neither waits for the other.
@@ -138,13 +138,13 @@ class Finder:
             repo_id, publishers = found.requirement.repo_id, found.source.publishers
             if repo_id not in standings:
                 standings[repo_id] = ask_standing(repo_id, publishers, self.policy)
-            admitted = admission(repo_id, standings[repo_id], publishers, self.policy, found.release)
+            admitted = admission(repo_id, standings[repo_id], publishers, self.policy, found.snapshot)
             worst = max(worst, admitted, key=lambda each: each.value)
             found = next(steps, None)
         return taken, worst
 
     def follow(self, requirement: Requirement, source: Source) -> Iterator[Found]:
-        """The release asked for, and each one that a redirect leads to, whoever publishes it.
+        """The snapshot asked for, and each one that a redirect leads to, whoever publishes it.
 
         Raises:
             InvalidRepository: A redirect leads in a circle, too far, or nowhere.
@@ -164,9 +164,9 @@ class Finder:
                     meant = renamed._replace(requirement=asked)
                 else:
                     meant = pin(asked, source, self.lock)
-                release = source.release(meant.requirement, meant.commit)
+                snapshot = source.snapshot(meant.requirement, meant.commit)
                 version = meant.requirement.named_version if version is None else version
-                found = Found(meant.requirement, source, release, meant.lock, meant.listed_as, version)
+                found = Found(meant.requirement, source, snapshot, meant.lock, meant.listed_as, version)
             except Moved as moved:
                 following = Requirement(moved.destination, version=asked.version, revision=asked.revision)
                 # A repository under a new name has the commits it had.
@@ -180,10 +180,10 @@ class Finder:
                 # Said now, when the one who asked has admitted the destination.
                 for old, new in pairwise(each.repo_id for each in visited):
                     warn_once(f"{old} has moved to {new}; ask for it there.")
-                status = None if source.verified else found.release.file(STATUS_FILE)
+                status = None if source.verified else found.snapshot.file(STATUS_FILE)
                 if status is None:
                     return
-                following = redirect.destination(source.read(found.release, status, redirect.MAX_STATUS_BYTES), asked)
+                following = redirect.destination(source.read(found.snapshot, status, redirect.MAX_STATUS_BYTES), asked)
                 renamed = None
                 if following.repo_id.lower() == asked.repo_id.lower() and following not in visited:
                     raise InvalidRepository(
@@ -216,10 +216,10 @@ class Finder:
 
         Of a commit that led elsewhere when it was locked, no build is pinned.
         """
-        if found.lock is None or not self.lock.pins_content(found.listed_as, found.release.commit):
+        if found.lock is None or not self.lock.pins_content(found.listed_as, found.snapshot.commit):
             return
         listed = self.lock.lists(following.repo_id)
-        if not listed or self.lock.pins_builds(found.listed_as, found.release.commit):
+        if not listed or self.lock.pins_builds(found.listed_as, found.snapshot.commit):
             unlisted = "" if listed else f", which {found.lock} does not list"
             raise LockError(
                 f"{found.requirement} is locked with its content, and now leads to {following.repo_id}{unlisted}: "

@@ -1,4 +1,4 @@
-"""A requirement becomes a plan: the release, the build, and the same for every kernel it depends on.
+"""A requirement becomes a plan: the snapshot, the build, and the same for every kernel it depends on.
 
 Nothing but listings and `metadata.json` is read until the whole tree is known and checked.
 """
@@ -22,7 +22,7 @@ from kernels.errors import (
 from kernels.models.lockfile import ContentHash, lock_again
 from kernels.models.metadata import MAX_KERNEL_DEPENDS, MAX_METADATA_BYTES, Metadata
 from kernels.models.requirement import Requirement
-from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Release
+from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Snapshot
 from kernels.resolver.finder import Finder, Found, Route
 from kernels.resolver.lock_scope import NO_LOCK, LockInForce
 from kernels.resolver.requirements_check import check_prerequisites
@@ -55,7 +55,7 @@ MAX_DEPTH = 32
 #: Kernels of one plan that are looked at at the same time, wherever they stand in it.
 AT_ONCE = 8
 
-#: Builds of one release whose metadata is read to choose among them, and the most bytes of it; published kernels have
+#: Builds of one snapshot whose metadata is read to choose among them, and the most bytes of it; published kernels have
 #: at most some 60 builds, with a few kilobytes each.
 MAX_READ, MAX_READ_BYTES = 256, 64 * 2**20
 
@@ -72,12 +72,12 @@ _HINT_READ = 16
 
 @dataclass(frozen=True)
 class Choice:
-    """What builds of a release suit, and why the others do not.
+    """What builds of a snapshot suit, and why the others do not.
 
     Attributes:
         requirement: What was asked for, after redirects.
         source: Where it comes from.
-        release: The repository at the commit chosen.
+        snapshot: The repository at the commit chosen.
         resolution: The builds, judged.
         metadata: What builds say of themselves, by name, as far as it was read.
         lock: The lock that chose the commit, as a message calls it; None where no lock did.
@@ -85,7 +85,7 @@ class Choice:
 
     requirement: Requirement
     source: Source
-    release: Release
+    snapshot: Snapshot
     resolution: Resolution
     metadata: Mapping[str, Metadata]
     lock: str | None = None
@@ -108,7 +108,7 @@ class Planned:
     Attributes:
         requirement: What was asked for, after redirects.
         source: Where it comes from.
-        release: The repository at the commit chosen.
+        snapshot: The repository at the commit chosen.
         variant: The build chosen.
         metadata: The build's metadata.
         backend: The name of the backend it was chosen for.
@@ -121,7 +121,7 @@ class Planned:
 
     requirement: Requirement
     source: Source
-    release: Release
+    snapshot: Snapshot
     variant: str
     metadata: Metadata
     backend: str
@@ -188,14 +188,14 @@ class Planner:
         return self._plan(requirement, source)
 
     def find(self, requirement: Requirement) -> Route:
-        """The release that a requirement leads to, of publishers that are trusted.
+        """The snapshot that a requirement leads to, of publishers that are trusted.
 
         Raises:
             KernelsError: As for `plan`.
         """
         found, admitted = self._find(requirement, self.finder.source(requirement))
         if admitted is not Admission.GRANTED:
-            raise unverified(found.release.repo_id, found.source.publishers)
+            raise unverified(found.snapshot.repo_id, found.source.publishers)
         return next(route for route in reversed(self.routes) if route.asked == requirement)
 
     def pinned(self, found: Found, variant: str) -> ContentHash | None:
@@ -204,14 +204,14 @@ class Planner:
         Raises:
             DigestMismatch: It pins that of the commit's builds, and this one is none of them.
         """
-        return None if found.lock is None else self.lock.content(found.listed_as, found.release.commit, variant)
+        return None if found.lock is None else self.lock.content(found.listed_as, found.snapshot.commit, variant)
 
-    def rule(self, source: Source, release: Release) -> Rule | None:
-        """What the policy says of who must have signed a release's builds; None where nothing does."""
-        return None if self.signed is None or source.verified else self.signed.rule(release.repo_id)
+    def rule(self, source: Source, snapshot: Snapshot) -> Rule | None:
+        """What the policy says of who must have signed a snapshot's builds; None where nothing does."""
+        return None if self.signed is None or source.verified else self.signed.rule(snapshot.repo_id)
 
     def choose(self, requirement: Requirement, *, every: bool = False) -> Choice:
-        """Choose among the builds of a release, whoever publishes it; nothing is downloaded but metadata.
+        """Choose among the builds of a snapshot, whoever publishes it; nothing is downloaded but metadata.
 
         Args:
             requirement: What is asked for.
@@ -220,24 +220,24 @@ class Planner:
         return self.choose_at(self.finder.source(requirement), requirement, every=every)
 
     def choose_at(self, source: Source, requirement: Requirement, *, every: bool = False) -> Choice:
-        """Choose among the builds of one given source's release."""
+        """Choose among the builds of one given source's snapshot."""
         *_, found = self.finder.follow(requirement, source)
         return self.choose_among(found, every=every)
 
     def choose_among(self, found: Found, *, every: bool = False) -> Choice:
-        """Choose among the builds of a release that was found."""
+        """Choose among the builds of a snapshot that was found."""
         return self._choose(found, every=every)
 
-    def choose_from(self, requirement: Requirement, source: Source, release: Release) -> Choice:
-        """Choose among the builds of a release that is known already."""
-        return self._choose(Found(requirement, source, release, version=requirement.named_version))
+    def choose_from(self, requirement: Requirement, source: Source, snapshot: Snapshot) -> Choice:
+        """Choose among the builds of a snapshot that is known already."""
+        return self._choose(Found(requirement, source, snapshot, version=requirement.named_version))
 
     def describe(self, choice: Choice) -> Metadata | None:
-        """The metadata of any build of a release, for what it says of the kernel, also where no build suits."""
-        there = (name for name in choice.release.builds if _metadata_bytes(choice.release, name))
+        """The metadata of any build of a snapshot, for what it says of the kernel, also where no build suits."""
+        there = (name for name in choice.snapshot.builds if _metadata_bytes(choice.snapshot, name))
         for name in islice(there, MAX_READ):
             try:
-                return read_metadata(choice.source, choice.release, name)
+                return read_metadata(choice.source, choice.snapshot, name)
             except (KernelsError, OSError):
                 continue
         return None
@@ -258,13 +258,13 @@ class Planner:
             ):
                 self.routes.append(Route(wanted.requirement, tuple(steps)))
                 found = steps[-1]
-                key = (found.source.name, found.release.repo_id, found.release.commit)
+                key = (found.source.name, found.snapshot.repo_id, found.snapshot.commit)
                 led[asked] = key
                 ways.append((key, found))
-                step = (found.release.repo_id, found.release.commit)
+                step = (found.snapshot.repo_id, found.snapshot.commit)
                 _check_path((*wanted.path, step))
                 if key in kernels and admitted is Admission.REFUSED:
-                    raise unverified(found.release.repo_id, found.source.publishers)
+                    raise unverified(found.snapshot.repo_id, found.source.publishers)
                 if key not in kernels:
                     _, _, other = new.get(key, (wanted, found, admitted))
                     worst = max(admitted, other, key=lambda each: each.value)
@@ -295,27 +295,27 @@ class Planner:
         return kernels[led[start]]
 
     def _build(self, found: Found, admitted: Admission) -> Planned:
-        """The build of a release, as a plan has it; what it depends on is not looked at."""
-        source, release = found.source, found.release
+        """The build of a snapshot, as a plan has it; what it depends on is not looked at."""
+        source, snapshot = found.source, found.snapshot
         choice = self._choose(found, fetchable=admitted is Admission.GRANTED)
         variant = choice.best
         if variant is None:
             raise self._nothing_suits(choice) if not choice.gone else self._not_here(choice, admitted)
         if admitted is Admission.REFUSED:
-            raise unverified(release.repo_id, source.publishers)
+            raise unverified(snapshot.repo_id, source.publishers)
         if admitted is Admission.ON_DISK:
-            warn_unverified(release.repo_id, source.publishers)
+            warn_unverified(snapshot.repo_id, source.publishers)
         metadata = choice.metadata[variant]
         if self.prerequisites:
-            check_prerequisites(release.repo_id, variant, metadata)
+            check_prerequisites(snapshot.repo_id, variant, metadata)
         self._mention_uncovered(choice, variant)
         chosen = choice.resolution
         backends.mention_experimental(backends.get(chosen.backend))
-        rule = self.rule(source, release)
+        rule = self.rule(source, snapshot)
         return Planned(
             found.requirement,
             source,
-            release,
+            snapshot,
             variant,
             metadata,
             chosen.backend,
@@ -328,7 +328,7 @@ class Planner:
     def _as_demanded(self, planned: Planned, found: Found) -> Planned:
         """A kernel as each way that leads to it demands: of the version that it names, and with what a lock pins."""
         try:
-            _asked_for(found.version, planned.metadata, self.rule(found.source, found.release))
+            _asked_for(found.version, planned.metadata, self.rule(found.source, found.snapshot))
         except UntrustedSignature as error:
             raise UntrustedSignature(f"{found.requirement}: {error}") from error
         if planned.lock is None and found.lock is not None:
@@ -345,13 +345,13 @@ class Planner:
 
     @property
     def finder(self) -> Finder:
-        """Who finds the releases."""
+        """Who finds the snapshots."""
         return Finder(self.sources, self.policy, self.lock, self.signed)
 
-    # From a release to a build
+    # From a snapshot to a build
 
     def _choose(self, found: Found, *, every: bool = False, fetchable: bool = True, most: int = MAX_READ) -> Choice:
-        source, release = found.source, found.release
+        source, snapshot = found.source, found.snapshot
         known: dict[str, Metadata | KernelsError] = {}
         offline = getattr(source, "offline", False)
         if offline or not fetchable:
@@ -359,30 +359,30 @@ class Planner:
             # is: it is refused where it would be used, and no other one takes its place unsaid.
             known = {
                 name: NotInCache(_GONE)
-                for name in release.builds
-                if not (source.is_local(release, name) or (offline and source.damaged(release, name)))
+                for name in snapshot.builds
+                if not (source.is_local(snapshot, name) or (offline and source.damaged(snapshot, name)))
             }
-        rule = self.rule(source, release)
+        rule = self.rule(source, snapshot)
         ranking = Ranking(
-            release.builds, self.target, backend=self.backend, check_arch=self.check_arch, device=self.device
+            snapshot.builds, self.target, backend=self.backend, check_arch=self.check_arch, device=self.device
         )
         for name, fact in known.items():
             ranking.learn(name, fact)
         read = read_bytes = 0
         for name in ranking.unread(every=every):
-            size = _metadata_bytes(release, name)
+            size = _metadata_bytes(snapshot, name)
             read, read_bytes = read + (size > 0), read_bytes + size
             if read > most or read_bytes > MAX_READ_BYTES:
                 known[name] = _too_many(most)
             else:
                 try:
-                    known[name] = _asked_for(found.version, read_metadata(source, release, name, rule), rule)
+                    known[name] = _asked_for(found.version, read_metadata(source, snapshot, name, rule), rule)
                 except (InvalidMetadata, UntrustedSignature) as error:
                     known[name] = error
             ranking.learn(name, known[name])
         resolution = ranking.resolution()
         metadata = {name: fact for name, fact in known.items() if isinstance(fact, Metadata)}
-        choice = Choice(found.requirement, source, release, resolution, metadata, found.lock)
+        choice = Choice(found.requirement, source, snapshot, resolution, metadata, found.lock)
         for kind in (UntrustedSignature, InvalidMetadata, InvalidRepository):
             refused = next((fact for fact in known.values() if isinstance(fact, kind)), None)
             if refused is not None and resolution.best is None and not every:
@@ -397,14 +397,14 @@ class Planner:
         return type(error)(f"{error}\n{alternative}") if alternative else error
 
     def _not_here(self, choice: Choice, admitted: Admission) -> KernelsError:
-        release, source = choice.release, choice.source
+        snapshot, source = choice.snapshot, choice.source
         if admitted is not Admission.GRANTED and not getattr(source, "offline", False):
-            return unverified(release.repo_id, source.publishers)
-        here = [name for name in release.builds if source.is_local(release, name)]
+            return unverified(snapshot.repo_id, source.publishers)
+        here = [name for name in snapshot.builds if source.is_local(snapshot, name)]
         return NotInCache(
-            f"No suitable build of {release.repo_id}{_at(choice)} is complete in {source.name}. It has "
+            f"No suitable build of {snapshot.repo_id}{_at(choice)} is complete in {source.name}. It has "
             f"{listed(here) or 'none'}; this machine is {self.target}. "
-            f"{source.advice(release.repo_id, str(self.target))}"
+            f"{source.advice(snapshot.repo_id, str(self.target))}"
         )
 
     def _alternative(self, choice: Choice) -> str | None:
@@ -419,9 +419,9 @@ class Planner:
             heads = choice.source.heads(asked.repo_id)
             for version in [each for each in heads.versions if each != asked.version][:MAX_ALTERNATIVES]:
                 other = Requirement(asked.repo_id, version=version)
-                release = choice.source.release(other, heads.branches[heads.versions[version]])
+                snapshot = choice.source.snapshot(other, heads.branches[heads.versions[version]])
                 if (
-                    self._choose(Found(other, choice.source, release, version=version), most=_HINT_READ).best
+                    self._choose(Found(other, choice.source, snapshot, version=version), most=_HINT_READ).best
                     is not None
                 ):
                     return f"Version {version} has a build that suits: version={version}."
@@ -435,17 +435,17 @@ class Planner:
         if uncovered:
             names = ", ".join(f"{device.index} ({device.name or device.arch}, {device.arch})" for device in uncovered)
             warn_once(
-                f"Build {variant} of {choice.release.repo_id} was chosen for the current device and does not cover "
+                f"Build {variant} of {choice.snapshot.repo_id} was chosen for the current device and does not cover "
                 f"every visible one: not {names}. For one of those, name it with `device=`."
             )
 
 
-def read_metadata(source: Source, release: Release, variant: str, rule: Rule | None = None) -> Metadata:
+def read_metadata(source: Source, snapshot: Snapshot, variant: str, rule: Rule | None = None) -> Metadata:
     """The metadata of a build.
 
     Args:
-        source: Where the release comes from.
-        release: The release.
+        source: Where the snapshot comes from.
+        snapshot: The snapshot.
         variant: The build.
         rule: What a policy says of the repository: where it requires a signature, that is checked before the metadata
             is parsed.
@@ -455,18 +455,18 @@ def read_metadata(source: Source, release: Release, variant: str, rule: Rule | N
         UntrustedSignature: A signature is required, and there is none that the rule accepts.
     """
     path = f"{BUILD_FOLDER}/{variant}/{METADATA_FILE}"
-    file = release.file(path)
+    file = snapshot.file(path)
     if file is None:
         raise InvalidMetadata(f"it has no {METADATA_FILE}, as builds from before the format")
     if file.size > MAX_METADATA_BYTES:
         raise InvalidMetadata(f"its {METADATA_FILE} has {file.size} bytes; metadata is never that large")
     try:
-        content = source.read(release, file, MAX_METADATA_BYTES)
+        content = source.read(snapshot, file, MAX_METADATA_BYTES)
     except NotInCache as error:
         raise InvalidMetadata(f"its {METADATA_FILE} is not in the cache") from error
     required = rule is not None and rule.required
     if rule is not None and required:
-        require_signature(source, release, variant, content, rule)
+        require_signature(source, snapshot, variant, content, rule)
     metadata = Metadata.from_bytes(content, where=path)
     if required and metadata.digest is None:
         raise UntrustedSignature(f"its {METADATA_FILE} is signed, but has no digest: nothing says what its files are")
@@ -499,15 +499,15 @@ def _asked_for(version: int | None, metadata: Metadata, rule: Rule | None) -> Me
     return metadata
 
 
-def _metadata_bytes(release: Release, variant: str) -> int:
+def _metadata_bytes(snapshot: Snapshot, variant: str) -> int:
     """Bytes of a build's metadata that would be read; none where there is none, or where it is too large."""
-    file = release.file(f"{BUILD_FOLDER}/{variant}/{METADATA_FILE}")
+    file = snapshot.file(f"{BUILD_FOLDER}/{variant}/{METADATA_FILE}")
     return 0 if file is None or file.size > MAX_METADATA_BYTES else max(1, file.size)
 
 
-def check_metadata_size(asked: object, release: Release) -> None:
-    """Raise `InvalidRepository` when the metadata of all builds of a release is too much to be read at once."""
-    size = sum(_metadata_bytes(release, name) for name in release.builds)
+def check_metadata_size(asked: object, snapshot: Snapshot) -> None:
+    """Raise `InvalidRepository` when the metadata of all builds of a snapshot is too much to be read at once."""
+    size = sum(_metadata_bytes(snapshot, name) for name in snapshot.builds)
     if size > MAX_READ_BYTES:
         raise InvalidRepository(
             f"{asked} has builds with {size} bytes of metadata; more than {MAX_READ_BYTES} are not read."
@@ -516,7 +516,7 @@ def check_metadata_size(asked: object, release: Release) -> None:
 
 def _too_many(most: int) -> InvalidRepository:
     return InvalidRepository(
-        f"its {METADATA_FILE} was not read: at most {most} of a release are, with {MAX_READ_BYTES // 2**20} MiB "
+        f"its {METADATA_FILE} was not read: at most {most} of a snapshot are, with {MAX_READ_BYTES // 2**20} MiB "
         "together, and other builds come first"
     )
 
@@ -576,6 +576,6 @@ def _called(choice: Choice) -> str:
 
 
 def _at(choice: Choice) -> str:
-    commit = choice.release.commit[:12]
+    commit = choice.snapshot.commit[:12]
     pinned = "" if choice.lock is None else f", pinned by {choice.lock}"
     return f" (commit {commit}{pinned})" if commit else ""

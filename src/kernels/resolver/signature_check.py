@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernels import settings
 from kernels.errors import InvalidRepository, NotInCache, UntrustedSignature
-from kernels.models.snapshot import BUILD_FOLDER, Release
+from kernels.models.snapshot import BUILD_FOLDER, Snapshot
 from kernels.sources.base import Source
 from kernels.support.json_store import Record, read_record, write_record
 from kernels.trust.signing_policy import Identity, Rule
@@ -47,12 +47,12 @@ def signer_of(metadata: bytes, bundle: bytes, rule: Rule, *, offline: bool) -> I
     return identity
 
 
-def require_signature(source: Source, release: Release, variant: str, metadata: bytes, rule: Rule) -> Identity:
-    """Who signed a build of a release.
+def require_signature(source: Source, snapshot: Snapshot, variant: str, metadata: bytes, rule: Rule) -> Identity:
+    """Who signed a build of a snapshot.
 
     Args:
-        source: Where the release comes from.
-        release: The release.
+        source: Where the snapshot comes from.
+        snapshot: The snapshot.
         variant: The build.
         metadata: The content of its `metadata.json`.
         rule: Who may sign.
@@ -61,13 +61,13 @@ def require_signature(source: Source, release: Release, variant: str, metadata: 
         UntrustedSignature: It has no signature, or not one that the rule accepts.
         KernelsError: It cannot be checked; as `verify_bundle` says.
     """
-    file = release.file(f"{BUILD_FOLDER}/{variant}/{BUNDLE_FILE}")
+    file = snapshot.file(f"{BUILD_FOLDER}/{variant}/{BUNDLE_FILE}")
     if file is None:
         raise UntrustedSignature(f"it has no signature ({BUNDLE_FILE}), and {rule.where} requires one")
     if file.size > MAX_BUNDLE_BYTES:
         raise UntrustedSignature(too_large(file.size))
     try:
-        bundle = source.read(release, file, MAX_BUNDLE_BYTES)
+        bundle = source.read(snapshot, file, MAX_BUNDLE_BYTES)
     except (NotInCache, InvalidRepository) as error:
         raise UntrustedSignature(f"its {BUNDLE_FILE} cannot be read: {error}") from error
     # A source that never connects, as a folder, is on a machine that may not be connected at all.

@@ -261,9 +261,9 @@ class Catalog:
         if commit not in record.files or not self._inside(folder / commit):
             there = ", ".join([*record.branches, *record.files])
             raise RevisionNotFound(f"{repo_id} has no revision {revision or 'main'!r}; it has: {there or 'none'}.")
-        release = record.release(repo_id, commit)
-        assert release is not None
-        return self._commit(repo_id, folder / commit, {file.path: file for file in release.files})
+        snapshot = record.snapshot(repo_id, commit)
+        assert snapshot is not None
+        return self._commit(repo_id, folder / commit, {file.path: file for file in snapshot.files})
 
     def _branch_names(self, folder: Path) -> list[str]:
         return [name for name in self._folders(folder) if not is_commit(name)]

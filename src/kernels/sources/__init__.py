@@ -8,12 +8,12 @@ from pathlib import Path
 
 from kernels import settings
 from kernels.errors import RepositoryNotFound
-from kernels.models.snapshot import Heads, Release, RepoFile
+from kernels.models.snapshot import Heads, RepoFile, Snapshot
 from kernels.settings import Verify
 from kernels.sources.base import Source
 from kernels.sources.folder import FolderSource, PathSource
 
-__all__ = ["FolderSource", "Heads", "PathSource", "Release", "RepoFile", "Source", "Sources", "open_sources"]
+__all__ = ["FolderSource", "Heads", "PathSource", "RepoFile", "Snapshot", "Source", "Sources", "open_sources"]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from kernels.support.text import SafeText
 
 if TYPE_CHECKING:
     from kernels.models.requirement import Requirement
-    from kernels.models.snapshot import Heads, Release, RepoFile
+    from kernels.models.snapshot import Heads, RepoFile, Snapshot
     from kernels.settings import Verify
     from kernels.trust.publishers import Publishers
 
@@ -65,19 +65,19 @@ class Source(Protocol):
         """When a commit was made, in ISO 8601, where the source knows."""
         ...
 
-    def release(self, requirement: Requirement, commit: str) -> Release:
+    def snapshot(self, requirement: Requirement, commit: str) -> Snapshot:
         """The repository at a commit, with its files."""
         ...
 
-    def read(self, release: Release, file: RepoFile, limit: int) -> bytes:
+    def read(self, snapshot: Snapshot, file: RepoFile, limit: int) -> bytes:
         """The content of a small file, checked against its listing; `limit` bytes at most."""
         ...
 
-    def is_local(self, release: Release, variant: str) -> bool:
+    def is_local(self, snapshot: Snapshot, variant: str) -> bool:
         """Whether a build is complete on disk, so that nothing has to be downloaded for it."""
         ...
 
-    def damaged(self, release: Release, variant: str) -> Sequence[str]:
+    def damaged(self, snapshot: Snapshot, variant: str) -> Sequence[str]:
         """The files of a build that is on disk which are not as large as listed, or lost; none where it is not here."""
         ...
 
@@ -85,11 +85,11 @@ class Source(Protocol):
         """What to do for a build that is not here and cannot be downloaded, as a sentence."""
         ...
 
-    def fetch(self, release: Release, variant: str) -> Path:
+    def fetch(self, snapshot: Snapshot, variant: str) -> Path:
         """A build on disk, complete and as it was listed: its folder."""
         ...
 
-    def boundary(self, release: Release) -> Path | None:
+    def boundary(self, snapshot: Snapshot) -> Path | None:
         """The folder that no link in a build may leave; None where links are the user's own."""
         ...
 
@@ -98,10 +98,10 @@ class Source(Protocol):
         """When the content of builds from here is checked."""
         ...
 
-    def findings(self, release: Release, variant: str) -> Path | None:
+    def findings(self, snapshot: Snapshot, variant: str) -> Path | None:
         """Where to keep what was found of a build's files; None where nothing is kept."""
         ...
 
-    def mend(self, release: Release, variant: str) -> None:
+    def mend(self, snapshot: Snapshot, variant: str) -> None:
         """Compare the content of a build's files with the listing, and have those fetched again that are others."""
         ...

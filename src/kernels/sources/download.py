@@ -1,4 +1,4 @@
-"""Files of a release into the cache, side by side.
+"""Files of a snapshot into the cache, side by side.
 
 Every file is asked for directly: its size and hash are in the listing, so nothing needs to be asked about it first,
 and nothing that an answer says of itself decides where it is written. Small files are checked in memory. Large ones
@@ -24,7 +24,7 @@ from kernels.support.logs import logger
 
 if TYPE_CHECKING:
     from kernels.cache.repository import RepoStore
-    from kernels.models.snapshot import Release, RepoFile
+    from kernels.models.snapshot import RepoFile, Snapshot
 
 __all__ = ["download", "resolve_path"]
 
@@ -43,8 +43,8 @@ _ADVANCE = 1024 * 1024
 _log = logger(__name__)
 
 
-def download(client: HubClient, store: RepoStore, release: Release, files: list[RepoFile]) -> None:
-    """Bring files of a release into its snapshot, each checked against its listed size and hash.
+def download(client: HubClient, store: RepoStore, snapshot: Snapshot, files: list[RepoFile]) -> None:
+    """Bring files of a snapshot into the cache, each checked against its listed size and hash.
 
     Raises:
         HubUnavailable: A file could not be had, or was wrong each time it was sent.
@@ -52,10 +52,10 @@ def download(client: HubClient, store: RepoStore, release: Release, files: list[
     """
     if not files:
         return
-    bar = _progress(release, len(files))
+    bar = _progress(snapshot, len(files))
     try:
         side_by_side(
-            lambda file: _one(client, store, release, file),
+            lambda file: _one(client, store, snapshot, file),
             files,
             at_once=WORKERS,
             name="download",
@@ -65,35 +65,35 @@ def download(client: HubClient, store: RepoStore, release: Release, files: list[
         bar.close()
 
 
-def resolve_path(release: Release, file: RepoFile) -> str:
-    """The path on a Hub under which a file of a release can be had."""
-    prefix = "" if release.repo_type == "model" else f"/{release.repo_type}s"
-    return f"{prefix}/{release.repo_id}/resolve/{release.commit}/{quote(file.path)}"
+def resolve_path(snapshot: Snapshot, file: RepoFile) -> str:
+    """The path on a Hub under which a file of a snapshot can be had."""
+    prefix = "" if snapshot.repo_type == "model" else f"/{snapshot.repo_type}s"
+    return f"{prefix}/{snapshot.repo_id}/resolve/{snapshot.commit}/{quote(file.path)}"
 
 
-def _one(client: HubClient, store: RepoStore, release: Release, file: RepoFile) -> None:
+def _one(client: HubClient, store: RepoStore, snapshot: Snapshot, file: RepoFile) -> None:
     try:
         if file.size > DIRECT_BYTES:
-            _large(client, store, release, file)
+            _large(client, store, snapshot, file)
         else:
-            content = client.content(resolve_path(release, file), file, Patience())
-            store.place(release.commit, file, content)
+            content = client.content(resolve_path(snapshot, file), file, Patience())
+            store.place(snapshot.commit, file, content)
             _tell(0, file.size)
     except (HubRefused, HubMoved) as error:
-        raise HubUnavailable(f"{release.repo_id}: {file.path} is listed but cannot be had: {error}") from error
+        raise HubUnavailable(f"{snapshot.repo_id}: {file.path} is listed but cannot be had: {error}") from error
     _tell(1, 0)
 
 
-def _large(client: HubClient, store: RepoStore, release: Release, file: RepoFile) -> None:
+def _large(client: HubClient, store: RepoStore, snapshot: Snapshot, file: RepoFile) -> None:
     with store.part(file, lambda size: _tell(0, size)) as part:
         try:
             for _ in range(LARGE_TRIES):
                 if in_xet(file):
-                    _from_xet(client, release, part)
+                    _from_xet(client, snapshot, part)
                 if not part.complete:
-                    _from_hub(client, release, part)
+                    _from_hub(client, snapshot, part)
                 if part.right:
-                    store.keep(release.commit, part)
+                    store.keep(snapshot.commit, part)
                     return
                 part.restart()
         except StoreError:  # a full disk, perhaps: leave nothing on it
@@ -101,17 +101,17 @@ def _large(client: HubClient, store: RepoStore, release: Release, file: RepoFile
             raise
         part.remove()
     raise HubUnavailable(
-        f"{release.repo_id}: {file.path} could not be had in {LARGE_TRIES} tries; each time it was not the file that "
+        f"{snapshot.repo_id}: {file.path} could not be had in {LARGE_TRIES} tries; each time it was not the file that "
         f"{client.endpoint} lists."
     )
 
 
-def _from_hub(client: HubClient, release: Release, part: PartialFile) -> None:
+def _from_hub(client: HubClient, snapshot: Snapshot, part: PartialFile) -> None:
     """The rest of a file over HTTP, going on for as long as each try brings more of it."""
     while True:
         before = part.offset
         try:
-            client.receive(resolve_path(release, part.file), part, release.commit, Patience())
+            client.receive(resolve_path(snapshot, part.file), part, snapshot.commit, Patience())
             return
         except HubRefused as error:
             if error.status != 416 or not before:  # "Range Not Satisfiable": what is here is of another file
@@ -122,10 +122,10 @@ def _from_hub(client: HubClient, release: Release, part: PartialFile) -> None:
                 raise
 
 
-def _from_xet(client: HubClient, release: Release, part: PartialFile) -> None:
+def _from_xet(client: HubClient, snapshot: Snapshot, part: PartialFile) -> None:
     """What Xet gives of the rest of a file: all of it, or nothing that the Hub does not give as well."""
     try:
-        with closing(xet_stream(client, release, part.file, part.offset)) as stream:
+        with closing(xet_stream(client, snapshot, part.file, part.offset)) as stream:
             for chunk in stream:
                 check_wanted()
                 if not part.append(chunk):
@@ -136,7 +136,7 @@ def _from_xet(client: HubClient, release: Release, part: PartialFile) -> None:
     except (StoreError, NotWanted):
         raise
     except Exception as error:  # noqa: BLE001 - hf_xet's errors have no common type
-        _log.debug("%s: Xet did not give %s (%s)", release.repo_id, part.file.path, type(error).__name__)
+        _log.debug("%s: Xet did not give %s (%s)", snapshot.repo_id, part.file.path, type(error).__name__)
 
 
 def _tell(files: int, size: int) -> None:
@@ -145,10 +145,10 @@ def _tell(files: int, size: int) -> None:
         arrived(files, size)
 
 
-def _progress(release: Release, total: int) -> Any:
+def _progress(snapshot: Snapshot, total: int) -> Any:
     from huggingface_hub import utils
 
     bar: Any = utils.tqdm
     # `disable=None` shows nothing where standard error is not a terminal.
     hidden = True if watcher() is not None else settings.progress_disabled() or None
-    return bar(total=total, desc=f"Fetching {release.repo_id}", unit="file", disable=hidden)
+    return bar(total=total, desc=f"Fetching {snapshot.repo_id}", unit="file", disable=hidden)

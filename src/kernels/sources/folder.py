@@ -12,7 +12,7 @@ from kernels import settings
 from kernels.cache.repository import has_content
 from kernels.errors import DigestMismatch, InvalidRepository, NotInCache, RepositoryNotFound, RevisionNotFound
 from kernels.models.requirement import SHORTEST_COMMIT, Requirement
-from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, Release, RepoFile, is_bytecode
+from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, RepoFile, Snapshot, is_bytecode
 from kernels.settings import Verify
 from kernels.sources.base import Moved
 from kernels.sources.manifest import Record, Records, plain_files
@@ -64,11 +64,11 @@ class FolderSource:
         """None: a folder is not asked over a network."""
         return None
 
-    def may_use_cached(self, release: Release) -> bool:
+    def may_use_cached(self, snapshot: Snapshot) -> bool:
         """Always: the folder was named by the user, and all of it is on disk."""
         return True
 
-    def remember_allowed(self, release: Release) -> None:
+    def remember_allowed(self, snapshot: Snapshot) -> None:
         """Nothing: nothing of it is ever refused."""
 
     def standing(self, repo_id: str) -> Standing:
@@ -97,7 +97,7 @@ class FolderSource:
         """None: a folder does not say when it was published."""
         return None
 
-    def release(self, requirement: Requirement, commit: str) -> Release:
+    def snapshot(self, requirement: Requirement, commit: str) -> Snapshot:
         """The files below one sub-folder."""
         repo_id = requirement.repo_id
         folder = self._repository(repo_id) / commit
@@ -105,40 +105,40 @@ class FolderSource:
         if record is None:
             if not folder.is_dir():
                 raise RevisionNotFound(f"{repo_id} has no folder {commit!r} in {folder.parent}.")
-            return Release(repo_id, commit, files_below(folder, contained=True))
+            return Snapshot(repo_id, commit, files_below(folder, contained=True))
         if record.moved_to is not None:
             raise Moved(repo_id, record.moved_to)
-        release = record.release(repo_id, commit)
-        if release is None:
+        snapshot = record.snapshot(repo_id, commit)
+        if snapshot is None:
             raise RevisionNotFound(
                 f"{repo_id} is not here at {commit}; {folder.parent} has {', '.join(record.files) or 'nothing of it'}."
             )
-        return release
+        return snapshot
 
-    def read(self, release: Release, file: RepoFile, limit: int) -> bytes:
+    def read(self, snapshot: Snapshot, file: RepoFile, limit: int) -> bytes:
         """The content of a small file."""
-        folder = self._folder(release)
+        folder = self._folder(snapshot)
         if not file.blob:
             return _read(folder / file.path, file, limit)
         _check_no_link(folder, file.path)
         if not (folder / file.path).is_file():
             variant = file.path.split("/", 2)[1] if file.path.startswith(f"{BUILD_FOLDER}/") else ""
-            if variant in release.builds:
-                self._check_whole(release, variant)
+            if variant in snapshot.builds:
+                self._check_whole(snapshot, variant)
             raise NotInCache(f"{folder / file.path} is missing. {_CARRY_AGAIN}")
         data = _read(folder / file.path, file, limit)
         if not file.describes(data):
-            raise _altered(release, folder, [file.path])
+            raise _altered(snapshot, folder, [file.path])
         return data
 
-    def is_local(self, release: Release, variant: str) -> bool:
+    def is_local(self, snapshot: Snapshot, variant: str) -> bool:
         """Whether a build is here: one that a record lists may have got lost on the way."""
-        return not self._missing(release, variant)
+        return not self._missing(snapshot, variant)
 
-    def damaged(self, release: Release, variant: str) -> list[str]:
+    def damaged(self, snapshot: Snapshot, variant: str) -> list[str]:
         """The files of a build that got lost, or another size, on the way; none where nothing of it was carried."""
-        missing = self._missing(release, variant)
-        carried = missing and plain_files(self._folder(release) / BUILD_FOLDER / variant)
+        missing = self._missing(snapshot, variant)
+        carried = missing and plain_files(self._folder(snapshot) / BUILD_FOLDER / variant)
         return missing if carried else []
 
     def advice(self, repo_id: str, target: str) -> str:
@@ -148,31 +148,31 @@ class FolderSource:
             f"kernels download {repo_id} --target {target} --to DIR"
         )
 
-    def fetch(self, release: Release, variant: str) -> Path:
+    def fetch(self, snapshot: Snapshot, variant: str) -> Path:
         """The folder of the variant, where it lies."""
-        folder = self._folder(release) / BUILD_FOLDER / variant
-        if self._missing(release, variant):
-            self._check_whole(release, variant)
+        folder = self._folder(snapshot) / BUILD_FOLDER / variant
+        if self._missing(snapshot, variant):
+            self._check_whole(snapshot, variant)
             raise NotInCache(f"There is no {folder}. {_CARRY_AGAIN}")
         return folder
 
-    def boundary(self, release: Release) -> Path | None:
+    def boundary(self, snapshot: Snapshot) -> Path | None:
         """The folder of the version or revision."""
-        return self._folder(release)
+        return self._folder(snapshot)
 
-    def findings(self, release: Release, variant: str) -> Path | None:
+    def findings(self, snapshot: Snapshot, variant: str) -> Path | None:
         """Beside the downloads: the folder may be one that nobody here can write to."""
-        folder = os.path.realpath(self._folder(release) / BUILD_FOLDER / variant)
+        folder = os.path.realpath(self._folder(snapshot) / BUILD_FOLDER / variant)
         key = hashlib.sha256(folder.encode(errors="surrogateescape")).hexdigest()
         return settings.cache_dir() / ".locks" / "kernels-folders" / f"{key[:32]}.checked"
 
-    def mend(self, release: Release, variant: str) -> None:
+    def mend(self, snapshot: Snapshot, variant: str) -> None:
         """Compare the content of a build's files with what a record lists; nothing can be fetched again.
 
         Raises:
             DigestMismatch: Some are others, or there are more.
         """
-        folder, files = self._folder(release), release.builds[variant]
+        folder, files = self._folder(snapshot), snapshot.builds[variant]
         if not _recorded(files):
             return
         same = on_every_core(lambda file: has_content(folder / file.path, file), files, lambda file: file.size)
@@ -180,20 +180,20 @@ class FolderSource:
         found = {f"{BUILD_FOLDER}/{variant}/{name}" for name in plain_files(folder / BUILD_FOLDER / variant)}
         altered += sorted(found - {file.path for file in files})
         if altered:
-            raise _altered(release, folder, altered)
+            raise _altered(snapshot, folder, altered)
 
-    def _check_whole(self, release: Release, variant: str) -> None:
+    def _check_whole(self, snapshot: Snapshot, variant: str) -> None:
         """Raise where a build was carried, and not all of it is here: nothing else stands in for it unsaid."""
-        damaged = self.damaged(release, variant)
+        damaged = self.damaged(snapshot, variant)
         if damaged:
-            raise _altered(release, self._folder(release), damaged)
+            raise _altered(snapshot, self._folder(snapshot), damaged)
 
-    def _missing(self, release: Release, variant: str) -> list[str]:
+    def _missing(self, snapshot: Snapshot, variant: str) -> list[str]:
         """The files of a build that are not here as a record lists them."""
-        files = release.builds[variant]
+        files = snapshot.builds[variant]
         if not _recorded(files):
             return []
-        folder, inside = self._folder(release), f"{BUILD_FOLDER}/{variant}"
+        folder, inside = self._folder(snapshot), f"{BUILD_FOLDER}/{variant}"
         _check_no_link(folder, inside)
         found = plain_files(folder / inside)
         return [file.path for file in files if found.get(file.path[len(inside) + 1 :]) != file.size]
@@ -201,8 +201,8 @@ class FolderSource:
     def _record(self, repo_id: str) -> Record | None:
         return self._records.of(self.root / repo_id)
 
-    def _folder(self, release: Release) -> Path:
-        return self._repository(release.repo_id) / release.commit
+    def _folder(self, snapshot: Snapshot) -> Path:
+        return self._repository(snapshot.repo_id) / snapshot.commit
 
     def _repository(self, repo_id: str) -> Path:
         folder = self.root / repo_id
@@ -255,22 +255,22 @@ class PathSource:
         """None: a folder does not say when it was published."""
         return None
 
-    def release(self, requirement: Requirement, commit: str) -> Release:
+    def snapshot(self, requirement: Requirement, commit: str) -> Snapshot:
         """The files of the builds at the path."""
         root = self._builds if self._variant is None else self._builds / self._variant
         prefix = BUILD_FOLDER if self._variant is None else f"{BUILD_FOLDER}/{self._variant}"
         files = [RepoFile(f"{prefix}/{file.path}", file.size) for file in files_below(root, contained=False)]
-        return Release(requirement.repo_id, commit, tuple(files))
+        return Snapshot(requirement.repo_id, commit, tuple(files))
 
-    def read(self, release: Release, file: RepoFile, limit: int) -> bytes:
+    def read(self, snapshot: Snapshot, file: RepoFile, limit: int) -> bytes:
         """The content of a small file."""
         return _read(self._builds / file.path.removeprefix(f"{BUILD_FOLDER}/"), file, limit)
 
-    def is_local(self, release: Release, variant: str) -> bool:
+    def is_local(self, snapshot: Snapshot, variant: str) -> bool:
         """Always: a folder needs no download."""
         return True
 
-    def damaged(self, release: Release, variant: str) -> list[str]:
+    def damaged(self, snapshot: Snapshot, variant: str) -> list[str]:
         """None: a folder lists no sizes to hold its files against."""
         return []
 
@@ -278,19 +278,19 @@ class PathSource:
         """How a folder gets a build: it is the user's own."""
         return f"Build it: kernels build {self.path}"
 
-    def fetch(self, release: Release, variant: str) -> Path:
+    def fetch(self, snapshot: Snapshot, variant: str) -> Path:
         """The folder of the variant, where it lies."""
         return self._builds / variant
 
-    def boundary(self, release: Release) -> Path | None:
+    def boundary(self, snapshot: Snapshot) -> Path | None:
         """None: the folder is the user's own."""
         return None
 
-    def findings(self, release: Release, variant: str) -> Path | None:
+    def findings(self, snapshot: Snapshot, variant: str) -> Path | None:
         """None: nothing is kept."""
         return None
 
-    def mend(self, release: Release, variant: str) -> None:
+    def mend(self, snapshot: Snapshot, variant: str) -> None:
         """Nothing: a folder lists no hashes."""
 
 
@@ -340,12 +340,12 @@ def _check_no_link(folder: Path, path: str) -> None:
             )
 
 
-def _altered(release: Release, folder: Path, paths: list[str]) -> DigestMismatch:
+def _altered(snapshot: Snapshot, folder: Path, paths: list[str]) -> DigestMismatch:
     lost = {path: "" if (folder / path).is_file() else " (missing)" for path in paths[:5]}
     names = ", ".join(shown(path, 200) + gone for path, gone in lost.items())
     names += f" and {len(paths) - 5} more" if paths[5:] else ""
     return DigestMismatch(
-        f"{release.repo_id}: what is in {folder} is not what the Hub listed when it was downloaded: {names}. "
+        f"{snapshot.repo_id}: what is in {folder} is not what the Hub listed when it was downloaded: {names}. "
         f"{_CARRY_AGAIN}"
     )
 

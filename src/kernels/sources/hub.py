@@ -19,7 +19,7 @@ from kernels.errors import (
     StoreError,
 )
 from kernels.models.requirement import Requirement, is_commit
-from kernels.models.snapshot import BUILD_FOLDER, MAX_FILES, Heads, Release, RepoFile
+from kernels.models.snapshot import BUILD_FOLDER, MAX_FILES, Heads, RepoFile, Snapshot
 from kernels.settings import Verify
 from kernels.sources.base import Moved
 from kernels.sources.foreign import heads_of_snapshots
@@ -96,22 +96,22 @@ class HubSource:
         """This Hub."""
         return self
 
-    def may_use_cached(self, release: Release) -> bool:
-        """Whether what the cache has of a release may be loaded although this Hub says nothing of its publisher.
+    def may_use_cached(self, snapshot: Snapshot) -> bool:
+        """Whether what the cache has of a snapshot may be loaded although this Hub says nothing of its publisher.
 
-        Not while the Hub answers other questions: who can keep one answer back must not gain by it. A release that was
+        Not while the Hub answers other questions: who can keep one answer back must not gain by it. A snapshot that was
         listed here was fetched by a call that admitted it, or by a command that runs no code and admits nobody: that
         tells the two apart. What another tool brought here counts as admitted by whoever ran it.
         """
         if self._memory.answered and not self.offline:
             return False
-        store = self._store(release.repo_type, release.repo_id)
-        return store.allowed(self.endpoint, release.commit) or not store.was_fetched(release.commit)
+        store = self._store(snapshot.repo_type, snapshot.repo_id)
+        return store.allowed(self.endpoint, snapshot.commit) or not store.was_fetched(snapshot.commit)
 
-    def remember_allowed(self, release: Release) -> None:
+    def remember_allowed(self, snapshot: Snapshot) -> None:
         """Remember it beside the list of the commit's files."""
-        if release.listed:
-            self._store(release.repo_type, release.repo_id).keep_allowed(self.endpoint, release.commit)
+        if snapshot.listed:
+            self._store(snapshot.repo_type, snapshot.repo_id).keep_allowed(self.endpoint, snapshot.commit)
 
     def standing(self, repo_id: str) -> Standing:
         """What this Hub says of a repository's publisher."""
@@ -227,28 +227,28 @@ class HubSource:
                 return self._client.json(f"/api/{kind}s/{repo_id}/revision/{quote(revision, safe='')}", BRIEF, REVISION)
         return None
 
-    # Releases
+    # Snapshots
 
-    def release(self, requirement: Requirement, commit: str) -> Release:
+    def snapshot(self, requirement: Requirement, commit: str) -> Snapshot:
         """The repository at a commit: from the index, else from the Hub, else what the cache has of it."""
         repo_id = requirement.repo_id
         key = (repo_id, commit)
         with self._memory.lock(f"{repo_id}@{commit}"):
-            known = self._memory.releases.get(key)
+            known = self._memory.snapshots.get(key)
             if known is None:
                 known = self._indexed(repo_id, commit) or self._listed(requirement, commit)
-                self._memory.releases[key] = known
+                self._memory.snapshots[key] = known
             return known
 
-    def _indexed(self, repo_id: str, commit: str) -> Release | None:
+    def _indexed(self, repo_id: str, commit: str) -> Snapshot | None:
         for kind in REPO_TYPES:
             files = self._store(kind, repo_id).index(self.endpoint, commit)
             if files is not None:
                 with suppress(InvalidRepository):  # a damaged index is as good as none
-                    return Release(repo_id, commit, files, kind)
+                    return Snapshot(repo_id, commit, files, kind)
         return None
 
-    def _listed(self, requirement: Requirement, commit: str) -> Release:
+    def _listed(self, requirement: Requirement, commit: str) -> Snapshot:
         repo_id = requirement.repo_id
         cached = next((kind for kind in REPO_TYPES if self._store(kind, repo_id).snapshot(commit).is_dir()), None)
         if self.offline:
@@ -269,11 +269,11 @@ class HubSource:
             self._aged(repo_id, Heads({}), str(error))
             return self._found(cached, repo_id, commit)
 
-    def _found(self, kind: str, repo_id: str, commit: str) -> Release:
+    def _found(self, kind: str, repo_id: str, commit: str) -> Snapshot:
         """What the cache has of a commit that this Hub never listed here."""
-        return Release(repo_id, commit, self._store(kind, repo_id).listing(commit), kind, listed=False)
+        return Snapshot(repo_id, commit, self._store(kind, repo_id).listing(commit), kind, listed=False)
 
-    def _ask_files(self, requirement: Requirement, commit: str, cached: bool) -> Release:
+    def _ask_files(self, requirement: Requirement, commit: str, cached: bool) -> Snapshot:
         repo_id = requirement.repo_id
         refusal: HubRefused | None = None
         for kind in self._types(repo_id):
@@ -299,15 +299,15 @@ class HubSource:
                 refusal = refusal if refusal is not None and not error.revision_missing else error
                 continue
             self._memory.answered = True
-            release = Release(repo_id, commit, tuple(files), kind)
+            snapshot = Snapshot(repo_id, commit, tuple(files), kind)
             self._store(kind, repo_id).keep_index(self.endpoint, commit, files)
-            return release
+            return snapshot
         assert refusal is not None
         raise self._not_found(repo_id, refusal, commit)
 
     # Files
 
-    def read(self, release: Release, file: RepoFile, limit: int) -> bytes:
+    def read(self, snapshot: Snapshot, file: RepoFile, limit: int) -> bytes:
         """The content of a small file, from the snapshot or from the Hub; it is then in the snapshot.
 
         Raises:
@@ -315,40 +315,40 @@ class HubSource:
         """
         if file.size > limit:
             raise InvalidRepository(
-                f"{release.repo_id}: {file.path} has {file.size} bytes; more than {limit} are not read."
+                f"{snapshot.repo_id}: {file.path} has {file.size} bytes; more than {limit} are not read."
             )
-        store = self._store(release.repo_type, release.repo_id)
-        content = store.read(release.commit, file)
+        store = self._store(snapshot.repo_type, snapshot.repo_id)
+        content = store.read(snapshot.commit, file)
         if content is not None:
             return content
-        if self.offline and store.lies(release.commit, file):
-            raise changed_files(release.repo_id, [file])
+        if self.offline and store.lies(snapshot.commit, file):
+            raise changed_files(snapshot.repo_id, [file])
         if self.offline:
-            raise self._not_in_cache(f"{file.path} of {release.repo_id}")
+            raise self._not_in_cache(f"{file.path} of {snapshot.repo_id}")
         from kernels.sources.download import resolve_path
 
-        with exclusively(store.reading_lock(release.commit, file.path)):
-            content = store.read(release.commit, file)
+        with exclusively(store.reading_lock(snapshot.commit, file.path)):
+            content = store.read(snapshot.commit, file)
             if content is None:
                 try:
-                    content = self._client.content(resolve_path(release, file), file, Patience())
+                    content = self._client.content(resolve_path(snapshot, file), file, Patience())
                 except HubRefused as error:
                     if not error.repository_missing:
-                        raise self._no_answer(f"{file.path} of {release.repo_id}", error) from error
-                    raise self._not_found(release.repo_id, error) from error
+                        raise self._no_answer(f"{file.path} of {snapshot.repo_id}", error) from error
+                    raise self._not_found(snapshot.repo_id, error) from error
                 self._memory.answered = True
-                store.mark_fetched(release.commit)
-                store.place(release.commit, file, content)
+                store.mark_fetched(snapshot.commit)
+                store.place(snapshot.commit, file, content)
         return content
 
-    def is_local(self, release: Release, variant: str) -> bool:
+    def is_local(self, snapshot: Snapshot, variant: str) -> bool:
         """Whether a build is complete in the snapshot."""
-        return not self._store(release.repo_type, release.repo_id).missing(release.commit, release.builds[variant])
+        return not self._store(snapshot.repo_type, snapshot.repo_id).missing(snapshot.commit, snapshot.builds[variant])
 
-    def damaged(self, release: Release, variant: str) -> list[str]:
+    def damaged(self, snapshot: Snapshot, variant: str) -> list[str]:
         """The files of a build that is in the snapshot, and were changed since: they have another size, or name."""
-        store = self._store(release.repo_type, release.repo_id)
-        return [file.path for file in store.damaged(release.commit, release.builds[variant])]
+        store = self._store(snapshot.repo_type, snapshot.repo_id)
+        return [file.path for file in store.damaged(snapshot.commit, snapshot.builds[variant])]
 
     def advice(self, repo_id: str, target: str) -> str:
         """How the cache gets a build that may not be downloaded now."""
@@ -357,37 +357,37 @@ class HubSource:
             f"install_kernel({repo_id!r}, …, target={target!r})."
         )
 
-    def fetch(self, release: Release, variant: str) -> Path:
+    def fetch(self, snapshot: Snapshot, variant: str) -> Path:
         """A build in the snapshot, complete: what is missing or has another size is downloaded, once per machine."""
-        store = self._store(release.repo_type, release.repo_id)
-        self._fetch(store, release, variant)
-        return store.snapshot(release.commit) / BUILD_FOLDER / variant
+        store = self._store(snapshot.repo_type, snapshot.repo_id)
+        self._fetch(store, snapshot, variant)
+        return store.snapshot(snapshot.commit) / BUILD_FOLDER / variant
 
-    def boundary(self, release: Release) -> Path | None:
+    def boundary(self, snapshot: Snapshot) -> Path | None:
         """The cache: huggingface_hub may share contents between the repositories in it."""
         return self.cache
 
-    def findings(self, release: Release, variant: str) -> Path | None:
+    def findings(self, snapshot: Snapshot, variant: str) -> Path | None:
         """In the repository's folder, for this Hub; nothing is kept of what it never listed."""
-        if not release.listed:
+        if not snapshot.listed:
             return None
-        store = self._store(release.repo_type, release.repo_id)
-        return store.findings(self.endpoint, release.commit, variant)
+        store = self._store(snapshot.repo_type, snapshot.repo_id)
+        return store.findings(self.endpoint, snapshot.commit, variant)
 
-    def mend(self, release: Release, variant: str) -> None:
+    def mend(self, snapshot: Snapshot, variant: str) -> None:
         """Compare the content of a build's files with the listing, and fetch again those that are others.
 
         Raises:
             DigestMismatch: Some are, and nothing may be downloaded.
             HubUnavailable, StoreError: They cannot be fetched, or not be written.
         """
-        store = self._store(release.repo_type, release.repo_id)
-        commit, files = release.commit, release.builds[variant]
+        store = self._store(snapshot.repo_type, snapshot.repo_id)
+        commit, files = snapshot.commit, snapshot.builds[variant]
         altered = store.altered(
             commit, [file for file in files if (store.folder, commit, file.path) not in self._fresh]
         )
         if altered and self.offline:
-            raise changed_files(release.repo_id, altered)
+            raise changed_files(snapshot.repo_id, altered)
         if altered:
             from kernels.sources.download import download
 
@@ -396,32 +396,32 @@ class HubSource:
                 altered = store.altered(commit, altered)
                 for file in altered:
                     store.discard(commit, file)
-                download(self._client, store, release, altered)
+                download(self._client, store, snapshot, altered)
 
-    def _fetch(self, store: RepoStore, release: Release, variant: str) -> None:
-        files = release.builds[variant]
-        if store.missing(release.commit, files):
+    def _fetch(self, store: RepoStore, snapshot: Snapshot, variant: str) -> None:
+        files = snapshot.builds[variant]
+        if store.missing(snapshot.commit, files):
             if self.offline:
-                damaged = store.damaged(release.commit, files)
+                damaged = store.damaged(snapshot.commit, files)
                 if damaged:
-                    raise changed_files(release.repo_id, damaged)
-                raise self._not_in_cache(f"build {variant} of {release.repo_id}")
+                    raise changed_files(snapshot.repo_id, damaged)
+                raise self._not_in_cache(f"build {variant} of {snapshot.repo_id}")
             from kernels.sources.download import download  # not needed for what is here
 
-            with exclusively(store.lock(f"{release.commit}-{variant}")):
+            with exclusively(store.lock(f"{snapshot.commit}-{variant}")):
                 store.sweep()
-                store.mark_fetched(release.commit)
+                store.mark_fetched(snapshot.commit)
                 for _ in range(_CLEARED_TRIES):
-                    fresh = store.missing(release.commit, files)
+                    fresh = store.missing(snapshot.commit, files)
                     if not fresh:
                         break
-                    missing = [file for file in fresh if not store.adopt(release.commit, file)]
-                    download(self._client, store, release, missing)
-                    self._fresh.update((store.folder, release.commit, file.path) for file in fresh)
+                    missing = [file for file in fresh if not store.adopt(snapshot.commit, file)]
+                    download(self._client, store, snapshot, missing)
+                    self._fresh.update((store.folder, snapshot.commit, file.path) for file in fresh)
                     # Who clears up just now may not have seen the new links, and removes what they lead to.
                     with exclusively(store.lock(CLEARING)):
                         pass
-        store.check_links(release.commit, files)
+        store.check_links(snapshot.commit, files)
 
     def _store(self, repo_type: str, repo_id: str) -> RepoStore:
         return RepoStore(self.cache, repo_type, repo_id)

@@ -19,7 +19,7 @@ import msgspec
 
 from kernels.errors import InvalidRepository, KernelsError
 from kernels.models.requirement import check_repo_id, check_revision, is_commit
-from kernels.models.snapshot import Release, RepoFile, is_bytecode
+from kernels.models.snapshot import RepoFile, Snapshot, is_bytecode
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.support.formatting import plain, shown
@@ -60,10 +60,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_def
     moved_to: str | None = None
     files: dict[str, tuple[RepoFile, ...]] = {}
 
-    def release(self, repo_id: str, commit: str) -> Release | None:
+    def snapshot(self, repo_id: str, commit: str) -> Snapshot | None:
         """What is here of a commit, or None."""
         files = self.files.get(commit)
-        return None if files is None else Release(repo_id, commit, files, self.repo_type)
+        return None if files is None else Snapshot(repo_id, commit, files, self.repo_type)
 
     def to_bytes(self) -> bytes:
         """The record file's content."""

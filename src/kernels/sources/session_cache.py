@@ -7,7 +7,7 @@ import threading
 import time
 from pathlib import Path
 
-from kernels.models.snapshot import Heads, Release
+from kernels.models.snapshot import Heads, Snapshot
 
 __all__ = ["HubMemory", "forget", "memory_of"]
 
@@ -16,11 +16,11 @@ REST_SECONDS = 30.0
 
 
 class HubMemory:
-    """What was learned from one Hub: heads and releases, and whether it was away a moment ago."""
+    """What was learned from one Hub: heads and snapshots, and whether it was away a moment ago."""
 
     def __init__(self) -> None:
         self.heads: dict[str, Heads] = {}
-        self.releases: dict[tuple[str, str], Release] = {}
+        self.snapshots: dict[tuple[str, str], Snapshot] = {}
         self.warned = False
         self.answered = False  # whether the Hub answered anything but the question about a publisher
         self._locks: dict[str, threading.RLock] = {}

@@ -20,7 +20,7 @@ from kernels.sources.hub_responses import XET_TOKEN
 from kernels.support.concurrency import check_wanted
 
 if TYPE_CHECKING:
-    from kernels.models.snapshot import Release, RepoFile
+    from kernels.models.snapshot import RepoFile, Snapshot
 
 __all__ = ["in_xet", "xet_stream"]
 
@@ -52,12 +52,12 @@ def in_xet(file: RepoFile) -> bool:
     return hasattr(hf_xet, "XetDownloadStreamGroup") and not constants.HF_HUB_DISABLE_XET
 
 
-def xet_stream(client: HubClient, release: Release, file: RepoFile, start: int) -> Generator[bytes, None, None]:
+def xet_stream(client: HubClient, snapshot: Snapshot, file: RepoFile, start: int) -> Generator[bytes, None, None]:
     """The bytes of a file from an offset on, as Xet gives them.
 
     Args:
         client: The Hub.
-        release: The release that lists the file.
+        snapshot: The snapshot that lists the file.
         file: The file.
         start: The first byte wanted.
 
@@ -68,7 +68,7 @@ def xet_stream(client: HubClient, release: Release, file: RepoFile, start: int) 
     """
     import hf_xet
 
-    asked = f"/api/{release.repo_type}s/{release.repo_id}/xet-read-token/{quote(release.commit, safe='')}"
+    asked = f"/api/{snapshot.repo_type}s/{snapshot.repo_id}/xet-read-token/{quote(snapshot.commit, safe='')}"
     granted = client.json(asked, BRIEF, XET_TOKEN)
     scheme = urlsplit(granted.cas_url).scheme
     if scheme not in _SCHEMES or (scheme == "http" and client.endpoint.startswith("https:")):

@@ -22,7 +22,7 @@ from kernels.support.process_lock import exclusively, lock_at
 from kernels.support.warn import warn_once
 
 if TYPE_CHECKING:
-    from kernels.models.snapshot import Release
+    from kernels.models.snapshot import Snapshot
 
 __all__ = [
     "Admission",
@@ -78,12 +78,12 @@ class Publishers(Protocol):
         """Why nothing is known, a sentence; None where something is."""
         ...
 
-    def may_use_cached(self, release: Release) -> bool:
-        """Whether what is on disk of a release may be loaded although nothing is known of its publisher."""
+    def may_use_cached(self, snapshot: Snapshot) -> bool:
+        """Whether what is on disk of a snapshot may be loaded although nothing is known of its publisher."""
         ...
 
-    def remember_allowed(self, release: Release) -> None:
-        """Remember that a release was admitted because the caller allows it."""
+    def remember_allowed(self, snapshot: Snapshot) -> None:
+        """Remember that a snapshot was admitted because the caller allows it."""
         ...
 
 
@@ -206,7 +206,11 @@ def ask_standing(repo_id: str, publishers: Publishers | None, policy: TrustPolic
 
 
 def admission(
-    repo_id: str, standing: Standing, publishers: Publishers | None, policy: TrustPolicy, release: Release | None = None
+    repo_id: str,
+    standing: Standing,
+    publishers: Publishers | None,
+    policy: TrustPolicy,
+    snapshot: Snapshot | None = None,
 ) -> Admission:
     """What may be done with a repository. This is the one place that admits a publisher.
 
@@ -215,7 +219,7 @@ def admission(
         standing: What `ask_standing` says.
         publishers: Who answered; None where the repository is the user's own folder.
         policy: What the caller allows.
-        release: The release that was found; None where nothing on disk will do.
+        snapshot: The snapshot that was found; None where nothing on disk will do.
 
     Raises:
         UntrustedPublisher: The publisher is known, and not trusted.
@@ -223,15 +227,15 @@ def admission(
     if publishers is None:
         return Admission.GRANTED
     if policy.allows(repo_id):
-        if release is not None:
-            publishers.remember_allowed(release)
+        if snapshot is not None:
+            publishers.remember_allowed(snapshot)
         return Admission.GRANTED
     if standing is Standing.UNTRUSTED:
         raise untrusted(repo_id, publishers.authority)
-    if standing is Standing.TRUSTED and (release is None or release.listed):
+    if standing is Standing.TRUSTED and (snapshot is None or snapshot.listed):
         return Admission.GRANTED
-    # A release that this Hub never listed may be another Hub's: its word on the publisher says nothing about it.
-    if release is not None and (standing is Standing.TRUSTED or publishers.may_use_cached(release)):
+    # A snapshot that this Hub never listed may be another Hub's: its word on the publisher says nothing about it.
+    if snapshot is not None and (standing is Standing.TRUSTED or publishers.may_use_cached(snapshot)):
         return Admission.ON_DISK
     return Admission.REFUSED
 

@@ -92,8 +92,8 @@ def measure(
         trust = trust_remote_code if isinstance(trust_remote_code, bool) else list(trust_remote_code)
         job = Job(
             path=None if found.path is None else str(found.path),
-            repo_id=found.planned.release.repo_id,
-            revision=found.planned.release.commit or None,
+            repo_id=found.planned.snapshot.repo_id,
+            revision=found.planned.snapshot.commit or None,
             trust=trust,
             backend=found.planned.backend,
             choice=device,
@@ -133,7 +133,7 @@ def _report(found: Subject, course: _Course) -> Report:
     )
     return Report(
         kernel=found.kernel,
-        commit=None if found.path is not None else planned.release.commit,
+        commit=None if found.path is not None else planned.snapshot.commit,
         variant=planned.variant,
         machine=machine,
         iterations=course.job.iterations,

@@ -107,8 +107,8 @@ def subject(
         for file in files:
             place = Path(folder) / file.path
             place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(planned.source.read(planned.release, file, MAX_FILE_BYTES))
-        yield Subject(planned.release.repo_id, None, planned, Path(folder), named, target)
+            place.write_bytes(planned.source.read(planned.snapshot, file, MAX_FILE_BYTES))
+        yield Subject(planned.snapshot.repo_id, None, planned, Path(folder), named, target)
 
 
 def _project(path: Path) -> Project | None:
@@ -160,7 +160,7 @@ def _content(file: Path) -> bytes:
 
 def _check_fetchable(planned: Planned, policy: TrustPolicy) -> None:
     """Raise unless scripts may be fetched: a build on disk may have been admitted, what is fetched now was not."""
-    source, repo_id = planned.source, planned.release.repo_id
+    source, repo_id = planned.source, planned.snapshot.repo_id
     publishers = source.publishers
     if getattr(source, "offline", False):
         return
@@ -171,7 +171,7 @@ def _check_fetchable(planned: Planned, policy: TrustPolicy) -> None:
 def _check_unsigned(planned: Planned, planner: Planner) -> None:
     """Raise where nothing of a repository may run that nobody signed: scripts lie beside the builds."""
     if planned.signed and planner.signed is not None:
-        repo_id = planned.release.repo_id
+        repo_id = planned.snapshot.repo_id
         raise UntrustedSignature(
             f"{repo_id} must be signed, as {planner.signed.where} says, and no signature covers its benchmarks: they "
             "are not run. Look through them, and name the folder they are in: kernels benchmark ./folder"
@@ -187,14 +187,14 @@ def _torch_device(planned: Planned, device: int | str | None) -> str:
 
 
 def _scripts(planned: Planned) -> list[RepoFile]:
-    release = planned.release
-    files = [file for file in release.files if file.path.startswith(f"{FOLDER}/") and not is_bytecode(file.path)]
+    snapshot = planned.snapshot
+    files = [file for file in snapshot.files if file.path.startswith(f"{FOLDER}/") and not is_bytecode(file.path)]
     if not any(Path(file.path).match(f"{FOLDER}/{PATTERN}") for file in files):
         raise _no_benchmarks(str(planned.requirement), [file.path.removeprefix(f"{FOLDER}/") for file in files])
     size = sum(file.size for file in files)
     if len(files) > MAX_FILES or size > MAX_BYTES:
         raise InvalidRepository(
-            f"{release.repo_id} has {len(files)} files of {size} bytes in {FOLDER!r}; at most {MAX_FILES} files of "
+            f"{snapshot.repo_id} has {len(files)} files of {size} bytes in {FOLDER!r}; at most {MAX_FILES} files of "
             f"{MAX_BYTES} bytes are fetched."
         )
     return files

@@ -8,7 +8,7 @@ from kernels.authoring.check import VariantAudit, audit_variant
 from kernels.errors import InvalidMetadata, NoSuitableBuild, UntrustedSignature
 from kernels.models.metadata import Digest
 from kernels.models.requirement import Requirement
-from kernels.models.snapshot import Release
+from kernels.models.snapshot import Snapshot
 from kernels.operations.integrity import Expected, check_build
 from kernels.resolver.finder import Found
 from kernels.resolver.lock_scope import lock_in_force
@@ -65,9 +65,9 @@ def audit_repository(
             if not all_variants:
                 raise
         found = next(route for route in reversed(planner.routes) if route.asked == requirement).found
-        names = _names(found.release, None if all_variants else variant)
+        names = _names(found.snapshot, None if all_variants else variant)
         folders = [_folder_to_load(planner, requirement, found, name) for name in names]
-        root = found.source.boundary(found.release)
+        root = found.source.boundary(found.snapshot)
         return [audit_variant(folder, root=root) for folder in folders]
     choice = planner.choose(requirement, every=True)
     if not all_variants and choice.best is None:
@@ -75,37 +75,37 @@ def audit_repository(
             f"{requirement} has no build that fits this machine; `kernels explain` says why for each. "
             "All of them are checked with all_variants=True (--all-variants)."
         )
-    source, release = choice.source, choice.release
-    root = source.boundary(release)
-    names = _names(release, None if all_variants else choice.best)
-    return [audit_variant(source.fetch(release, name), dynamic=False, root=root) for name in names]
+    source, snapshot = choice.source, choice.snapshot
+    root = source.boundary(snapshot)
+    names = _names(snapshot, None if all_variants else choice.best)
+    return [audit_variant(source.fetch(snapshot, name), dynamic=False, root=root) for name in names]
 
 
-def _names(release: Release, variant: str | None) -> list[str]:
-    names = list(release.builds) if variant is None else [variant]
+def _names(snapshot: Snapshot, variant: str | None) -> list[str]:
+    names = list(snapshot.builds) if variant is None else [variant]
     if not names:
-        raise NoSuitableBuild(f"{release.repo_id} has no builds at {release.commit}.")
+        raise NoSuitableBuild(f"{snapshot.repo_id} has no builds at {snapshot.commit}.")
     return names
 
 
 def _folder_to_load(planner: Planner, requirement: Requirement, found: Found, variant: str) -> Path:
     """A build on disk, held against what must hold before its code may run: who signed it, and what a lock pins."""
-    source, release = found.source, found.release
-    if not source.is_local(release, variant):
+    source, snapshot = found.source, found.snapshot
+    if not source.is_local(snapshot, variant):
         planner.find(requirement)  # refuses what may be used where it is here, and not be fetched
-    rule = planner.rule(source, release)
+    rule = planner.rule(source, snapshot)
     signed = rule is not None and rule.required
     digest: Digest | None = None
     if signed:
         try:
-            digest = read_metadata(source, release, variant, rule).digest
+            digest = read_metadata(source, snapshot, variant, rule).digest
         except (InvalidMetadata, UntrustedSignature) as error:
             raise UntrustedSignature(
-                f"{release.repo_id}, build {variant}: {error}. It may not be loaded; without that it is checked with "
+                f"{snapshot.repo_id}, build {variant}: {error}. It may not be loaded; without that it is checked with "
                 "--static."
             ) from error
     pinned = planner.pinned(found, variant)
-    folder = source.fetch(release, variant)
+    folder = source.fetch(snapshot, variant)
     # A digest that nobody demands is looked at by the checks, which say what is wrong with it.
-    check_build(source, release, variant, folder, Expected(digest, pinned, found.lock or "", signed=signed))
+    check_build(source, snapshot, variant, folder, Expected(digest, pinned, found.lock or "", signed=signed))
     return folder
