@@ -29,7 +29,7 @@ from kernels.layer.report import KernelizeReport, KernelizeRow
 from kernels.models.lockfile import Lock
 from kernels.operations.info import repository_info, repository_versions
 from kernels.resolver.selection import VariantRejected
-from kernels.support.formatting import plain, said, shown
+from kernels.support.formatting import error_on_one_line, format_error, format_text, format_value
 from kernels.support.logs import logger, make_safe
 from kernels.support.text import SafeText, clean, escaped, indented, one_line
 from kernels.support.warn import KernelsWarning, warn_once
@@ -219,9 +219,14 @@ def test_what_huggingface_hub_logs_is_safe(kind: str) -> None:
 @pytest.mark.parametrize("kind", UNSAFE)
 def test_what_a_message_quotes_is_one_line_or_set_off(kind: str) -> None:
     text = UNSAFE[kind]
-    for quoted in (plain(text), shown(text), said(ValueError(text)), said(ValueError(text), lines=False)):
+    for quoted in (
+        format_text(text),
+        format_value(text),
+        format_error(ValueError(text)),
+        error_on_one_line(ValueError(text)),
+    ):
         assert not unsafe_in(quoted), ascii(quoted)
-    assert "\n" not in plain(text) + shown(text)
+    assert "\n" not in format_text(text) + format_value(text)
     row = KernelizeRow(text, text, kernel=text, commit=text, variant=text, mode=text)
     report = str(KernelizeReport((row, KernelizeRow("a", "B", reason=text))))
     assert not unsafe_in(report)

@@ -22,7 +22,7 @@ from kernels.authoring.publish.hub import open_hub
 from kernels.errors import HubUnavailable, KernelsError
 from kernels.operations.info import repository_info, repository_versions
 from kernels.support import secrets
-from kernels.support.formatting import plain, said, shown
+from kernels.support.formatting import format_error, format_text, format_value
 from kernels.support.secrets import HIDDEN, holds_secret, redacted, register
 from kernels.support.warn import warn_once
 
@@ -97,7 +97,14 @@ def test_a_token_is_hidden_in_errors_warnings_and_what_they_quote(form: str, tok
             raise KernelsError(text) from inner
     except KernelsError as outer:
         check("".join(traceback.format_exception(outer)), token)
-    for told in (str(error), repr(error), *error.args, plain(text), shown([text]), said(ValueError(text))):
+    for told in (
+        str(error),
+        repr(error),
+        *error.args,
+        format_text(text),
+        format_value([text]),
+        format_error(ValueError(text)),
+    ):
         check(told, token)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -110,8 +117,8 @@ def test_half_a_token_is_hidden_where_a_message_is_cut_off(left: int) -> None:
     register(TOKEN)
     for end in ("", "…", "'", " and more"):
         assert TOKEN[:left] not in redacted(f"said {TOKEN[:left]}{end}")
-    assert TOKEN[:8] not in plain("x" * (300 - left - 1) + TOKEN + "y" * 100)
-    assert TOKEN[:8] not in shown("x" * (80 - left - 2) + TOKEN + "y" * 100)
+    assert TOKEN[:8] not in format_text("x" * (300 - left - 1) + TOKEN + "y" * 100)
+    assert TOKEN[:8] not in format_value("x" * (80 - left - 2) + TOKEN + "y" * 100)
 
 
 def test_a_password_and_a_signed_address_are_hidden_though_nobody_registered_them() -> None:

@@ -11,7 +11,8 @@ from kernels.backends.base import Backend
 from kernels.backends.plugins.vendor_folder import vendor_module
 from kernels.backends.torch_build import installed_torch
 from kernels.errors import KernelsError, RequestError
-from kernels.support.checks import Said, failed, missing, ok, said, skipped
+from kernels.support.checks import Said, failed, missing, ok, skipped
+from kernels.support.formatting import error_on_one_line
 from kernels.tuning import read_configs
 from kernels.tuning.heuristics import heuristics_of
 from kernels.tuning.sources import CONFIGS, HEURISTICS, Place
@@ -99,7 +100,7 @@ def operators(subject: Subject) -> Said:
     except RequestError as error:
         # What is wrong with the list itself is so for each of its names.
         faults = dict.fromkeys(fault for name in names for fault in _fault(backend, name))
-        yield from map(failed, faults or [said(error)])
+        yield from map(failed, faults or [error_on_one_line(error)])
 
 
 def _try(backend: Backend, include: list[str] | None) -> tuple[str, ...]:
@@ -114,7 +115,7 @@ def _fault(backend: Backend, name: str) -> list[str]:
     try:
         _try(backend, [name])
     except RequestError as error:
-        return [said(error)]
+        return [error_on_one_line(error)]
     return []
 
 
@@ -131,7 +132,7 @@ def tuning(subject: Subject) -> Said:
         try:
             yield from step(subject.backend)
         except KernelsError as error:
-            yield failed(said(error))
+            yield failed(error_on_one_line(error))
 
 
 def _configs(backend: Backend) -> Said:

@@ -16,7 +16,8 @@ from kernels.backends.plugins.json_backend import DeclaredBackend
 from kernels.backends.plugins.json_probe import BEFORE_TORCH
 from kernels.backends.sandbox import PROBE_SECONDS, guarded_probe, guarded_torch_build
 from kernels.backends.torch_build import installed_torch
-from kernels.support.checks import Said, Statement, counted, failed, missing, ok, said, skipped
+from kernels.support.checks import Said, Statement, failed, missing, ok, skipped
+from kernels.support.formatting import error_on_one_line, plural
 
 __all__ = ["answer_seconds", "architectures", "capability", "other_arch", "probe", "python_depends", "torch"]
 
@@ -60,7 +61,7 @@ def probe(subject: Subject) -> Said:
         return
     version = "" if answer.version is None else f", version {answer.version}"
     count = len(answer.devices)
-    yield ok(f"found{version}, {counted(count, 'device')}")
+    yield ok(f"found{version}, {plural(count, 'device')}")
     if backend.versioned and answer.version is None:
         yield missing(
             "no version, and names of compiled builds carry one: none of them fits a machine of unknown version"
@@ -90,9 +91,13 @@ def _import_torch() -> str | None:
     try:
         import_module("torch")
     except ModuleNotFoundError as error:
-        return "Torch is not installed" if error.name == "torch" else f"Torch cannot be imported: {said(error)}"
+        return (
+            "Torch is not installed"
+            if error.name == "torch"
+            else f"Torch cannot be imported: {error_on_one_line(error)}"
+        )
     except Exception as error:  # noqa: BLE001 - extensions are imported with it
-        return f"Torch cannot be imported: {said(error)}"
+        return f"Torch cannot be imported: {error_on_one_line(error)}"
     return None
 
 
@@ -264,7 +269,7 @@ def _dependency(name: str, dependency: PythonDependency) -> Statement:
     except ImportError:
         there = False
     except Exception as error:  # noqa: BLE001 - finding a submodule imports its package
-        return failed(f"{name}: looking for its module {module} raised {said(error)}")
+        return failed(f"{name}: looking for its module {module} raised {error_on_one_line(error)}")
     if there:
         return ok(f"{name}: {package}, installed")
     return missing(f"{name}: not installed here; pip install {package}")

@@ -9,7 +9,8 @@ from typing import Any
 from kernels.backend_check.naming import mine
 from kernels.backend_check.subject import Subject
 from kernels.backends.base import Backend
-from kernels.support.checks import Said, counted, failed, missing, ok
+from kernels.support.checks import Said, failed, missing, ok
+from kernels.support.formatting import plural
 
 __all__ = ["notes", "own_stages", "stages"]
 
@@ -68,8 +69,8 @@ def notes(subject: Subject) -> Said:
         if not given:
             yield missing(f"optional: {name}")
         elif isinstance(given, str):
-            yield ok(f"{name}: {given if name == 'vendor' else counted(len(given.splitlines()), 'line')}")
+            yield ok(f"{name}: {given if name == 'vendor' else plural(len(given.splitlines()), 'line')}")
         else:
-            yield ok(f"{name}: {counted(len(given), 'source line')}")
+            yield ok(f"{name}: {plural(len(given), 'source line')}")
     if backend.experimental:
         yield ok("experimental: using it warns, once")

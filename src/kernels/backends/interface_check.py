@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kernels.backends.base import Backend, PythonDependency
-from kernels.support.formatting import shown
+from kernels.support.formatting import format_value
 
 __all__ = ["checked"]
 
@@ -123,11 +123,11 @@ def _wrong_types(backend: Backend) -> list[tuple[str, str]]:
         for name in names:
             value = getattr(backend, name) if _has(backend, name) else None
             if not fits(value):
-                wrong.append((name, f"{shown(value)}; allowed is {allowed}."))
+                wrong.append((name, f"{format_value(value)}; allowed is {allowed}."))
     for name in _METHODS:
         method = getattr(backend, name)
         if not callable(method):
-            wrong.append((name, f"{shown(method)}; allowed is a method."))
+            wrong.append((name, f"{format_value(method)}; allowed is a method."))
         elif not _takes(method, name):
             wrong.append((name, f"a method that cannot be called as {name}({_arguments(name)})."))
     return wrong

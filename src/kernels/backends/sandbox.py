@@ -12,7 +12,7 @@ from typing import Any
 
 from kernels.backends import lookup
 from kernels.backends.base import Backend, BackendProbe, Device, Found
-from kernels.support.formatting import plain, said, shown
+from kernels.support.formatting import format_error, format_text, format_value
 from kernels.support.version import MajorMinor
 
 __all__ = [
@@ -48,7 +48,7 @@ def guarded_probe(backend: Backend, seconds: float = PROBE_SECONDS) -> BackendPr
             return backend.probe()
         answers = _within(backend, "probe", backend.probe, seconds)
     except Exception as error:  # noqa: BLE001 - a broken driver is a fact, and so is a broken vendor's file
-        return BackendProbe(notes=(f"could not be probed: {said(error)}",))
+        return BackendProbe(notes=(f"could not be probed: {format_error(error)}",))
     if len(answers) == 0:
         return BackendProbe(notes=(f"could not be probed: no answer within {seconds:g} seconds",))
     wrong = _nonsense(backend, answers[0])
@@ -84,7 +84,9 @@ def guarded_torch_build(backend: Backend, torch: Any, seconds: float = PROBE_SEC
     try:
         return Found(None if found.version is None else _version(found.version))
     except (AttributeError, TypeError, ValueError):
-        raise ValueError(f"it answered {shown(found)}; allowed is Found(MajorMinor(1, 2)), Found() or None") from None
+        raise ValueError(
+            f"it answered {format_value(found)}; allowed is Found(MajorMinor(1, 2)), Found() or None"
+        ) from None
 
 
 def guarded_index(backend: Backend) -> int:
@@ -116,11 +118,11 @@ def guarded_reason(backend: Backend, ask: Callable[..., str | None], *args: Any)
     except (Exception, SystemExit) as error:
         if _built_in(backend):
             raise
-        return f"backend {backend.name} could not judge it: {said(error)}"
+        return f"backend {backend.name} could not judge it: {format_error(error)}"
     if reason is None or isinstance(reason, str):
         # It may quote the architectures that a repository declares.
-        return reason if reason is None else plain(reason, 1000)
-    return f"backend {backend.name} could not judge it: it answered {shown(reason)}"
+        return reason if reason is None else format_text(reason, 1000)
+    return f"backend {backend.name} could not judge it: it answered {format_value(reason)}"
 
 
 def guarded_text(ask: Callable[..., str | None], default: str, *args: Any) -> str:
@@ -163,7 +165,7 @@ def _within(backend: Backend, what: str, ask: Callable[[], Any], seconds: float)
         except Exception as error:  # noqa: BLE001 - raised again where it is waited for
             errors.append(error)
         except BaseException as error:  # noqa: BLE001 - `sys.exit` would only end this thread, in silence
-            errors.append(RuntimeError(said(error)).with_traceback(error.__traceback__))
+            errors.append(RuntimeError(format_error(error)).with_traceback(error.__traceback__))
 
     # A daemon: one that never comes back must not keep the process from ending.
     thread = threading.Thread(target=run, name=f"kernels-{what}-{backend.name}", daemon=True)
@@ -180,29 +182,30 @@ def _within(backend: Backend, what: str, ask: Callable[[], Any], seconds: float)
 def _nonsense(backend: Backend, probe: Any) -> str | None:
     """What is wrong with a probe's answer, if anything."""
     if not isinstance(probe, BackendProbe):
-        return f"{shown(probe)}, which is no BackendProbe"
+        return f"{format_value(probe)}, which is no BackendProbe"
     found: Any = probe.found
     if not isinstance(found, bool):
-        return f"`found` is {shown(found)}"
+        return f"`found` is {format_value(found)}"
     try:
         if probe.version is not None:
             _version(probe.version)
     except (TypeError, ValueError):
-        return f"`version` is {shown(probe.version)}"
+        return f"`version` is {format_value(probe.version)}"
     if not isinstance(probe.notes, (tuple, list)) or not all(isinstance(note, str) for note in probe.notes):
-        return f"`notes` is {shown(probe.notes)}"
+        return f"`notes` is {format_value(probe.notes)}"
     if not isinstance(probe.devices, (tuple, list)) or len(probe.devices) > _MAX_DEVICES:
-        return f"`devices` is {shown(probe.devices)}"
+        return f"`devices` is {format_value(probe.devices)}"
     seen = set()
     devices: Any = probe.devices
     for device in devices:
         if not isinstance(device, Device) or device.backend != backend.name:
-            return f"a device is {shown(device)}, which is none of {backend.name}"
+            return f"a device is {format_value(device)}, which is none of {backend.name}"
         if not _whole(device.index) or device.index in seen:
-            return f"a device's index is {shown(device.index)}"
+            return f"a device's index is {format_value(device.index)}"
         seen.add(device.index)
         if not all(isinstance(text, str) and len(text) <= _MAX_TEXT for text in (device.name, device.arch)):
-            return f"device {device.index} is called {shown(device.name)}, of architecture {shown(device.arch)}"
+            name, arch = format_value(device.name), format_value(device.arch)
+            return f"device {device.index} is called {name}, of architecture {arch}"
         if not all(number is None or _whole(number) for number in (device.capability, device.memory)):
             return f"device {device.index} has capability {device.capability!r} and memory {device.memory!r}"
     return None

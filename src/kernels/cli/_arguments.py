@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernels.support.files import read_bounded
-from kernels.support.formatting import shown
+from kernels.support.formatting import format_value
 
 if TYPE_CHECKING:
     from kernels.resolver.target import Target
@@ -57,7 +57,9 @@ def machine(text: str) -> Target:
         try:
             return Target.from_json(read_bounded(text, _MAX_BYTES))
         except OSError as error:
-            raise RequestError(f"`target` is {shown(text)}, which cannot be read: {error.strerror or error}.") from None
+            raise RequestError(
+                f"`target` is {format_value(text)}, which cannot be read: {error.strerror or error}."
+            ) from None
     if text.endswith(".json") or os.sep in text:
-        raise RequestError(f"`target` is {shown(text)}: there is no such file.")
+        raise RequestError(f"`target` is {format_value(text)}: there is no such file.")
     return Target.parse(text)

@@ -125,7 +125,7 @@ def _check_there(contents: CacheContents, repos: Sequence[str]) -> None:
 def _show(contents: CacheContents, repos: Sequence[str], action: _Action, as_json: bool) -> None:
     from kernels.cache import frees
     from kernels.cli._output import format_size, print_json, print_table, say
-    from kernels.support.checks import counted
+    from kernels.support.formatting import plural
 
     commits = [each for each in contents.commits if each.size and (not repos or each.repo_id in repos)]
     total = frees(contents, commits) if repos else contents.size
@@ -160,7 +160,7 @@ def _show(contents: CacheContents, repos: Sequence[str], action: _Action, as_jso
                 ],
             )
             say("")
-    say(f"{counted(len(commits), 'commit')}, {format_size(total)} in {contents.path}")
+    say(f"{plural(len(commits), 'commit')}, {format_size(total)} in {contents.path}")
     _tell(contents)
 
 
@@ -218,7 +218,7 @@ def _prune(
 ) -> None:
     from kernels.cache import plan, prune
     from kernels.cli._output import format_size, print_json, say
-    from kernels.support.checks import counted
+    from kernels.support.formatting import plural
 
     planned = plan(contents, locks=locks, repos=repos, older_than=older_than, everything=everything)
     if as_json:
@@ -248,13 +248,13 @@ def _prune(
     done = prune(planned)
     for each in done.skipped:
         say(f"{each.repo_id} {each.commit[:12]} stays: another process works on it.")
-    say(f"Removed {counted(len(done.removed), 'commit')}, freed {format_size(done.freed)}.")
+    say(f"Removed {plural(len(done.removed), 'commit')}, freed {format_size(done.freed)}.")
 
 
 def _print_plan(contents: CacheContents, planned: Plan) -> None:
     from kernels.cache import frees
     from kernels.cli._output import format_size, print_table, say
-    from kernels.support.checks import counted
+    from kernels.support.formatting import plural
 
     rows = [
         (
@@ -269,8 +269,8 @@ def _print_plan(contents: CacheContents, planned: Plan) -> None:
     if rows:
         print_table(("Repository", "Commit", "What", "Last used", ">Frees"), rows)
         say("")
-    leftovers = f" and {counted(len(planned.leftovers), 'leftover file')}" if planned.leftovers else ""
-    say(f"{counted(len(planned.remove), 'commit')}{leftovers} to remove: {format_size(planned.frees)}")
+    leftovers = f" and {plural(len(planned.leftovers), 'leftover file')}" if planned.leftovers else ""
+    say(f"{plural(len(planned.remove), 'commit')}{leftovers} to remove: {format_size(planned.frees)}")
     _tell(contents)
 
 
@@ -297,7 +297,7 @@ def _locks(paths: Sequence[Path]) -> list[Lock]:
 def _verify(contents: CacheContents, repos: Sequence[str], repair: bool, as_json: bool) -> None:
     from kernels.cache import check_contents
     from kernels.cli._output import print_json, print_table, say
-    from kernels.support.checks import counted
+    from kernels.support.formatting import plural
 
     checked = list(check_contents(contents, repos=repos, repair=repair))
     wrong = [each for each in checked if not each.sound]
@@ -307,7 +307,7 @@ def _verify(contents: CacheContents, repos: Sequence[str], repair: bool, as_json
         if checked:
             print_table(("Repository", "Commit", ">Files", "Verdict", "What"), [_verdict(each) for each in checked])
             say("")
-        say(f"{counted(len(checked), 'commit')}: {len(wrong)} with files that are not what they should be.")
+        say(f"{plural(len(checked), 'commit')}: {len(wrong)} with files that are not what they should be.")
         if wrong and not repair:
             say("Remove them, so that the next load downloads them again: kernels cache verify --repair")
         _tell(contents)

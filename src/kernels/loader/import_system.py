@@ -34,7 +34,7 @@ from typing import Any
 from kernels.errors import KernelImportError, KernelsError
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import RepoInfo
-from kernels.support.formatting import said, shown
+from kernels.support.formatting import format_error, format_value
 
 __all__ = [
     "FilesGone",
@@ -421,11 +421,11 @@ _MAX_MESSAGE = 10_000
 def _reason(error: BaseException) -> str:
     """What a kernel's error says."""
     if isinstance(error, SystemExit):
-        return f"its code called `sys.exit({'' if error.code is None else shown(error.code)})`"
+        return f"its code called `sys.exit({'' if error.code is None else format_value(error.code)})`"
     # A kernel's own kind of error may do anything when it is asked for its name.
     missing = error.name if type(error) is ModuleNotFoundError and isinstance(error.name, str) else None
     hint = f" (it needs {missing}: pip install {missing})" if missing in _NEEDED else ""
-    return said(error, _MAX_MESSAGE) + hint
+    return format_error(error, _MAX_MESSAGE) + hint
 
 
 def _place(package: Package, error: BaseException) -> str:

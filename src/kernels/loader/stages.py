@@ -23,7 +23,7 @@ from typing import Any
 from kernels import settings
 from kernels.backends import Backend, Device, Stage
 from kernels.errors import KernelImportError, RequestError, StoreError
-from kernels.support.formatting import said, shown
+from kernels.support.formatting import format_error, format_value
 from kernels.support.json_store import Record, is_ours, read_record, write_record
 from kernels.support.process_lock import exclusively, lock_at
 from kernels.support.real_folders import LinkedFolder, check_folders, make_folders
@@ -126,7 +126,7 @@ def _key(backend: Backend) -> str:
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # a vendor's property, whatever it raises
-        raise KernelImportError(f"Backend {backend.name}: its `prepare_key` raised {said(error)}.") from error
+        raise KernelImportError(f"Backend {backend.name}: its `prepare_key` raised {format_error(error)}.") from error
 
 
 def _beside(cache: Path) -> Path:
@@ -173,14 +173,16 @@ def stages_of(backend: Backend | None, device: Device | None) -> Mapping[str, St
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # a vendor's code, whatever it raises
-        raise KernelImportError(f"Backend {backend.name}: its `stages` raised {said(error)}.") from error
+        raise KernelImportError(f"Backend {backend.name}: its `stages` raised {format_error(error)}.") from error
     if not isinstance(given, Mapping):
-        raise KernelImportError(f"Backend {backend.name}: its `stages` gave {shown(given)}; allowed is a dictionary.")
+        raise KernelImportError(
+            f"Backend {backend.name}: expected `stages` to return a dictionary, got {format_value(given)}."
+        )
     for name, stage in given.items():
         if name not in STAGES or not callable(stage):
             raise KernelImportError(
-                f"Backend {backend.name}: its `stages` has {shown(name)}: {shown(stage)}; allowed are functions called "
-                f"{', '.join(STAGES)}."
+                f"Backend {backend.name}: expected `stages` to hold functions called {', '.join(STAGES)}, got "
+                f"{format_value(name)}: {format_value(stage)}."
             )
     arch = "" if device is None else device.arch
     return {name: _on(backend.name, arch, name, stage) for name, stage in given.items() if not _idle(stage)}
@@ -324,4 +326,4 @@ def _unwritable(folder: Path, backend: Backend, error: OSError) -> StoreError:
 
 
 def _why(error: BaseException) -> str:
-    return str(error) if type(error) is KernelImportError else said(error)
+    return str(error) if type(error) is KernelImportError else format_error(error)

@@ -22,7 +22,7 @@ from kernels.errors import LockError, RequestError
 from kernels.models.requirement import Requirement, is_commit
 from kernels.support.documents import load_json
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
-from kernels.support.formatting import plain, shown
+from kernels.support.formatting import format_text, format_value
 
 __all__ = ["HASHES_FILE", "LOCK_FILE", "ContentHash", "Lock", "Locked", "hashes_path", "lock_again", "unpinned_build"]
 
@@ -129,7 +129,7 @@ class Lock:
         entries = _parsed(data, where, _LOCK)
         if not isinstance(entries, list):
             raise LockError(
-                f"{where} holds {shown(entries)}; a lock is a list of locked kernels. {lock_again(where, _LOCK)}"
+                f"{where} holds {format_value(entries)}; a lock is a list of locked kernels. {lock_again(where, _LOCK)}"
             )
         older = bool(entries) and all(isinstance(entry, dict) and "repo_id" in entry for entry in entries)
         try:
@@ -137,7 +137,7 @@ class Lock:
                 return _from_older(msgspec.convert(entries, list[_OlderEntry]), where)
             return _from_entries(msgspec.convert(entries, list[_Entry]), where)
         except msgspec.ValidationError as error:
-            raise LockError(f"{where} is no lock: {plain(error)}. {lock_again(where, _LOCK)}") from None
+            raise LockError(f"{where} is no lock: {format_text(error)}. {lock_again(where, _LOCK)}") from None
 
     def to_bytes(self) -> bytes:
         """The lock file's content, in today's format; byte for byte what other writers of it write."""
@@ -241,7 +241,7 @@ def unpinned_build(variant: str) -> str:
         >>> unpinned_build("torch-cpu")
         "'torch-cpu' is none of the commit's builds whose content is pinned, and a commit gets no builds later"
     """
-    name = shown(variant, 200)
+    name = format_value(variant, 200)
     return f"{name} is none of the commit's builds whose content is pinned, and a commit gets no builds later"
 
 
@@ -294,7 +294,7 @@ def _from_entries(entries: list[_Entry], where: str) -> Lock:
     pins: dict[Requirement, Locked] = {}
     for entry in entries:
         depend = entry.dependency
-        named = f"{where}: {shown(depend.repo_id)}"
+        named = f"{where}: {format_value(depend.repo_id)}"
         if (depend.version is None) == (depend.revision is None):
             raise LockError(f"{named} has to have either a version or a revision. {lock_again(where, _LOCK)}")
         requirement = _requirement(where, _LOCK, depend.repo_id, depend.version, depend.revision)
@@ -308,14 +308,14 @@ def _from_older(entries: list[_OlderEntry], where: str) -> Lock:
     pins: dict[Requirement, Locked] = {}
     hashes: dict[tuple[str, str], Mapping[str, ContentHash]] = {}
     for entry in entries:
-        named = f"{where}: {shown(entry.repo_id)}"
+        named = f"{where}: {format_value(entry.repo_id)}"
         requirement = _requirement(where, _LOCK, entry.repo_id)
         if requirement in pins:
             raise LockError(f"{where} pins {requirement} twice. {lock_again(where, _LOCK)}")
         pins[requirement] = Locked(requirement, _checked_commit(where, _LOCK, entry.repo_id, entry.sha))
         if entry.variants:
             hashes[entry.repo_id, pins[requirement].commit] = {
-                name: _content_hash(where, _LOCK, f"{named}, {shown(name)}", each.hash, each.hash_type)
+                name: _content_hash(where, _LOCK, f"{named}, {format_value(name)}", each.hash, each.hash_type)
                 for name, each in entry.variants.items()
             }
     return Lock(tuple(pins.values()), hashes, where, older=True)
@@ -326,20 +326,22 @@ def _read_hashes(data: bytes, where: str) -> dict[tuple[str, str], Mapping[str, 
     try:
         file = msgspec.convert(entries, _Hashes)
     except msgspec.ValidationError as error:
-        raise LockError(f"{where} is not a file of hashes: {plain(error)}. {lock_again(where, _HASHES)}") from None
+        raise LockError(
+            f"{where} is not a file of hashes: {format_text(error)}. {lock_again(where, _HASHES)}"
+        ) from None
     if file.format != 1:
         raise LockError(
             f"{where} has format {file.format}; this version of kernels reads format 1. {lock_again(where, _HASHES)}"
         )
     hashes: dict[tuple[str, str], Mapping[str, ContentHash]] = {}
     for each in file.kernels:
-        named = f"{where}: {shown(each.repo_id)}"
+        named = f"{where}: {format_value(each.repo_id)}"
         _requirement(where, _HASHES, each.repo_id)
         key = (each.repo_id, _checked_commit(where, _HASHES, each.repo_id, each.commit))
         if key in hashes:
             raise LockError(f"{named} has the commit {each.commit} twice. {lock_again(where, _HASHES)}")
         hashes[key] = {
-            name: _content_hash(where, _HASHES, f"{named}, {shown(name)}", hashed.hash, hashed.hash_type)
+            name: _content_hash(where, _HASHES, f"{named}, {format_value(name)}", hashed.hash, hashed.hash_type)
             for name, hashed in each.variants.items()
         }
     return hashes
@@ -352,7 +354,7 @@ def _parsed(data: bytes, where: str, command: str) -> Any:
         fields = dict(pairs)
         if len(fields) < len(pairs):
             [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
-            raise ValueError(f"{shown(twice)} stands twice in one object")
+            raise ValueError(f"{format_value(twice)} stands twice in one object")
         return fields
 
     try:
@@ -361,7 +363,7 @@ def _parsed(data: bytes, where: str, command: str) -> Any:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
         return value
     except ValueError as error:  # also what is not UTF-8, nests too deep, or has numbers of thousands of digits
-        raise LockError(f"{where} is not JSON: {plain(error)}. {lock_again(where, command)}") from None
+        raise LockError(f"{where} is not JSON: {format_text(error)}. {lock_again(where, command)}") from None
 
 
 def _requirement(
@@ -370,15 +372,15 @@ def _requirement(
     try:
         return Requirement(repo_id, version=version, revision=revision)
     except (RequestError, TypeError) as error:
-        raise LockError(f"{where}: {shown(repo_id)}: {error} {lock_again(where, command)}") from None
+        raise LockError(f"{where}: {format_value(repo_id)}: {error} {lock_again(where, command)}") from None
 
 
 def _checked_commit(where: str, command: str, repo_id: str, commit: str) -> str:
     # Other readers take capital letters too.
     if not is_commit(commit.lower()):
         raise LockError(
-            f"{where}: {shown(repo_id)} is pinned to {shown(commit)}; a commit has 40 or 64 hexadecimal digits. "
-            f"{lock_again(where, command)}"
+            f"{where}: {format_value(repo_id)} is pinned to {format_value(commit)}; expected a commit of 40 or 64 "
+            f"hexadecimal digits. {lock_again(where, command)}"
         )
     return commit.lower()
 
@@ -386,9 +388,9 @@ def _checked_commit(where: str, command: str, repo_id: str, commit: str) -> str:
 def _content_hash(where: str, command: str, named: str, value: str, kind: str) -> ContentHash:
     wrong = None
     if kind not in (SHA256SUM, GIT_LFS_CONCAT):
-        wrong = f"the hash type {shown(kind)}; allowed are {SHA256SUM} and {GIT_LFS_CONCAT}"
+        wrong = f"the hash type {format_value(kind)}; allowed are {SHA256SUM} and {GIT_LFS_CONCAT}"
     elif _HASH.fullmatch(value) is None:
-        wrong = f"the hash {shown(value)}; allowed is sha256- and 64 hexadecimal digits"
+        wrong = f"the hash {format_value(value)}; allowed is sha256- and 64 hexadecimal digits"
     if wrong is not None:
         raise LockError(f"{named} has {wrong}. {lock_again(where, command)}")
     return ContentHash(kind, value)

@@ -19,7 +19,7 @@ from kernels.errors import InvalidMetadata, RequestError
 from kernels.models.requirement import Requirement
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.files import FileTooLarge, read_bounded
-from kernels.support.formatting import plain, shown
+from kernels.support.formatting import format_text, format_value
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -217,7 +217,7 @@ class Metadata:
         """
         given: Any = data
         if not isinstance(given, (bytes, bytearray)):
-            raise TypeError(f"`data` is {shown(given)}, a {type(given).__name__}; allowed is bytes.")
+            raise TypeError(f"`data` is {format_value(given)}, a {type(given).__name__}; allowed is bytes.")
         return _parse(data, where)
 
     @staticmethod
@@ -264,7 +264,7 @@ class Metadata:
         try:
             file = msgspec.convert(fields, _File)
         except msgspec.ValidationError as error:
-            raise InvalidMetadata(f"The metadata of {build.name} is not valid: {plain(error)}") from None
+            raise InvalidMetadata(f"The metadata of {build.name} is not valid: {format_text(error)}") from None
         return _check(file, "metadata.json")
 
     def to_bytes(self) -> bytes:
@@ -370,7 +370,7 @@ def _parse(data: bytes, where: str) -> Metadata:
     except TooComplex as error:
         raise InvalidMetadata(f"{where} was not read: {error}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidMetadata(f"{where} is not valid metadata: {plain(error)}") from None
+        raise InvalidMetadata(f"{where} is not valid metadata: {format_text(error)}") from None
     return _check(file, where)
 
 
@@ -380,7 +380,7 @@ def _too_large(where: str) -> InvalidMetadata:
 
 def _check(file: _File, where: str) -> Metadata:
     def invalid(field: str, value: Any, allowed: str) -> InvalidMetadata:
-        return InvalidMetadata(f"{where}: `{field}` is {shown(value)}; allowed is {allowed}.")
+        return InvalidMetadata(f"{where}: `{field}` is {format_value(value)}; allowed is {allowed}.")
 
     if not KernelName.allows(file.name):
         raise invalid("name", file.name, "lower-case letters, digits and dashes, starting with a letter")

@@ -10,7 +10,7 @@ from typing import Any
 from kernels.errors import RequestError
 from kernels.models.lockfile import LOCK_FILE, Lock
 from kernels.models.requirement import Requirement, check_repo_id
-from kernels.support.formatting import shown
+from kernels.support.formatting import format_value
 from kernels.support.toml import TomlFile, TomlPath, read_toml
 
 __all__ = ["PROJECT_FILE", "TABLE", "Project", "dependencies", "unpinned"]
@@ -99,7 +99,7 @@ def _asked(file: Path) -> dict[Requirement, str] | None:
         table = table[key]
         if not isinstance(table, dict):
             at = _KEYS[:depth]
-            raise toml.error(at, f"`{'.'.join(at)}` is {shown(table)}; allowed is a table.")
+            raise toml.error(at, f"`{'.'.join(at)}` is {format_value(table)}; allowed is a table.")
     return {
         _requirement(toml, repo_id, asked): f"{file}:{toml.lines.get((*_KEYS, repo_id), 1)}"
         for repo_id, asked in table.items()
@@ -123,7 +123,7 @@ def unpinned(asked: tuple[Requirement, ...], lock: Lock) -> list[Requirement]:
 
 def _requirement(file: TomlFile, repo_id: str, asked: Any) -> Requirement:
     at: TomlPath = (*_KEYS, repo_id)
-    what = f"`{TABLE}`: {shown(repo_id)}"
+    what = f"`{TABLE}`: {format_value(repo_id)}"
     named = asked if isinstance(asked, dict) else {"version": asked}
     try:
         check_repo_id(repo_id)
@@ -131,7 +131,7 @@ def _requirement(file: TomlFile, repo_id: str, asked: Any) -> Requirement:
             return Requirement(repo_id, **named)
     except RequestError as error:
         raise file.error(at, f"{what}: {error}") from None
-    raise file.error(at, f"{what} is {shown(asked)}; allowed is {_ALLOWED}.")
+    raise file.error(at, f"{what} is {format_value(asked)}; allowed is {_ALLOWED}.")
 
 
 def _has_types(named: dict[str, Any]) -> bool:

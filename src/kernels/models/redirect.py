@@ -8,7 +8,7 @@ from kernels.errors import InvalidRepository, RequestError
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import STATUS_FILE
 from kernels.support.documents import load_toml
-from kernels.support.formatting import plain, shown
+from kernels.support.formatting import format_text, format_value
 
 __all__ = ["MAX_REDIRECTS", "MAX_STATUS_BYTES", "destination"]
 
@@ -41,9 +41,9 @@ def destination(content: bytes, requirement: Requirement) -> Requirement:
     try:
         status: dict[str, Any] = load_toml(content.decode())
     except ValueError as error:
-        raise InvalidRepository(f"{where} is not valid TOML: {plain(error)}") from None
+        raise InvalidRepository(f"{where} is not valid TOML: {format_text(error)}") from None
     if status.get("kind") != "redirect":
-        raise InvalidRepository(f"{where} has the kind {shown(status.get('kind'))}; known is 'redirect'.")
+        raise InvalidRepository(f"{where} has the kind {format_value(status.get('kind'))}; known is 'redirect'.")
     revision = status.get("revision")
     try:
         if revision is not None:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kernels.errors import InvalidRepository
-from kernels.support.formatting import shown
+from kernels.support.formatting import format_value
 from kernels.support.text import is_safe
 
 if TYPE_CHECKING:
@@ -199,7 +199,9 @@ def check_path(repo_id: str, file: RepoFile) -> None:
             f"{repo_id} lists the file {file.path[:200]!r}: a name that could leave its folder. Nothing was downloaded."
         )
     if file.size > MAX_FILE_BYTES:
-        raise InvalidRepository(f"{repo_id} lists {shown(file.path, 200)} with the size {shown(file.size)}.")
+        raise InvalidRepository(
+            f"{repo_id} lists {format_value(file.path, 200)} with the size {format_value(file.size)}."
+        )
     # A build whose own name is no variant's is never downloaded.
     inside = "/".join(parts[2:]) if parts[0] == BUILD_FOLDER else ""
     if not is_safe(inside):

@@ -5,7 +5,7 @@ A name that SPDX does not have is no error, as published kernels have such names
 
 from __future__ import annotations
 
-from kernels.support.formatting import shown
+from kernels.support.formatting import format_value
 
 __all__ = ["license_problem"]
 
@@ -34,7 +34,7 @@ def license_problem(license: str) -> str | None:
         canonicalize_license_expression(license)
     except (InvalidLicenseExpression, LookupError, ValueError, RecursionError, MemoryError):
         return (
-            f"`license` is {shown(license)}, which is no SPDX expression: use one such as Apache-2.0 "
+            f"`license` is {format_value(license)}, which is no SPDX expression: use one such as Apache-2.0 "
             "(https://spdx.org/licenses/), or LicenseRef-<name> for a licence of your own"
         )
     return None

@@ -18,7 +18,7 @@ from kernels.resolver.variant import Variant
 from kernels.sources import PathSource, Sources, open_sources
 from kernels.sources.base import Moved
 from kernels.support.concurrency import side_by_side
-from kernels.support.formatting import plain
+from kernels.support.formatting import format_text
 from kernels.trust.publishers import TrustPolicy
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def repository_versions(repo_id: str) -> list[VersionInfo]:
     try:
         heads = source.heads(repo_id)
     except Moved as moved:
-        raise RepositoryNotFound(f"{repo_id} has moved to {plain(moved.destination)}; ask for that.") from None
+        raise RepositoryNotFound(f"{repo_id} has moved to {format_text(moved.destination)}; ask for that.") from None
     lock = lock_in_force()
 
     def look(item: tuple[int, str]) -> VersionInfo:

@@ -35,7 +35,7 @@ from kernels.sources.folder import FolderSource
 from kernels.sources.manifest import FORM, RECORD_FILE, Record, lost_record, plain_files, read_record_of
 from kernels.support.concurrency import check_wanted
 from kernels.support.files import FileTooLarge, NotRegularFile, open_regular, read_bounded
-from kernels.support.formatting import shown
+from kernels.support.formatting import format_value
 from kernels.support.json_store import replace_file
 from kernels.support.process_lock import exclusively, lock_at
 from kernels.support.warn import warn_once
@@ -76,8 +76,8 @@ class CarriedFolder:
             known = _read(repository)
             if known is not None and known.endpoint != endpoint:
                 raise RequestError(
-                    f"{repository} holds what {shown(known.endpoint, 200)} gave, and this comes from {endpoint}. Name "
-                    "another folder for it."
+                    f"{repository} holds files from {format_value(known.endpoint, 200)}, and these come from "
+                    f"{endpoint}. Name another folder for them."
                 )
 
     @contextmanager
@@ -313,7 +313,7 @@ def _inside(root: Path, folder: Path) -> list[Path]:
 
 def _not_ours(root: Path, path: Path) -> RequestError:
     return RequestError(
-        f"{root} is not empty, and {shown(path.relative_to(root).as_posix(), 200)} in it was not written by "
+        f"{root} is not empty, and {format_value(path.relative_to(root).as_posix(), 200)} in it was not written by "
         "`kernels download --to`. Take it out, or name a folder that is empty, or does not exist."
     )
 

@@ -31,9 +31,10 @@ from kernels.resolver.selection import no_suitable_build
 from kernels.resolver.target import Target
 from kernels.sources import FolderSource, PathSource, Source, open_sources
 from kernels.sources.manifest import Record, read_record_of, recorded_in
-from kernels.support.checks import Verdict, counted
+from kernels.support.checks import Verdict
 from kernels.support.concurrency import side_by_side
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
+from kernels.support.formatting import plural
 from kernels.trust import Identity, Policy, Rule
 from kernels.trust.digest import verify_digest
 from kernels.trust.publishers import TrustPolicy
@@ -421,7 +422,7 @@ def _digest(folder: Path, metadata: bytes | None, remedy: str) -> Proof:
         verify_digest(folder, digest, remedy)
     except (KernelsError, OSError) as error:
         return Proof("failed", str(error))
-    return Proof("ok", f"{digest.algorithm} of {counted(len(digest.files), 'file')}")
+    return Proof("ok", f"{digest.algorithm} of {plural(len(digest.files), 'file')}")
 
 
 def _pinned(folder: Path, pinned: ContentHash | None, large: Iterable[str] | None) -> Proof:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kernels.errors import RequestError
 from kernels.operators.aten import Operator
-from kernels.support.formatting import shown
+from kernels.support.formatting import format_value
 
 __all__ = ["check_function", "is_decomposed", "is_with_backward", "positional_arguments"]
 
@@ -53,7 +53,7 @@ def check_function(operator: Operator, function: Any, where: str) -> None:
         return
     if isinstance(function, type) or not callable(function):
         raise RequestError(
-            f"{where} is {shown(function)}; allowed is a function, or a subclass of torch.autograd.Function."
+            f"{where} is {format_value(function)}; allowed is a function, or a subclass of torch.autograd.Function."
         )
     schema = operator.op()._schema
     signature = _signature(operator, function, where)

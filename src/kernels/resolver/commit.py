@@ -12,7 +12,7 @@ from kernels.models.snapshot import Heads
 from kernels.resolver.lock_scope import NO_LOCK, LockInForce
 from kernels.sources.base import Source
 from kernels.support import distributed
-from kernels.support.formatting import listed
+from kernels.support.formatting import format_names
 from kernels.support.warn import warn_once
 
 __all__ = ["Pin", "pin"]
@@ -81,7 +81,7 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
     if requirement.revision is not None:
         commit = heads.commit(requirement.revision) or source.look_up(requirement.repo_id, requirement.revision)
         if commit is None:
-            names = listed([*heads.branches, *heads.tags])
+            names = format_names([*heads.branches, *heads.tags])
             shortened = (
                 " A commit is named by all of its 40 digits." if _SHORTENED.fullmatch(requirement.revision) else ""
             )
@@ -106,7 +106,7 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
 def _offer(heads: Heads) -> str:
     if heads.versions:
         return f"; it has {_versions(heads)}"
-    names = listed(heads.branches)
+    names = format_names(heads.branches)
     return f"; it has no versions, but the branches {names} (revision=…)" if names else "; it has no branches"
 
 

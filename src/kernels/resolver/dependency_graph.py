@@ -30,7 +30,7 @@ from kernels.resolver.planner import MAX_DEPTH, check_metadata_size, read_metada
 from kernels.sources import Source, Sources
 from kernels.sources.base import Moved
 from kernels.support.concurrency import side_by_side
-from kernels.support.formatting import said
+from kernels.support.formatting import format_error
 from kernels.support.warn import warn_once
 from kernels.trust import publishers
 from kernels.trust.publishers import TrustPolicy
@@ -276,6 +276,10 @@ def _described(requirement: Requirement, source: Source, snapshot: Snapshot) -> 
     found = side_by_side(read, names, at_once=AT_ONCE, name="lock-read")
     bad = [(name, each) for name, each in zip(names, found, strict=True) if isinstance(each, InvalidMetadata)]
     if bad or not names:
-        what = f"{len(bad)} of its {len(names)} builds cannot be loaded: {bad[0][0]}: {said(bad[0][1])}" if bad else ""
+        what = (
+            f"{len(bad)} of its {len(names)} builds cannot be loaded: {bad[0][0]}: {format_error(bad[0][1])}"
+            if bad
+            else ""
+        )
         warn_once(f"{requirement} is locked, but {what or 'it has no builds'}.")
     return [each for each in found if isinstance(each, Metadata)]

@@ -30,7 +30,7 @@ from kernels.resolver.selection import Ranking, Resolution, no_suitable_build
 from kernels.resolver.signature_check import require_signature
 from kernels.sources.base import Source
 from kernels.support.concurrency import side_by_side
-from kernels.support.formatting import listed
+from kernels.support.formatting import format_names
 from kernels.support.warn import warn_once
 from kernels.trust import Policy, Rule
 from kernels.trust.publishers import Admission, unverified, warn_unverified
@@ -403,7 +403,7 @@ class Planner:
         here = [name for name in snapshot.builds if source.is_local(snapshot, name)]
         return NotInCache(
             f"No suitable build of {snapshot.repo_id}{_at(choice)} is complete in {source.name}. It has "
-            f"{listed(here) or 'none'}; this machine is {self.target}. "
+            f"{format_names(here) or 'none'}; this machine is {self.target}. "
             f"{source.advice(snapshot.repo_id, str(self.target))}"
         )
 

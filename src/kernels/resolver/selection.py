@@ -23,7 +23,7 @@ from kernels.errors import (
 from kernels.models.metadata import Metadata
 from kernels.resolver.target import Target
 from kernels.resolver.variant import UNIVERSAL, UnparsedVariant, Variant, parse_variant
-from kernels.support.formatting import listed, plain
+from kernels.support.formatting import format_names, format_text
 from kernels.support.version import MajorMinor
 
 __all__ = [
@@ -455,7 +455,7 @@ def explain(asked: str, resolution: Resolution, *, here: bool = True) -> str:
         return f"{asked} has no builds at all (no folder build/<variant>), for this machine ({where}) or another."
     lines = [f"No build of {asked} suits {f'this machine ({where})' if here else where}:"]
     rejected = resolution.rejected
-    lines += [f"  {plain(each.variant.variant_str, 80)}: {each.reason}" for each in rejected[:_LISTED]]
+    lines += [f"  {format_text(each.variant.variant_str, 80)}: {each.reason}" for each in rejected[:_LISTED]]
     if len(rejected) > _LISTED:
         lines.append(f"  … and {len(rejected) - _LISTED} more")
     return "\n".join([*lines, _advice(resolution, here)])
@@ -491,11 +491,11 @@ def _advice(resolution: Resolution, here: bool) -> str:
             single.setdefault("framework", set()).add(f"{name} {variant.framework_version}{newer}")
         elif failing[0] is _accelerator_reason:
             single.setdefault("accelerator", set()).add(f"{backend.name} {variant.accelerator_version}")
-    wishes = [listed(sorted(options), " or ") for options in single.values()]
+    wishes = [format_names(sorted(options), " or ") for options in single.values()]
     if wishes:
         return f"Try an environment with {'; or '.join(wishes)}."
     others = {each.variant.backend for each in resolution.rejected if isinstance(each.variant, Variant)}
     others -= {backend.name, UNIVERSAL}
     if others:
-        return f"Try a machine with {listed(sorted(others), ' or ')}, or another version of the kernel."
+        return f"Try a machine with {format_names(sorted(others), ' or ')}, or another version of the kernel."
     return "Try another version of the kernel, or ask its publisher for a build that suits."

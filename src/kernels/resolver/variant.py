@@ -12,7 +12,7 @@ from typing import Literal
 
 from kernels import backends
 from kernels.errors import InvalidVariant
-from kernels.support.formatting import plain, shown
+from kernels.support.formatting import format_text, format_value
 from kernels.support.version import MajorMinor
 
 __all__ = ["UNIVERSAL", "UnparsedVariant", "Variant", "parse_variant"]
@@ -140,7 +140,7 @@ class UnparsedVariant:
         return self.name
 
     def __str__(self) -> str:
-        return plain(self.name)
+        return format_text(self.name)
 
 
 def parse_variant(name: str) -> Variant:
@@ -154,18 +154,18 @@ def parse_variant(name: str) -> Variant:
         'cann'
     """
     if not isinstance(name, str) or len(name) > _MAX_LENGTH:
-        raise InvalidVariant(f"{shown(name)} is not a variant's name: at most {_MAX_LENGTH} characters of text.")
+        raise InvalidVariant(f"{format_value(name)} is not a variant's name: at most {_MAX_LENGTH} characters of text.")
     match = _NOARCH.fullmatch(name)
     if match is not None:
         return Variant("torch-noarch", _noarch_backend(match["backend"]), match["backend"])
     match = _COMPILED.fullmatch(name)
     if match is None:
         raise InvalidVariant(
-            f"{shown(name)} is not a variant's name, such as torch-cuda or torch213-cxx11-cu130-x86_64-linux."
+            f"{format_value(name)} is not a variant's name, such as torch-cuda or torch213-cxx11-cu130-x86_64-linux."
         )
     found = backends.parse_accelerator(match["accelerator"])
     if found is None:
-        raise InvalidVariant(f"{shown(name)}: {backends.unknown_accelerator(match['accelerator'])}.")
+        raise InvalidVariant(f"{format_value(name)}: {backends.unknown_accelerator(match['accelerator'])}.")
     backend, version = found
     group, kind = next((group, kind) for group, kind in _KINDS if match[group] is not None)
     return Variant(

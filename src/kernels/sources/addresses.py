@@ -11,7 +11,7 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from kernels.errors import HubUnavailable
 from kernels.sources.refusal import HubMoved, HubRefused
-from kernels.support.formatting import shown
+from kernels.support.formatting import format_value
 
 __all__ = ["anywhere", "following_page", "within_repository"]
 
@@ -43,7 +43,7 @@ def following_page(endpoint: str, url: str, response: Any) -> str | None:
     try:
         return _on(endpoint, urljoin(url, following))
     except ValueError:
-        raise HubUnavailable(f"The listing at {url} goes on at no address: {shown(following)}") from None
+        raise HubUnavailable(f"The listing at {url} goes on at no address: {format_value(following)}") from None
 
 
 def within_repository(endpoint: str, url: str, location: str) -> str:

@@ -17,7 +17,7 @@ from kernels.settings import Verify
 from kernels.sources.base import Moved
 from kernels.sources.manifest import Record, Records, plain_files
 from kernels.support.files import FileTooLarge, read_bounded
-from kernels.support.formatting import shown
+from kernels.support.formatting import format_value
 from kernels.support.hashing import on_every_core
 from kernels.trust.publishers import Publishers, Standing
 
@@ -342,7 +342,7 @@ def _check_no_link(folder: Path, path: str) -> None:
 
 def _altered(snapshot: Snapshot, folder: Path, paths: list[str]) -> DigestMismatch:
     lost = {path: "" if (folder / path).is_file() else " (missing)" for path in paths[:5]}
-    names = ", ".join(shown(path, 200) + gone for path, gone in lost.items())
+    names = ", ".join(format_value(path, 200) + gone for path, gone in lost.items())
     names += f" and {len(paths) - 5} more" if paths[5:] else ""
     return DigestMismatch(
         f"{snapshot.repo_id}: what is in {folder} is not what the Hub listed when it was downloaded: {names}. "

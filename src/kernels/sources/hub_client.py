@@ -24,7 +24,7 @@ from kernels.sources.refusal import HubRefused, refusal
 from kernels.sources.sending import connection_errors, sent, told_to_wait
 from kernels.support.concurrency import pause
 from kernels.support.documents import TooComplex
-from kernels.support.formatting import shown
+from kernels.support.formatting import format_value
 
 if TYPE_CHECKING:
     from kernels.cache.partial_file import PartialFile
@@ -284,7 +284,7 @@ def _decoding(expected: Expected[_T]) -> Callable[[Any, float], _T]:
         try:
             return expected.decode(read_body(response, expected.limit, seconds))
         except (msgspec.DecodeError, UnicodeDecodeError, TooComplex) as error:
-            raise WrongAnswer(f"with JSON that is not of the expected form ({shown(str(error), 300)})") from None
+            raise WrongAnswer(f"with JSON that is not of the expected form ({format_value(str(error), 300)})") from None
 
     return decode
 
@@ -322,9 +322,9 @@ def _check_identity(endpoint: str, response: Any, file: RepoFile, commit: str) -
     for name, (said, expected) in found.items():
         if said and expected and said not in expected:
             raise HubUnavailable(
-                f"{endpoint} answers with another file than the one it lists as {shown(file.path, 200)}: {name} is "
-                f"{shown(said)}, expected {' or '.join(sorted(expected))}. Nothing of it was kept. Try again, or "
-                "another Hub or mirror."
+                f"{endpoint} answers with another file than it lists as {format_value(file.path, 200)}: {name} is "
+                f"{format_value(said)}, expected {' or '.join(sorted(expected))}. Nothing of it was kept. Try again, "
+                "or use another Hub or mirror."
             )
 
 

@@ -14,7 +14,7 @@ from kernels.errors import HubUnavailable
 from kernels.models.requirement import is_commit
 from kernels.models.snapshot import RepoFile
 from kernels.support.documents import check_json
-from kernels.support.formatting import shown
+from kernels.support.formatting import format_value
 
 __all__ = [
     "PUBLISHER",
@@ -133,8 +133,10 @@ def listed_files(entries: Iterable[Entry]) -> list[RepoFile]:
         lfs = entry.lfs or _Lfs()
         size = entry.size if lfs.size is None else lfs.size
         if size is None:
-            raise HubUnavailable(f"The Hub lists the file {shown(entry.path, 200)} without a size.")
+            raise HubUnavailable(f"The Hub lists the file {format_value(entry.path, 200)} without a size.")
         if not (entry.oid or lfs.oid):
-            raise HubUnavailable(f"The Hub lists the file {shown(entry.path, 200)} without a hash to compare it with.")
+            raise HubUnavailable(
+                f"The Hub lists the file {format_value(entry.path, 200)} without a hash to compare it with."
+            )
         files.append(RepoFile(entry.path, size, entry.oid or "", lfs.oid or None, entry.xet_hash or ""))
     return files

@@ -22,7 +22,7 @@ from kernels.models.requirement import check_repo_id, check_revision, is_commit
 from kernels.models.snapshot import RepoFile, Snapshot, is_bytecode
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
-from kernels.support.formatting import plain, shown
+from kernels.support.formatting import format_text, format_value
 
 __all__ = ["RECORD_FILE", "Record", "Records", "lost_record", "plain_files", "read_record_of", "recorded_in"]
 
@@ -94,7 +94,7 @@ def read_record_of(repository: Path) -> Record | None:
         check_json(data)
         record = msgspec.json.decode(data, type=Record)
     except (msgspec.DecodeError, UnicodeDecodeError, TooComplex) as error:
-        raise _invalid(path, plain(error)) from None
+        raise _invalid(path, format_text(error)) from None
     _check(path, record)
     return record
 
@@ -180,24 +180,24 @@ def _check(path: Path, record: Record) -> None:
     if record.form != FORM:
         raise _invalid(path, f"it has form {record.form}, and this version of kernels reads form {FORM}")
     if record.repo_type not in _TYPES:
-        raise _invalid(path, f"it names the type {shown(record.repo_type)}")
+        raise _invalid(path, f"it names the type {format_value(record.repo_type)}")
     try:
         for branch in record.branches:
             check_revision(branch)
         if record.moved_to is not None:
             check_repo_id(record.moved_to)
     except KernelsError as error:
-        raise _invalid(path, plain(error)) from None
+        raise _invalid(path, format_text(error)) from None
     for commit in (*record.branches.values(), *record.files):
         if not is_commit(commit):
-            raise _invalid(path, f"{shown(commit)} is no commit")
+            raise _invalid(path, f"{format_value(commit)} is no commit")
     _check_blobs(path, (file for files in record.files.values() for file in files))
 
 
 def _check_blobs(path: Path, files: Iterable[RepoFile]) -> None:
     for file in files:
         if not file.blob:  # else nothing could be compared
-            raise _invalid(path, f"it lists {shown(file.path)} without a hash")
+            raise _invalid(path, f"it lists {format_value(file.path)} without a hash")
 
 
 def _invalid(path: Path, why: str) -> InvalidRepository:

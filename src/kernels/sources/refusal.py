@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernels.support.formatting import plain
+from kernels.support.formatting import format_text
 from kernels.support.text import SafeText
 
 __all__ = ["HubMoved", "HubRefused", "refusal"]
@@ -50,6 +50,6 @@ def refusal(url: str, response: Any) -> HubRefused:
     return HubRefused(
         url,
         response.status_code,
-        plain(response.headers.get("X-Error-Code", ""), 100),
-        plain(response.headers.get("X-Error-Message", ""), 500),
+        format_text(response.headers.get("X-Error-Code", ""), 100),
+        format_text(response.headers.get("X-Error-Message", ""), 500),
     )

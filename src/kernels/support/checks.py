@@ -10,8 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from kernels.errors import KernelsError
-from kernels.support import formatting
+from kernels.support.formatting import error_on_one_line
 
 __all__ = [
     "STEP_SECONDS",
@@ -19,12 +18,10 @@ __all__ = [
     "Said",
     "Statement",
     "Verdict",
-    "counted",
     "failed",
     "missing",
     "ok",
     "run_step",
-    "said",
     "skipped",
 ]
 
@@ -85,7 +82,7 @@ def run_step(
             for each in step():
                 heard.append(each)
         except BaseException as error:  # noqa: BLE001 - a stranger's code, which may even call `sys.exit`
-            heard.append(failed(f"{said(error)}{_where(error)}"))
+            heard.append(failed(f"{error_on_one_line(error, _MAX_TEXT)}{_where(error)}"))
 
     # A daemon: a step that never comes back must not keep the process from ending.
     thread = threading.Thread(target=listen, name=f"kernels-check-{name}", daemon=True)
@@ -114,27 +111,6 @@ def failed(what: str) -> Statement:
 def skipped(what: str) -> Statement:
     """A step had nothing to look at."""
     return "skipped", what
-
-
-def counted(count: int, what: str) -> str:
-    """So many of something.
-
-    Example:
-        >>> counted(1, "line"), counted(2, "line")
-        ('1 line', '2 lines')
-    """
-    return f"{count} {what}{'s' * (count != 1)}"
-
-
-def said(error: BaseException) -> str:
-    """An error in a line: its type, unless it is one of this package's, and its message if that can be had.
-
-    Example:
-        >>> said(KeyError("arch"))
-        "KeyError: 'arch'"
-    """
-    text = formatting.said(error, _MAX_TEXT, lines=False)
-    return text.removeprefix(f"{type(error).__name__}: ") if isinstance(error, KernelsError) else text
 
 
 def _where(error: BaseException) -> str:

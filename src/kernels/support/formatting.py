@@ -1,110 +1,144 @@
-"""How a message shows what third parties gave: an error, a value or a text that may fail, steer, or have no end."""
+"""Third-party errors, values and texts as a message quotes them: safe to print, bounded, even where `repr` fails."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
+from typing import Any
 
+from kernels.errors import KernelsError
 from kernels.support.text import indented, one_line
 
-__all__ = ["did_you_mean", "listed", "plain", "said", "shown"]
-
+__all__ = [
+    "did_you_mean",
+    "error_on_one_line",
+    "format_error",
+    "format_names",
+    "format_text",
+    "format_value",
+    "plural",
+]
 
 #: Names that a mistyped one is compared with; each takes some 20 µs.
 _MAX_CANDIDATES = 1000
 
 
-def said(error: BaseException, limit: int = 500, *, lines: bool = True) -> str:
-    """An error as a message quotes it: its type, and its own message where that can be had.
-
-    The first line of that stands in the message's own; those after it are set off, so that none of them can be taken
-    for one of the message.
+def format_error(error: BaseException, limit: int = 500) -> str:
+    r"""An error's type and message, with each line after the first set off from the message around it.
 
     Args:
         error: The error.
-        limit: The most characters of it.
-        lines: Whether its lines stay lines.
+        limit: The most characters.
 
     Example:
-        >>> said(OSError("no driver"))
+        >>> format_error(OSError("no driver"))
         'OSError: no driver'
+        >>> format_error(ValueError("line 1\nline 2"))
+        'ValueError: line 1\n  | line 2'
     """
-    try:
-        text = f"{type(error).__name__}: {error}".removesuffix(": ")
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException as failure:  # noqa: BLE001 - `sys.exit` in a `__str__`, say
-        text = f"{type(error).__name__}, whose message cannot be had ({type(failure).__name__})"
-    return indented(_cut(text, limit)) if lines else plain(" ".join(text[: 10 * limit].split()), limit)
+    return indented(_cut(_error_text(error), limit))
 
 
-def shown(value: object, limit: int = 80) -> str:
-    """A value as a message shows it.
+def error_on_one_line(error: BaseException, limit: int = 500) -> str:
+    """An error's type and message on one line; of this package's own errors only the message.
+
+    Args:
+        error: The error.
+        limit: The most characters.
+
+    Example:
+        >>> error_on_one_line(KeyError("arch"))
+        "KeyError: 'arch'"
+    """
+    text = format_text(" ".join(_error_text(error)[: 10 * limit].split()), limit)
+    return text.removeprefix(f"{type(error).__name__}: ") if isinstance(error, KernelsError) else text
+
+
+def format_value(value: object, limit: int = 80) -> str:
+    """A value's `repr` on one line.
 
     Args:
         value: The value.
-        limit: The most characters of it.
+        limit: The most characters.
 
     Example:
-        >>> shown("acme"), shown("a" * 100)[-3:]
+        >>> format_value("acme"), format_value("a" * 100)[-3:]
         ("'acme'", 'aa…')
     """
-    try:
-        text = repr(value)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException as failure:  # noqa: BLE001 - `sys.exit` in a `__repr__`, say
-        text = f"a {type(value).__name__}, whose text cannot be had ({type(failure).__name__})"
-    return _cut(one_line(text), limit)
+    return _cut(one_line(_text_of(repr, value, f"a {type(value).__name__}, whose repr raised")), limit)
 
 
-def plain(text: object, limit: int = 300) -> str:
-    r"""A text as a message shows it without quotation marks, on one line: a name, a parser's words.
+def format_text(text: object, limit: int = 300) -> str:
+    r"""A text on one line, without quotation marks: a name, a parser's message.
 
     Args:
-        text: The text, or what has one.
-        limit: The most characters of it.
+        text: The text, or an object with a `str`.
+        limit: The most characters.
 
     Example:
-        >>> plain("v1\nAll checks passed")
+        >>> format_text("v1\nAll checks passed")
         'v1\\nAll checks passed'
     """
     return _cut(one_line(str(text)), limit)
 
 
-def listed(names: Iterable[object], between: str = ", ", *, most: int = 20) -> str:
-    """Names that a repository gave, as a message lists them: the first, and how many more there are.
+def format_names(names: Iterable[object], separator: str = ", ", *, limit: int = 20) -> str:
+    """The first names of a list, and how many more there are.
 
     Args:
         names: The names.
-        between: What stands between two of them.
-        most: How many of them are shown.
+        separator: The text between two names.
+        limit: The most names.
 
     Example:
-        >>> listed(["cuda", "cpu"]), listed(range(100), " or ", most=2)
+        >>> format_names(["cuda", "cpu"]), format_names(range(100), " or ", limit=2)
         ('cuda, cpu', '0 or 1 and 98 more')
     """
     every = list(names)
-    more = f" and {len(every) - most} more" if len(every) > most else ""
-    return between.join(plain(name, 100) for name in every[:most]) + more
+    more = f" and {len(every) - limit} more" if len(every) > limit else ""
+    return separator.join(format_text(name, 100) for name in every[:limit]) + more
 
 
-def did_you_mean(word: str, among: Iterable[str]) -> str:
-    """A question to append to a message: the likeliest of some names for one that is mistyped, or nothing.
+def plural(count: int, noun: str) -> str:
+    """A count with its noun.
+
+    Example:
+        >>> plural(1, "line"), plural(2, "line")
+        ('1 line', '2 lines')
+    """
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """A question to append to a message about a mistyped name; empty where no candidate is similar.
 
     Args:
-        word: What was written.
-        among: What could have been meant.
+        word: The mistyped name.
+        candidates: The valid names.
 
     Example:
         >>> did_you_mean("cdua", ["cuda", "cpu"]), did_you_mean("abacus", ["cuda", "cpu"])
         (" Did you mean 'cuda'?", '')
     """
-    # A comparison takes the product of the lengths, and no name is long; a list that is, is a repository's.
-    candidates = [name for name in islice(among, _MAX_CANDIDATES) if len(name) <= 100]
-    near = difflib.get_close_matches(word[:100], candidates, n=1)
+    # Comparing takes time by the product of the lengths: long names come from hostile repositories only.
+    short = [name for name in islice(candidates, _MAX_CANDIDATES) if len(name) <= 100]
+    near = difflib.get_close_matches(word[:100], short, n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def _error_text(error: BaseException) -> str:
+    name = type(error).__name__
+    return _text_of(lambda each: f"{name}: {each}".removesuffix(": "), error, f"{name}, whose message raised")
+
+
+def _text_of(convert: Callable[[Any], str], value: object, raised: str) -> str:
+    try:
+        return convert(value)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as failure:  # noqa: BLE001 - third-party code, which may even call `sys.exit`
+        return f"{raised} {type(failure).__name__}"
 
 
 def _cut(text: str, limit: int) -> str:

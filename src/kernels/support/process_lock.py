@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from kernels.errors import StoreError
 from kernels.support.concurrency import pause
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
-from kernels.support.formatting import shown
+from kernels.support.formatting import format_value
 from kernels.support.json_store import cannot_write
 from kernels.support.real_folders import make_folders
 from kernels.support.warn import warn_once
@@ -177,7 +177,7 @@ class _Marker:
                 self._seen = seen, time.monotonic()
             if time.monotonic() - self._seen[1] < patience:
                 return False
-            by = f"process {pid} on {shown(host)}" if host else "somebody"
+            by = f"process {pid} on {format_value(host)}" if host else "somebody"
             warn_once(
                 f"{self.path} has been held for {patience:.0f} seconds by {by}, who counts as gone: the work is "
                 "done again. If it is still under way, nothing breaks."

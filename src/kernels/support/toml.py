@@ -14,7 +14,7 @@ from typing import Any
 from kernels.errors import RequestError
 from kernels.support.documents import TomlToken, TooComplex, load_toml, toml_tokens
 from kernels.support.files import FileTooLarge, read_bounded
-from kernels.support.formatting import did_you_mean, plain
+from kernels.support.formatting import did_you_mean, format_text
 from kernels.support.version import MajorMinor
 
 __all__ = ["MAX_TOML_BYTES", "Section", "TomlFile", "TomlPath", "locate", "parse_toml", "read_toml"]
@@ -110,7 +110,7 @@ def parse_toml(text: str, path: Path) -> TomlFile:
         found = re.search(r"\(at line ([0-9]+), column [0-9]+\)", str(error))
         line = int(found[1]) if found else text.count("\n") + 1
         says = re.sub(r" \(at .*\)$", "", str(error))
-        raise RequestError(f"{path}:{line}: not valid TOML: {plain(says)}.") from None
+        raise RequestError(f"{path}:{line}: not valid TOML: {format_text(says)}.") from None
     return TomlFile(path, text, data, lines)
 
 

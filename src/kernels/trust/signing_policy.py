@@ -16,7 +16,7 @@ from kernels import settings
 from kernels.errors import RequestError
 from kernels.models.requirement import check_repo_id
 from kernels.support.files import read_bounded
-from kernels.support.formatting import plain
+from kernels.support.formatting import format_text
 from kernels.support.toml import Section, parse_toml, read_toml
 
 __all__ = ["Identity", "Policy", "Rule"]
@@ -45,7 +45,7 @@ class Identity(msgspec.Struct, frozen=True):
     workflow: str
 
     def __str__(self) -> str:
-        return plain(self.workflow)
+        return format_text(self.workflow)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.errors import HubUnavailable, MissingPythonDependency, RequestError, UntrustedSignature
 from kernels.support.documents import check_json
-from kernels.support.formatting import plain, said
+from kernels.support.formatting import error_on_one_line, format_text
 from kernels.trust.signing_policy import Identity, Rule
 
 if TYPE_CHECKING:
@@ -101,10 +101,10 @@ def allowed(identity: Identity, rule: Rule) -> Identity:
         others = list(dict.fromkeys(getattr(each, name) for each in rule.signers))
         if own not in others:
             raise UntrustedSignature(
-                f"it is signed with the {what} {plain(own)}; {rule.where} allows {', '.join(others)}"
+                f"it is signed with the {what} {format_text(own)}; {rule.where} allows {', '.join(others)}"
             )
     raise UntrustedSignature(
-        f"it is signed by {identity} for {plain(identity.source_repository)}, which {rule.where} forbids"
+        f"it is signed by {identity} for {format_text(identity.source_repository)}, which {rule.where} forbids"
     )
 
 
@@ -182,4 +182,4 @@ def _sigstore() -> Any:
 
 def _line(error: BaseException) -> str:
     # Of the parser's own words, what follows is the input again and a link to its manual.
-    return plain(said(error, 1000, lines=False).partition(" [type=")[0]).rstrip(".")
+    return format_text(error_on_one_line(error, 1000).partition(" [type=")[0]).rstrip(".")

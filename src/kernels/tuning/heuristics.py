@@ -15,7 +15,7 @@ from typing import Any
 from kernels.backends import Backend
 from kernels.errors import RequestError
 from kernels.loader.import_system import Package, all_or_nothing
-from kernels.support.formatting import said
+from kernels.support.formatting import format_error
 from kernels.support.yaml import quoted
 from kernels.tuning.sources import HEURISTICS, Place, file_identity
 
@@ -122,5 +122,5 @@ def _imported(path: Path) -> ModuleType:
             sys.modules[name] = before
         if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
             raise
-        raise RequestError(f"{path} cannot be imported: {said(error)}") from error
+        raise RequestError(f"{path} cannot be imported: {format_error(error)}") from error
     return module

@@ -264,7 +264,7 @@ def test_flaggems_own_class_serves(tmp_path: Path) -> None:
         ("from . import part\nimport no_such_module_of_acme", "cannot be imported: ModuleNotFoundError"),
         (
             "class Odd(Exception):\n    def __str__(self): raise ValueError\nraise Odd",
-            "its `__init__.py` cannot be imported: Odd, whose message cannot be had",
+            "its `__init__.py` cannot be imported: Odd, whose message raised",
         ),
         (INFO.format("vendor_name='acme'"), "cannot be imported: TypeError: .*device_name"),
         (INFO.format("vendor_name=7, device_name='acme'"), "`vendor_name` of `vendor_info` is 7; allowed is a name"),

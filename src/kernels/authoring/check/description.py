@@ -12,7 +12,8 @@ from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.snapshot import METADATA_FILE, is_bytecode
 from kernels.models.spdx import license_problem
 from kernels.resolver.variant import UNIVERSAL, parse_variant
-from kernels.support.checks import Said, counted, failed, missing, ok, skipped
+from kernels.support.checks import Said, failed, missing, ok, skipped
+from kernels.support.formatting import plural
 from kernels.trust.digest import verify_digest
 
 __all__ = ["digest", "layout", "metadata"]
@@ -40,7 +41,7 @@ def layout(subject: Subject) -> Said:
     if not faults:
         if _INIT not in names:
             yield missing(f"{_INIT} lies in a folder of its own, as in older builds; put it at the top")
-        yield ok(counted(len(names), "file"))
+        yield ok(plural(len(names), "file"))
 
 
 def _name_faults(subject: Subject) -> list[str]:
@@ -130,4 +131,4 @@ def digest(subject: Subject) -> Said:
         except KernelsError as error:
             yield failed(str(error))
         else:
-            yield ok(f"{subject.metadata.digest.algorithm} of {counted(len(subject.metadata.digest.files), 'file')}")
+            yield ok(f"{subject.metadata.digest.algorithm} of {plural(len(subject.metadata.digest.files), 'file')}")

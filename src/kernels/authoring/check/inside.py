@@ -30,7 +30,8 @@ from kernels.errors import (
 )
 from kernels.loader.load import get_loaded_kernels, kernel_layers
 from kernels.resolver.variant import parse_variant
-from kernels.support.checks import Finding, Said, counted, failed, ok, said, skipped
+from kernels.support.checks import Finding, Said, failed, ok, skipped
+from kernels.support.formatting import error_on_one_line, plural
 
 __all__ = ["load_and_look", "main"]
 
@@ -62,9 +63,9 @@ def load_and_look(folder: str) -> list[Finding]:
     try:
         module = get_local_kernel(folder)
     except _ELSEWHERE as error:
-        return [Finding("loading", *skipped(said(error)))]
+        return [Finding("loading", *skipped(error_on_one_line(error)))]
     except KernelsError as error:
-        return [Finding("loading", *failed(said(error)))]
+        return [Finding("loading", *failed(error_on_one_line(error)))]
     layers = [Finding("loaded layers", *each) for each in _layers(module)]
     found = [Finding("operators", *each) for each in _operators(folder, before)]
     return [Finding("loading", *ok(f"loaded as {module.__name__}")), *found, *layers]
@@ -93,7 +94,7 @@ def _operators(folder: str, before: dict[str, frozenset[str]]) -> Said:
     if len(faults) > _SHOWN:
         yield failed(f"and {len(faults) - _SHOWN} more operators")
     if not faults:
-        yield ok(f"{counted(own, 'operator')} under the kernel's own namespace, nothing else")
+        yield ok(f"{plural(own, 'operator')} under the kernel's own namespace, nothing else")
 
 
 def _foreign(lines: frozenset[str]) -> Iterator[str]:
@@ -116,7 +117,7 @@ def _layers(module: ModuleType) -> Said:
     try:
         layers = kernel_layers(module)
     except KernelsError as error:
-        yield failed(said(error))
+        yield failed(error_on_one_line(error))
         return
     if layers is None:
         yield skipped("the kernel has no layers")
@@ -129,7 +130,7 @@ def _layers(module: ModuleType) -> Said:
             yield failed(str(error))
         else:
             good += 1
-    yield ok(counted(good, "layer"))
+    yield ok(plural(good, "layer"))
 
 
 def _offered(layers: Any, module: ModuleType) -> Iterator[tuple[str, Any]]:

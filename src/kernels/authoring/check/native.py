@@ -18,8 +18,9 @@ from typing import Any
 from kernels.authoring.check.subject import Subject
 from kernels.backends import listed
 from kernels.errors import MissingPythonDependency
-from kernels.support.checks import Said, Statement, counted, failed, missing, ok, skipped
+from kernels.support.checks import Said, Statement, failed, missing, ok, skipped
 from kernels.support.files import open_regular
+from kernels.support.formatting import plural
 
 __all__ = ["POLICY", "SymbolPolicy", "is_native", "native_files", "require_elftools", "stable_abi"]
 
@@ -241,7 +242,7 @@ def _python_symbols(symbols: Iterable[Any], name: str) -> Iterator[Statement]:
     beyond = sorted(used - stable_abi())
     if beyond:
         yield failed(
-            f"uses {counted(len(beyond), 'symbol')} beyond Python {_PYTHON}'s stable ABI: {listed(beyond[:50])}; "
+            f"uses {plural(len(beyond), 'symbol')} beyond Python {_PYTHON}'s stable ABI: {listed(beyond[:50])}; "
             f"compile it with Py_LIMITED_API=0x03090000"
         )
     if offers and not name.endswith(".abi3.so"):

@@ -13,8 +13,9 @@ from kernels.authoring.check.namespaces import foreign_registrations
 from kernels.authoring.check.subject import MAX_TEXT_BYTES, Subject
 from kernels.models.snapshot import METADATA_FILE
 from kernels.resolver.variant import UNIVERSAL
-from kernels.support.checks import Said, counted, failed, ok, skipped
+from kernels.support.checks import Said, failed, ok, skipped
 from kernels.support.documents import TooComplex, check_source
+from kernels.support.formatting import plural
 
 __all__ = ["forbidden_lines", "namespaces", "parsed", "static_layers"]
 
@@ -44,7 +45,7 @@ def namespaces(subject: Subject) -> Said:
         ]
     yield from _limited(faults)
     if not faults:
-        yield ok(f"{counted(count, 'Python file')} with nothing foreign")
+        yield ok(f"{plural(count, 'Python file')} with nothing foreign")
 
 
 def parsed(subject: Subject, names: Iterable[str]) -> Iterator[tuple[str, ast.Module | str]]:
@@ -95,7 +96,7 @@ def forbidden_lines(subject: Subject) -> Said:
     ]
     yield from _limited(faults)
     if not faults:
-        yield ok(f"none of {counted(len(hacks), 'pattern')}")
+        yield ok(f"none of {plural(len(hacks), 'pattern')}")
 
 
 def _texts(subject: Subject) -> Iterator[tuple[str, str]]:
@@ -136,7 +137,7 @@ def static_layers(subject: Subject) -> Said:
             faults += [f"{name}, line {line}: {what}" for layer in layers for line, what in _layer_faults(layer)]
     yield from _limited(faults)
     if not faults:
-        yield ok(counted(found, "layer"))
+        yield ok(plural(found, "layer"))
 
 
 def _layers_of(module: ast.Module) -> Iterator[ast.ClassDef]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kernels.errors import BuildError, CompilerNotFound
-from kernels.support.formatting import shown
+from kernels.support.formatting import format_value
 from kernels.support.version import MajorMinor
 
 __all__ = ["Toolchain", "compiler_version", "is_header", "toolchain_for"]
@@ -224,7 +224,7 @@ def _stated_version(command: Sequence[str], pattern: str) -> MajorMinor:
     version = None if match is None else MajorMinor.parse(match[1])
     if version is None:
         asked = shlex.join([*command, "--version"])
-        raise CompilerNotFound(f"`{asked}` does not say its version, but {shown(answer.strip(), 200)}.")
+        raise CompilerNotFound(f"`{asked}` does not say its version, but {format_value(answer.strip(), 200)}.")
     return version
 
 

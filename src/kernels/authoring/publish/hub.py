@@ -16,7 +16,7 @@ from kernels import settings
 from kernels.errors import HubUnavailable, KernelsError, NotInCache, RepositoryNotFound, RequestError, RevisionNotFound
 from kernels.sources.sending import connection_errors
 from kernels.support import secrets
-from kernels.support.formatting import plain, said
+from kernels.support.formatting import error_on_one_line, format_text
 from kernels.support.logs import make_safe
 from kernels.trust.digest import git_blob_id, sha256_file
 
@@ -169,10 +169,10 @@ class Hub:
         connection = connection_errors()
         for cause in _chain(error):
             if isinstance(cause, HfHubHTTPError):
-                status, told = _status(cause), plain(" ".join(str(cause).split()), 1000)
+                status, told = _status(cause), format_text(" ".join(str(cause).split()), 1000)
                 if status in (401, 403):
                     # huggingface_hub's own message adds advice for its own Hub.
-                    answer = plain(" ".join((cause.server_message or "").split()), 500).rstrip(".")
+                    answer = format_text(" ".join((cause.server_message or "").split()), 500).rstrip(".")
                     needed = "A token" if status == 401 else "A Hub that can be written to, and a token"
                     return RequestError(
                         f"{self.url} refuses the token ({status}) while {doing}{f' ({answer})' * bool(answer)}. "
@@ -191,13 +191,14 @@ class Hub:
                 return refused(f"{self.url} answered {status} while {doing}: {told} {_NOTHING}.")
             if isinstance(cause, connection):
                 return HubUnavailable(
-                    f"The connection to {self.url} broke while {doing} ({plain(said(cause))}). {arrived()}. {_AGAIN}"
+                    f"The connection to {self.url} broke while {doing} ({error_on_one_line(cause)}). "
+                    f"{arrived()}. {_AGAIN}"
                 )
         if isinstance(error, ValueError):  # huggingface_hub refuses a card, or the Hub an object
-            return RequestError(f"{self.url} cannot take this, while {doing}: {plain(error, 1000)} {_NOTHING}.")
+            return RequestError(f"{self.url} cannot take this, while {doing}: {format_text(error, 1000)} {_NOTHING}.")
         if isinstance(error, (AttributeError, LookupError, TypeError)):  # it takes an answer to be of its form
             return HubUnavailable(
-                f"{self.url} gave an answer of another form than a Hub's while {doing} ({plain(said(error))}). "
+                f"{self.url} gave an answer of another form than a Hub's while {doing} ({error_on_one_line(error)}). "
                 f"{arrived()}."
             )
         return None

@@ -15,7 +15,7 @@ from kernels.backends import lookup, registry
 from kernels.backends.plugins.entry_points import Unfinished, installed_backends
 from kernels.backends.registration import Entry, Origin, Problem
 from kernels.errors import RequestError
-from kernels.support.formatting import said
+from kernels.support.formatting import format_error
 from kernels.support.warn import warn_once
 
 __all__ = ["discover"]
@@ -94,4 +94,4 @@ def _each(paths: Callable[[], Iterable[Path]], kind: Any, bring: Callable[[Path]
 def _said(error: Exception) -> str:
     if isinstance(error, (RequestError, TypeError, ValueError)):
         return str(error)
-    return said(error)
+    return format_error(error)

@@ -10,7 +10,7 @@ from typing import Any
 
 from kernels.backends.base import Backend
 from kernels.backends.registration import Origin, Problem
-from kernels.support.formatting import said
+from kernels.support.formatting import format_error
 
 __all__ = ["GROUP", "Unfinished", "installed_backends"]
 
@@ -50,7 +50,7 @@ def _offered(point: importlib.metadata.EntryPoint) -> tuple[Any, Origin] | Probl
         for name in set(sys.modules) - before:
             if name.partition(".")[0] == point.module.partition(".")[0]:
                 sys.modules.pop(name, None)
-        return Problem(origin, f"Backend {point.name!r}, {origin}: {said(error).rstrip('.')}.", (point.name,))
+        return Problem(origin, f"Backend {point.name!r}, {origin}: {format_error(error).rstrip('.')}.", (point.name,))
 
 
 def _being_imported(name: str) -> bool:

@@ -24,7 +24,7 @@ from types import ModuleType
 from kernels.backends import registry
 from kernels.backends.base import Backend
 from kernels.errors import RequestError
-from kernels.support.formatting import said
+from kernels.support.formatting import format_error
 
 __all__ = ["Package", "package_of", "vendor_module"]
 
@@ -235,4 +235,6 @@ def _vendors_code(folder: Path, part: str, package: str | None = None) -> Iterat
                 sys.modules.pop(name, None)
         if isinstance(error, (KeyboardInterrupt, GeneratorExit)):
             raise
-        raise RequestError(f"The vendor folder {folder}: its `{part}` cannot be imported: {said(error)}") from error
+        raise RequestError(
+            f"The vendor folder {folder}: its `{part}` cannot be imported: {format_error(error)}"
+        ) from error
