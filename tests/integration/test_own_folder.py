@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from writable_hub import WritableHub
 
 from kernels.authoring.compile import build_kernel, build_variants
-from kernels.authoring.compile.project import find_project, read_sources
+from kernels.authoring.compile.workspace import find_workspace, read_sources
 from kernels.authoring.scaffold import new_kernel
 from kernels.cli import app
 from kernels.errors import RequestError
@@ -326,7 +326,7 @@ def test_benchmarks_of_one_name_and_other_content_are_refused(
 
 def test_a_folder_beside_others_of_other_kernels_is_a_kernel_of_its_own(both: Path, tmp_path: Path) -> None:
     other = new_kernel("other", both / "other", backends=["cpu"], noarch=True)
-    project = find_project(other)
+    project = find_workspace(other)
     assert project is not None
     assert project.folder == other
 

@@ -196,8 +196,8 @@ from kernels.backends.plugins.json_schema import read_declarations
 from kernels.backends.torch_build import _library_abi, _version_file
 from kernels.authoring.compile.contents import file_fault, read_contents
 from kernels.authoring.compile.objects import keep_objects
-from kernels.authoring.compile.source import read_source
-from kernels.authoring.compile.stamp import made_from
+from kernels.authoring.compile.build_toml.reader import read_source
+from kernels.authoring.compile.up_to_date import made_from
 from kernels.cli._arguments import machine
 from kernels.errors import KernelsError
 from kernels.models.lockfile import Lock
@@ -205,7 +205,7 @@ from kernels.resolver.lock_scope import _has, read_lock
 from kernels.authoring.bench.subject import _content as content
 from kernels.models.metadata import Metadata
 from kernels.models.pyproject import Project, dependencies
-from kernels.authoring.publish import _page as page
+from kernels.authoring.publish.upload import _page as page
 from kernels.models.snapshot import RepoFile
 from kernels.wheel_hooks import shipment
 from kernels.trust import Policy, Rule

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernels.authoring.bench.messages import decode
+from kernels.authoring.compile.build_toml.reader import read_source
 from kernels.authoring.compile.contents import python_fault
-from kernels.authoring.compile.source import read_source
 from kernels.backends.plugins.json_schema import read_declarations
 from kernels.backends.plugins.torch_expression import parse_torch_path
 from kernels.errors import KernelsError, LockError, UntrustedSignature

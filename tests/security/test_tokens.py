@@ -18,7 +18,7 @@ from hub import TestHub, kernel_files
 from terminal import on_a_terminal
 
 from kernels import get_kernel, get_kernel_variants, install_kernel
-from kernels.authoring.publish.hub import open_hub
+from kernels.authoring.publish.hub_client import open_hub
 from kernels.errors import HubUnavailable, KernelsError
 from kernels.operations.info import repository_info, repository_versions
 from kernels.support import secrets

@@ -10,7 +10,7 @@ import typer
 from kernels.cli._arguments import AsJson
 
 if TYPE_CHECKING:
-    from kernels.authoring.compile import Outcome
+    from kernels.authoring.compile import BuildResult
 
 __all__ = ["build"]
 
@@ -46,8 +46,8 @@ def build(
     from kernels.cli._output import console, print_json, print_table, say
 
     if update:
-        from kernels.authoring.compile.project import BUILD_TOML, source_folders
-        from kernels.authoring.compile.update import update_build_toml
+        from kernels.authoring.compile.build_toml.update import update_build_toml
+        from kernels.authoring.compile.workspace import BUILD_TOML, source_folders
 
         changed = {folder / BUILD_TOML: update_build_toml(folder) for folder in source_folders(source) or [source]}
         if as_json:
@@ -83,11 +83,11 @@ def build(
     _report(outcomes)
 
 
-def _where(outcome: Outcome) -> str:
+def _where(outcome: BuildResult) -> str:
     return str(outcome.path) if outcome.path is not None else outcome.reason
 
 
-def _report(outcomes: list[Outcome]) -> None:
+def _report(outcomes: list[BuildResult]) -> None:
     """Show what compilers said; end with 1 when something failed, or nothing is there."""
     from rich.text import Text
 

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from kernels import backends
 from kernels.authoring.bench.scripts import FOLDER, PATTERN
 from kernels.authoring.compile.freshness import rebuild_advice, stale_builds
-from kernels.authoring.compile.project import Project, find_project
+from kernels.authoring.compile.workspace import Workspace, find_workspace
 from kernels.errors import InvalidRepository, RequestError, UntrustedSignature
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import RepoFile, is_bytecode
@@ -111,15 +111,15 @@ def subject(
         yield Subject(planned.snapshot.repo_id, None, planned, Path(folder), named, target)
 
 
-def _project(path: Path) -> Project | None:
+def _project(path: Path) -> Workspace | None:
     """The kernel whose sources lie there; what they are is of no account to builds that are there as well."""
     try:
-        return find_project(path)
+        return find_workspace(path)
     except RequestError:
         return None
 
 
-def _notes(project: Project | None, variant: str) -> tuple[str, ...]:
+def _notes(project: Workspace | None, variant: str) -> tuple[str, ...]:
     if project is None:
         return ()
     reason = stale_builds(project).get(variant)

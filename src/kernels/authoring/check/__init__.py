@@ -15,7 +15,7 @@ from kernels.authoring.check.native import is_native, native_files, require_elft
 from kernels.authoring.check.sources import forbidden_lines, namespaces, static_layers
 from kernels.authoring.check.subject import Subject, find_variants
 from kernels.authoring.compile.freshness import rebuild_advice, stale_builds
-from kernels.authoring.compile.project import find_project
+from kernels.authoring.compile.workspace import find_workspace
 from kernels.errors import KernelsError
 from kernels.models.snapshot import BUILD_FOLDER
 from kernels.support.checks import Finding, Said, failed, ok, run_step, skipped
@@ -119,7 +119,7 @@ class _Freshness:
 def _stale(home: Path) -> Mapping[str, str] | str | None:
     """Of the variants in a folder those that are not of its sources, or why that cannot be told; None without any."""
     try:
-        project = find_project(home)
+        project = find_workspace(home)
         if project is None or project.folder != home:
             return None
         advice = rebuild_advice(project)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernels.authoring.compile.project import find_project, source_folders
+from kernels.authoring.compile.workspace import find_workspace, source_folders
 from kernels.errors import InvalidRepository, InvalidVariant, RepositoryNotFound
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, is_bytecode
@@ -117,7 +117,7 @@ def find_variants(path: os.PathLike[str] | str) -> list[Path]:
         return [folder]
     builds = folder / BUILD_FOLDER
     if not builds.is_dir() and source_folders(folder):
-        project = find_project(folder)
+        project = find_workspace(folder)
         if project is None or project.folder == folder:
             raise RepositoryNotFound(
                 f"{os.fspath(path)} holds a kernel's sources (build.toml), and no builds; `kernels build "

@@ -6,14 +6,14 @@ copied.
 
 from __future__ import annotations
 
-from kernels.authoring.compile.make import Outcome, build_kernel, build_variants
-from kernels.authoring.compile.plan import Plan, default_backends, plan_builds
-from kernels.authoring.compile.source import KernelSource, read_source
+from kernels.authoring.compile.build_plan import BuildPlan, default_backends, plan_builds
+from kernels.authoring.compile.build_toml.reader import KernelSource, read_source
+from kernels.authoring.compile.builder import BuildResult, build_kernel, build_variants
 
 __all__ = [
+    "BuildPlan",
+    "BuildResult",
     "KernelSource",
-    "Outcome",
-    "Plan",
     "build_kernel",
     "build_variants",
     "default_backends",

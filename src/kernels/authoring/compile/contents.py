@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from kernels.authoring.compile.files import source_entries, source_files
-from kernels.authoring.compile.source import KernelSource
+from kernels.authoring.compile.build_toml.reader import KernelSource
+from kernels.authoring.compile.source_files import source_entries, source_files
 from kernels.errors import RequestError
 from kernels.models.snapshot import BUILD_FOLDER
 from kernels.support.documents import TooComplex, check_source
 from kernels.support.files import FileTooLarge, open_regular, read_bounded
 
-__all__ = ["Contents", "check_python", "file_fault", "package_files", "python_fault", "read_contents"]
+__all__ = ["SourceHashes", "check_python", "file_fault", "package_files", "python_fault", "read_contents"]
 
 #: The macros that carry a build's id into its sources: Torch's, and tvm-ffi's.
 _ID_MACROS = (b"TORCH_EXTENSION_NAME", b"TVM_FFI_EXTENSION_NAME")
@@ -30,7 +30,7 @@ _MAX_PYTHON_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Contents:
+class SourceHashes:
     """The files of a source folder.
 
     Attributes:
@@ -46,7 +46,7 @@ class Contents:
     code: str = ""
 
 
-def read_contents(folder: Path) -> Contents:
+def read_contents(folder: Path) -> SourceHashes:
     """Read a source folder, without `build/`, where builds go.
 
     Args:
@@ -69,7 +69,7 @@ def read_contents(folder: Path) -> Contents:
                 tail = chunk[-max(map(len, _ID_MACROS)) :]
         hashes[str(name)] = digest.hexdigest()
     code = {name: value for name, value in hashes.items() if not _beside_the_code(name)}
-    return Contents(hashes, _together(hashes), frozenset(naming), _together(code))
+    return SourceHashes(hashes, _together(hashes), frozenset(naming), _together(code))
 
 
 def _beside_the_code(name: str) -> bool:

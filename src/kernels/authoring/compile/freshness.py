@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernels.authoring.compile.plan import source_state
-from kernels.authoring.compile.project import Project, source_folders
-from kernels.authoring.compile.stamp import WORK_FOLDER, made_from, stamp_file
+from kernels.authoring.compile.build_plan import source_state
+from kernels.authoring.compile.up_to_date import WORK_FOLDER, made_from, stamp_file
+from kernels.authoring.compile.workspace import Workspace, source_folders
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
@@ -15,7 +15,7 @@ from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 __all__ = ["built_dirty", "digest_remedy", "rebuild_advice", "refuse_stale", "stale_builds"]
 
 
-def stale_builds(project: Project) -> dict[str, str]:
+def stale_builds(project: Workspace) -> dict[str, str]:
     """The builds of a kernel that are not those of its sources as they are now.
 
     A build's `id` ends in the state of the sources that it was made from. Where only tests, benchmarks or Markdown
@@ -43,7 +43,7 @@ def stale_builds(project: Project) -> dict[str, str]:
     return stale
 
 
-def refuse_stale(project: Project, stale: Mapping[str, str], also: str) -> None:
+def refuse_stale(project: Workspace, stale: Mapping[str, str], also: str) -> None:
     """Refuse builds that are not those of the sources.
 
     Args:
@@ -63,12 +63,12 @@ def refuse_stale(project: Project, stale: Mapping[str, str], also: str) -> None:
     raise RequestError(f"{each}. {rebuild_advice(project)}, {also}.")
 
 
-def rebuild_advice(project: Project) -> str:
+def rebuild_advice(project: Workspace) -> str:
     """What brings builds up to date, as a sentence without its end."""
     return f"`kernels build {project.folder}` builds again what this machine can build"
 
 
-def _reason(project: Project, metadata: Metadata) -> str:
+def _reason(project: Workspace, metadata: Metadata) -> str:
     source = project.sources[0]
     if metadata.version != source.version:
         return f"of version {metadata.version}, while build.toml says {source.version}"

@@ -13,7 +13,7 @@ from kernels import settings
 from kernels.authoring.check.loading import crash_reason
 from kernels.authoring.compile import build_kernel, read_source
 from kernels.authoring.compile.freshness import refuse_stale, stale_builds
-from kernels.authoring.compile.project import Project, find_project
+from kernels.authoring.compile.workspace import Workspace, find_workspace
 from kernels.authoring.scaffold.draft import LOCAL_PUBLISHER
 from kernels.errors import KernelImportError, MissingPythonDependency, RequestError
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
@@ -53,7 +53,7 @@ def run_tests(
         BuildError: The kernel could not be built.
         KernelImportError: Loading a build ended pytest's process.
     """
-    project = find_project(folder)
+    project = find_workspace(folder)
     if project is None:
         read_source(folder)  # which says why
         raise AssertionError(folder)
@@ -75,7 +75,7 @@ def run_tests(
     return status
 
 
-def _explain_crash(project: Project) -> None:
+def _explain_crash(project: Workspace) -> None:
     """Raise if loading a build ended the tests: pytest keeps what C++ says to itself, and that goes with it."""
     for build in repository_info(project.folder).builds:
         folder = project.folder / BUILD_FOLDER / build.name
@@ -83,7 +83,7 @@ def _explain_crash(project: Project) -> None:
             raise KernelImportError(f"The tests ended with the load of {build.name}. {reason}")
 
 
-def _tests(folder: Path, project: Project) -> list[Path]:
+def _tests(folder: Path, project: Workspace) -> list[Path]:
     """The folders of its tests: its own, or else those of the whole kernel."""
     own = folder / TESTS
     found = [own] if own.is_dir() and folder != project.folder else []
@@ -93,7 +93,7 @@ def _tests(folder: Path, project: Project) -> list[Path]:
     return found
 
 
-def _check_built(project: Project) -> None:
+def _check_built(project: Workspace) -> None:
     path = project.folder
     if not any(path.glob(f"{BUILD_FOLDER}/*/{METADATA_FILE}")):
         raise RequestError(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-import kernels.authoring.compile.against
+import kernels.authoring.compile.framework
 from kernels import load_backends
 from kernels.authoring.compile import build_kernel
 from kernels.backends import Backend, BackendProbe, Found, register_backend, unregister_backend
@@ -402,7 +402,7 @@ def test_compiling_needs_no_python_headers(
     write_source: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        kernels.authoring.compile.against.sysconfig, "get_path", lambda name: str(tmp_path / "no-headers")
+        kernels.authoring.compile.framework.sysconfig, "get_path", lambda name: str(tmp_path / "no-headers")
     )
     source = write_source("compiled", changes={"headers/one.h": "constexpr float one = ONE + 41;\n"})
     variant = build_kernel(source, tmp_path / "out", jobs=1)[0]

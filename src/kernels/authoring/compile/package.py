@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kernels.authoring.compile.build_plan import BuildPlan
 from kernels.authoring.compile.contents import package_files
-from kernels.authoring.compile.plan import Plan
 from kernels.models.metadata import Metadata
 from kernels.trust.digest import variant_digest
 
@@ -32,7 +32,7 @@ def staged_variant(work_dir: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def write_package(plan: Plan, folder: Path) -> None:
+def write_package(plan: BuildPlan, folder: Path) -> None:
     """Write the Python package, `_ops.py` and `metadata.json` of a build.
 
     Args:
@@ -73,11 +73,11 @@ def install_variant(files: Path, variant_dir: Path) -> None:
         raise
 
 
-def _ops_module(plan: Plan) -> str:
+def _ops_module(plan: BuildPlan) -> str:
     return _tvm_ffi_ops(plan) if plan.source.framework == "tvm-ffi" else _torch_ops(plan)
 
 
-def _torch_ops(plan: Plan) -> str:
+def _torch_ops(plan: BuildPlan) -> str:
     loading = (
         "" if plan.compilation is None else f"\nfrom . import {plan.id}  # noqa: F401  (loading it registers them)\n"
     )
@@ -96,7 +96,7 @@ def add_op_namespace_prefix(name: str) -> str:
 '''
 
 
-def _tvm_ffi_ops(plan: Plan) -> str:
+def _tvm_ffi_ops(plan: BuildPlan) -> str:
     # Sources that also register their functions with JAX import the last two of these names.
     return f'''"""This build's functions. Written by the builder."""
 

@@ -6,10 +6,10 @@ import os
 import re
 from pathlib import Path
 
-from kernels.authoring.compile.editions import EDITION, FRAMEWORKS, edition_of, upgraded
-from kernels.authoring.compile.files import path_inside, source_fault
-from kernels.authoring.compile.general import by_backend, hub, kernel_backends, kernel_name, kernel_version
-from kernels.authoring.compile.model import PYEXT, Framework, KernelSection, KernelSource, option, spellings
+from kernels.authoring.compile.build_toml.editions import EDITION, FRAMEWORKS, edition_of, upgraded
+from kernels.authoring.compile.build_toml.general import by_backend, hub, kernel_backends, kernel_name, kernel_version
+from kernels.authoring.compile.build_toml.model import PYEXT, Framework, KernelSection, KernelSource, option, spellings
+from kernels.authoring.compile.source_files import path_inside, source_fault
 from kernels.backends import all_backends, guarded_arch, known
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.models.metadata import Metadata

@@ -12,7 +12,7 @@ from threading import Thread
 
 import pytest
 
-import kernels.authoring.compile.compile
+import kernels.authoring.compile.run_compiler
 from kernels.authoring.compile import build_kernel, build_variants
 from kernels.errors import BuildError, RequestError
 
@@ -62,7 +62,7 @@ def _library(source: Path) -> bytes:
 
 
 def _without_ninja(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels.authoring.compile.compile, "_ninja", lambda: None)
+    monkeypatch.setattr(kernels.authoring.compile.run_compiler, "_ninja", lambda: None)
 
 
 @compiler
@@ -222,7 +222,7 @@ def test_what_a_shell_would_read_is_passed_as_it_is(plain: Path, tmp_path: Path)
 _HOLDER = """
 import pathlib, subprocess, sys
 log, ended = map(pathlib.Path, sys.argv[1:])
-from kernels.authoring.compile.compile import open_log
+from kernels.authoring.compile.run_compiler import open_log
 with open_log(log) as out:
     # What a build that was killed leaves running: a process that has the log open, and waits.
     code = "import sys, pathlib; sys.stdin.read(); pathlib.Path(sys.argv[1]).touch()"
@@ -246,9 +246,9 @@ def test_compilers_that_outlive_a_killed_build_are_waited_for(
         assert killed.stdout is not None
         assert killed.stdin is not None
         assert killed.stdout.readline() == b"there\n"
-        keep = kernels.authoring.compile.compile.keep_objects
+        keep = kernels.authoring.compile.run_compiler.keep_objects
         monkeypatch.setattr(
-            kernels.authoring.compile.compile,
+            kernels.authoring.compile.run_compiler,
             "keep_objects",
             lambda *arguments: (seen.append(ended.exists()), keep(*arguments)),
         )

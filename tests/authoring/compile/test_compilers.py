@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.authoring.compile.compile import Compilation, Unit, compile_extension
-from kernels.authoring.compile.toolchains import compiler_version, is_header, toolchain_for
+from kernels.authoring.compile.compilers import compiler_version, is_header, toolchain_for
+from kernels.authoring.compile.run_compiler import Compilation, CompileUnit, compile_extension
 from kernels.errors import BuildError, CompilerNotFound
 
 
@@ -132,7 +132,9 @@ def test_device_libraries_are_linked_where_torch_has_them(tmp_path: Path) -> Non
 
 def test_the_commands_that_run_are_part_of_the_fingerprint(tmp_path: Path) -> None:
     compiler = str(_program(tmp_path, "cxx", "echo cxx 7"))
-    compilation = Compilation(tmp_path, (Unit("a.cpp", (compiler, "-O2")),), (compiler,), ("-lm",), (), "torch 9.0")
+    compilation = Compilation(
+        tmp_path, (CompileUnit("a.cpp", (compiler, "-O2")),), (compiler,), ("-lm",), (), "torch 9.0"
+    )
     commands = [f"{compiler} -O2 a.cpp", f"{compiler} -lm"]
     assert compilation.fingerprint() == [*commands, "torch 9.0", f"{compiler}: cxx 7\n"]
 
@@ -140,6 +142,6 @@ def test_the_commands_that_run_are_part_of_the_fingerprint(tmp_path: Path) -> No
 def test_a_compiler_that_does_not_start_is_an_error(tmp_path: Path) -> None:
     broken = tmp_path / "cxx"
     broken.write_text("not a program")
-    compilation = Compilation(tmp_path, (Unit("a.cpp", (str(broken),)),), (str(broken),), ())
+    compilation = Compilation(tmp_path, (CompileUnit("a.cpp", (str(broken),)),), (str(broken),), ())
     with pytest.raises(CompilerNotFound, match="--version` failed"):
         compile_extension(compilation, tmp_path / "a.so", tmp_path / "objects", tmp_path / "log")

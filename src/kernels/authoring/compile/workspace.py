@@ -7,19 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.authoring.compile.model import KernelSource
-from kernels.authoring.compile.source import read_source
+from kernels.authoring.compile.build_toml.model import KernelSource
+from kernels.authoring.compile.build_toml.reader import read_source
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 
-__all__ = ["BUILD_TOML", "Project", "find_project", "read_sources", "source_folders"]
+__all__ = ["BUILD_TOML", "Workspace", "find_workspace", "read_sources", "source_folders"]
 
 BUILD_TOML = "build.toml"
 
 
 @dataclass(frozen=True)
-class Project:
+class Workspace:
     """A kernel that is written here.
 
     Attributes:
@@ -51,7 +51,7 @@ class Project:
         return tuple(dict.fromkeys([self.folder, *(source.folder for source in self.sources)]))
 
 
-def find_project(folder: os.PathLike[str] | str) -> Project | None:
+def find_workspace(folder: os.PathLike[str] | str) -> Workspace | None:
     """The kernel whose sources a folder holds.
 
     Args:
@@ -66,7 +66,7 @@ def find_project(folder: os.PathLike[str] | str) -> Project | None:
 
     Example:
         >>> import tempfile
-        >>> find_project(tempfile.mkdtemp()) is None
+        >>> find_workspace(tempfile.mkdtemp()) is None
         True
     """
     root = Path(os.path.realpath(folder))
@@ -76,8 +76,8 @@ def find_project(folder: os.PathLike[str] | str) -> Project | None:
     if sources[0].folder == root and not _has_builds(root, sources[0]) and _has_builds(root.parent, sources[0]):
         beside = source_folders(root.parent)
         if root in beside:
-            return Project(root.parent, read_sources(root.parent))
-    return Project(root, sources)
+            return Workspace(root.parent, read_sources(root.parent))
+    return Workspace(root, sources)
 
 
 def source_folders(folder: Path) -> list[Path]:

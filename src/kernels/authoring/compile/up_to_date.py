@@ -7,8 +7,8 @@ import json
 from functools import cache
 from pathlib import Path
 
+from kernels.authoring.compile.build_plan import BuildPlan
 from kernels.authoring.compile.contents import read_contents
-from kernels.authoring.compile.plan import Plan
 from kernels.errors import KernelsError
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.support.files import read_bounded
@@ -25,7 +25,7 @@ def stamp_file(work: Path, variant: str) -> Path:
     return work / f"{variant}.stamp"
 
 
-def inputs_hash(plan: Plan) -> str:
+def inputs_hash(plan: BuildPlan) -> str:
     """SHA-256, in hexadecimal, of everything that a build's bytes depend on.
 
     Args:
@@ -78,7 +78,7 @@ def leave_stamp(inputs: str, code: str, variant_dir: Path, stamp: Path) -> None:
 
     Args:
         inputs: The hash of the build's inputs.
-        code: The hash of the sources that builds are made of (`Contents.code`).
+        code: The hash of the sources that builds are made of (`SourceHashes.code`).
         variant_dir: The variant.
         stamp: Its stamp.
     """

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from kernels.authoring.compile.files import is_source
+from kernels.authoring.compile.source_files import is_source
 
-__all__ = ["GitState", "git_state", "provenance"]
+__all__ = ["GitTree", "git_state", "provenance"]
 
 #: Where builds go is no source of theirs: committing a build must not change the next one.
 _SOURCES = (".", ":(exclude)build")
@@ -20,7 +20,7 @@ _SECONDS = 60
 
 
 @dataclass(frozen=True)
-class GitState:
+class GitTree:
     """What git knows of a folder.
 
     Attributes:
@@ -34,7 +34,7 @@ class GitState:
     dirty: bool
 
 
-def git_state(folder: Path) -> GitState | None:
+def git_state(folder: Path) -> GitTree | None:
     """What git knows of a folder, or None where none of its files is in a git repository.
 
     Args:
@@ -53,10 +53,10 @@ def git_state(folder: Path) -> GitState | None:
     others = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", *_SOURCES) or b""
     # What a test run or an editor leaves behind is no new source.
     new = any(is_source(PurePosixPath(os.fsdecode(name))) for name in others.split(b"\0") if name)
-    return GitState(commit.decode().strip(), _tree_id(entries), bool(changed) or new)
+    return GitTree(commit.decode().strip(), _tree_id(entries), bool(changed) or new)
 
 
-def provenance(kernel: GitState | None) -> dict[str, Any] | None:
+def provenance(kernel: GitTree | None) -> dict[str, Any] | None:
     """The `provenance` of metadata: the last commits of builder and source folder, and whether there are changes.
 
     Args:
@@ -75,7 +75,7 @@ def provenance(kernel: GitState | None) -> dict[str, Any] | None:
     return {**own, "kernel": _field(kernel)}
 
 
-def _field(state: GitState) -> dict[str, Any]:
+def _field(state: GitTree) -> dict[str, Any]:
     return {"commit": state.commit, "dirty": state.dirty}
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from kernels.authoring.check import audit_variant
 from kernels.authoring.compile.contents import file_fault
 from kernels.authoring.compile.freshness import refuse_stale, stale_builds
-from kernels.authoring.compile.project import Project
-from kernels.authoring.publish.builds import Builds
+from kernels.authoring.compile.workspace import Workspace
+from kernels.authoring.publish.local_builds import Builds
 from kernels.errors import RequestError
 from kernels.models.snapshot import BUILD_FOLDER
 
@@ -18,7 +18,7 @@ __all__ = ["check_builds"]
 _SHOWN = 5
 
 
-def check_builds(builds: Builds, project: Project | None) -> None:
+def check_builds(builds: Builds, project: Workspace | None) -> None:
     """Refuse builds that are not those of the sources beside them, or that `kernels check --static` would fail.
 
     Args:

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from kernels.authoring.compile.compilers import compiler_version
 from kernels.authoring.compile.objects import keep_objects
-from kernels.authoring.compile.toolchains import compiler_version
 from kernels.errors import BuildError, RequestError
 
-__all__ = ["Compilation", "Unit", "compile_extension", "open_log"]
+__all__ = ["Compilation", "CompileUnit", "compile_extension", "open_log"]
 
 #: What begins a step in the log, since no compiler writes it: ASCII's record separator.
 _STEP = "\x1e"
@@ -32,7 +32,7 @@ _SHOWN_LINES = 80
 
 
 @dataclass(frozen=True)
-class Unit:
+class CompileUnit:
     """A source to compile.
 
     Attributes:
@@ -58,7 +58,7 @@ class Compilation:
     """
 
     folder: Path
-    units: tuple[Unit, ...]
+    units: tuple[CompileUnit, ...]
     link: tuple[str, ...]
     libraries: tuple[str, ...]
     files: tuple[tuple[str, str], ...] = ()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kernels.authoring.compile import KernelSource, read_source
-from kernels.authoring.compile.update import update_build_toml
+from kernels.authoring.compile.build_toml.update import update_build_toml
 from kernels.errors import BuildError, RequestError
 from kernels.support.warn import KernelsWarning, forget
 
@@ -490,7 +490,7 @@ def test_a_failed_write_leaves_the_file(write: Callable[[str], Path], monkeypatc
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("kernels.authoring.compile.update.os.replace", full)
+    monkeypatch.setattr("kernels.authoring.compile.build_toml.update.os.replace", full)
     with pytest.raises(BuildError, match=r"build\.toml could not be written: No space left on device"):
         update_build_toml(folder)
     assert (folder / "build.toml").read_text() == before

@@ -18,9 +18,8 @@ from hub import TestHub, kernel_files
 from huggingface_hub import HfApi, constants
 from writable_hub import TOKEN, WritableHub
 
-from kernels.authoring import publish
 from kernels.authoring.compile import build_kernel
-from kernels.authoring.publish import Upload, kernel_card, read_builds, upload_kernel
+from kernels.authoring.publish import Upload, kernel_card, read_builds, upload, upload_kernel
 from kernels.errors import (
     DigestMismatch,
     HubUnavailable,
@@ -442,13 +441,13 @@ def test_someone_elses_commit_meanwhile_is_not_overwritten(
     hub: TestHub, kernel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upload_kernel(_builds(kernel.parent / "first", "torch-cuda"), REPO)
-    changes = publish._changes
+    changes = upload._changes
 
     def meanwhile(*arguments: Any, **options: Any) -> Any:
         (hub.root / REPO / "v1" / "theirs.txt").write_text("x")
         return changes(*arguments, **options)
 
-    monkeypatch.setattr(publish, "_changes", meanwhile)
+    monkeypatch.setattr(upload, "_changes", meanwhile)
     with pytest.raises(RequestError, match="someone else changed the branch meanwhile"):
         upload_kernel(kernel, REPO)
     assert "theirs.txt" in _served(hub)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kernels.authoring.compile import build_kernel, plan_builds, read_source
-from kernels.authoring.compile.dependencies import dependency_includes
+from kernels.authoring.compile.header_dependencies import dependency_includes
 from kernels.errors import CompilerNotFound, RequestError
 from kernels.resolver.target import Target
 
@@ -106,17 +106,17 @@ def test_a_device_build_declares_what_was_compiled(
     archs: tuple[str, ...],
     this_gpu: bool,
 ) -> None:
-    from kernels.authoring.compile import against, plan
+    from kernels.authoring.compile import build_plan, framework
 
     nvcc = tmp_path / "nvcc"
     nvcc.write_text("#!/bin/sh\n[ $1 = --list-gpu-arch ] && printf 'compute_80\\ncompute_90\\n' || echo fake\n")
     nvcc.chmod(0o755)
     monkeypatch.setenv("NVCC", str(nvcc))
     source = _device_source(write, listed)
-    monkeypatch.setattr(against, "torch_builds", lambda: {"cuda": (13, 0)})
+    monkeypatch.setattr(framework, "torch_builds", lambda: {"cuda": (13, 0)})
     target = Target.parse("torch2.13-cu130-x86_64-linux+sm_90")
-    monkeypatch.setattr(plan.Target, "current", lambda: target)
-    made = plan.plan_build(source, plan.source_state(source), "cuda", this_gpu=this_gpu)
+    monkeypatch.setattr(build_plan.Target, "current", lambda: target)
+    made = build_plan.plan_build(source, build_plan.source_state(source), "cuda", this_gpu=this_gpu)
     expected = tuple(arch for arch in archs if arch[:3] == "9.0") if this_gpu else archs
     assert made.archs == expected
     assert made.compilation is not None
@@ -136,11 +136,11 @@ def test_a_device_build_declares_what_was_compiled(
 def test_this_gpu_needs_a_device_that_the_sources_cover(
     write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, listed: str, target: str, says: str
 ) -> None:
-    from kernels.authoring.compile import against, plan
+    from kernels.authoring.compile import build_plan, framework
 
     source = _device_source(write, listed)
-    monkeypatch.setattr(against, "torch_builds", lambda: {"cuda": (13, 0)})
+    monkeypatch.setattr(framework, "torch_builds", lambda: {"cuda": (13, 0)})
     described = Target.parse(target)
-    monkeypatch.setattr(plan.Target, "current", lambda: described)
+    monkeypatch.setattr(build_plan.Target, "current", lambda: described)
     with pytest.raises(RequestError, match=says):
-        plan.plan_build(source, plan.source_state(source), "cuda", this_gpu=True)
+        build_plan.plan_build(source, build_plan.source_state(source), "cuda", this_gpu=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.authoring.compile.freshness import digest_remedy
-from kernels.authoring.compile.project import source_folders
-from kernels.authoring.publish.card import CARD_FILE
+from kernels.authoring.compile.workspace import source_folders
+from kernels.authoring.publish.model_card import CARD_FILE
 from kernels.errors import InvalidMetadata, InvalidRepository, InvalidVariant, RequestError
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE

@@ -7,19 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.authoring.compile.against import Against, against, compiled_sources, own_backends
-from kernels.authoring.compile.compile import Compilation, Unit
-from kernels.authoring.compile.contents import Contents, check_python, read_contents
-from kernels.authoring.compile.dependencies import dependency_includes
-from kernels.authoring.compile.provenance import git_state, provenance
-from kernels.authoring.compile.source import KernelSection, KernelSource
-from kernels.authoring.compile.toolchains import Toolchain, toolchain_for
+from kernels.authoring.compile.build_toml.reader import KernelSection, KernelSource
+from kernels.authoring.compile.compilers import Toolchain, toolchain_for
+from kernels.authoring.compile.contents import SourceHashes, check_python, read_contents
+from kernels.authoring.compile.framework import InstalledFramework, against, compiled_sources, own_backends
+from kernels.authoring.compile.git_tree import git_state, provenance
+from kernels.authoring.compile.header_dependencies import dependency_includes
+from kernels.authoring.compile.run_compiler import Compilation, CompileUnit
 from kernels.backends import Backend, find
 from kernels.errors import RequestError
 from kernels.resolver.target import Target
 from kernels.resolver.variant import Variant
 
-__all__ = ["Plan", "SourceState", "default_backends", "plan_build", "plan_builds", "source_state"]
+__all__ = ["BuildPlan", "SourceState", "default_backends", "plan_build", "plan_builds", "source_state"]
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class SourceState:
         provenance: As metadata has it, or None where the folder is in no git repository.
     """
 
-    contents: Contents
+    contents: SourceHashes
     unique: str
     provenance: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
-class Plan:
+class BuildPlan:
     """One variant to build.
 
     Attributes:
@@ -82,8 +82,8 @@ def source_state(source: KernelSource) -> SourceState:
     return SourceState(contents, unique, provenance(git))
 
 
-def plan_builds(source: KernelSource, backends: Iterable[str] | None = None) -> list[Plan]:
-    """Plan the variants of a source that can be built here.
+def plan_builds(source: KernelSource, backends: Iterable[str] | None = None) -> list[BuildPlan]:
+    """BuildPlan the variants of a source that can be built here.
 
     Args:
         source: The source.
@@ -106,8 +106,8 @@ def plan_builds(source: KernelSource, backends: Iterable[str] | None = None) -> 
     return [plan_build(source, state, name) for name in source.backends if name in wanted]
 
 
-def plan_build(source: KernelSource, state: SourceState, backend: str, *, this_gpu: bool = False) -> Plan:
-    """Plan one variant of a source.
+def plan_build(source: KernelSource, state: SourceState, backend: str, *, this_gpu: bool = False) -> BuildPlan:
+    """BuildPlan one variant of a source.
 
     Args:
         source: The source.
@@ -127,7 +127,7 @@ def plan_build(source: KernelSource, state: SourceState, backend: str, *, this_g
     found = find(backend)
     id = f"_{source.name.python_name}_{backend}_{state.unique}"
     if not source.compiled:
-        return Plan(source, state, found, Variant.for_noarch(backend).name, id, source.archs.get(backend), None)
+        return BuildPlan(source, state, found, Variant.for_noarch(backend).name, id, source.archs.get(backend), None)
     framework = against(source, found)
     kernels = [kernel for kernel in source.kernels if kernel.backend == backend]
     sections = [*([source.binding] if source.binding else []), *kernels]
@@ -136,7 +136,7 @@ def plan_build(source: KernelSource, state: SourceState, backend: str, *, this_g
     compilation = _compilation(source, state, found, sections, archs, id, framework)
     every = tuple(dict.fromkeys(arch for each in archs for arch in each))
     file = f"{id}{framework.suffix}"
-    return Plan(source, state, found, framework.variant.name, id, every or None, compilation, file)
+    return BuildPlan(source, state, found, framework.variant.name, id, every or None, compilation, file)
 
 
 def default_backends(source: KernelSource) -> tuple[str, ...]:
@@ -168,7 +168,7 @@ def _check_objects(source: KernelSource, sections: Iterable[KernelSection]) -> N
                 )
 
 
-def _archs(section: KernelSection, backend: Backend, framework: Against, this_gpu: bool) -> tuple[str, ...]:
+def _archs(section: KernelSection, backend: Backend, framework: InstalledFramework, this_gpu: bool) -> tuple[str, ...]:
     """The device architectures that a section is compiled for."""
     declared = section.archs
     toolchains = [toolchain_for(path, hip=framework.hip) for path in compiled_sources(section.src)]
@@ -205,11 +205,11 @@ def _compilation(
     sections: Sequence[KernelSection],
     archs: Sequence[tuple[str, ...]],
     id: str,
-    framework: Against,
+    framework: InstalledFramework,
 ) -> Compilation:
     defines = [f"-D{backend.name.upper()}_KERNEL", *framework.defines]
     headers = [flag for folder in framework.include for flag in ("-isystem", str(folder))]
-    units: dict[str, Unit] = {}
+    units: dict[str, CompileUnit] = {}
     linker: Toolchain = toolchain_for("binding.cpp")
     sources = {os.path.normpath(path) for section in sections for path in compiled_sources(section.src)}
     # The id changes with every change of any file: where it went to all of them, all would be compiled each time.
@@ -223,7 +223,7 @@ def _compilation(
             extra = section.device_flags if toolchain.device else section.cxx_flags
             named = [f"-D{framework.id_macro}={id}"] if everywhere or path in state.contents.naming else []
             flags = [*toolchain.flags(covered, extra), *named, *defines, *includes, *headers]
-            units[path] = Unit(path, (*toolchain.command(), *flags))
+            units[path] = CompileUnit(path, (*toolchain.command(), *flags))
     libraries = (*framework.libraries, *linker.link_flags(framework.torch_lib))
     files = tuple(state.contents.hashes.items())
     link = tuple(linker.command())

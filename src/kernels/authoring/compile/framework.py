@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from kernels.authoring.compile.source import KernelSource
-from kernels.authoring.compile.toolchains import Toolchain, is_header, toolchain_for
+from kernels.authoring.compile.build_toml.reader import KernelSource
+from kernels.authoring.compile.compilers import Toolchain, is_header, toolchain_for
 from kernels.backends import Backend, find, guarded_reason, guarded_text
 from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_builds
 from kernels.errors import CompilerNotFound
@@ -21,7 +21,7 @@ from kernels.resolver.target import Target
 from kernels.resolver.variant import Variant
 from kernels.support.version import MajorMinor
 
-__all__ = ["Against", "against", "compiled_sources", "own_backends"]
+__all__ = ["InstalledFramework", "against", "compiled_sources", "own_backends"]
 
 #: The oldest CPython whose stable ABI an extension is compiled for: 3.10.
 _LIMITED_API = "0x030A0000"
@@ -35,7 +35,7 @@ _INSTALL_TVM_FFI = "pip install apache-tvm-ffi"
 
 
 @dataclass(frozen=True)
-class Against:
+class InstalledFramework:
     """A framework as it is installed here, for one backend.
 
     Attributes:
@@ -61,7 +61,7 @@ class Against:
     hip: bool
 
 
-def against(source: KernelSource, backend: Backend) -> Against:
+def against(source: KernelSource, backend: Backend) -> InstalledFramework:
     """What a source is compiled against for one of its backends.
 
     Args:
@@ -115,7 +115,7 @@ def _torch(source: KernelSource) -> Any:
     return torch
 
 
-def _against_torch(source: KernelSource, backend: Backend) -> Against:
+def _against_torch(source: KernelSource, backend: Backend) -> InstalledFramework:
     torch, built = _torch(source), torch_builds()
     if backend.name not in built:
         raise CompilerNotFound(f"Torch {torch.__version__} is not built for {backend.name}.")
@@ -135,7 +135,7 @@ def _against_torch(source: KernelSource, backend: Backend) -> Against:
         _check_version(f"Torch {torch.__version__}", version, stable, None, "torch.stable-abi")
         variant = Variant.compiled("torch-stable-abi", stable, backend.name, toolkit, cpu=target.cpu, os=target.os)
     folder = Path(spec.origin).parent
-    return Against(
+    return InstalledFramework(
         variant=variant,
         version=f"torch {torch.__version__}",
         defines=(
@@ -184,7 +184,7 @@ def _tvm_ffi(source: KernelSource) -> tuple[str, MajorMinor, Path]:
     return said, version, folder
 
 
-def _against_tvm_ffi(source: KernelSource, backend: Backend) -> Against:
+def _against_tvm_ffi(source: KernelSource, backend: Backend) -> InstalledFramework:
     said, version, folder = _tvm_ffi(source)
     target = Target.current()
     reason = guarded_reason(backend, backend.platform_reason, target)
@@ -193,7 +193,7 @@ def _against_tvm_ffi(source: KernelSource, backend: Backend) -> Against:
     hip = _is_hip(backend)
     toolkit = _toolkit(source, backend, hip) if backend.versioned else None
     variant = Variant.compiled("tvm-ffi", version, backend.name, toolkit, cpu=target.cpu, os=target.os)
-    return Against(
+    return InstalledFramework(
         variant=variant,
         version=f"tvm-ffi {said}",
         # Its sources include nothing of ours.

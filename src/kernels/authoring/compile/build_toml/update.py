@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kernels.authoring.compile.editions import canonical, upgraded
-from kernels.authoring.compile.source import parse_source
+from kernels.authoring.compile.build_toml.editions import canonical, upgraded
+from kernels.authoring.compile.build_toml.reader import parse_source
 from kernels.errors import BuildError, RequestError
 from kernels.support.toml import TomlFile, parse_toml, read_toml
 

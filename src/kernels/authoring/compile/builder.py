@@ -12,24 +12,24 @@ from typing import Literal
 
 from filelock import FileLock
 
-from kernels.authoring.compile.compile import compile_extension
-from kernels.authoring.compile.files import is_source
-from kernels.authoring.compile.plan import Plan, plan_build, plan_builds, source_state
-from kernels.authoring.compile.project import read_sources
-from kernels.authoring.compile.source import KernelSource
-from kernels.authoring.compile.stamp import WORK_FOLDER, inputs_hash, is_current, leave_stamp, stamp_file
-from kernels.authoring.compile.variant import install_variant, staged_variant, write_package
+from kernels.authoring.compile.build_plan import BuildPlan, plan_build, plan_builds, source_state
+from kernels.authoring.compile.build_toml.reader import KernelSource
+from kernels.authoring.compile.package import install_variant, staged_variant, write_package
+from kernels.authoring.compile.run_compiler import compile_extension
+from kernels.authoring.compile.source_files import is_source
+from kernels.authoring.compile.up_to_date import WORK_FOLDER, inputs_hash, is_current, leave_stamp, stamp_file
+from kernels.authoring.compile.workspace import read_sources
 from kernels.backends import find
 from kernels.errors import BuildError, CompilerNotFound, KernelsError, RequestError
 from kernels.models.snapshot import BUILD_FOLDER
 
-__all__ = ["Outcome", "build_kernel", "build_variants"]
+__all__ = ["BuildResult", "build_kernel", "build_variants"]
 
 State = Literal["built", "up to date", "not built", "failed"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class BuildResult:
     """What became of one variant.
 
     Attributes:
@@ -113,7 +113,7 @@ def build_variants(
     work_dir: os.PathLike[str] | str | None = None,
     jobs: int | None = None,
     starting: Callable[[str], None] | None = None,
-) -> Iterator[Outcome]:
+) -> Iterator[BuildResult]:
     """Build what a source folder names and this machine can build, one variant after the other, and tell of each.
 
     Args:
@@ -152,7 +152,7 @@ def build_variants(
     asked = bool(wanted) or variant is not None
     for backend, plan in planned:
         if isinstance(plan, Exception):
-            yield Outcome(backend, None, "failed" if asked else "not built", _line(plan))
+            yield BuildResult(backend, None, "failed" if asked else "not built", _line(plan))
         else:
             yield _outcome(plan, out, work, jobs, starting)
 
@@ -171,10 +171,10 @@ def _own(source: KernelSource, wanted: tuple[str, ...] | None) -> tuple[str, ...
     return None if wanted is None else tuple(name for name in wanted if name in source.backends)
 
 
-def _planned(source: KernelSource, names: Iterable[str], this_gpu: bool) -> list[tuple[str, Plan | Exception]]:
+def _planned(source: KernelSource, names: Iterable[str], this_gpu: bool) -> list[tuple[str, BuildPlan | Exception]]:
     """Each backend's plan, or why there is none on this machine."""
     state = source_state(source)
-    planned: list[tuple[str, Plan | Exception]] = []
+    planned: list[tuple[str, BuildPlan | Exception]] = []
     for name in (each for each in source.backends if each in names):
         try:
             find(name)
@@ -188,37 +188,39 @@ def _planned(source: KernelSource, names: Iterable[str], this_gpu: bool) -> list
     return planned
 
 
-def _only(variant: str, planned: list[tuple[str, Plan | Exception]]) -> list[tuple[str, Plan | Exception]]:
-    found = [each for each in planned if isinstance(each[1], Plan) and each[1].variant == variant]
+def _only(variant: str, planned: list[tuple[str, BuildPlan | Exception]]) -> list[tuple[str, BuildPlan | Exception]]:
+    found = [each for each in planned if isinstance(each[1], BuildPlan) and each[1].variant == variant]
     if not found:
-        here = [plan.variant for _, plan in planned if isinstance(plan, Plan)]
+        here = [plan.variant for _, plan in planned if isinstance(plan, BuildPlan)]
         reasons = "".join(f" {name}: {_line(plan)}" for name, plan in planned if isinstance(plan, Exception))
         allowed = f"allowed here: {', '.join(here)}." if here else "none can be built here."
         raise RequestError(f"`variant` is {variant!r}; {allowed}{reasons}")
     return found
 
 
-def _outcome(plan: Plan, out: Path, work: Path, jobs: int | None, starting: Callable[[str], None] | None) -> Outcome:
+def _outcome(
+    plan: BuildPlan, out: Path, work: Path, jobs: int | None, starting: Callable[[str], None] | None
+) -> BuildResult:
     backend = plan.backend.name
     try:
         with _exclusive(plan.variant, work):
             path = _current(plan, out, work)
             if path is not None:
-                return Outcome(backend, plan.variant, "up to date", path=path)
+                return BuildResult(backend, plan.variant, "up to date", path=path)
             if starting is not None:
                 starting(plan.variant)
-            return Outcome(backend, plan.variant, "built", path=_make(plan, out, work, jobs))
+            return BuildResult(backend, plan.variant, "built", path=_make(plan, out, work, jobs))
     except KernelsError as error:
         reason, _, detail = str(error).partition("\n")
-        return Outcome(backend, plan.variant, "failed", reason, detail)
+        return BuildResult(backend, plan.variant, "failed", reason, detail)
 
 
-def _current(plan: Plan, out: Path, work: Path) -> Path | None:
+def _current(plan: BuildPlan, out: Path, work: Path) -> Path | None:
     variant_dir = out / "build" / plan.variant
     return variant_dir if is_current(inputs_hash(plan), variant_dir, stamp_file(work, plan.variant)) else None
 
 
-def _make(plan: Plan, out: Path, work: Path, jobs: int | None) -> Path:
+def _make(plan: BuildPlan, out: Path, work: Path, jobs: int | None) -> Path:
     variant_dir, stamp = out / "build" / plan.variant, stamp_file(work, plan.variant)
     stamp.unlink(missing_ok=True)
     with staged_variant(work) as files:
