@@ -16,12 +16,12 @@ from kernels.backend_check.subject import Step, Subject
 from kernels.backends import lookup
 from kernels.backends.registration import Entry
 from kernels.errors import KernelsError
-from kernels.support.checks import STEP_SECONDS, Finding, Said, Verdict, failed, ok, run_step
+from kernels.support.checks import STEP_SECONDS, CheckResult, StepResults, Verdict, failed, ok, run_step
 
 __all__ = [
     "STEPS",
+    "CheckResult",
     "Checkup",
-    "Finding",
     "OfferedConfigs",
     "Verdict",
     "added_to",
@@ -62,7 +62,7 @@ class Checkup(msgspec.Struct, frozen=True):
 
     checked: str
     origins: dict[str, str]
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckResult, ...]
 
     @property
     def failed(self) -> bool:
@@ -90,7 +90,7 @@ def checkup(what: str, seconds: float = STEP_SECONDS) -> Checkup:
     with as_before() as before:
         entries: list[Entry] = []
 
-        def registration() -> Said:
+        def registration() -> StepResults:
             try:
                 arrived = list(register())
             except KernelsError as error:  # one line for each thing that is wrong
@@ -112,7 +112,7 @@ def checkup(what: str, seconds: float = STEP_SECONDS) -> Checkup:
     return Checkup(what, {entry.name: str(entry.origin) for entry in entries}, tuple(findings))
 
 
-def check_entry(entry: Entry, seconds: float = STEP_SECONDS) -> list[Finding]:
+def check_entry(entry: Entry, seconds: float = STEP_SECONDS) -> list[CheckResult]:
     """Run a registered backend through every step but its registration.
 
     Args:

@@ -13,7 +13,7 @@ from kernels.models.metadata import BackendInfo, KernelName, Metadata
 from kernels.resolver.selection import Resolution, no_suitable_build, resolve
 from kernels.resolver.target import Target
 from kernels.resolver.variant import Variant
-from kernels.support.checks import Said, failed, missing, ok, skipped
+from kernels.support.checks import StepResults, failed, missing, ok, skipped
 
 __all__ = ["choosing", "mappings"]
 
@@ -26,7 +26,7 @@ _MACHINES = (
 )
 
 
-def choosing(subject: Subject) -> Said:
+def choosing(subject: Subject) -> StepResults:
     """Of several builds the compiled one is chosen, then the noarch one, and none for another version or device."""
     backend = subject.backend
     noarch = Variant.for_noarch(backend.name)
@@ -91,7 +91,7 @@ def _resolve(
     return resolve([each.name for each in variants], target, backend=subject.backend.name, metadata=facts)
 
 
-def _other_version(subject: Subject, target: Target) -> Said:
+def _other_version(subject: Subject, target: Target) -> StepResults:
     backend = subject.backend
     if not backend.versioned:
         return
@@ -107,7 +107,7 @@ def _other_version(subject: Subject, target: Target) -> Said:
     yield missing(f"version_reason accepts every version: {', '.join(tried)}")
 
 
-def _other_arch(subject: Subject, compiled: Variant, target: Target) -> Said:
+def _other_arch(subject: Subject, compiled: Variant, target: Target) -> StepResults:
     backend, device = subject.backend, subject.device
     if not backend.checks_archs or device is None or not device.arch:
         return
@@ -121,7 +121,7 @@ def _other_arch(subject: Subject, compiled: Variant, target: Target) -> Said:
         yield failed(f"{compiled} for {other[0]} alone is chosen for device 0 ({device.arch})")
 
 
-def mappings(subject: Subject) -> Said:
+def mappings(subject: Subject) -> StepResults:
     """A mapping's device finds this backend."""
     from kernels.layer.device import Device as MappingDevice
     from kernels.layer.device import backend_of_mapping, requested_device

@@ -11,7 +11,7 @@ from kernels.backends.base import Backend
 from kernels.backends.plugins.vendor_folder import vendor_module
 from kernels.backends.torch_build import installed_torch
 from kernels.errors import KernelsError, RequestError
-from kernels.support.checks import Said, failed, missing, ok, skipped
+from kernels.support.checks import StepResults, failed, missing, ok, skipped
 from kernels.support.formatting import error_on_one_line
 from kernels.tuning import read_configs
 from kernels.tuning.heuristics import heuristics_of
@@ -81,7 +81,7 @@ def _counts(section: Mapping[str, Sequence[object]]) -> dict[str, int]:
     return {operator: len(entries) for operator, entries in section.items()}
 
 
-def operators(subject: Subject) -> Said:
+def operators(subject: Subject) -> StepResults:
     """Each function that is offered for an operator can stand in for it."""
     backend = subject.backend
     if backend.folder is None:
@@ -119,7 +119,7 @@ def _fault(backend: Backend, name: str) -> list[str]:
     return []
 
 
-def tuning(subject: Subject) -> Said:
+def tuning(subject: Subject) -> StepResults:
     """The tune configurations and heuristics can be read."""
     folder = subject.backend.folder
     if folder is None:
@@ -135,11 +135,11 @@ def tuning(subject: Subject) -> Said:
             yield failed(error_on_one_line(error))
 
 
-def _configs(backend: Backend) -> Said:
+def _configs(backend: Backend) -> StepResults:
     yield ok(f"{CONFIGS}: {str(offered_configs(backend)) or 'no operators'}")
 
 
-def _heuristics(backend: Backend) -> Said:
+def _heuristics(backend: Backend) -> StepResults:
     assert backend.folder is not None
     place = Place("vendor", backend.folder / HEURISTICS, there=True)
     heuristics_of(place, "", backend, None)  # that there is a table

@@ -16,7 +16,7 @@ from kernels.backends.plugins.json_backend import DeclaredBackend
 from kernels.backends.plugins.json_probe import BEFORE_TORCH
 from kernels.backends.sandbox import PROBE_SECONDS, guarded_probe, guarded_torch_build
 from kernels.backends.torch_build import installed_torch
-from kernels.support.checks import Said, Statement, failed, missing, ok, skipped
+from kernels.support.checks import StepResult, StepResults, failed, missing, ok, skipped
 from kernels.support.formatting import error_on_one_line, plural
 
 __all__ = ["answer_seconds", "architectures", "capability", "other_arch", "probe", "python_depends", "torch"]
@@ -28,7 +28,7 @@ _DEVICES = 64
 _PACKAGE = re.compile(r"[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]{0,126}[A-Za-z0-9]")
 
 
-def probe(subject: Subject) -> Said:
+def probe(subject: Subject) -> StepResults:
     """The probe comes back in time with an answer that makes sense."""
     backend = subject.backend
     seconds = answer_seconds(subject.seconds)
@@ -101,7 +101,7 @@ def _import_torch() -> str | None:
     return None
 
 
-def architectures(subject: Subject) -> Said:
+def architectures(subject: Subject) -> StepResults:
     """An architecture is read as it is written, a build for it fits, and a build for another does not."""
     backend = subject.backend
     devices = _one_each(subject)
@@ -169,7 +169,7 @@ def _neighbours(arch: str) -> Iterator[str]:
     yield "x" + arch
 
 
-def capability(subject: Subject) -> Said:
+def capability(subject: Subject) -> StepResults:
     """A device's capability is a number, or none: what that means for mappings with a range."""
     backend = subject.backend
     device = subject.device
@@ -193,7 +193,7 @@ def capability(subject: Subject) -> Said:
         yield ok(f"{number}: a mapping entry with a range of capabilities is used where {number} lies in that range")
 
 
-def torch(subject: Subject) -> Said:
+def torch(subject: Subject) -> StepResults:
     """The installed Torch has the backend's device, and its dispatch key."""
     backend = subject.backend
     if installed_torch() is None:
@@ -247,7 +247,7 @@ def torch(subject: Subject) -> Said:
         yield ok(f"dispatch key {backend.dispatch_key!r} is known to Torch")
 
 
-def python_depends(subject: Subject) -> Said:
+def python_depends(subject: Subject) -> StepResults:
     """The Python packages that its kernels may ask for have names that can be installed and imported."""
     own = subject.backend.python_depends
     if not own:
@@ -256,7 +256,7 @@ def python_depends(subject: Subject) -> Said:
         yield _dependency(name, dependency)
 
 
-def _dependency(name: str, dependency: PythonDependency) -> Statement:
+def _dependency(name: str, dependency: PythonDependency) -> StepResult:
     package, module = dependency.package, dependency.module
     if not isinstance(package, str) or _PACKAGE.fullmatch(package) is None:
         return failed(f"{name}: package is {package!r}; allowed is a project's name, as pip install takes it")

@@ -15,7 +15,7 @@ from kernels.backends.interface_check import checked
 from kernels.backends.plugins.json_backend import DeclaredBackend
 from kernels.backends.registration import Entry
 from kernels.errors import InvalidVariant
-from kernels.support.checks import Said, failed, missing, ok
+from kernels.support.checks import StepResults, failed, missing, ok
 from kernels.support.version import MajorMinor
 
 __all__ = ["added_to", "build_names", "build_versions", "members", "mine", "names"]
@@ -39,7 +39,7 @@ _FIELDS = {
 }
 
 
-def members(subject: Subject) -> Said:
+def members(subject: Subject) -> StepResults:
     """Every member has the right type; which are the vendor's, and which have the default."""
     checked(subject.entry.given if subject.entry.given is not None else subject.backend)
     if isinstance(subject.backend, DeclaredBackend):
@@ -83,7 +83,7 @@ def _all_members() -> list[str]:
     return annotated + [name for name, member in vars(Backend).items() if inspect.isfunction(member)]
 
 
-def names(subject: Subject) -> Said:
+def names(subject: Subject) -> StepResults:
     """The names are spelled as names are, and mean this backend alone."""
     backend = subject.backend
     beneath = subject.entry.overrides
@@ -124,7 +124,7 @@ def build_versions(subject: Subject) -> Iterator[tuple[MajorMinor | None, Any]]:
         yield version, text
 
 
-def build_names(subject: Subject) -> Said:
+def build_names(subject: Subject) -> StepResults:
     """What a build's folder is called comes back as this backend and this version, compiled and noarch."""
     from kernels.resolver.variant import Variant, parse_variant
 

@@ -9,13 +9,13 @@ from typing import Any
 from kernels.backend_check.naming import mine
 from kernels.backend_check.subject import Subject
 from kernels.backends.base import Backend
-from kernels.support.checks import Said, failed, missing, ok
+from kernels.support.checks import StepResults, failed, missing, ok
 from kernels.support.formatting import plural
 
 __all__ = ["notes", "own_stages", "stages"]
 
 
-def stages(subject: Subject) -> Said:
+def stages(subject: Subject) -> StepResults:
     """The stages between a build's download and its use are functions of the right form, under names that are known."""
     backend = subject.backend
     found: Any = backend.stages(subject.device)
@@ -61,7 +61,7 @@ def own_stages(backend: Backend) -> list[str]:
     return [name for name in (*Backend().stages(None), "stages") if name in own]
 
 
-def notes(subject: Subject) -> Said:
+def notes(subject: Subject) -> StepResults:
     """Notes for who writes kernels, and who makes the hardware: all of them optional."""
     backend = subject.backend
     for name in ("vendor", "guidance_block", "kernel_guidance", "cuda_hacks_to_strip"):

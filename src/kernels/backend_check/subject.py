@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kernels.backends.base import Backend, BackendProbe, Device
 from kernels.backends.registration import Entry
-from kernels.support.checks import STEP_SECONDS, Said
+from kernels.support.checks import STEP_SECONDS, StepResults
 
 __all__ = ["Step", "Subject"]
 
@@ -37,4 +37,4 @@ class Subject:
         return next(iter(self.probe.devices), None)
 
 
-Step = Callable[[Subject], Said]
+Step = Callable[[Subject], StepResults]

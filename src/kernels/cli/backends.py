@@ -14,7 +14,7 @@ import typer
 from kernels.cli._arguments import AsJson
 
 if TYPE_CHECKING:
-    from kernels.backend_check import Checkup, Finding
+    from kernels.backend_check import CheckResult, Checkup
     from kernels.backends import Backend, Entry
     from kernels.resolver.target import Target
 
@@ -359,7 +359,7 @@ def _print_checkup(found: Checkup) -> None:
     console().print(Text(visible(_outcome(found))))
 
 
-def _finding(finding: Finding, several: bool) -> tuple[str, ...]:
+def _finding(finding: CheckResult, several: bool) -> tuple[str, ...]:
     row = finding.step, finding.verdict, finding.what
     return (finding.backend or "", *row) if several else row
 

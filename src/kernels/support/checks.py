@@ -1,4 +1,4 @@
-"""What a check found, and how one step of it is run: within a time, and whatever a stranger's code does."""
+"""Run one step of a check, third-party code included: bounded in time, and every exception becomes a result."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kernels.support.formatting import error_on_one_line
 
 __all__ = [
     "STEP_SECONDS",
-    "Finding",
-    "Said",
-    "Statement",
+    "CheckResult",
+    "StepResult",
+    "StepResults",
     "Verdict",
     "failed",
     "missing",
@@ -25,26 +25,26 @@ __all__ = [
     "skipped",
 ]
 
-#: `missing` is something optional, or something that this machine cannot show; only `failed` is wrong.
+#: `missing` is optional, or cannot be seen on this machine; only `failed` is wrong.
 Verdict = Literal["ok", "missing", "failed", "skipped"]
 
-#: How long a step may take: importing Torch with a vendor's extension takes seconds, a driver that hangs for ever.
+#: How long a step may take: importing Torch with a vendor's extension takes seconds, a driver may hang for ever.
 STEP_SECONDS = 60.0
 
-#: What is kept of one message: a stranger's error may be of any length.
+#: The most characters of one message: a third party's error may have any length.
 _MAX_TEXT = 1000
 
-_PACKAGE = str(Path(__file__).parent)
+_PACKAGE = str(Path(__file__).parents[1])
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that a check found.
+class CheckResult(msgspec.Struct, frozen=True):
+    """One result of a check.
 
     Attributes:
-        step: The step that found it.
-        verdict: `ok`, `missing` (optional, or not to be seen on this machine), `failed` or `skipped`.
-        what: What was found; for what is missing or wrong, what to write.
-        backend: The backend's name, or None while nothing is registered.
+        step: The step that it is from.
+        verdict: `ok`, `missing` (optional, or cannot be seen on this machine), `failed` or `skipped`.
+        what: What was found; for what is missing or wrong, what to write instead.
+        backend: The backend's name, or None while none is registered.
     """
 
     step: str
@@ -53,73 +53,72 @@ class Finding(msgspec.Struct, frozen=True):
     backend: str | None = None
 
 
-#: A verdict, and what was found.
-Statement = tuple[Verdict, str]
+#: A verdict and what was found.
+StepResult = tuple[Verdict, str]
 
-#: What a step says, one after the other.
-Said = Iterator[Statement]
+#: What a step yields.
+StepResults = Iterator[StepResult]
 
 
 def run_step(
-    name: str, step: Callable[[], Said], backend: str | None = None, seconds: float = STEP_SECONDS
-) -> list[Finding]:
-    """What a step says; a step that raises has failed, and so has one that takes too long.
+    name: str, step: Callable[[], StepResults], backend: str | None = None, seconds: float = STEP_SECONDS
+) -> list[CheckResult]:
+    """The results of one step; a step that raises or takes too long has failed.
 
     Args:
         name: The step's name.
-        step: What looks.
-        backend: The backend that it looks at, if there is one yet.
-        seconds: How long it may take.
+        step: Yields the results.
+        backend: The backend that is checked, if one is registered yet.
+        seconds: How long the step may take.
 
     Example:
         >>> run_step("names", lambda: iter([("ok", "acme")]), "acme")
-        [Finding(step='names', verdict='ok', what='acme', backend='acme')]
+        [CheckResult(step='names', verdict='ok', what='acme', backend='acme')]
     """
-    heard: list[Statement] = []
+    results: list[StepResult] = []
 
-    def listen() -> None:
+    def collect() -> None:
         try:
-            for each in step():
-                heard.append(each)
-        except BaseException as error:  # noqa: BLE001 - a stranger's code, which may even call `sys.exit`
-            heard.append(failed(f"{error_on_one_line(error, _MAX_TEXT)}{_where(error)}"))
+            for result in step():
+                results.append(result)
+        except BaseException as error:  # noqa: BLE001 - third-party code, which may even call `sys.exit`
+            results.append(failed(f"{error_on_one_line(error, _MAX_TEXT)}{_where(error)}"))
 
-    # A daemon: a step that never comes back must not keep the process from ending.
-    thread = threading.Thread(target=listen, name=f"kernels-check-{name}", daemon=True)
+    # A daemon thread: a step that never returns must not keep the process alive.
+    thread = threading.Thread(target=collect, name=f"kernels-check-{name}", daemon=True)
     thread.start()
     thread.join(seconds)
-    if thread.is_alive():
-        heard = [*heard, failed(f"no answer within {seconds:g} seconds")]
-    return [Finding(name, verdict, _short(what), backend) for verdict, what in heard]
+    late = [failed(f"no answer within {seconds:g} seconds")] if thread.is_alive() else []
+    return [CheckResult(name, verdict, _shortened(what), backend) for verdict, what in [*results, *late]]
 
 
-def ok(what: str) -> Statement:
-    """Something is as it must be."""
+def ok(what: str) -> StepResult:
+    """Something is right."""
     return "ok", what
 
 
-def missing(what: str) -> Statement:
-    """Something optional is not there, or this machine cannot show it."""
+def missing(what: str) -> StepResult:
+    """Something optional is missing, or cannot be seen on this machine."""
     return "missing", what
 
 
-def failed(what: str) -> Statement:
+def failed(what: str) -> StepResult:
     """Something is wrong; the text says what to write instead."""
     return "failed", what
 
 
-def skipped(what: str) -> Statement:
-    """A step had nothing to look at."""
+def skipped(what: str) -> StepResult:
+    """A step had nothing to check."""
     return "skipped", what
 
 
 def _where(error: BaseException) -> str:
-    """The place in the vendor's code that raised it."""
+    """The line of third-party code that raised an error; empty where this package raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames or frames[-1].filename.startswith(_PACKAGE):
         return ""
     return f" (in {frames[-1].name}, {frames[-1].filename}, line {frames[-1].lineno})"
 
 
-def _short(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"

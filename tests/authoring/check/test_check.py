@@ -12,7 +12,7 @@ import pytest
 import kernels.authoring.check.subject as subject_module
 from kernels.authoring.check import VariantAudit, audit
 from kernels.errors import InvalidRepository, RepositoryNotFound
-from kernels.support.checks import Finding
+from kernels.support.checks import CheckResult
 
 ID = "_add_one_cpu_1a2b3c4"
 Write = Callable[..., Path]
@@ -454,7 +454,7 @@ def test_without_torch_nothing_is_loaded(write_variant: Write, monkeypatch: pyte
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "torch" else find(name, *rest))
     [found] = audit(write_variant())
-    assert found.findings[-1] == Finding("loading", "skipped", "Torch is not installed", "cpu")
+    assert found.findings[-1] == CheckResult("loading", "skipped", "Torch is not installed", "cpu")
 
 
 INSIDE = "_add_one_cpu_1n51d3"

@@ -18,7 +18,7 @@ from kernels.authoring.compile.freshness import rebuild_advice, stale_builds
 from kernels.authoring.compile.workspace import find_workspace
 from kernels.errors import KernelsError
 from kernels.models.snapshot import BUILD_FOLDER
-from kernels.support.checks import Finding, Said, failed, ok, run_step, skipped
+from kernels.support.checks import CheckResult, StepResults, failed, ok, run_step, skipped
 
 __all__ = ["STEPS", "VariantAudit", "audit", "audit_variant"]
 
@@ -29,7 +29,7 @@ _SECONDS = 300.0
 _SOURCES = "sources"
 
 #: The steps that read files and run nothing, in their order; `metadata` comes before those that need what it says.
-STEPS: tuple[tuple[str, Callable[[Subject], Said]], ...] = (
+STEPS: tuple[tuple[str, Callable[[Subject], StepResults]], ...] = (
     ("layout", layout),
     ("metadata", metadata),
     ("digest", digest),
@@ -51,7 +51,7 @@ class VariantAudit(msgspec.Struct, frozen=True):
 
     variant: str
     path: str
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckResult, ...]
 
     @property
     def failed(self) -> bool:
@@ -90,7 +90,7 @@ def audit(path: os.PathLike[str] | str, *, dynamic: bool = True) -> list[Variant
     return [_with(audit_variant(folder, dynamic=dynamic), freshness.finding(folder)) for folder in folders]
 
 
-def _with(found: VariantAudit, finding: Finding | None) -> VariantAudit:
+def _with(found: VariantAudit, finding: CheckResult | None) -> VariantAudit:
     return found if finding is None else msgspec.structs.replace(found, findings=(*found.findings, finding))
 
 
@@ -100,7 +100,7 @@ class _Freshness:
     def __init__(self) -> None:
         self._known: dict[Path, Mapping[str, str] | str | None] = {}
 
-    def finding(self, folder: Path) -> Finding | None:
+    def finding(self, folder: Path) -> CheckResult | None:
         """What there is to say of a variant: nothing where there are no sources."""
         home = folder.parent.parent
         if folder.parent.name != BUILD_FOLDER:
@@ -111,9 +111,9 @@ class _Freshness:
         if stale is None:
             return None
         if isinstance(stale, str):
-            return Finding(_SOURCES, *failed(stale))
+            return CheckResult(_SOURCES, *failed(stale))
         reason = stale.get(folder.name)
-        return Finding(_SOURCES, *(ok("built from them as they are") if reason is None else failed(reason)))
+        return CheckResult(_SOURCES, *(ok("built from them as they are") if reason is None else failed(reason)))
 
 
 def _stale(home: Path) -> Mapping[str, str] | str | None:
@@ -150,12 +150,12 @@ def audit_variant(
         require_elftools()
     findings = [finding for name, step in steps for finding in run_step(name, partial(step, subject), None, _SECONDS)]
     if not subject.files.safe:
-        findings += [Finding(name, *skipped("the files cannot be read safely")) for name, _ in STEPS[1:]]
+        findings += [CheckResult(name, *skipped("the files cannot be read safely")) for name, _ in STEPS[1:]]
     elif dynamic:
         findings += load_findings(subject)
     backend = None if subject.variant is None else subject.variant.backend
     return VariantAudit(
         folder.name,
         os.fspath(folder),
-        tuple(Finding(each.step, each.verdict, each.what, backend) for each in findings),
+        tuple(CheckResult(each.step, each.verdict, each.what, backend) for each in findings),
     )

@@ -12,7 +12,7 @@ from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.snapshot import METADATA_FILE, is_bytecode
 from kernels.models.spdx import license_problem
 from kernels.resolver.variant import UNIVERSAL, parse_variant
-from kernels.support.checks import Said, failed, missing, ok, skipped
+from kernels.support.checks import StepResults, failed, missing, ok, skipped
 from kernels.support.formatting import plural
 from kernels.trust.digest import verify_digest
 
@@ -24,7 +24,7 @@ _SHOWN = 20
 _INIT = "__init__.py"
 
 
-def layout(subject: Subject) -> Said:
+def layout(subject: Subject) -> StepResults:
     """Whether the files lie where a client looks for them, and no others."""
     faults = [*_name_faults(subject), *subject.files.faults]
     names = subject.files.sizes
@@ -56,7 +56,7 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(".") for part in name.split("/"))
 
 
-def metadata(subject: Subject) -> Said:
+def metadata(subject: Subject) -> StepResults:
     """Whether `metadata.json` is valid, and agrees with the variant's name."""
     if METADATA_FILE not in subject.files.sizes:
         yield skipped(f"there is no {METADATA_FILE}")
@@ -76,7 +76,7 @@ def metadata(subject: Subject) -> Said:
         yield ok(f"{found.name} version {found.version}, id {found.id}, for {found.backend.type}")
 
 
-def _required(found: Metadata) -> Said:
+def _required(found: Metadata) -> StepResults:
     if found.version is None:
         yield failed("there is no `version`; add it to build.toml")
     if not found.license:
@@ -93,7 +93,7 @@ def _required(found: Metadata) -> Said:
         )
 
 
-def _agreement(found: Metadata, subject: Subject) -> Said:
+def _agreement(found: Metadata, subject: Subject) -> StepResults:
     backend = backends.known(found.backend.type)
     if backend is None:
         yield missing(f"`backend.type` is {found.backend.type!r}, which is not registered here")
@@ -108,7 +108,7 @@ def _agreement(found: Metadata, subject: Subject) -> Said:
         yield failed(f"`backend.type` is {found.backend.type!r}, but {subject.folder.name} is a variant for {named}")
 
 
-def _depends(found: Metadata) -> Said:
+def _depends(found: Metadata) -> StepResults:
     backend = backends.known(found.backend.type)
     allowed = backends.GENERAL_PYTHON_DEPENDS if backend is None else backends.allowed_python_depends(backend)
     unknown = [name for name in found.python_depends if name not in allowed]
@@ -119,7 +119,7 @@ def _depends(found: Metadata) -> Said:
         )
 
 
-def digest(subject: Subject) -> Said:
+def digest(subject: Subject) -> StepResults:
     """Whether the files are those that the metadata's digest describes."""
     if subject.metadata is None:
         yield skipped("the metadata is not known")

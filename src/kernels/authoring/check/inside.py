@@ -30,7 +30,7 @@ from kernels.errors import (
 )
 from kernels.loader.load import get_loaded_kernels, kernel_layers
 from kernels.resolver.variant import parse_variant
-from kernels.support.checks import Finding, Said, failed, ok, skipped
+from kernels.support.checks import CheckResult, StepResults, failed, ok, skipped
 from kernels.support.formatting import error_on_one_line, plural
 
 __all__ = ["load_and_look", "main"]
@@ -53,7 +53,7 @@ def main() -> None:
     os._exit(0)  # not later: threads that the kernel started may never end
 
 
-def load_and_look(folder: str) -> list[Finding]:
+def load_and_look(folder: str) -> list[CheckResult]:
     """Load a variant into this process, and say what that did.
 
     Args:
@@ -63,12 +63,12 @@ def load_and_look(folder: str) -> list[Finding]:
     try:
         module = get_local_kernel(folder)
     except _ELSEWHERE as error:
-        return [Finding("loading", *skipped(error_on_one_line(error)))]
+        return [CheckResult("loading", *skipped(error_on_one_line(error)))]
     except KernelsError as error:
-        return [Finding("loading", *failed(error_on_one_line(error)))]
-    layers = [Finding("loaded layers", *each) for each in _layers(module)]
-    found = [Finding("operators", *each) for each in _operators(folder, before)]
-    return [Finding("loading", *ok(f"loaded as {module.__name__}")), *found, *layers]
+        return [CheckResult("loading", *failed(error_on_one_line(error)))]
+    layers = [CheckResult("loaded layers", *each) for each in _layers(module)]
+    found = [CheckResult("operators", *each) for each in _operators(folder, before)]
+    return [CheckResult("loading", *ok(f"loaded as {module.__name__}")), *found, *layers]
 
 
 def _registrations() -> dict[str, frozenset[str]]:
@@ -79,7 +79,7 @@ def _registrations() -> dict[str, frozenset[str]]:
     return {name: frozenset(torch._C._dispatch_dump(name).splitlines()) for name in names}
 
 
-def _operators(folder: str, before: dict[str, frozenset[str]]) -> Said:
+def _operators(folder: str, before: dict[str, frozenset[str]]) -> StepResults:
     variant = parse_variant(os.path.basename(folder))
     kernels = [loaded.metadata for loaded in get_loaded_kernels()]  # its dependencies, too
     own, faults = 0, []
@@ -111,7 +111,7 @@ def _foreign(lines: frozenset[str]) -> Iterator[str]:
             yield f"{match['key']}, {match['place'][-200:]}"
 
 
-def _layers(module: ModuleType) -> Said:
+def _layers(module: ModuleType) -> StepResults:
     from kernels.layer.validate import check_layer
 
     try:

@@ -13,7 +13,7 @@ import msgspec
 from kernels.authoring.check.subject import Subject
 from kernels.errors import KernelsError
 from kernels.operations.info import repository_info
-from kernels.support.checks import Finding, failed, skipped
+from kernels.support.checks import CheckResult, failed, skipped
 from kernels.support.command import CommandFailed, CommandStatus, run_command
 from kernels.support.documents import check_json
 
@@ -42,7 +42,7 @@ _PROGRAM = (
 _STEP = "loading"
 
 
-def load_findings(subject: Subject, seconds: float = LOAD_SECONDS) -> list[Finding]:
+def load_findings(subject: Subject, seconds: float = LOAD_SECONDS) -> list[CheckResult]:
     """Load a variant in a fresh process, and say what it did there.
 
     Args:
@@ -54,15 +54,15 @@ def load_findings(subject: Subject, seconds: float = LOAD_SECONDS) -> list[Findi
     """
     reason = _unfit(subject)
     if reason is not None:
-        return [Finding(_STEP, *skipped(reason))]
+        return [CheckResult(_STEP, *skipped(reason))]
     try:
         text = _run(subject.folder, seconds)
         check_json(text)
-        return msgspec.json.decode(text, type=list[Finding]) or [Finding(_STEP, *failed("it said nothing"))]
+        return msgspec.json.decode(text, type=list[CheckResult]) or [CheckResult(_STEP, *failed("it said nothing"))]
     except CommandFailed as error:
-        return [Finding(_STEP, *failed(_shown(error)))]
+        return [CheckResult(_STEP, *failed(_shown(error)))]
     except ValueError:
-        return [Finding(_STEP, *failed("the process that loads it ended early: the kernel ends the process"))]
+        return [CheckResult(_STEP, *failed("the process that loads it ended early: the kernel ends the process"))]
 
 
 def _unfit(subject: Subject) -> str | None:

@@ -18,7 +18,7 @@ from typing import Any
 from kernels.authoring.check.subject import Subject
 from kernels.backends import listed
 from kernels.errors import MissingPythonDependency
-from kernels.support.checks import Said, Statement, failed, missing, ok, skipped
+from kernels.support.checks import StepResult, StepResults, failed, missing, ok, skipped
 from kernels.support.files import open_regular
 from kernels.support.formatting import plural
 
@@ -108,7 +108,7 @@ def stable_abi() -> frozenset[str]:
     return frozenset(line for line in text.splitlines() if not line.startswith("#"))
 
 
-def native_files(subject: Subject) -> Said:
+def native_files(subject: Subject) -> StepResults:
     """Whether each native file needs only what every supported system has."""
     natives = [name for name in subject.files.sizes if is_native(subject, name)]
     variant = subject.variant
@@ -141,7 +141,7 @@ def _tvm_ffi_library(subject: Subject) -> str | None:
     return f"{subject.metadata.id}.so"
 
 
-def _faults(subject: Subject, name: str, cpu: str | None) -> Iterator[Statement]:
+def _faults(subject: Subject, name: str, cpu: str | None) -> Iterator[StepResult]:
     if subject.start(name, len(_MAGIC)) != _MAGIC:
         yield failed(f"{name}: no ELF file, which every native file of linux is")
         return
@@ -155,7 +155,7 @@ def _faults(subject: Subject, name: str, cpu: str | None) -> Iterator[Statement]
             yield failed(f"{name}: cannot be read as an ELF file ({type(error).__name__})")
 
 
-def _look(elf: Any, name: str, cpu: str | None, tvm_ffi: bool) -> Iterator[Statement]:
+def _look(elf: Any, name: str, cpu: str | None, tvm_ffi: bool) -> Iterator[StepResult]:
     machine = elf["e_machine"]
     if cpu in _MACHINES and (machine != _MACHINES[cpu] or elf.elfclass != 64):
         yield failed(f"compiled for {machine}, {elf.elfclass} bits; the variant is for {cpu}")
@@ -179,7 +179,7 @@ def _look(elf: Any, name: str, cpu: str | None, tvm_ffi: bool) -> Iterator[State
             yield missing("offers no function to tvm-ffi, as TVM_FFI_DLL_EXPORT_TYPED_FUNC does; `ops` is empty")
 
 
-def _stack(elf: Any) -> Iterator[Statement]:
+def _stack(elf: Any) -> Iterator[StepResult]:
     # Without the segment Linux takes the stack to be executable (`man 8 execstack`); glibc 2.41 refuses to load that.
     flags = [segment["p_flags"] for segment in elf.iter_segments() if segment["p_type"] == "PT_GNU_STACK"]
     if not flags or any(flag & 1 for flag in flags):  # PF_X
@@ -192,7 +192,7 @@ def _dynamic(elf: Any) -> Iterator[Any]:
             yield from segment.iter_tags()
 
 
-def _libraries(tags: Iterable[Any]) -> Iterator[Statement]:
+def _libraries(tags: Iterable[Any]) -> Iterator[StepResult]:
     for tag in tags:
         kind = tag.entry.d_tag
         if kind == "DT_NEEDED" and re.match(r"libpython[0-9]", tag.needed):
@@ -207,7 +207,7 @@ def _libraries(tags: Iterable[Any]) -> Iterator[Statement]:
                 )
 
 
-def _versions(needed: Any, symbols: Any, versym: Any) -> Iterator[Statement]:
+def _versions(needed: Any, symbols: Any, versym: Any) -> Iterator[StepResult]:
     indices: dict[int, str] = {}
     # Entries may say that they follow themselves, so that they never end: it is their number that counts.
     every = (version for _, versions in needed.iter_versions() for version in versions)
@@ -232,7 +232,7 @@ def _versions(needed: Any, symbols: Any, versym: Any) -> Iterator[Statement]:
         )
 
 
-def _python_symbols(symbols: Iterable[Any], name: str) -> Iterator[Statement]:
+def _python_symbols(symbols: Iterable[Any], name: str) -> Iterator[StepResult]:
     used, offers = set(), False
     for symbol in symbols:
         undefined = symbol["st_shndx"] == "SHN_UNDEF"

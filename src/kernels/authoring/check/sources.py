@@ -13,7 +13,7 @@ from kernels.authoring.check.namespaces import foreign_registrations
 from kernels.authoring.check.subject import MAX_TEXT_BYTES, Subject
 from kernels.models.snapshot import METADATA_FILE
 from kernels.resolver.variant import UNIVERSAL
-from kernels.support.checks import Said, failed, ok, skipped
+from kernels.support.checks import StepResults, failed, ok, skipped
 from kernels.support.documents import TooComplex, check_source
 from kernels.support.formatting import plural
 
@@ -27,7 +27,7 @@ _SHOWN = 20
 _MODULE_ATTRIBUTES = frozenset({"call_super_init", "dump_patches", "training"})
 
 
-def namespaces(subject: Subject) -> Said:
+def namespaces(subject: Subject) -> StepResults:
     """Whether every operator that the sources register by a literal name is under the kernel's own namespace."""
     if subject.metadata is None:
         yield skipped("the metadata, which names the kernel's namespace, is not known")
@@ -76,7 +76,7 @@ def parsed(subject: Subject, names: Iterable[str]) -> Iterator[tuple[str, ast.Mo
             yield name, f"cannot be parsed ({type(error).__name__})"
 
 
-def forbidden_lines(subject: Subject) -> Said:
+def forbidden_lines(subject: Subject) -> StepResults:
     """Whether the sources hold what must not stand in a kernel for the variant's backend."""
     if subject.variant is None or subject.variant.backend == UNIVERSAL:
         yield skipped("the variant is for no backend of its own")
@@ -122,7 +122,7 @@ def _without_comments(text: str) -> str:
     return "".join(lines)
 
 
-def static_layers(subject: Subject) -> Said:
+def static_layers(subject: Subject) -> StepResults:
     """Whether the kernel's layers bring no constructor and no members of their own, as far as the sources show."""
     names = [name for name in subject.python_files() if name == "layers.py" or name.startswith("layers/")]
     files = list(parsed(subject, names))
@@ -178,7 +178,7 @@ def _layer_faults(layer: ast.ClassDef) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f"{layer.name} has the member {target.id!r}; put it outside the class"
 
 
-def _limited(faults: list[str]) -> Said:
+def _limited(faults: list[str]) -> StepResults:
     yield from map(failed, faults[:_SHOWN])
     if len(faults) > _SHOWN:
         yield failed(f"and {len(faults) - _SHOWN} more")
