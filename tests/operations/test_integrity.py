@@ -145,15 +145,15 @@ def test_a_file_that_changes_while_it_is_checked_is_not_remembered_as_checked(
     source, snapshot, folder = installed()
     blob = (folder / "layers.py").resolve()
     whole = blob.read_bytes()
-    compare = type(source).mend
+    compare = type(source).repair
 
-    def mend(source: Source, snapshot: Snapshot, variant: str) -> None:
+    def repair(source: Source, snapshot: Snapshot, variant: str) -> None:
         compare(source, snapshot, variant)
         blob.write_bytes(b"#" + whole[1:])
         os.utime(blob, ns=(1, 1))
 
     with monkeypatch.context() as meanwhile:
-        meanwhile.setattr(type(source), "mend", mend)
+        meanwhile.setattr(type(source), "repair", repair)
         check_build(source, snapshot, VARIANT, folder, Expected())
     assert blob.read_bytes() != whole
     source, snapshot, folder = installed()
@@ -166,7 +166,7 @@ def test_a_load_that_checks_nothing_says_when_the_build_was_used(
 ) -> None:
     source, snapshot, folder = installed()
     check_build(source, snapshot, VARIANT, folder, Expected())
-    place = source.findings(snapshot, VARIANT)
+    place = source.check_record(snapshot, VARIANT)
     assert place is not None
     content = place.read_bytes()
     os.utime(place, (1, 1))

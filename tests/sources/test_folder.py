@@ -16,7 +16,7 @@ from hub import TestHub, make_repo
 from kernels import download_kernels, get_kernel, get_kernel_variants, install_kernel
 from kernels.errors import DigestMismatch, InvalidRepository, KernelsError, NotInCache
 from kernels.sources.folder import FolderSource, PathSource, files_below
-from kernels.trust.publishers import Standing
+from kernels.trust.publishers import PublisherTrust
 
 
 @pytest.fixture
@@ -260,11 +260,12 @@ def test_only_what_was_carried_of_a_commit_is_offered(carried: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trusted", "expected"), [(True, Standing.TRUSTED), (False, Standing.UNTRUSTED), (None, Standing.UNKNOWN)]
+    ("trusted", "expected"),
+    [(True, PublisherTrust.TRUSTED), (False, PublisherTrust.UNTRUSTED), (None, PublisherTrust.UNKNOWN)],
 )
-def test_the_publishers_standing_is_the_recorded_one(carried: Path, trusted: bool | None, expected: Standing) -> None:
+def test_trust_in_a_publisher_is_as_recorded(carried: Path, trusted: bool | None, expected: PublisherTrust) -> None:
     change_record(carried, lambda record: record.update(trusted=trusted))
-    assert FolderSource(carried.parents[1]).standing("acme/relu") is expected
+    assert FolderSource(carried.parents[1]).publishers.trust("acme/relu") is expected
     if trusted is None:
         with pytest.warns(UserWarning, match="without a Hub's word on its publisher"):
             get_kernel("acme/relu", version=1)

@@ -177,8 +177,8 @@ class RepoStore:
     def _allowed(self, endpoint: str, commit: str) -> Path:
         return self.folder / "index" / f"{commit}-{endpoint_key(endpoint)}.allowed"
 
-    def findings(self, endpoint: str, commit: str, variant: str) -> Path:
-        """Where stands what was found of a build's files, as one Hub listed them."""
+    def check_record(self, endpoint: str, commit: str, variant: str) -> Path:
+        """The record of the checks of a build, as one Hub listed it."""
         return self.folder / "index" / f"{commit}-{endpoint_key(endpoint)}-{variant}.checked"
 
     # Facts with an age

@@ -112,9 +112,9 @@ def _title(choice: Choice) -> str:
 
 def _refused(choice: Choice) -> bool:
     """Whether the Hub says that the publisher is not a trusted one; not where it cannot be asked."""
-    from kernels.trust.publishers import Standing, TrustPolicy, ask_standing
+    from kernels.trust.publishers import PublisherTrust, TrustPolicy, ask_trust
 
-    return ask_standing(choice.snapshot.repo_id, choice.source.publishers, TrustPolicy()) is Standing.UNTRUSTED
+    return ask_trust(choice.snapshot.repo_id, choice.source.publishers, TrustPolicy()) is PublisherTrust.UNTRUSTED
 
 
 def _plain(choice: Choice, rows: list[dict[str, Any]]) -> dict[str, Any]:

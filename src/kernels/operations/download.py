@@ -35,7 +35,7 @@ from kernels.resolver.target import Target
 from kernels.sources import Source, open_sources
 from kernels.sources.progress import watched
 from kernels.support.concurrency import side_by_side
-from kernels.trust.publishers import Standing, TrustPolicy
+from kernels.trust.publishers import PublisherTrust, TrustPolicy
 
 __all__ = ["DownloadFailure", "DownloadedBuild", "Downloads", "Progress", "download_kernels", "prefetch"]
 
@@ -240,7 +240,7 @@ def _requirements(
 
 
 def _carried(to: Path, source: Source) -> CarriedFolder:
-    endpoint = getattr(source, "endpoint", None)
+    endpoint = source.endpoint
     if endpoint is None:
         raise RequestError(f"Kernels come from {source.name} (KERNELS_HUB): copy that to {to}, as it is.")
     root = Path(os.path.expanduser(to)).absolute()
@@ -321,8 +321,8 @@ def _point(carried: CarriedFolder, plans: Iterable[KernelPlan], builds: Iterable
     def trusted(source: Source, repo_id: str) -> bool | None:
         publisher = repo_id.partition("/")[0]
         if publisher not in verdicts:
-            known = Standing.UNKNOWN if source.publishers is None else source.publishers.standing(repo_id)
-            verdicts[publisher] = {Standing.TRUSTED: True, Standing.UNTRUSTED: False}.get(known)
+            known = PublisherTrust.UNKNOWN if source.publishers is None else source.publishers.trust(repo_id)
+            verdicts[publisher] = {PublisherTrust.TRUSTED: True, PublisherTrust.UNTRUSTED: False}.get(known)
         return verdicts[publisher]
 
     routes = {

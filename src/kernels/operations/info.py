@@ -265,7 +265,7 @@ def _pinned(lock: LockInForce, repo_id: str, version: int) -> str | None:
 def _version(planner: Planner, source: Source, repo_id: str, version: int, branch: str, commit: str) -> VersionInfo:
     date = None
     with suppress(HubUnavailable):  # a date is worth a question, not an error: the rest may be in the cache
-        date = source.date(repo_id, commit)
+        date = source.commit_date(repo_id, commit)
     try:
         # By branch, as an older version is no choice of the caller's here that needs a warning.
         choice = planner.choose(Requirement(repo_id, revision=branch))

@@ -101,7 +101,7 @@ def check_build(source: Source, snapshot: Snapshot, variant: str, folder: Path, 
     if (source.verify == "off" and not expected.signed) or not (facts or any(file.blob for file in files)):
         return
     facts |= _listed(snapshot, variant)
-    place = source.findings(snapshot, variant)
+    place = source.check_record(snapshot, variant)
     known = None if place is None else read_record(place, Findings)
     if known is not None and (known.form != _FORM or known.files != identities(folder)):
         known = None
@@ -110,7 +110,7 @@ def check_build(source: Source, snapshot: Snapshot, variant: str, folder: Path, 
         return
     # Before the content is read: who changes a file meanwhile changes its time as well.
     found = identities(folder)
-    source.mend(snapshot, variant)
+    source.repair(snapshot, variant)
     if expected.digest is not None:
         verify_digest(folder, expected.digest)
     if expected.pinned is not None:
@@ -131,7 +131,7 @@ def remember_listed(source: Source, snapshot: Snapshot, variant: str, folder: Pa
         variant: The build.
         folder: The build's folder. Each file was compared with its listing as it was written.
     """
-    place = source.findings(snapshot, variant)
+    place = source.check_record(snapshot, variant)
     if place is not None:
         write_record(place, Findings(_FORM, _listed(snapshot, variant), identities(folder)))
 

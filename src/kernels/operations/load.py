@@ -212,7 +212,7 @@ def _load(planned: Planned, folders: Mapping[int, Path]) -> ModuleType:
     prepare(planned, folders)
     modules: dict[int, ModuleType] = {}
     for each in planned.walk():
-        own = each.source.verified  # a folder of the user's, in which everything counts
+        own = each.source.user_owned  # a folder of the user's, in which everything counts
         prefix = f"{BUILD_FOLDER}/{each.variant}/"
         modules[id(each)] = load_variant(
             folders[id(each)],
@@ -220,7 +220,7 @@ def _load(planned: Planned, folders: Mapping[int, Path]) -> ModuleType:
             deps={repo_id: modules[id(depend)] for repo_id, depend in each.depends.items()},
             repo_info=None if own else RepoInfo(each.snapshot.repo_id, each.snapshot.commit),
             stages=stages_of(backends.known(each.backend), each.device),
-            root=each.source.boundary(each.snapshot),
+            root=each.source.link_boundary(each.snapshot),
             files=None if own else [file.path.removeprefix(prefix) for file in each.snapshot.builds[each.variant]],
             fetch=None if own else partial(fetch_build, each),
         )
@@ -240,7 +240,7 @@ def _was_cleared(
     each: Planned, folders: Mapping[int, Path], before: Mapping[int, tuple[int, ...] | None], error: BaseException
 ) -> bool:
     """Whether a build's files were removed while it was loaded, whether or not they are there again."""
-    if each.source.verified:
+    if each.source.user_owned:
         return False
     folder = folders[id(each)]
     if not each.source.is_local(each.snapshot, each.variant) or _identity(folder) != before[id(each)]:

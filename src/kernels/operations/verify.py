@@ -325,7 +325,7 @@ def _verify_build(build: _Build) -> BuildProof:
     try:
         folder = build.source.fetch(snapshot, name)
         if isinstance(build.source, FolderSource):
-            build.source.mend(snapshot, name)  # what a record lists is compared; nothing is fetched
+            build.source.repair(snapshot, name)  # what a record lists is compared; nothing is fetched
     except NotInCache:
         absent = Proof("skipped", f"not in {build.source.name}, and nothing may be downloaded")
         proof = BuildProof(None, None, name, absent, absent, absent)
@@ -349,14 +349,14 @@ def _verify_build(build: _Build) -> BuildProof:
         )
     if build.stranger is not None:
         proof = msgspec.structs.replace(proof, pinned=Proof("failed", build.stranger))
-    if build.source.verified:
+    if build.source.user_owned:
         return proof
     return msgspec.structs.replace(proof, repo_id=snapshot.repo_id, commit=snapshot.commit)
 
 
 def _remedy(build: _Build) -> str:
     """What to do with a build whose digest is of other files."""
-    if build.source.verified:
+    if build.source.user_owned:
         return "Build or download it again."
     if isinstance(build.source, FolderSource):
         return "They are those that were carried: ask the publisher for a new build."

@@ -53,7 +53,7 @@ def pin(requirement: Requirement, source: Source, lock: LockInForce = NO_LOCK) -
         LockError: The lock lists the repository, but not what is asked for.
         NotLocked: Only locked kernels may be loaded, and this one is not.
     """
-    if source.verified:
+    if source.user_owned:
         return Pin(requirement, "")
     locked = lock.find(requirement)
     if locked is not None:
@@ -79,7 +79,7 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
             warn_once(f"{requirement} is used; version {newest} is the newest.")
         return requirement.version, None, heads.branches[branch]
     if requirement.revision is not None:
-        commit = heads.commit(requirement.revision) or source.look_up(requirement.repo_id, requirement.revision)
+        commit = heads.commit(requirement.revision) or source.find_commit(requirement.repo_id, requirement.revision)
         if commit is None:
             names = format_names([*heads.branches, *heads.tags])
             shortened = (

@@ -160,7 +160,7 @@ class Tree:
 
     def _admit(self, repo_id: str, source: Source) -> None:
         asked = source.publishers
-        standing = publishers.ask_standing(repo_id, asked, self.policy)
+        standing = publishers.ask_trust(repo_id, asked, self.policy)
         if publishers.admission(repo_id, standing, asked, self.policy) is not publishers.Admission.GRANTED:
             raise publishers.unverified(repo_id, asked)
 

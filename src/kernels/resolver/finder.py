@@ -25,12 +25,12 @@ from kernels.resolver.lock_scope import NO_LOCK, LockInForce
 from kernels.sources.base import Moved, Source
 from kernels.support.concurrency import side_by_side
 from kernels.support.warn import warn_once
-from kernels.trust.publishers import Admission, admission, ask_standing
+from kernels.trust.publishers import Admission, admission, ask_trust
 
 if TYPE_CHECKING:
     from kernels.sources import Sources
     from kernels.trust import Policy
-    from kernels.trust.publishers import Standing, TrustPolicy
+    from kernels.trust.publishers import PublisherTrust, TrustPolicy
 
 __all__ = ["Finder", "Found", "Route"]
 
@@ -119,17 +119,17 @@ class Finder:
             UntrustedPublisher: A publisher on the way is not trusted.
             KernelsError: As for `follow`.
         """
-        if not source.verified:
+        if not source.user_owned:
             self.lock.find(requirement)  # what it refuses is refused before anybody is asked
         steps = self.follow(requirement, source)
-        standings: dict[str, Standing] = {}
+        standings: dict[str, PublisherTrust] = {}
         first = requirement.repo_id
 
         def look(what: str) -> object:
-            return ask_standing(first, source.publishers, self.policy) if what == "publisher" else next(steps)
+            return ask_trust(first, source.publishers, self.policy) if what == "publisher" else next(steps)
 
         standing, begun = side_by_side(look, ["publisher", "repository"], at_once=2, name="find")
-        standings[first] = cast("Standing", standing)
+        standings[first] = cast("PublisherTrust", standing)
         found: Found | None = cast("Found", begun)
         taken: list[Found] = []
         worst = Admission.GRANTED
@@ -137,7 +137,7 @@ class Finder:
             taken.append(found)
             repo_id, publishers = found.requirement.repo_id, found.source.publishers
             if repo_id not in standings:
-                standings[repo_id] = ask_standing(repo_id, publishers, self.policy)
+                standings[repo_id] = ask_trust(repo_id, publishers, self.policy)
             admitted = admission(repo_id, standings[repo_id], publishers, self.policy, found.snapshot)
             worst = max(worst, admitted, key=lambda each: each.value)
             found = next(steps, None)
@@ -180,7 +180,7 @@ class Finder:
                 # Said now, when the one who asked has admitted the destination.
                 for old, new in pairwise(each.repo_id for each in visited):
                     warn_once(f"{old} has moved to {new}; ask for it there.")
-                status = None if source.verified else found.snapshot.file(STATUS_FILE)
+                status = None if source.user_owned else found.snapshot.file(STATUS_FILE)
                 if status is None:
                     return
                 following = redirect.destination(source.read(found.snapshot, status, redirect.MAX_STATUS_BYTES), asked)
@@ -204,7 +204,7 @@ class Finder:
     def _check_demand(self, old: str, new: str, source: Source) -> None:
         """Refuse a way out of having to be signed: what says where a repository has moved to is signed by nobody."""
         signed = self.signed
-        if signed is None or source.verified or not signed.rule(old).required or signed.rule(new).required:
+        if signed is None or source.user_owned or not signed.rule(old).required or signed.rule(new).required:
             return
         raise UntrustedSignature(
             f"{old} must be signed, as {signed.where} says, and has moved to {new}, which need not be. Require a "

@@ -208,7 +208,7 @@ class Planner:
 
     def rule(self, source: Source, snapshot: Snapshot) -> Rule | None:
         """What the policy says of who must have signed a snapshot's builds; None where nothing does."""
-        return None if self.signed is None or source.verified else self.signed.rule(snapshot.repo_id)
+        return None if self.signed is None or source.user_owned else self.signed.rule(snapshot.repo_id)
 
     def choose(self, requirement: Requirement, *, every: bool = False) -> Choice:
         """Choose among the builds of a snapshot, whoever publishes it; nothing is downloaded but metadata.
@@ -353,14 +353,14 @@ class Planner:
     def _choose(self, found: Found, *, every: bool = False, fetchable: bool = True, most: int = MAX_READ) -> Choice:
         source, snapshot = found.source, found.snapshot
         known: dict[str, Metadata | KernelsError] = {}
-        offline = getattr(source, "offline", False)
+        offline = source.offline
         if offline or not fetchable:
             # Nothing can be downloaded: a build that is not complete here is no candidate. One that was changed here
             # is: it is refused where it would be used, and no other one takes its place unsaid.
             known = {
                 name: NotInCache(_GONE)
                 for name in snapshot.builds
-                if not (source.is_local(snapshot, name) or (offline and source.damaged(snapshot, name)))
+                if not (source.is_local(snapshot, name) or (offline and source.is_damaged(snapshot, name)))
             }
         rule = self.rule(source, snapshot)
         ranking = Ranking(
@@ -393,12 +393,12 @@ class Planner:
         from kernels.resolver.target import Target
 
         error = no_suitable_build(_called(choice), choice.resolution, here=self.target == Target.current())
-        alternative = self._alternative(choice) if not choice.source.verified else _LOCAL_HINT
+        alternative = self._alternative(choice) if not choice.source.user_owned else _LOCAL_HINT
         return type(error)(f"{error}\n{alternative}") if alternative else error
 
     def _not_here(self, choice: Choice, admitted: Admission) -> KernelsError:
         snapshot, source = choice.snapshot, choice.source
-        if admitted is not Admission.GRANTED and not getattr(source, "offline", False):
+        if admitted is not Admission.GRANTED and not source.offline:
             return unverified(snapshot.repo_id, source.publishers)
         here = [name for name in snapshot.builds if source.is_local(snapshot, name)]
         return NotInCache(
@@ -413,7 +413,7 @@ class Planner:
         if choice.lock is not None:
             again = lock_again(choice.lock, f"kernels lock --upgrade-repo {asked.repo_id}")
             return f"The lock chose that commit. Does a newer one suit? {again}"
-        if asked.version is None or choice.source.verified:
+        if asked.version is None or choice.source.user_owned:
             return None
         try:
             heads = choice.source.heads(asked.repo_id)
@@ -570,7 +570,7 @@ def _check_path(path: tuple[tuple[str, str], ...]) -> None:
 
 
 def _called(choice: Choice) -> str:
-    if choice.source.verified:
+    if choice.source.user_owned:
         return choice.source.name
     return f"{choice.requirement}{_at(choice)}"
 

@@ -71,7 +71,7 @@ def require_signature(source: Source, snapshot: Snapshot, variant: str, metadata
     except (NotInCache, InvalidRepository) as error:
         raise UntrustedSignature(f"its {BUNDLE_FILE} cannot be read: {error}") from error
     # A source that never connects, as a folder, is on a machine that may not be connected at all.
-    return signer_of(metadata, bundle, rule, offline=getattr(source, "offline", True))
+    return signer_of(metadata, bundle, rule, offline=source.offline)
 
 
 def _path(metadata: bytes, bundle: bytes, rule: Rule) -> Path:

@@ -1,16 +1,16 @@
-"""What every source of kernels can be asked."""
+"""The interface of a source of kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from kernels.models.snapshot import Heads
 from kernels.support.text import SafeText
 
 if TYPE_CHECKING:
     from kernels.models.requirement import Requirement
-    from kernels.models.snapshot import Heads, RepoFile, Snapshot
+    from kernels.models.snapshot import RepoFile, Snapshot
     from kernels.settings import Verify
     from kernels.trust.publishers import Publishers
 
@@ -18,11 +18,11 @@ __all__ = ["Moved", "Source"]
 
 
 class Moved(SafeText):
-    """A repository is now another one: to be asked for, and trusted or refused, on its own.
+    """A repository has moved: the new one has to be asked for, and trusted or refused, on its own.
 
     Args:
-        repo_id: What was asked for.
-        destination: What there is instead.
+        repo_id: The repository that was asked for.
+        destination: The repository that replaces it.
     """
 
     def __init__(self, repo_id: str, destination: str) -> None:
@@ -32,76 +32,89 @@ class Moved(SafeText):
 
 
 class Source(Protocol):
-    """A place that kernels come from.
+    """A place that kernels come from: a Hub, a folder of repositories, or one folder of the user.
 
-    A source answers for repositories by name; which of its answers are kept on disk is its own business. Every method
-    may raise the errors of `kernels.errors` that say what could not be had and why.
+    Every method may raise the errors of `kernels.errors`. A method with a body has the answer of a plain folder, which
+    has no branches and downloads nothing.
+
+    Attributes:
+        endpoint: The URL of the Hub; None for a folder.
+        publishers: Says whether the publishers of the repositories are trusted; None for a folder of the user, which
+            is always trusted.
+        verify: When the content of builds is checked.
     """
+
+    endpoint: str | None
+    publishers: Publishers | None
+    verify: Verify
 
     @property
     def name(self) -> str:
-        """What to call the source in a message: `the Hub at https://…`, `the folder /mirror`."""
+        """The source's name in messages: `the Hub at https://…`, `the folder /mirror`."""
         ...
 
     @property
-    def verified(self) -> bool:
-        """Whether what comes from here is the user's own choice and needs no publisher's verdict."""
-        ...
+    def user_owned(self) -> bool:
+        """Whether this is a folder of the user: it needs no trusted publisher, signature or lock."""
+        return self.publishers is None
 
     @property
-    def publishers(self) -> Publishers | None:
-        """Who answers for the publishers of its repositories; None where they are the user's own."""
-        ...
+    def offline(self) -> bool:
+        """Whether nothing can be downloaded."""
+        return True
+
+    # What there is
 
     def heads(self, repo_id: str) -> Heads:
         """The branches and tags of a repository."""
-        ...
+        return Heads({})
 
-    def look_up(self, repo_id: str, revision: str) -> str | None:
+    def find_commit(self, repo_id: str, revision: str) -> str | None:
         """The commit of a revision that is neither a branch nor a tag: a pull request, a shortened commit."""
-        ...
+        return None
 
-    def date(self, repo_id: str, commit: str) -> str | None:
-        """When a commit was made, in ISO 8601, where the source knows."""
-        ...
+    def commit_date(self, repo_id: str, commit: str) -> str | None:
+        """When a commit was made, in ISO 8601; None where the source does not know."""
+        return None
 
     def snapshot(self, requirement: Requirement, commit: str) -> Snapshot:
         """The repository at a commit, with its files."""
         ...
 
     def read(self, snapshot: Snapshot, file: RepoFile, limit: int) -> bytes:
-        """The content of a small file, checked against its listing; `limit` bytes at most."""
+        """The content of a small file, checked against its listing; at most `limit` bytes."""
         ...
+
+    # Builds on disk
 
     def is_local(self, snapshot: Snapshot, variant: str) -> bool:
-        """Whether a build is complete on disk, so that nothing has to be downloaded for it."""
+        """Whether a build is complete on disk."""
+        return True
+
+    def is_damaged(self, snapshot: Snapshot, variant: str) -> bool:
+        """Whether a build is on disk, and files of it are missing or have another size than listed."""
+        return False
+
+    def fetch(self, snapshot: Snapshot, variant: str) -> Path:
+        """The folder of a build on disk, complete; what is missing is downloaded."""
         ...
 
-    def damaged(self, snapshot: Snapshot, variant: str) -> Sequence[str]:
-        """The files of a build that is on disk which are not as large as listed, or lost; none where it is not here."""
+    def repair(self, snapshot: Snapshot, variant: str) -> None:
+        """Compare the content of a build's files with the listing, and download those that differ again.
+
+        Raises:
+            DigestMismatch: Files differ, and cannot be downloaded.
+        """
+        ...
+
+    def link_boundary(self, snapshot: Snapshot) -> Path | None:
+        """The folder that no link in a build may leave; None where links may lead anywhere."""
+        ...
+
+    def check_record(self, snapshot: Snapshot, variant: str) -> Path | None:
+        """The file that records the checks of a build; None where no record is kept."""
         ...
 
     def advice(self, repo_id: str, target: str) -> str:
-        """What to do for a build that is not here and cannot be downloaded, as a sentence."""
-        ...
-
-    def fetch(self, snapshot: Snapshot, variant: str) -> Path:
-        """A build on disk, complete and as it was listed: its folder."""
-        ...
-
-    def boundary(self, snapshot: Snapshot) -> Path | None:
-        """The folder that no link in a build may leave; None where links are the user's own."""
-        ...
-
-    @property
-    def verify(self) -> Verify:
-        """When the content of builds from here is checked."""
-        ...
-
-    def findings(self, snapshot: Snapshot, variant: str) -> Path | None:
-        """Where to keep what was found of a build's files; None where nothing is kept."""
-        ...
-
-    def mend(self, snapshot: Snapshot, variant: str) -> None:
-        """Compare the content of a build's files with the listing, and have those fetched again that are others."""
+        """How to get a build that is not on disk and cannot be downloaded, as a sentence."""
         ...

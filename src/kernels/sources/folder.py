@@ -14,67 +14,73 @@ from kernels.errors import DigestMismatch, InvalidRepository, NotInCache, Reposi
 from kernels.models.requirement import SHORTEST_COMMIT, Requirement
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, RepoFile, Snapshot, is_bytecode
 from kernels.settings import Verify
-from kernels.sources.base import Moved
+from kernels.sources.base import Moved, Source
 from kernels.sources.manifest import Record, Records, plain_files
 from kernels.support.files import FileTooLarge, read_bounded
 from kernels.support.formatting import format_value
 from kernels.support.hashing import on_every_core
-from kernels.trust.publishers import Publishers, Standing
+from kernels.trust.publishers import PublisherTrust
 
 __all__ = ["FolderSource", "PathSource", "files_below"]
 
 
-class FolderSource:
+class FolderPublishers:
+    """The publishers of a folder of repositories, as the Hub judged them when the folder was filled.
+
+    Args:
+        root: The folder.
+        records: Its records.
+    """
+
+    def __init__(self, root: Path, records: Records) -> None:
+        self._root = root
+        self._records = records
+
+    @property
+    def authority(self) -> str:
+        """The Hub that the folder was filled from."""
+        return f"the Hub that the folder {self._root} was filled from"
+
+    def trust(self, repo_id: str) -> PublisherTrust:
+        """What the Hub said of a repository's publisher when the folder was filled."""
+        trusted = record.trusted if (record := self._records.of(self._root / repo_id)) is not None else None
+        return {True: PublisherTrust.TRUSTED, False: PublisherTrust.UNTRUSTED, None: PublisherTrust.UNKNOWN}[trusted]
+
+    def problem(self, repo_id: str) -> None:
+        """None: a folder is not asked over a network."""
+
+    def may_use_cached(self, snapshot: Snapshot) -> bool:
+        """Always: the user named the folder, and all of it is on disk."""
+        return True
+
+    def remember_allowed(self, snapshot: Snapshot) -> None:
+        """Nothing: what is on disk is never refused."""
+
+
+class FolderSource(Source):
     """A folder of repositories: `<root>/<org>/<name>/<version or revision>/build/<variant>/…`.
 
-    Each sub-folder of a repository is one of its versions (`v1`) or revisions; its name stands for the commit. Where
-    `kernels download --to` wrote a record, branches, commits and the publisher's standing are as that says, and only
-    the builds that it lists are there.
+    Each sub-folder of a repository is one of its versions (`v1`) or revisions; its name is used as the commit. Where
+    `kernels download --to` wrote a record, the record gives branches, commits and whether the publisher is trusted, and
+    only the builds that it lists exist.
 
     Args:
         root: The folder.
         verify: When the content of builds is checked, the default as `KERNELS_VERIFY` says.
     """
 
-    verified = False
-    #: What is not here cannot be had.
-    offline = True
+    endpoint = None
 
     def __init__(self, root: Path, *, verify: Verify | None = None) -> None:
         self.root = root
-        self.verify: Verify = settings.verify_when(verify)
+        self.verify = settings.verify_when(verify)
         self._records = Records()
+        self.publishers = FolderPublishers(root, self._records)
 
     @property
     def name(self) -> str:
-        """What to call the source in a message."""
+        """`the folder /path`."""
         return f"the folder {self.root}"
-
-    @property
-    def authority(self) -> str:
-        """Who says which publishers are trusted."""
-        return f"the Hub that the folder {self.root} was filled from"
-
-    @property
-    def publishers(self) -> Publishers:
-        """The folder itself."""
-        return self
-
-    def problem(self, repo_id: str) -> str | None:
-        """None: a folder is not asked over a network."""
-        return None
-
-    def may_use_cached(self, snapshot: Snapshot) -> bool:
-        """Always: the folder was named by the user, and all of it is on disk."""
-        return True
-
-    def remember_allowed(self, snapshot: Snapshot) -> None:
-        """Nothing: nothing of it is ever refused."""
-
-    def standing(self, repo_id: str) -> Standing:
-        """What the Hub said of a repository's publisher when the folder was filled."""
-        trusted = record.trusted if (record := self._record(repo_id)) is not None else None
-        return {True: Standing.TRUSTED, False: Standing.UNTRUSTED, None: Standing.UNKNOWN}[trusted]
 
     def heads(self, repo_id: str) -> Heads:
         """The branches that a record has, else the sub-folders of a repository's folder."""
@@ -86,16 +92,12 @@ class FolderSource:
             raise Moved(repo_id, record.moved_to)
         return Heads(record.branches, time=record.time)
 
-    def look_up(self, repo_id: str, revision: str) -> str | None:
+    def find_commit(self, repo_id: str, revision: str) -> str | None:
         """A commit that a record has, from its first digits; else None, as a folder has only its sub-folders."""
         record = self._record(repo_id)
         known = () if record is None or len(revision) < SHORTEST_COMMIT else record.files
         fits = [commit for commit in known if commit.startswith(revision)]
         return fits[0] if len(fits) == 1 else None
-
-    def date(self, repo_id: str, commit: str) -> str | None:
-        """None: a folder does not say when it was published."""
-        return None
 
     def snapshot(self, requirement: Requirement, commit: str) -> Snapshot:
         """The files below one sub-folder."""
@@ -135,11 +137,9 @@ class FolderSource:
         """Whether a build is here: one that a record lists may have got lost on the way."""
         return not self._missing(snapshot, variant)
 
-    def damaged(self, snapshot: Snapshot, variant: str) -> list[str]:
-        """The files of a build that got lost, or another size, on the way; none where nothing of it was carried."""
-        missing = self._missing(snapshot, variant)
-        carried = missing and plain_files(self._folder(snapshot) / BUILD_FOLDER / variant)
-        return missing if carried else []
+    def is_damaged(self, snapshot: Snapshot, variant: str) -> bool:
+        """Whether a build was carried here, and files of it got lost or changed their size."""
+        return bool(self._damaged(snapshot, variant))
 
     def advice(self, repo_id: str, target: str) -> str:
         """How a folder gets a build that it does not have."""
@@ -156,17 +156,17 @@ class FolderSource:
             raise NotInCache(f"There is no {folder}. {_CARRY_AGAIN}")
         return folder
 
-    def boundary(self, snapshot: Snapshot) -> Path | None:
+    def link_boundary(self, snapshot: Snapshot) -> Path | None:
         """The folder of the version or revision."""
         return self._folder(snapshot)
 
-    def findings(self, snapshot: Snapshot, variant: str) -> Path | None:
+    def check_record(self, snapshot: Snapshot, variant: str) -> Path | None:
         """Beside the downloads: the folder may be one that nobody here can write to."""
         folder = os.path.realpath(self._folder(snapshot) / BUILD_FOLDER / variant)
         key = hashlib.sha256(folder.encode(errors="surrogateescape")).hexdigest()
         return settings.cache_dir() / ".locks" / "kernels-folders" / f"{key[:32]}.checked"
 
-    def mend(self, snapshot: Snapshot, variant: str) -> None:
+    def repair(self, snapshot: Snapshot, variant: str) -> None:
         """Compare the content of a build's files with what a record lists; nothing can be fetched again.
 
         Raises:
@@ -182,9 +182,14 @@ class FolderSource:
         if altered:
             raise _altered(snapshot, folder, altered)
 
+    def _damaged(self, snapshot: Snapshot, variant: str) -> list[str]:
+        missing = self._missing(snapshot, variant)
+        carried = missing and plain_files(self._folder(snapshot) / BUILD_FOLDER / variant)
+        return missing if carried else []
+
     def _check_whole(self, snapshot: Snapshot, variant: str) -> None:
         """Raise where a build was carried, and not all of it is here: nothing else stands in for it unsaid."""
-        damaged = self.damaged(snapshot, variant)
+        damaged = self._damaged(snapshot, variant)
         if damaged:
             raise _altered(snapshot, self._folder(snapshot), damaged)
 
@@ -211,24 +216,24 @@ class FolderSource:
         return folder
 
 
-class PathSource:
-    """One kernel at a path: a repository with a `build` folder, a folder of variants, or one variant.
+class PathSource(Source):
+    """One kernel in a folder of the user: a repository with a `build` folder, a folder of variants, or one variant.
 
     Args:
         path: The folder.
-        verify: When the content of the builds is checked. `install` means never here: a kernel that is being worked on
+        verify: When the content of the builds is checked. `install` means never here: a kernel under development
             changes after it was built. The default is as `KERNELS_VERIFY` says.
 
     Raises:
-        RepositoryNotFound: There is no such folder, or no build in it.
+        RepositoryNotFound: The folder does not exist, or has no build.
     """
 
-    verified = True
+    endpoint = None
     publishers = None
 
     def __init__(self, path: Path, *, verify: Verify | None = None) -> None:
         self.path = path
-        self.verify: Verify = "load" if settings.verify_when(verify) == "load" else "off"
+        self.verify = "load" if settings.verify_when(verify) == "load" else "off"
         self._builds, self._variant = _find_builds(path)
 
     @property
@@ -243,18 +248,6 @@ class PathSource:
         """What to call the source in a message."""
         return f"the folder {self.path}"
 
-    def heads(self, repo_id: str) -> Heads:
-        """None: whatever version is asked for, this is what there is."""
-        return Heads({})
-
-    def look_up(self, repo_id: str, revision: str) -> str | None:
-        """None: a folder has no revisions but its sub-folders."""
-        return None
-
-    def date(self, repo_id: str, commit: str) -> str | None:
-        """None: a folder does not say when it was published."""
-        return None
-
     def snapshot(self, requirement: Requirement, commit: str) -> Snapshot:
         """The files of the builds at the path."""
         root = self._builds if self._variant is None else self._builds / self._variant
@@ -266,14 +259,6 @@ class PathSource:
         """The content of a small file."""
         return _read(self._builds / file.path.removeprefix(f"{BUILD_FOLDER}/"), file, limit)
 
-    def is_local(self, snapshot: Snapshot, variant: str) -> bool:
-        """Always: a folder needs no download."""
-        return True
-
-    def damaged(self, snapshot: Snapshot, variant: str) -> list[str]:
-        """None: a folder lists no sizes to hold its files against."""
-        return []
-
     def advice(self, repo_id: str, target: str) -> str:
         """How a folder gets a build: it is the user's own."""
         return f"Build it: kernels build {self.path}"
@@ -282,16 +267,14 @@ class PathSource:
         """The folder of the variant, where it lies."""
         return self._builds / variant
 
-    def boundary(self, snapshot: Snapshot) -> Path | None:
-        """None: the folder is the user's own."""
-        return None
+    def repair(self, snapshot: Snapshot, variant: str) -> None:
+        """Nothing: a folder of the user lists no hashes."""
 
-    def findings(self, snapshot: Snapshot, variant: str) -> Path | None:
-        """None: nothing is kept."""
-        return None
+    def link_boundary(self, snapshot: Snapshot) -> None:
+        """None: the user may link anything."""
 
-    def mend(self, snapshot: Snapshot, variant: str) -> None:
-        """Nothing: a folder lists no hashes."""
+    def check_record(self, snapshot: Snapshot, variant: str) -> None:
+        """None: nothing is recorded."""
 
 
 def files_below(root: Path, *, contained: bool) -> tuple[RepoFile, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,24 +13,23 @@ from kernels import settings
 from kernels.cache.repository import CLEARING, RepoStore, changed_files
 from kernels.errors import (
     HubUnavailable,
+    InvalidMetadata,
     InvalidRepository,
     NotInCache,
-    RepositoryNotFound,
-    RevisionNotFound,
     StoreError,
 )
+from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement, is_commit
-from kernels.models.snapshot import BUILD_FOLDER, MAX_FILES, Heads, RepoFile, Snapshot
+from kernels.models.snapshot import BUILD_FOLDER, MAX_FILES, METADATA_FILE, Heads, RepoFile, Snapshot
 from kernels.settings import Verify
-from kernels.sources.base import Moved
-from kernels.sources.foreign import heads_of_snapshots
-from kernels.sources.hub_client import BRIEF, VERDICT, HubClient, Patience
-from kernels.sources.hub_responses import PUBLISHER, REFS, REVISION, Revision, listed_files, named_commits
-from kernels.sources.refusal import HubMoved, HubRefused
+from kernels.sources.base import Moved, Source
+from kernels.sources.hub_client import BRIEF, HubClient, Patience
+from kernels.sources.hub_publishers import HubPublishers
+from kernels.sources.hub_responses import REFS, REVISION, Revision, listed_files, named_commits
+from kernels.sources.refusal import HubMoved, HubRefused, no_answer, not_found
 from kernels.sources.session_cache import memory_of
 from kernels.support.process_lock import exclusively
 from kernels.support.warn import warn_once
-from kernels.trust.publishers import Publishers, Standing, Verdicts
 
 __all__ = ["HubSource"]
 
@@ -44,7 +44,7 @@ _CLEARED_TRIES = 3
 _MAX_NAMES = 64 * 2**20
 
 
-class HubSource:
+class HubSource(Source):
     """The kernels of one Hub.
 
     Args:
@@ -54,8 +54,6 @@ class HubSource:
         offline: Answer from the cache alone.
         verify: When the content of builds is checked, the default as `KERNELS_VERIFY` says.
     """
-
-    verified = False
 
     def __init__(
         self,
@@ -67,59 +65,23 @@ class HubSource:
         verify: Verify | None = None,
     ) -> None:
         self.endpoint = endpoint
-        self.verify: Verify = settings.verify_when(verify)
+        self.verify = settings.verify_when(verify)
         self.cache = cache
-        self._client = HubClient(endpoint, user_agent)
-        self._offline = offline
+        self._client = HubClient(endpoint, user_agent, offline=offline)
         self._memory = memory_of(endpoint, cache)
         # Repositories, commits and files that were checked as they arrived: a Hub may give two repositories one commit.
         self._fresh: set[tuple[Path, str, str]] = set()
-        self.verdicts = Verdicts(cache, endpoint, self._ask_verdict)
+        self.publishers = HubPublishers(self._client, cache)
 
     @property
     def name(self) -> str:
-        """What to call the source in a message."""
-        return f"the cache at {self.cache}" if self.offline else self.authority
-
-    @property
-    def authority(self) -> str:
-        """Who says which publishers are trusted."""
-        return f"the Hub at {self.endpoint}"
+        """`the Hub at https://…`, or `the cache at /path` while offline."""
+        return f"the cache at {self.cache}" if self.offline else f"the Hub at {self.endpoint}"
 
     @property
     def offline(self) -> bool:
         """Whether this source answers from the cache alone."""
-        return self._offline or settings.offline()
-
-    @property
-    def publishers(self) -> Publishers:
-        """This Hub."""
-        return self
-
-    def may_use_cached(self, snapshot: Snapshot) -> bool:
-        """Whether what the cache has of a snapshot may be loaded although this Hub says nothing of its publisher.
-
-        Not while the Hub answers other questions: who can keep one answer back must not gain by it. A snapshot that was
-        listed here was fetched by a call that admitted it, or by a command that runs no code and admits nobody: that
-        tells the two apart. What another tool brought here counts as admitted by whoever ran it.
-        """
-        if self._memory.answered and not self.offline:
-            return False
-        store = self._store(snapshot.repo_type, snapshot.repo_id)
-        return store.allowed(self.endpoint, snapshot.commit) or not store.was_fetched(snapshot.commit)
-
-    def remember_allowed(self, snapshot: Snapshot) -> None:
-        """Remember it beside the list of the commit's files."""
-        if snapshot.listed:
-            self._store(snapshot.repo_type, snapshot.repo_id).keep_allowed(self.endpoint, snapshot.commit)
-
-    def standing(self, repo_id: str) -> Standing:
-        """What this Hub says of a repository's publisher."""
-        return self.verdicts.standing(repo_id.partition("/")[0])
-
-    def problem(self, repo_id: str) -> str | None:
-        """Why this Hub could not be asked about a repository's publisher, a sentence; None where it could."""
-        return self.verdicts.problem(repo_id.partition("/")[0])
+        return self._client.offline
 
     # Heads
 
@@ -171,13 +133,13 @@ class HubSource:
                 answer = self._client.json(f"/api/{repo_type}s/{repo_id}/refs", patience, REFS)
             except HubRefused as error:
                 if not error.repository_missing:
-                    raise self._no_answer(repo_id, error) from error
+                    raise no_answer(self.endpoint, repo_id, error) from error
                 refusal = refusal or error
                 continue
             self._memory.answered = True
             return repo_type, Heads(named_commits(answer.branches), named_commits(answer.tags), time.time())
         assert refusal is not None
-        raise self._not_found(repo_id, refusal)
+        raise not_found(self.endpoint, REPO_TYPES, repo_id, refusal) from refusal
 
     def _types(self, repo_id: str) -> Iterable[str]:
         # Where its branches were found is asked first.
@@ -194,7 +156,7 @@ class HubSource:
             return max(stored, key=lambda item: item[1].time)
         for kind in REPO_TYPES:
             store = self._store(kind, repo_id)
-            heads = heads_of_snapshots(store)
+            heads = _heads_of_snapshots(store)
             if heads.branches or store.commits():
                 return kind, heads
         return None
@@ -206,13 +168,13 @@ class HubSource:
             warn_once(f"Kernels that were downloaded before are used, {repo_id} for one{age}: {problem}")
         return heads
 
-    def look_up(self, repo_id: str, revision: str) -> str | None:
+    def find_commit(self, repo_id: str, revision: str) -> str | None:
         """The commit of a pull request's branch (`refs/pr/1`) or of a shortened commit."""
         answer = None if self.offline else self._revision(repo_id, revision)
         commit = None if answer is None else answer.sha
         return commit if commit is not None and is_commit(commit) else None
 
-    def date(self, repo_id: str, commit: str) -> str | None:
+    def commit_date(self, repo_id: str, commit: str) -> str | None:
         """When a commit was made, in ISO 8601; None where the Hub cannot be asked."""
         try:
             answer = None if self.offline or self._memory.resting() else self._revision(repo_id, commit)
@@ -295,7 +257,7 @@ class HubSource:
                 raise Moved(repo_id, moved.repo_id) from None
             except HubRefused as error:
                 if not error.repository_missing and not error.revision_missing:
-                    raise self._no_answer(repo_id, error) from error
+                    raise no_answer(self.endpoint, repo_id, error) from error
                 refusal = refusal if refusal is not None and not error.revision_missing else error
                 continue
             self._memory.answered = True
@@ -303,7 +265,7 @@ class HubSource:
             self._store(kind, repo_id).keep_index(self.endpoint, commit, files)
             return snapshot
         assert refusal is not None
-        raise self._not_found(repo_id, refusal, commit)
+        raise not_found(self.endpoint, REPO_TYPES, repo_id, refusal, commit) from refusal
 
     # Files
 
@@ -334,8 +296,8 @@ class HubSource:
                     content = self._client.content(resolve_path(snapshot, file), file, Patience())
                 except HubRefused as error:
                     if not error.repository_missing:
-                        raise self._no_answer(f"{file.path} of {snapshot.repo_id}", error) from error
-                    raise self._not_found(snapshot.repo_id, error) from error
+                        raise no_answer(self.endpoint, f"{file.path} of {snapshot.repo_id}", error) from error
+                    raise not_found(self.endpoint, REPO_TYPES, snapshot.repo_id, error) from error
                 self._memory.answered = True
                 store.mark_fetched(snapshot.commit)
                 store.place(snapshot.commit, file, content)
@@ -345,10 +307,10 @@ class HubSource:
         """Whether a build is complete in the snapshot."""
         return not self._store(snapshot.repo_type, snapshot.repo_id).missing(snapshot.commit, snapshot.builds[variant])
 
-    def damaged(self, snapshot: Snapshot, variant: str) -> list[str]:
-        """The files of a build that is in the snapshot, and were changed since: they have another size, or name."""
+    def is_damaged(self, snapshot: Snapshot, variant: str) -> bool:
+        """Whether a build is in the snapshot, and files of it have another size or content name than listed."""
         store = self._store(snapshot.repo_type, snapshot.repo_id)
-        return [file.path for file in store.damaged(snapshot.commit, snapshot.builds[variant])]
+        return bool(store.damaged(snapshot.commit, snapshot.builds[variant]))
 
     def advice(self, repo_id: str, target: str) -> str:
         """How the cache gets a build that may not be downloaded now."""
@@ -363,18 +325,18 @@ class HubSource:
         self._fetch(store, snapshot, variant)
         return store.snapshot(snapshot.commit) / BUILD_FOLDER / variant
 
-    def boundary(self, snapshot: Snapshot) -> Path | None:
+    def link_boundary(self, snapshot: Snapshot) -> Path | None:
         """The cache: huggingface_hub may share contents between the repositories in it."""
         return self.cache
 
-    def findings(self, snapshot: Snapshot, variant: str) -> Path | None:
+    def check_record(self, snapshot: Snapshot, variant: str) -> Path | None:
         """In the repository's folder, for this Hub; nothing is kept of what it never listed."""
         if not snapshot.listed:
             return None
         store = self._store(snapshot.repo_type, snapshot.repo_id)
-        return store.findings(self.endpoint, snapshot.commit, variant)
+        return store.check_record(self.endpoint, snapshot.commit, variant)
 
-    def mend(self, snapshot: Snapshot, variant: str) -> None:
+    def repair(self, snapshot: Snapshot, variant: str) -> None:
         """Compare the content of a build's files with the listing, and fetch again those that are others.
 
         Raises:
@@ -426,54 +388,6 @@ class HubSource:
     def _store(self, repo_type: str, repo_id: str) -> RepoStore:
         return RepoStore(self.cache, repo_type, repo_id)
 
-    # Verdicts and errors
-
-    def _ask_verdict(self, publisher: str, urgent: bool) -> bool:
-        if self.offline:
-            raise NotInCache("Nothing may be asked of a network (HF_HUB_OFFLINE, or local_files_only).")
-        if self._memory.resting():
-            raise HubUnavailable(f"{self.endpoint} did not answer a moment ago.")
-        try:
-            patience = VERDICT if urgent else BRIEF
-            answer = self._client.json(f"/api/organizations/{quote(publisher)}/overview", patience, PUBLISHER)
-        except HubRefused as error:
-            if error.status == 404:
-                return False  # a person's account, or nobody's
-            raise self._no_answer(publisher, error) from error
-        except HubUnavailable:
-            self._memory.rest()
-            raise
-        if (answer.name or publisher).lower() != publisher.lower():
-            return False  # an answer about another publisher
-        return answer.trusted_kernel_publisher is True
-
-    def _no_answer(self, what: str, refusal: HubRefused) -> HubUnavailable:
-        advice = {
-            401: f" The token was not accepted: look at {settings.token_source(self.endpoint)}.",
-            403: " It, or something on the way to it, refuses access from here.",
-        }
-        reason = refusal.code or refusal.message
-        return HubUnavailable(
-            f"{self.endpoint} answered {refusal.status}{' ' * bool(reason)}{reason} about {what}."
-            + advice.get(refusal.status, "")
-        )
-
-    def _not_found(self, repo_id: str, refusal: HubRefused, commit: str | None = None) -> Exception:
-        if refusal.code == "GatedRepo":
-            text = (
-                f"{repo_id} is gated on {self.endpoint}: ask for access on its page, and give the token of who got it: "
-                f"{settings.token_source(self.endpoint)}."
-            )
-            return _caused(RepositoryNotFound(text), refusal)
-        if commit is not None and refusal.revision_missing:
-            return _caused(RevisionNotFound(f"{repo_id} has no commit {commit} on {self.endpoint}."), refusal)
-        text = (
-            f"{self.endpoint} has no repository {repo_id} of type {' or '.join(REPO_TYPES)} that can be read "
-            f"(it answered {refusal.status} {refusal.code}). Check the name; a private repository needs a token: "
-            f"{settings.token_source(self.endpoint)}."
-        )
-        return _caused(RepositoryNotFound(text), refusal)
-
     def _not_in_cache(self, what: str) -> NotInCache:
         return NotInCache(
             f"{what} is not in the cache at {self.cache}, and nothing may be downloaded (HF_HUB_OFFLINE, or "
@@ -489,6 +403,19 @@ def _age(seconds: float) -> str:
     return f"{max(0, int(seconds))} seconds"
 
 
-def _caused(error: Exception, cause: Exception) -> Exception:
-    error.__cause__ = cause
-    return error
+def _heads_of_snapshots(store: RepoStore) -> Heads:
+    """The branches of a cache that another tool filled: what it recorded, and versions that builds there state."""
+    heads = store.foreign_heads()
+    branches: dict[str, str] = {}
+    for commit in store.commits():  # the newest first, and the newest of a version counts
+        version = _stated_version(store.snapshot(commit))
+        if version is not None:
+            branches.setdefault(f"v{version}", commit)
+    return replace(heads, branches={**branches, **heads.branches})
+
+
+def _stated_version(snapshot: Path) -> int | None:
+    for path in sorted(snapshot.glob(f"build/*/{METADATA_FILE}")):
+        with suppress(InvalidMetadata):
+            return Metadata.read_from_file(path).version
+    return None

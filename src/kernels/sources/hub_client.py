@@ -81,13 +81,22 @@ class HubClient:
     Args:
         endpoint: The Hub's URL.
         user_agent: What the caller adds to the `User-Agent` header.
+        offline: Send no request.
     """
 
-    def __init__(self, endpoint: str, user_agent: str | Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, endpoint: str, user_agent: str | Mapping[str, str] | None = None, *, offline: bool = False
+    ) -> None:
         self.endpoint = endpoint
+        self._offline = offline
         self._user_agent = user_agent
         self._lock = threading.Lock()
         self._headers: dict[str, str] | None = None
+
+    @property
+    def offline(self) -> bool:
+        """Whether no request may be sent: the caller or `HF_HUB_OFFLINE` says so."""
+        return self._offline or settings.offline()
 
     @property
     def headers(self) -> dict[str, str]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from kernels import settings
+from kernels.errors import HubUnavailable, KernelsError, RepositoryNotFound, RevisionNotFound
 from kernels.support.formatting import format_text
 from kernels.support.text import SafeText
 
-__all__ = ["HubMoved", "HubRefused", "refusal"]
+__all__ = ["HubMoved", "HubRefused", "no_answer", "not_found", "refusal"]
 
 
 class HubRefused(SafeText):
@@ -52,4 +55,35 @@ def refusal(url: str, response: Any) -> HubRefused:
         response.status_code,
         format_text(response.headers.get("X-Error-Code", ""), 100),
         format_text(response.headers.get("X-Error-Message", ""), 500),
+    )
+
+
+def no_answer(endpoint: str, what: str, refusal: HubRefused) -> HubUnavailable:
+    """The error for a Hub that refuses to say anything about `what`."""
+    advice = {
+        401: f" The token was not accepted: look at {settings.token_source(endpoint)}.",
+        403: " It, or something on the way to it, refuses access from here.",
+    }
+    reason = refusal.code or refusal.message
+    return HubUnavailable(
+        f"{endpoint} answered {refusal.status}{' ' * bool(reason)}{reason} about {what}."
+        + advice.get(refusal.status, "")
+    )
+
+
+def not_found(
+    endpoint: str, repo_types: Iterable[str], repo_id: str, refusal: HubRefused, commit: str | None = None
+) -> KernelsError:
+    """The error for a repository, or a commit of it, that a Hub does not have or does not show."""
+    if refusal.code == "GatedRepo":
+        return RepositoryNotFound(
+            f"{repo_id} is gated on {endpoint}: ask for access on its page, and give the token of who got it: "
+            f"{settings.token_source(endpoint)}."
+        )
+    if commit is not None and refusal.revision_missing:
+        return RevisionNotFound(f"{repo_id} has no commit {commit} on {endpoint}.")
+    return RepositoryNotFound(
+        f"{endpoint} has no repository {repo_id} of type {' or '.join(repo_types)} that can be read "
+        f"(it answered {refusal.status} {refusal.code}). Check the name; a private repository needs a token: "
+        f"{settings.token_source(endpoint)}."
     )

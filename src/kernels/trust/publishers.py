@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Admission",
+    "PublisherTrust",
     "Publishers",
-    "Standing",
     "TrustPolicy",
     "Verdicts",
     "admission",
-    "ask_standing",
+    "ask_trust",
     "untrusted",
     "unverified",
     "warn_unverified",
@@ -42,7 +42,7 @@ __all__ = [
 VERDICT_SECONDS = 24 * 3600.0
 
 
-class Standing(Enum):
+class PublisherTrust(Enum):
     """What is known of a publisher."""
 
     TRUSTED = "trusted"
@@ -70,7 +70,7 @@ class Publishers(Protocol):
         """What a message calls it."""
         ...
 
-    def standing(self, repo_id: str) -> Standing:
+    def trust(self, repo_id: str) -> PublisherTrust:
         """What is known of a repository's publisher."""
         ...
 
@@ -147,40 +147,40 @@ class Verdicts:
         self._memory: dict[str, _Verdict] = {}
         self._problems: dict[str, str] = {}
 
-    def standing(self, publisher: str) -> Standing:
+    def trust(self, publisher: str) -> PublisherTrust:
         """What is known of a publisher, asking the Hub where the last answer is older than a day or was a no."""
         stored = self._stored(publisher)
         if stored is not None and _holds(stored):
-            return Standing.TRUSTED
+            return PublisherTrust.TRUSTED
         try:
             return self._ask_once(publisher, stored)
         except (HubUnavailable, NotInCache) as error:
             if stored is None:
                 self._problems[publisher] = str(error)
-                return Standing.UNKNOWN
-            return Standing.TRUSTED if stored.trusted else Standing.UNTRUSTED
+                return PublisherTrust.UNKNOWN
+            return PublisherTrust.TRUSTED if stored.trusted else PublisherTrust.UNTRUSTED
 
     def problem(self, publisher: str) -> str | None:
         """Why nothing is known of a publisher, where it could not be asked."""
         return self._problems.get(publisher)
 
-    def _ask_once(self, publisher: str, stored: _Verdict | None) -> Standing:
+    def _ask_once(self, publisher: str, stored: _Verdict | None) -> PublisherTrust:
         # Of several processes that ask for the first time together, one asks.
         try:
             with exclusively(lock_at(self._folder / f"{publisher}.lock", seconds=60)):
                 stored = self._stored(publisher)
                 if stored is not None and _holds(stored):
-                    return Standing.TRUSTED
+                    return PublisherTrust.TRUSTED
                 return self._keep(publisher, self._ask(publisher, stored is None))
         except StoreError:
             # A cache that cannot be written keeps nobody from asking.
             return self._keep(publisher, self._ask(publisher, stored is None))
 
-    def _keep(self, publisher: str, trusted: bool) -> Standing:
+    def _keep(self, publisher: str, trusted: bool) -> PublisherTrust:
         verdict = _Verdict(publisher, trusted, time.time())
         self._memory[publisher] = verdict
         write_record(self._folder / f"{publisher}.json", verdict)
-        return Standing.TRUSTED if trusted else Standing.UNTRUSTED
+        return PublisherTrust.TRUSTED if trusted else PublisherTrust.UNTRUSTED
 
     def _stored(self, publisher: str) -> _Verdict | None:
         known = self._memory.get(publisher) or read_record(self._folder / f"{publisher}.json", _Verdict)
@@ -192,7 +192,7 @@ def _holds(verdict: _Verdict) -> bool:
     return verdict.trusted and 0 <= time.time() - verdict.time < VERDICT_SECONDS
 
 
-def ask_standing(repo_id: str, publishers: Publishers | None, policy: TrustPolicy) -> Standing:
+def ask_trust(repo_id: str, publishers: Publishers | None, policy: TrustPolicy) -> PublisherTrust:
     """What is known of a publisher; nobody is asked about what the caller allows.
 
     Args:
@@ -201,13 +201,13 @@ def ask_standing(repo_id: str, publishers: Publishers | None, policy: TrustPolic
         policy: What the caller allows.
     """
     if publishers is None or policy.allows(repo_id):
-        return Standing.TRUSTED
-    return publishers.standing(repo_id)
+        return PublisherTrust.TRUSTED
+    return publishers.trust(repo_id)
 
 
 def admission(
     repo_id: str,
-    standing: Standing,
+    trust: PublisherTrust,
     publishers: Publishers | None,
     policy: TrustPolicy,
     snapshot: Snapshot | None = None,
@@ -216,7 +216,7 @@ def admission(
 
     Args:
         repo_id: The repository.
-        standing: What `ask_standing` says.
+        trust: What `ask_trust` says.
         publishers: Who answered; None where the repository is the user's own folder.
         policy: What the caller allows.
         snapshot: The snapshot that was found; None where nothing on disk will do.
@@ -230,12 +230,12 @@ def admission(
         if snapshot is not None:
             publishers.remember_allowed(snapshot)
         return Admission.GRANTED
-    if standing is Standing.UNTRUSTED:
+    if trust is PublisherTrust.UNTRUSTED:
         raise untrusted(repo_id, publishers.authority)
-    if standing is Standing.TRUSTED and (snapshot is None or snapshot.listed):
+    if trust is PublisherTrust.TRUSTED and (snapshot is None or snapshot.listed):
         return Admission.GRANTED
     # A snapshot that this Hub never listed may be another Hub's: its word on the publisher says nothing about it.
-    if snapshot is not None and (standing is Standing.TRUSTED or publishers.may_use_cached(snapshot)):
+    if snapshot is not None and (trust is PublisherTrust.TRUSTED or publishers.may_use_cached(snapshot)):
         return Admission.ON_DISK
     return Admission.REFUSED
 

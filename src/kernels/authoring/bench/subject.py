@@ -22,7 +22,7 @@ from kernels.resolver.planner import Planned, Planner
 from kernels.resolver.target import Target
 from kernels.sources import PathSource, open_sources
 from kernels.support.files import read_bounded
-from kernels.trust.publishers import Admission, TrustPolicy, admission, ask_standing, unverified
+from kernels.trust.publishers import Admission, TrustPolicy, admission, ask_trust, unverified
 
 __all__ = ["Subject", "subject"]
 
@@ -162,9 +162,9 @@ def _check_fetchable(planned: Planned, policy: TrustPolicy) -> None:
     """Raise unless scripts may be fetched: a build on disk may have been admitted, what is fetched now was not."""
     source, repo_id = planned.source, planned.snapshot.repo_id
     publishers = source.publishers
-    if getattr(source, "offline", False):
+    if source.offline:
         return
-    if admission(repo_id, ask_standing(repo_id, publishers, policy), publishers, policy) is not Admission.GRANTED:
+    if admission(repo_id, ask_trust(repo_id, publishers, policy), publishers, policy) is not Admission.GRANTED:
         raise unverified(repo_id, publishers)
 
 

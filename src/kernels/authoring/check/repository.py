@@ -67,7 +67,7 @@ def audit_repository(
         found = next(route for route in reversed(planner.routes) if route.asked == requirement).found
         names = _names(found.snapshot, None if all_variants else variant)
         folders = [_folder_to_load(planner, requirement, found, name) for name in names]
-        root = found.source.boundary(found.snapshot)
+        root = found.source.link_boundary(found.snapshot)
         return [audit_variant(folder, root=root) for folder in folders]
     choice = planner.choose(requirement, every=True)
     if not all_variants and choice.best is None:
@@ -76,7 +76,7 @@ def audit_repository(
             "All of them are checked with all_variants=True (--all-variants)."
         )
     source, snapshot = choice.source, choice.snapshot
-    root = source.boundary(snapshot)
+    root = source.link_boundary(snapshot)
     names = _names(snapshot, None if all_variants else choice.best)
     return [audit_variant(source.fetch(snapshot, name), dynamic=False, root=root) for name in names]
 
