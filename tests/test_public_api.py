@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,6 +129,16 @@ def test_every_public_name_is_listed_and_can_be_had() -> None:
     for name in kernels.__all__:
         assert getattr(kernels, name) is not None
         assert name in dir(kernels)
+
+
+def test_type_checkers_see_the_names_that_exist_at_run_time() -> None:
+    tree = ast.parse(Path(kernels.__file__).read_text())
+    imports = [
+        node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module.startswith("kernels")
+    ]
+    seen = [(alias.asname, alias.name, node.module) for node in imports for alias in node.names]
+    assert seen == [(name, name, module) for _, name, module in seen]  # only `import x as x` exports a name
+    assert {name: module for _, name, module in seen} == kernels._MODULE_OF
 
 
 def test_a_star_import_gives_every_public_name() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernels.backends.base import (
     GENERAL_PYTHON_DEPENDS,
     Backend,
+    BackendLike,
     BackendProbe,
     Device,
     Found,
@@ -52,6 +53,7 @@ __all__ = [
     "GENERAL_PYTHON_DEPENDS",
     "MISSING_VENDOR",
     "Backend",
+    "BackendLike",
     "BackendName",
     "BackendProbe",
     "Device",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kernels.backends.torch_extension import extends
 from kernels.support.text import one_line
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "GENERAL_PYTHON_DEPENDS",
     "Backend",
+    "BackendLike",
     "BackendProbe",
     "Device",
     "Found",
@@ -86,6 +87,18 @@ class BackendProbe:
     version: MajorMinor | None = None
     devices: tuple[Device, ...] = ()
     notes: tuple[str, ...] = field(default=())
+
+
+class BackendLike(Protocol):
+    """The least that a backend has, for type checkers: everything else has a default in `Backend`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def device_type(self) -> str: ...
+
+    def probe(self) -> BackendProbe: ...
 
 
 class _Same:

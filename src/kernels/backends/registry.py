@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernels.backends.base import Backend
+from kernels.backends.base import Backend, BackendLike
 from kernels.backends.conflicts import check_clashes
 from kernels.backends.interface_check import checked
 from kernels.backends.registration import Entry, Origin, Problem
@@ -85,7 +85,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
-def register_backend(backend: Any, *, override: bool = False) -> None:
+def register_backend(backend: BackendLike, *, override: bool = False) -> None:
     """Add a backend, so that every part of the package knows it at once.
 
     Args:

@@ -11,7 +11,13 @@ from kernels.layer.decorate import (
 from kernels.layer.device import CapabilityRange, CUDAProperties, Device, ROCMProperties
 from kernels.layer.kernelize import kernelize, unkernelize
 from kernels.layer.locked import LockedFuncRepository, LockedLayerRepository
-from kernels.layer.mapping import register_kernel_mapping, use_kernel_mapping
+from kernels.layer.mapping import (
+    KernelMapping,
+    LayerMapping,
+    RepositoryProtocol,
+    register_kernel_mapping,
+    use_kernel_mapping,
+)
 from kernels.layer.mode import KernelizeFallback, Mode
 from kernels.layer.report import KernelizeReport, KernelizeRow, kernelize_report
 from kernels.layer.repository import FuncRepository, LayerRepository, LocalFuncRepository, LocalLayerRepository
@@ -21,9 +27,11 @@ __all__ = [
     "CapabilityRange",
     "Device",
     "FuncRepository",
+    "KernelMapping",
     "KernelizeFallback",
     "KernelizeReport",
     "KernelizeRow",
+    "LayerMapping",
     "LayerRepository",
     "LocalFuncRepository",
     "LocalLayerRepository",
@@ -31,6 +39,7 @@ __all__ = [
     "LockedLayerRepository",
     "Mode",
     "ROCMProperties",
+    "RepositoryProtocol",
     "kernelize",
     "kernelize_report",
     "register_kernel_mapping",

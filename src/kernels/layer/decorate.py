@@ -6,14 +6,11 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from kernels.errors import RequestError
 from kernels.layer.function import wrap_function
 from kernels.layer.places import layer_name_of
-
-if TYPE_CHECKING:
-    from torch import nn
 
 __all__ = [
     "always",
@@ -24,10 +21,13 @@ __all__ = [
 ]
 
 _Class = TypeVar("_Class", bound=type)
-_Condition = Callable[["nn.Module"], bool]
+_Layer = TypeVar("_Layer")
+_Target = TypeVar("_Target", bound=Callable[..., Any])
 
 
-def replace_kernel_forward_from_hub(cls: type, layer_name: str, condition: _Condition | None = None) -> None:
+def replace_kernel_forward_from_hub(
+    cls: type[_Layer], layer_name: str, condition: Callable[[_Layer], bool] | None = None
+) -> None:
     """Mark a class that is not one's own, so that `kernelize` may replace its forward.
 
     Its members and the parameters of its forward may change with the library that defines it; where the class is
@@ -56,7 +56,9 @@ def replace_kernel_forward_from_hub(cls: type, layer_name: str, condition: _Cond
     cls.kernel_condition = staticmethod(condition or always)  # type: ignore[attr-defined]
 
 
-def use_kernel_forward_from_hub(layer_name: str, condition: _Condition | None = None) -> Callable[[Any], Any]:
+def use_kernel_forward_from_hub(
+    layer_name: str, condition: Callable[[Any], bool] | None = None
+) -> Callable[[_Target], _Target]:
     """A decorator that marks a layer class, or makes a function a layer, so that `kernelize` may replace its forward.
 
     A function becomes an `nn.Module` that is called and looks like it. `kernelize` finds it where it is attached to a
@@ -149,7 +151,7 @@ def use_kernelized_func(*functions: Callable[..., Any]) -> Callable[[_Class], _C
     return attach
 
 
-def use_kernel_func_from_hub(func_name: str) -> Callable[[Any], Any]:
+def use_kernel_func_from_hub(func_name: str) -> Callable[[_Target], _Target]:
     """Deprecated: `use_kernel_forward_from_hub` marks functions too.
 
     Args:
@@ -170,6 +172,6 @@ def _check_mark(layer_name: Any, condition: Any) -> None:
         raise TypeError(f"`condition` is {condition!r}, a {type(condition).__name__}; allowed is a function or None.")
 
 
-def always(module: nn.Module) -> bool:
+def always(module: object) -> bool:
     """The condition of a layer that has none."""
     return True

@@ -11,7 +11,7 @@ from kernels import settings
 from kernels.errors import MappingError, RequestError
 from kernels.layer.decorate import always
 from kernels.layer.device import ModuleDevice, of_tensor, requested_device
-from kernels.layer.mapping import MappingView, Missing, Repository, Selected, current_mapping, select
+from kernels.layer.mapping import MappingView, Missing, RepositoryProtocol, Selected, current_mapping, select
 from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
 from kernels.layer.places import Place, find_places, layer_name_of, swappable_modules
 from kernels.layer.report import KernelizeReport, check_model, kernelize_report
@@ -55,6 +55,17 @@ def kernelize(
     use_fallback: bool | KernelizeFallback = True,
     report: Literal[True],
 ) -> KernelizeReport: ...
+
+
+@overload
+def kernelize(
+    model: _Model,
+    *,
+    mode: Mode | None = None,
+    device: str | torch.device | None = None,
+    use_fallback: bool | KernelizeFallback = True,
+    report: bool,
+) -> _Model | KernelizeReport: ...
 
 
 def kernelize(
@@ -278,7 +289,7 @@ def _agreed(kinds: list[_Kind], by_kind: dict[_Kind, Outcome], request: _Request
     return _kept(kinds[0][0], request, reason)
 
 
-def _load_all(needed: Sequence[tuple[Repository, ModuleDevice]]) -> dict[Any, _Loaded | FileNotFoundError]:
+def _load_all(needed: Sequence[tuple[RepositoryProtocol, ModuleDevice]]) -> dict[Any, _Loaded | FileNotFoundError]:
     """Every kernel once for each device it is for; those on a Hub side by side."""
     results: dict[Any, _Loaded | FileNotFoundError] = {}
     unique = {_load_key(repository, device): (repository, device) for repository, device in needed}
@@ -307,14 +318,14 @@ def _load_all(needed: Sequence[tuple[Repository, ModuleDevice]]) -> dict[Any, _L
     return results
 
 
-def _load(repository: Repository, device: ModuleDevice) -> _Loaded:
+def _load(repository: RepositoryProtocol, device: ModuleDevice) -> _Loaded:
     if isinstance(repository, LocalRepository):
         kernel = repository.load_kernel(device)
         return _Loaded(repository.layer_in(kernel), kernel)
     return _Loaded(repository.load(), None)
 
 
-def _load_key(repository: Repository, device: ModuleDevice) -> Any:
+def _load_key(repository: RepositoryProtocol, device: ModuleDevice) -> Any:
     # A stranger's repository need not be hashable, and knows nothing of devices.
     if isinstance(repository, (HubRepository, LocalRepository)):
         return repository, device.type, device.arch() or device.index
@@ -354,7 +365,7 @@ def _layer_name(kind: _Kind) -> str:
     return layer_name_of(kind[0])
 
 
-def _origin(repository: Repository) -> str:
+def _origin(repository: RepositoryProtocol) -> str:
     return repository.origin if isinstance(repository, (HubRepository, LocalRepository)) else type(repository).__name__
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,8 @@ class LockedRepository(HubRepository):
         self,
         repo_id: str,
         lockfile: str | Path | None,
-        trust_remote_code: bool | list[str],
-        user_agent: str | dict[str, Any] | None,
+        trust_remote_code: bool | Sequence[str],
+        user_agent: str | Mapping[str, Any] | None,
     ) -> None:
         asked = Requirement(repo_id)
         self._in_force = asked_lock(lockfile)
@@ -84,8 +85,8 @@ class LockedLayerRepository(NamedLayer, LockedRepository):
         *,
         lockfile: str | Path | None = None,
         layer_name: str,
-        trust_remote_code: bool | list[str] = False,
-        user_agent: str | dict[str, Any] | None = None,
+        trust_remote_code: bool | Sequence[str] = False,
+        user_agent: str | Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(repo_id, lockfile, trust_remote_code, user_agent)
         self.layer_name = checked_name("layer_name", layer_name)
@@ -111,7 +112,7 @@ class LockedFuncRepository(NamedFunction, LockedRepository):
         *,
         lockfile: str | Path | None = None,
         func_name: str,
-        trust_remote_code: bool | list[str] = False,
+        trust_remote_code: bool | Sequence[str] = False,
     ) -> None:
         deprecated("LockedFuncRepository", "LockedLayerRepository")
         super().__init__(repo_id, lockfile, trust_remote_code, None)

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from kernels.errors import RequestError
 from kernels.layer.device import ANY_CAPABILITY, Device, ModuleDevice, mapping_types
 from kernels.layer.mode import REGISTERED_MODES, KernelizeFallback, Mode, serving_modes
 
+if TYPE_CHECKING:
+    from torch import nn
+
 __all__ = [
+    "KernelMapping",
+    "LayerMapping",
     "MappingView",
     "Missing",
-    "Repository",
+    "RepositoryProtocol",
     "Selected",
     "current_mapping",
     "register_kernel_mapping",
@@ -31,20 +36,32 @@ __all__ = [
 
 
 @runtime_checkable
-class Repository(Protocol):
-    """A value of a mapping: anything that loads a layer class."""
+class RepositoryProtocol(Protocol):
+    """A value of a mapping: anything that loads a layer class, such as a `LayerRepository`."""
 
-    def load(self) -> type[Any]:
-        """The layer class, a subclass of `torch.nn.Module`."""
+    def load(self) -> type[nn.Module]:
+        """Load the layer class."""
         ...
 
 
 # One layer's kernels: device type -> range of capabilities -> mode -> repository.
-_LayerKernels = dict[str, dict[tuple[int, int], dict[Mode, Repository]]]
+_LayerKernels = dict[str, dict[tuple[int, int], dict[Mode, RepositoryProtocol]]]
 _Kernels = dict[str, _LayerKernels]
 
-#: What a caller writes: layer name -> device -> repository, or mode -> repository.
-KernelMapping = Mapping[str, Mapping["Device | str", "Repository | Mapping[Mode, Repository]"]]
+_Key = TypeVar("_Key", covariant=True)
+_Value = TypeVar("_Value", covariant=True)
+
+
+class SupportsItems(Protocol[_Key, _Value]):
+    """A mapping for type checkers. `Mapping[str | Device, ...]` would reject a `dict[str, ...]`."""
+
+    def items(self) -> Set[tuple[_Key, _Value]]: ...
+
+
+#: One layer's entry in a mapping: device (a type, or a `Device`) -> repository, or mode -> repository.
+LayerMapping = SupportsItems[str | Device, RepositoryProtocol | Mapping[Mode, RepositoryProtocol]]
+#: What `register_kernel_mapping` and `use_kernel_mapping` take: layer name -> its entry.
+KernelMapping = Mapping[str, LayerMapping]
 
 _lock = threading.Lock()
 _registered: _Kernels = {}
@@ -173,7 +190,7 @@ def current_mapping() -> MappingView:
 class Selected:
     """The repository that serves a layer, and the mode it was registered for."""
 
-    repository: Repository
+    repository: RepositoryProtocol
     mode: Mode
 
 
@@ -266,7 +283,7 @@ def _parse(mapping: Any) -> _Kernels:
     return kernels
 
 
-def _parse_modes(value: Any, where: str) -> dict[Mode, Repository]:
+def _parse_modes(value: Any, where: str) -> dict[Mode, RepositoryProtocol]:
     by_mode = dict(value) if isinstance(value, Mapping) else {Mode.FALLBACK: value}
     if not by_mode:
         raise RequestError(f"`{where}` is empty; allowed is a repository, or a dictionary mode -> repository.")

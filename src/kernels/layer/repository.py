@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -84,8 +84,8 @@ class HubRepository(_KernelRepository):
     def __init__(
         self,
         requirement: Requirement,
-        trust_remote_code: bool | list[str],
-        user_agent: str | dict[str, Any] | None,
+        trust_remote_code: bool | Sequence[str],
+        user_agent: str | Mapping[str, Any] | None,
     ) -> None:
         self._requirement = requirement
         self._trust_remote_code: bool | tuple[str, ...] = _trusted(trust_remote_code)
@@ -234,8 +234,8 @@ class LayerRepository(NamedLayer, HubRepository):
         layer_name: str,
         revision: str | None = None,
         version: int | None = None,
-        trust_remote_code: bool | list[str] = False,
-        user_agent: str | dict[str, Any] | None = None,
+        trust_remote_code: bool | Sequence[str] = False,
+        user_agent: str | Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(_exact(repo_id, revision, version), trust_remote_code, user_agent)
         self.layer_name = checked_name("layer_name", layer_name)
@@ -284,7 +284,7 @@ class FuncRepository(NamedFunction, HubRepository):
         func_name: str,
         revision: str | None = None,
         version: int | None = None,
-        trust_remote_code: bool | list[str] = False,
+        trust_remote_code: bool | Sequence[str] = False,
     ) -> None:
         deprecated("FuncRepository", "LayerRepository")
         super().__init__(_exact(repo_id, revision, version), trust_remote_code, None)
