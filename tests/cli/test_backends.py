@@ -116,7 +116,7 @@ def test_for_programs_the_list_has_every_fact_of_the_table(kernels: Callable[...
 
 def test_what_could_not_come_in_is_listed_below(kernels: Callable[..., Any], with_problem: str) -> None:
     result = kernels("backends")
-    assert result.stdout.splitlines()[-1] == f"Not here  {with_problem}"
+    assert result.stdout.splitlines()[-1] == f"Not registered  {with_problem}"
     assert json.loads(kernels("backends", "list", "--json").stdout)["problems"] == [
         {"origin": {"kind": "declared", "place": "/etc/lost.json"}, "message": with_problem, "names": ["lost"]}
     ]
@@ -153,7 +153,7 @@ def test_one_backend_is_shown_with_everything_that_is_known_of_it(kernels: Calla
     assert result.exit_code == 0
     for line in (
         "Vendor           Acme Corporation",
-        "Experimental     yes: using it warns, once",
+        "Experimental     yes: warns once when it is used",
         "Compiled builds  acme<version>",
         "Noarch builds    torch-acme",
         "Torch device     acme",
@@ -164,14 +164,14 @@ def test_one_backend_is_shown_with_everything_that_is_known_of_it(kernels: Calla
         "Stages           prepare",
         "Found here       yes, version 1.2",
         "Devices          0: Acme One, a100x, capability 100, 64.0 GB",
-        "                 1: nothing more is known",
+        "                 1: unknown",
         "Notes            acme: fans are slow",
         "Hardware (guidance_block)",
         "  Vectors of 256 bits.",
         "  An escape: \\x1b[2J",
         "How to write kernels (kernel_guidance)",
         "  Keep [red]tiles[/red] small.",
-        "Source lines that must not stand in a kernel (cuda_hacks_to_strip)",
+        "Source lines that are not allowed in a kernel (cuda_hacks_to_strip)",
         "  import pycuda",
     ):
         assert line in [printed for printed in result.stdout.splitlines() if printed.startswith(line)], line
@@ -189,7 +189,7 @@ def test_what_a_backend_stands_in_for_is_shown(kernels: Callable[..., Any]) -> N
 
     with as_before():
         backends.register_backend(Ours(), override=True)
-        assert "Stands in for    cuda, built in\n" in kernels("backends", "show", "cuda").stdout
+        assert "Replaces         cuda, built in\n" in kernels("backends", "show", "cuda").stdout
         said = json.loads(kernels("backends", "show", "cuda", "--json").stdout)
     assert said["overrides"] == {"kind": "built-in", "place": ""}
 
@@ -209,7 +209,7 @@ def test_what_a_file_adds_to_is_listed_and_shown(kernels: Callable[..., Any], ac
     assert rows(shown)["Origin"].endswith(f"declared in {files[1]}")
     assert f"\nAdds to          {beneath}" in shown
     assert f"; declared in {files[0]}\n" in shown
-    assert "Stands in for" not in shown
+    assert "Replaces" not in shown
 
 
 def test_for_programs_show_has_the_facts_of_the_list_and_more(kernels: Callable[..., Any], acme: Backend) -> None:
@@ -410,9 +410,9 @@ def test_what_nobody_knows_is_one_line_of_error(
     ("arguments", "message"),
     [
         (("remove", "cpu"), "'remove' is not one of 'list', 'show', 'check'"),
-        (("list", "cpu"), "`list` takes no name; to see one: kernels backends show cpu"),
-        (("show",), "`show` needs a backend's name"),
-        (("check",), "`check` needs a backend's name, or the path of a file or folder"),
+        (("list", "cpu"), "`list` takes no name. To show one: kernels backends show cpu"),
+        (("show",), "`show` needs the name of a backend"),
+        (("check",), "`check` needs the name of a backend, or the path of a file or folder"),
     ],
 )
 def test_wrong_arguments_end_with_status_2(

@@ -62,7 +62,7 @@ def test_a_table_says_how_fast_each_workload_is_and_whether_it_is_right(
     assert machine.endswith("3 calls after 0")
     assert (empty, heading.split()[:3]) == ("", ["Benchmark", "Verdict", "Median"])
     assert row.split()[:2] == ["Double.four", "ok"]
-    assert row.endswith("as the reference")
+    assert row.endswith("matches the reference")
     assert "Double.four" in plot.read_text(encoding="utf-8")
     assert f"Drew {plot}" in result.stderr.splitlines()
 
@@ -80,7 +80,7 @@ def test_the_table_has_the_references_quartiles_and_says_where_times_are_wide_ap
     )
     assert _row(outcome) == (
         "X.y", "ok", "1.00 ms", "1.00 ms - 1.00 ms", "3.00 ms", "1.00 ms - 5.00 ms", "3.00x",
-        "noisy: quartiles 5.0x apart (reference); as the reference",
+        "noisy: quartiles 5.0x apart (reference); matches the reference",
     )  # fmt: skip
 
 

@@ -75,11 +75,11 @@ def test_the_size_is_summed_up_by_repository(kernels: Callable[..., Any], commit
 
 @pytest.mark.parametrize("action", ["list", "size", "prune", "verify"])
 def test_a_repository_of_which_nothing_is_here_is_an_error_that_names_the_nearest(
-    kernels: Callable[..., Any], commits: Any, action: str
+    kernels: Callable[..., Any], commits: Any, isolated_env: Path, action: str
 ) -> None:
     result = kernels("cache", action, "--repo", "acme/rleu")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.endswith("has nothing of acme/rleu. Did you mean 'acme/relu'?\n")
+    assert result.stderr == f"Error: acme/rleu is not in the cache {isolated_env}. Did you mean 'acme/relu'?\n"
 
 
 def test_help_has_the_options_of_each_action_apart(kernels_process: Callable[..., Any]) -> None:
@@ -102,7 +102,7 @@ def test_pruning_asks_nobody_and_removes_nothing_without_yes(
     assert result.exit_code == 1
     assert "1 commit to remove" in result.stdout
     assert result.stdout.endswith(
-        "Nothing was removed.\nThere is no terminal to ask at. To remove them without being asked: --yes\n"
+        "Nothing was removed.\nStandard input is not a terminal. To remove without confirmation: --yes\n"
     )
     assert in_cache(isolated_env) == set(commits)
 

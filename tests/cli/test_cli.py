@@ -23,7 +23,7 @@ from hub import TestHub
 import kernels.cli
 from kernels import __version__, register_backend, unregister_backend
 from kernels.backends import Backend, BackendProbe
-from kernels.cli import _failure, _output
+from kernels.cli import _output
 from kernels.errors import NoSuitableBuild
 
 FOLDER = Path(kernels.cli.__file__).parent
@@ -85,9 +85,9 @@ def test_the_version_is_the_packages(kernels: Callable[..., Any]) -> None:
         (["_output"], "No such command '_output'. See:"),
         (["info"], "Missing argument 'KERNEL'."),
         (["info", "a/b", "--nope"], "No such option: --nope"),
-        (["test", ".", "-q"], "come after --: kernels test … -- -q. See: kernels test --help"),
+        (["test", ".", "-q"], "Put arguments for pytest after --: kernels test … -- -q. See: kernels test --help"),
         (["test", "--buidl"], "No such option: --buidl (Possible options: --build). See"),
-        (["upload", "--token", "x"], "is read from KERNELS_HUB_TOKEN"),
+        (["upload", "--token", "x"], "Set KERNELS_HUB_TOKEN for the Hub in KERNELS_HUB"),
         (["info", "a/b", "c/d"], "unexpected extra argument"),
         (["info", "a/b", "--version", "one"], "'--version'"),
         (["--nope"], "No such option: --nope"),
@@ -213,7 +213,7 @@ def test_fields_leave_out_what_is_empty_and_list_what_is_many(capsys: pytest.Cap
 def test_json_takes_paths_and_refuses_what_it_cannot_hold(capsys: pytest.CaptureFixture[str]) -> None:
     _output.print_json({"path": Path("a/b")})
     assert capsys.readouterr().out == '{\n  "path": "a/b"\n}\n'
-    with pytest.raises(TypeError, match="object has no place in JSON"):
+    with pytest.raises(TypeError, match="object cannot be written as JSON"):
         _output.print_json(object())
 
 
@@ -265,9 +265,9 @@ def test_what_a_vendor_prints_is_no_part_of_the_answer(
 def test_standard_output_is_the_callers_again_after_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     before = sys.stdout
     for fails in (False, True):
-        with contextlib.suppress(ValueError), _output.answering():
+        with contextlib.suppress(ValueError), _output.reserve_stdout():
             print("a greeting")
-            _output.say("a line")
+            _output.print_line("a line")
             _output.console().print("a paragraph")
             _output.print_json(1)
             if fails:
@@ -320,7 +320,8 @@ def test_a_terminals_width_is_that_of_standard_output(columns: int, width: int) 
     main, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", columns and 10, columns, 0, 0))
     code = (
-        "from kernels.cli._output import answering, console, say\nwith answering():\n    say(str(console().size.width))"
+        "from kernels.cli._output import console, print_line, reserve_stdout\n"
+        "with reserve_stdout():\n    print_line(str(console().size.width))"
     )
     environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     subprocess.run(
@@ -336,8 +337,8 @@ def test_a_closed_standard_output_stays_closed_in_a_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdout", None)
-    with _output.answering():
-        _output.say("nobody reads this")
+    with _output.reserve_stdout():
+        _output.print_line("not printed")
         with pytest.raises(typer.Exit):
             _output.print_json(1)
         with pytest.raises(typer.Exit):
@@ -355,4 +356,4 @@ def test_sizes_are_in_powers_of_1000(size: int, text: str) -> None:
 
 
 def test_an_error_of_many_lines_reads_as_sentences() -> None:
-    assert _failure.describe(ValueError("First.\n  Second\n\nthird")) == "First. Second; third"
+    assert _output.describe_error(ValueError("First.\n  Second\n\nthird")) == "First. Second; third"

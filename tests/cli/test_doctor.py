@@ -42,7 +42,7 @@ def test_as_json_it_is_for_machines(isolated_env: Path) -> None:
     assert report["version"] == kernels.__version__
     assert Target.from_json(json.dumps(report["target"])) == Target.current()
     assert report["cache"] == {
-        "path": str(isolated_env), "repositories": 0, "bytes": 0, "note": "it does not exist yet",
+        "path": str(isolated_env), "repositories": 0, "bytes": 0, "note": "does not exist yet",
     }  # fmt: skip
     assert report["variables"]["HF_HUB_OFFLINE"] == "1"
 
@@ -74,7 +74,7 @@ def test_the_cache_is_measured_without_counting_a_file_twice(isolated_env: Path)
 
 def test_a_cache_that_is_no_folder_is_a_note(isolated_env: Path) -> None:
     isolated_env.write_text("not a folder")
-    assert "it cannot be read" in (doctor_report().cache.note or "")
+    assert "cannot be read" in (doctor_report().cache.note or "")
 
 
 def test_a_hub_that_answers_is_said_to(hub: TestHub) -> None:
@@ -94,7 +94,7 @@ def test_a_hub_that_is_down_is_said_to_be(hub: TestHub) -> None:
 def test_a_hub_that_fails_is_said_to(hub: TestHub) -> None:
     hub.fail(status=503)
     found = doctor_report().hub
-    assert (found.answers, found.note) == (False, "it answered 503")
+    assert (found.answers, found.note) == (False, "answered with status 503")
 
 
 def test_a_folder_of_repositories_is_not_asked(
@@ -214,7 +214,7 @@ def test_a_package_that_asks_for_another_version_is_named(isolated_env: Path, si
     install(site, "fits", "1.0", "Requires-Dist: kernels>=0.18.2", "Requires-Dist: not a requirement !")
     install(site, "old-client", "4.9", 'Requires-Dist: Kernels<0.13,>=0.6; extra == "hub"')
     assert doctor_report().problems == (
-        f"old-client 4.9 works with kernels<0.13,>=0.6, this is {kernels.__version__}.",
+        f"old-client 4.9 requires kernels<0.13,>=0.6, but {kernels.__version__} is installed.",
     )
 
 

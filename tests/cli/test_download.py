@@ -59,7 +59,7 @@ def test_a_second_run_does_nothing_and_says_so(
     relu.clear()
     new_process()
     done = kernels("download", "acme/relu", "--version", 1, "--all-variants")
-    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "Nothing to do: 2 builds are here.")
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "Nothing to do: 2 builds are present.")
     assert relu.count("/resolve/") == 0
 
 
@@ -87,9 +87,9 @@ def test_a_project_is_its_lock(
         ([], "kernels.lock does not exist. Write it with: kernels lock ."),
         (["."], "kernels.lock does not exist. Write it with: kernels lock ."),
         (["--lockfile", "absent"], "absent: No such file or directory."),
-        ([".", "acme/relu"], "name one project alone"),
-        (["acme/relu", "--target", "nofile.json"], "`target` is 'nofile.json': there is no such file."),
-        (["pyproject.toml", "acme/relu"], "name one project alone"),
+        ([".", "acme/relu"], "give either one project or repositories"),
+        (["acme/relu", "--target", "nofile.json"], "`target` is 'nofile.json': file not found."),
+        (["pyproject.toml", "acme/relu"], "give either one project or repositories"),
         (["acme/relu", "--target", "torch2.9-cu128-linux"], "Allowed is torch<version>-<accelerator>-<cpu>-<os>"),
         (["acme/relu", "--target", "torch2.9-cud128-x86_64-linux"], "is no accelerator known here"),
         (["acme/relu", "--target", "torch2.9-cu128-x86_64-linux+nine"], "'nine' is no architecture of cuda"),
@@ -121,14 +121,14 @@ def test_what_the_project_beside_a_lock_asks_for_and_the_lock_does_not_pin_is_me
     kernels: Callable[..., Any], project: Path
 ) -> None:
     (project / "pyproject.toml").write_text('[tool.kernels.dependencies]\n"acme/relu" = 1\n"acme/norm" = 2\n')
-    with pytest.warns(UserWarning, match=r"asks for acme/norm version 2, which .*kernels\.lock does not pin"):
+    with pytest.warns(UserWarning, match=r"depends on acme/norm version 2, which .*kernels\.lock does not pin"):
         assert kernels("download", project).exit_code == 0
 
 
 def test_a_lock_of_no_kernels_is_told(kernels: Callable[..., Any], isolated_env: Path, tmp_path: Path) -> None:
     (tmp_path / "kernels.lock").write_bytes(b"[]")
     done = kernels("download", tmp_path)
-    assert (done.exit_code, done.stdout) == (0, "Nothing to do: the lock pins no kernels.\n")
+    assert (done.exit_code, done.stdout) == (0, "Nothing to do: the lockfile pins no kernels.\n")
 
 
 def test_a_backend_that_is_not_here_points_to_other_machines(
@@ -147,9 +147,9 @@ def test_what_has_no_build_is_named_with_the_machine_and_why(kernels: Callable[.
     assert "torch-cuda" in error
     assert (error.count("acme/relu"), error.count(APPLE), "this machine" in error) == (1, 1, False)
     assert done.stdout.splitlines()[-1].startswith("Downloaded 1 build, ")
-    assert done.stdout.endswith("; 1 more could not be had.\n")
+    assert done.stdout.endswith("; 1 failed.\n")
     again = kernels("download", "acme/relu", "--version", 1, "--target", APPLE, "--target", CPU)
-    assert again.stdout.splitlines()[-1] == "1 build is here; 1 more could not be had."
+    assert again.stdout.splitlines()[-1] == "1 build is present; 1 failed."
 
 
 def test_what_no_architecture_covers_is_said_without_arguments_that_a_command_does_not_have(

@@ -57,7 +57,7 @@ def test_explain_says_where_get_kernel_would_refuse_the_publisher(hub: TestHub, 
     refused = kernels("explain", "stranger/relu", "--version", 1)
     assert refused.exit_code == 0
     assert refused.stdout.splitlines()[-1] == (
-        "Its publisher is not trusted here: get_kernel takes it with trust_remote_code=['stranger/relu'] only."
+        "The publisher is not trusted: get_kernel needs trust_remote_code=['stranger/relu'] to load it."
     )
 
 
@@ -96,7 +96,7 @@ def test_a_missing_repository_names_the_token_of_the_hub_that_was_asked(
 @pytest.mark.filterwarnings("ignore:acme/relu version 2 is used")
 @pytest.mark.parametrize(
     ("target", "chosen", "reason"),
-    [(HOPPER, STABLE, "the best of those that suit"), (TURING, "torch-cuda", "the only one that suits")],
+    [(HOPPER, STABLE, "the best that fits"), (TURING, "torch-cuda", "the only one that fits")],
 )
 def test_explain_shows_the_verdict_on_every_build_for_another_machine(
     relu: TestHub, kernels: Callable[..., Any], target: str, chosen: str, reason: str
@@ -111,7 +111,7 @@ def test_explain_shows_the_verdict_on_every_build_for_another_machine(
     if target == TURING:
         assert "rejected  capability 7.5" in lines[COMPILED]
     else:
-        assert f"accepted  suits, but {STABLE} is preferred" in lines[COMPILED]
+        assert f"accepted  fits, but {STABLE} is preferred" in lines[COMPILED]
 
 
 @pytest.mark.filterwarnings("ignore:acme/relu version 2 is used")
@@ -145,7 +145,7 @@ def test_explain_says_when_nothing_suits(relu: TestHub, kernels: Callable[..., A
     relu.list_files("acme/empty", ["README.md"])
     result = kernels("explain", "acme/relu", "--version", 1, "--target", HOPPER)
     assert result.exit_code == 0
-    assert "No build suits." in result.stdout
+    assert "No build fits." in result.stdout
     assert "rejected" in table(result.stdout)["torch-cpu"]
     assert "It has no builds." in kernels("explain", "acme/empty", "--version", 1).stdout
 
@@ -214,7 +214,7 @@ def test_versions_beyond_the_newest_50_are_counted_and_not_looked_at(hub: TestHu
     hub.replace("/acme/relu/refs", lambda body: json.dumps({"branches": many, "tags": []}).encode())
     hub.clear()
     title, *_, last = kernels("versions", "acme/relu").stdout.splitlines()
-    assert title == "acme/relu: the newest 50, and 10 older versions that are not looked at"
+    assert title == "acme/relu: the newest 50; 10 older versions are not shown"
     assert last.split()[0] == "11"
     said = json.loads(kernels("versions", "acme/relu", "--json").stdout)
     assert [each["version"] for each in said if not each["looked_at"]] == list(range(10, 0, -1))
@@ -357,7 +357,7 @@ def test_a_closed_standard_output_is_a_quiet_failure(isolated_env: Path, argumen
 
 
 def test_a_warning_with_control_characters_does_not_steer_the_terminal() -> None:
-    assert cli._warning(UserWarning("moved to \x1b[2J\nnext")) == "Warning: moved to \\x1b[2J\nnext\n"
+    assert cli._format_warning(UserWarning("moved to \x1b[2J\nnext")) == "Warning: moved to \\x1b[2J\nnext\n"
 
 
 def test_warnings_go_to_standard_error_and_json_stands_alone(

@@ -16,7 +16,7 @@ def test_it_makes_the_folder_and_tells_what_is_next(
     result = kernels("init", "rms-norm", "--backends", "cpu, cuda")
     assert result.exit_code == 0, result.stderr
     first, *files, last = result.stdout.splitlines()
-    assert first == f"Made {tmp_path / 'rms-norm'}"
+    assert first == f"Created {tmp_path / 'rms-norm'}"
     assert all((tmp_path / "rms-norm" / name.strip()).is_file() for name in files)
     assert "  rms_norm_cuda/rms_norm.cu" in files
     steps = ("build", "test", "benchmark", "check", "upload")

@@ -197,7 +197,7 @@ def test_an_older_lock_keeps_its_commits_and_hashes_in_todays_format(hub: TestHu
     assert lock(project, "--check").exit_code == 1
     done = lock(project)
     assert done.exit_code == 0, done.stderr
-    assert "today's format" in done.stdout
+    assert "in the current format" in done.stdout
     lock_now = Lock.read(project / "kernels.lock")
     assert (lock_now.older, pins(project)) == (False, {"acme/relu version 1": commit})
     assert lock_now.hashes["acme/relu", commit]["torch-cpu"].value == OLD_HASH
@@ -249,7 +249,7 @@ def test_check_shows_the_difference_writes_nothing_and_ends_with_1(hub: TestHub,
         ["changed", "acme/relu"],
     ]
     again = f"kernels lock {project} --upgrade-repo acme/relu"
-    assert done.stdout.endswith(f"does not match the project. Write it again: {again}\n")
+    assert done.stdout.endswith(f"does not match the project. Update it: {again}\n")
     assert (project / "kernels.lock").read_bytes() == before
 
 
@@ -366,7 +366,7 @@ def test_a_broken_file_of_hashes_is_made_anew_as_its_error_says(
     assert lock(project, "--check", "--hashes").exit_code == 1
     assert beside.read_text() == content
     done = lock(project, "--hashes")
-    assert done.stdout.endswith(f"Pinned the content of 1 kernel in {beside}\n"), done.stderr
+    assert done.stdout.endswith(f"Pinned the hashes of 1 kernel in {beside}\n"), done.stderr
     assert beside.read_bytes() == right
 
 
@@ -405,7 +405,7 @@ def test_the_command_that_a_check_names_is_the_one_that_mends_it(
     options = ["--hashes", "--lockfile", "my gpu.lock", "--trust-remote-code"]
     [*_, said] = lock("--check", *options).stdout.splitlines()
     again = "kernels lock --hashes --lockfile 'my gpu.lock' --trust-remote-code"
-    assert said == f"my gpu.lock does not match the project. Write it again: {again}"
+    assert said == f"my gpu.lock does not match the project. Update it: {again}"
     assert lock(*shlex.split(again)[2:]).exit_code == 0
     assert lock("--check", *options).exit_code == 0
     (project / "my gpu.hashes.json").unlink()

@@ -87,8 +87,12 @@ def test_a_port_that_is_taken_names_the_way_to_a_free_one(
 @pytest.mark.parametrize(
     ("arguments", "file", "said"),
     [
-        ([], "my-kernel/build/torch-cpu/metadata.json", "none; one is ROOT/<org>/<name>/<version>/build/<variant>"),
-        ([], "build.toml", "none; this is a kernel's own folder, which `kernels upload` publishes"),
+        (
+            [],
+            "my-kernel/build/torch-cpu/metadata.json",
+            "none; the layout is ROOT/<org>/<name>/<version>/build/<variant>",
+        ),
+        ([], "build.toml", "none; this is the folder of a single kernel, which `kernels upload` publishes"),
         (["--writable", "--token", "secret"], None, "none yet"),
     ],
     ids=["another-layout", "sources", "to-publish-to"],

@@ -39,7 +39,7 @@ def test_it_says_each_step_and_where_the_kernel_is(kernels: Callable[..., Any], 
         ],
     )
     again = kernels("upload", kernel, "--repo-id", "acme/relu")
-    assert again.stdout.splitlines()[1:] == [f"Nothing has changed since commit {commit}: nothing was sent."]
+    assert again.stdout.splitlines()[1:] == [f"No change since commit {commit}: nothing was sent."]
 
 
 def test_what_goes_and_a_pull_request_are_named(kernels: Callable[..., Any], hub: TestHub, kernel: Path) -> None:

@@ -108,7 +108,7 @@ def test_slurm_prefetches_once_and_runs_without_a_network(
     said = run(CLUSTER / "slurm" / "prefetch.sh", machine)
     assert "Downloaded 2 builds of 2" in said
     hub.clear()
-    assert "Nothing to do: 2 builds are here." in run(CLUSTER / "slurm" / "prefetch.sh", machine)
+    assert "Nothing to do: 2 builds are present." in run(CLUSTER / "slurm" / "prefetch.sh", machine)
     assert hub.count("/resolve/") == 0
     hub.down()
     machine |= {"KERNELS_CACHE": os.fspath(tmp_path / "the node's cache"), "SLURM_JOB_ID": "7"}

@@ -168,7 +168,7 @@ PIPES: dict[str, tuple[str, str]] = {
     "a record": (".kernels.json", "read_record_of(root)"),
     "a tune file": ("tune.yaml", "read_yaml(path)"),
     "a declaration": ("acme.json", "read_declarations(path)"),
-    "a machine": ("machine.json", "machine(str(path))"),
+    "a machine": ("machine.json", "parse_target(str(path))"),
     "a signature": ("build/torch-cpu/metadata.json.sigstore", "verify_folder(path.parent, [Rule()])"),
     "signed metadata": ("build/torch-cpu/metadata.json", "verify_folder(path.parent, [Rule()])"),
     "an audited source": ("build/torch-cpu/layers.py", "Subject(path.parent, Files({})).read('layers.py')"),
@@ -198,7 +198,7 @@ from kernels.authoring.compile.contents import file_fault, read_contents
 from kernels.authoring.compile.objects import keep_objects
 from kernels.authoring.compile.build_toml.reader import read_source
 from kernels.authoring.compile.up_to_date import made_from
-from kernels.cli._arguments import machine
+from kernels.cli._arguments import parse_target
 from kernels.errors import KernelsError
 from kernels.models.lockfile import Lock
 from kernels.resolver.lock_scope import _has, read_lock

@@ -358,7 +358,7 @@ def test_verify_signature_takes_a_policy_and_says_where_the_filters_leave_nothin
     assert kernels("verify-signature", "acme/relu", 1, *allowed).exit_code == 0
     hub.make_repo("acme/gelu")
     result = kernels("verify-signature", "acme/gelu", 1, "--filter-unsigned", *allowed)
-    assert (result.exit_code, result.stdout) == (0, "No build was verified: the filters leave all of them out.\n")
+    assert (result.exit_code, result.stdout) == (0, "No build was verified: the filters skip all of them.\n")
 
 
 def test_verify_signature_fails_for_what_is_wrong_whatever_is_filtered(
@@ -379,9 +379,9 @@ def test_verify_signature_fails_for_what_is_wrong_whatever_is_filtered(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "Name one of both to verify: a repository or folder, or a lock file (--lockfile FILE)."),
-        (("acme/relu", "--lockfile", "kernels.lock"), "Name one of both to verify"),
-        (("--lockfile", "kernels.lock", "--version", "1"), "kernels.lock says which; leave --version and --revision"),
+        ((), "Give either a repository or folder, or a lockfile (--lockfile FILE)."),
+        (("acme/relu", "--lockfile", "kernels.lock"), "Give either a repository or folder"),
+        (("--lockfile", "kernels.lock", "--version", "1"), "kernels.lock pins the versions; leave --version and"),
         ((".", "--revision", "v1"), ". is a folder, which has one version only; leave --version and --revision out."),
         (("--lockfile", "kernels.lock"), "kernels.lock: No such file or directory."),
         (("acme/relu", "--policy", "policy.toml"), "The policy policy.toml cannot be read: No such file or directory."),

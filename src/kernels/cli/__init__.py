@@ -1,7 +1,7 @@
-"""The `kernels` command: one file a command, imported when it is asked for.
+"""The `kernels` command line: one module per command, imported when the command runs.
 
-A module of this package without a leading underscore is a command: its name is the command's, and its function of the
-same name takes the arguments. Nothing else lists them.
+Each module of this package without a leading underscore is a command. Its function of the same name is the command's;
+there is no other list of commands.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import kernels
-from kernels.cli._failure import report
+from kernels.cli._output import print_error, reserve_stdout
 from kernels.support.text import clean
 
 __all__ = ["app", "main"]
 
 _DEBUG = "--debug"
 
-# Newer typers bring click along themselves, older ones stand on the package: its names have no fixed place, and
-# `Any` below stands for its types.
+# Newer versions of typer contain click, older ones import it. So its types are `Any` below.
 _UsageError: Any = typer.BadParameter.__base__
 
 
@@ -39,24 +38,22 @@ class _Command(TyperCommand):
         try:
             return list(super().parse_args(ctx, args))
         except _UsageError as error:
-            # An option that there is not; where it is like another one, that one is meant.
+            # Only an error for an unknown option has `possibilities`: the similar options, which typer prints.
             if getattr(error, "possibilities", True) in (None, []):
-                error.message += self._instead(error.option_name)
+                error.message += self._hint(error.option_name)
             raise
 
-    def _instead(self, option: str) -> str:
-        """What to do where an option is given that this command has not, a sentence."""
-        if any("[--" in str(parameter.metavar or "") for parameter in self.params):
-            return f". Arguments to be passed on come after --: kernels {self.name} … -- {option}"
+    def _hint(self, option: str) -> str:
+        """What to use in place of an unknown option."""
+        if any(parameter.name == "arguments" for parameter in self.params):
+            return f". Put arguments for pytest after --: kernels {self.name} … -- {option}"
         if option == "--token":
-            return ". A token is read from KERNELS_HUB_TOKEN for the Hub that KERNELS_HUB names, else from HF_TOKEN"
+            return ". Set KERNELS_HUB_TOKEN for the Hub in KERNELS_HUB, HF_TOKEN for other Hubs"
         return ""
 
     def invoke(self, ctx: Any) -> Any:
-        from kernels.cli._output import answering
-
         try:
-            with answering():
+            with reserve_stdout():
                 return super().invoke(ctx)
         except (typer.Exit, typer.Abort, _UsageError, BrokenPipeError):
             raise
@@ -66,24 +63,22 @@ class _Command(TyperCommand):
         except Exception as error:
             if ctx.find_root().params["debug"]:
                 raise
-            report(error)
+            print_error(error)
             raise typer.Exit(1) from None
 
 
-def _alone(complete: Callable[..., Any]) -> Callable[..., Any]:
-    """What a shell is offered may come from vendors' code as well, and goes the same way as an answer."""
+def _safe_completion(complete: Callable[..., Any]) -> Callable[..., Any]:
+    """Completion may run vendors' code: reserve standard output for it, and drop items with control characters."""
 
     def run(*args: Any) -> Any:
-        from kernels.cli._output import answering
-
-        with answering():
+        with reserve_stdout():
             return [item for item in complete(*args) if clean(str(item.value)) == item.value]
 
     return run
 
 
 class _Commands(TyperGroup):
-    """The commands that lie in this package."""
+    """The commands of this package."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [name.replace("_", "-") for _, name, _ in pkgutil.iter_modules(__path__) if not name.startswith("_")]
@@ -98,7 +93,7 @@ class _Commands(TyperGroup):
             single.command(cmd_name, cls=_Command)(function)
             command: Any = typer.main.get_command(single)
             for parameter in command.params:
-                parameter.shell_complete = _alone(parameter.shell_complete)
+                parameter.shell_complete = _safe_completion(parameter.shell_complete)
             self.commands[cmd_name] = command
         return self.commands[cmd_name]
 
@@ -106,14 +101,14 @@ class _Commands(TyperGroup):
         return super().parse_args(ctx, args or ["--help"])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        # `--debug` is what someone adds to the end of a command that failed.
+        # `--debug` is accepted after the command too: users append it to the command that failed.
         end = args.index("--") if "--" in args else len(args)
         if _DEBUG in args[:end]:
             args = [arg for arg in args[:end] if arg != _DEBUG] + args[end:]
             ctx.params["debug"] = True
         if self.get_command(ctx, args[0]) is None:
             for name in self.list_commands(ctx):
-                self.get_command(ctx, name)  # what "did you mean" chooses from
+                self.get_command(ctx, name)  # for "did you mean"
         return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, **options: Any) -> Any:
@@ -126,7 +121,7 @@ class _Commands(TyperGroup):
         except _UsageError as error:
             message = error.format_message().rstrip(".")
             stop = "" if message.endswith(("?", "!")) else "."
-            report(message if error.ctx is None else f"{message}{stop} See: {error.ctx.command_path} --help")
+            print_error(message if error.ctx is None else f"{message}{stop} See: {error.ctx.command_path} --help")
             status = error.exit_code
         except typer.Abort:
             status = 1
@@ -136,8 +131,8 @@ class _Commands(TyperGroup):
 app = typer.Typer(cls=_Commands, pretty_exceptions_enable=False)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"kernels {kernels.__version__}")
         raise typer.Exit
 
@@ -145,32 +140,29 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version, and end.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option(_DEBUG, help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option(_DEBUG, help="Show the traceback of errors.")] = False,
 ) -> None:
-    """Find, fetch, check and load the compute kernel that fits this machine."""
+    """Find, download, check and build compute kernels."""
 
 
-def _warning(message: Warning | str, *_: Any, **__: Any) -> str:
-    """A warning without its place in the source, which says nothing to someone at a terminal."""
+def _format_warning(message: Warning | str, *_: Any, **__: Any) -> str:
+    """Format a warning without its source line, which does not help at a terminal."""
     return f"Warning: {clean(str(message))}\n"
 
 
-def _traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """A traceback, which `--debug` asks for, with what a kernel's own code says in it made safe to print."""
+def _print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print the traceback for `--debug`, with escapes for control characters."""
     sys.stderr.write(clean("".join(traceback.format_exception(kind, error, trace))))
 
 
 def main() -> None:
-    """Run the command line: what the `kernels` script calls.
-
-    Exits with 0, with 1 after an error, 2 after wrong arguments, 130 when interrupted.
-    """
-    warnings.formatwarning = _warning
-    sys.excepthook = _traceback
+    """Run the command line, and exit: 0 on success, 1 on an error, 2 on wrong arguments, 130 when interrupted."""
+    warnings.formatwarning = _format_warning
+    sys.excepthook = _print_traceback
     for stream in (sys.stdout, sys.stderr):
-        # A name that the locale's encoding lacks is shown with a question mark, rather than not at all.
+        # Characters that the locale cannot encode are printed as question marks.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     app(prog_name="kernels")

@@ -1,4 +1,4 @@
-"""Arguments that several commands take."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -8,17 +8,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kernels.errors import RequestError
 from kernels.support.files import read_bounded
 from kernels.support.formatting import format_value
 
 if TYPE_CHECKING:
     from kernels.resolver.target import Target
 
-__all__ = ["AsJson", "BackendName", "Kernel", "PolicyFile", "Repository", "Revision", "Version", "machine"]
+__all__ = [
+    "AllVariants",
+    "AsJson",
+    "BackendName",
+    "BuildFirst",
+    "Kernel",
+    "KernelOrVariant",
+    "PolicyFile",
+    "Repository",
+    "Revision",
+    "TrustRemoteCode",
+    "Version",
+    "parse_target",
+    "require_no_version",
+]
 
-
-#: The largest file that is read of a machine's description.
-_MAX_BYTES = 4 * 1024 * 1024
+#: The largest `--target` file that is read, in bytes.
+_MAX_TARGET_BYTES = 4 * 1024 * 1024
 
 
 def _backend_names() -> list[str]:
@@ -27,39 +41,58 @@ def _backend_names() -> list[str]:
     return [backend.name for backend in backends.all_backends()]
 
 
-Repository = Annotated[str, typer.Argument(metavar="REPO", help="The repository, org/name.")]
-Kernel = Annotated[str, typer.Argument(metavar="KERNEL", help="A repository, org/name, or the path of a folder.")]
-Version = Annotated[int | None, typer.Option(metavar="N", help="A major version: the head of branch vN.")]
-Revision = Annotated[str | None, typer.Option(metavar="REV", help="A branch, a tag or a commit.")]
+Repository = Annotated[str, typer.Argument(metavar="REPO", help="Repository, org/name.")]
+Kernel = Annotated[str, typer.Argument(metavar="KERNEL", help="Repository (org/name) or path of a folder.")]
+KernelOrVariant = Annotated[
+    str,
+    typer.Argument(metavar="KERNEL", help="Repository (org/name), or path of a repository's folder or one variant."),
+]
+Version = Annotated[int | None, typer.Option(metavar="N", help="Major version: the head of branch vN.")]
+Revision = Annotated[str | None, typer.Option(metavar="REV", help="Branch, tag or commit.")]
 BackendName = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="The backend; else the one Torch was built for.", autocompletion=_backend_names),
+    typer.Option(metavar="NAME", help="Backend. Default: the one Torch was built for.", autocompletion=_backend_names),
 ]
+AllVariants = Annotated[bool, typer.Option("--all-variants", help="All builds, not only the one for this machine.")]
+BuildFirst = Annotated[bool, typer.Option("--build", help="First build what this machine can build.")]
 PolicyFile = Annotated[
     Path | None,
-    typer.Option("--policy", metavar="FILE", help="Who may sign; else KERNELS_POLICY, else the known publisher."),
+    typer.Option("--policy", metavar="FILE", help="Signing policy. Default: KERNELS_POLICY, or the built-in policy."),
 ]
+TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Accept untrusted publishers.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 
-def machine(text: str) -> Target:
-    """The machine that `--target` names: a string, or a file with a target's JSON.
+def require_no_version(path: object, version: int | None, revision: str | None) -> None:
+    """Reject `--version` and `--revision` for a folder.
+
+    Raises:
+        RequestError: One of them is given.
+    """
+    if version is not None or revision is not None:
+        raise RequestError(f"{path} is a folder, which has one version only; leave --version and --revision out.")
+
+
+def parse_target(text: str) -> Target:
+    """The value of `--target`: a target string, or the path of a file with a target's JSON.
+
+    Raises:
+        RequestError: The text is neither, or the file cannot be read.
 
     Example:
-        >>> machine("torch2.9-cpu-x86_64-linux").torch
+        >>> parse_target("torch2.9-cpu-x86_64-linux").torch
         '2.9'
     """
-    from kernels.errors import RequestError
     from kernels.resolver.target import Target
 
-    # Other than a `Path`, it finds no file where the text can be no file's name.
+    # Unlike `Path.is_file`, it returns False for text that cannot be a path.
     if os.path.isfile(text):
         try:
-            return Target.from_json(read_bounded(text, _MAX_BYTES))
+            return Target.from_json(read_bounded(text, _MAX_TARGET_BYTES))
         except OSError as error:
             raise RequestError(
                 f"`target` is {format_value(text)}, which cannot be read: {error.strerror or error}."
             ) from None
     if text.endswith(".json") or os.sep in text:
-        raise RequestError(f"`target` is {format_value(text)}: there is no such file.")
+        raise RequestError(f"`target` is {format_value(text)}: file not found.")
     return Target.parse(text)

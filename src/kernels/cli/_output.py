@@ -1,7 +1,8 @@
-"""What commands print: tables for people, JSON for programs."""
+"""What commands print: tables and errors for people, JSON for programs."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 import typer
 
+from kernels.errors import KernelsError
 from kernels.support.secrets import redacted
 from kernels.support.text import clean, one_line
 
@@ -21,46 +23,71 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["answering", "console", "format_size", "print_fields", "print_json", "print_table", "say", "visible"]
+__all__ = [
+    "console",
+    "count_failed",
+    "describe_error",
+    "format_size",
+    "print_error",
+    "print_fields",
+    "print_json",
+    "print_line",
+    "print_progress",
+    "print_table",
+    "reserve_stdout",
+]
 
-#: Columns of a "terminal" that is a pipe or a file: nothing is folded, so that lines can be searched.
+#: Width of output that is not a terminal: lines are not folded, so that they can be searched.
 _UNFOLDED = 100_000
 
-#: Columns and lines of a terminal that does not say.
+#: Columns and lines of a terminal that does not report its size.
 _TERMINAL = 80, 24
 
-#: The standard output of each command that runs, the innermost last.
-_kept: list[TextIO | None] = []
+#: Exceptions whose message is enough for the user; for others the type is printed too.
+_READABLE = (KernelsError, ValueError, OSError)
+
+#: The colours of cells that hold a verdict.
+_VERDICTS = {
+    **dict.fromkeys(("chosen", "accepted", "yes", "ok"), "green"),
+    **dict.fromkeys(("rejected", "no", "failed"), "red"),
+    "missing": "yellow",
+}
+
+#: The reserved standard output of each running command, the innermost last.
+_reserved: list[TextIO | None] = []
+
+
+# Standard output
 
 
 @contextmanager
-def answering() -> Iterator[None]:
-    """Keep standard output for the answer: what a vendor's or kernel's code prints goes to standard error.
+def reserve_stdout() -> Iterator[None]:
+    """Reserve standard output for a command's answer: other prints go to standard error.
 
-    Only the functions of this module print on standard output meanwhile.
+    Meanwhile only the functions of this module print on standard output. Code of vendors and kernels does not.
 
     Example:
-        >>> with answering():
+        >>> with reserve_stdout():
         ...     print("a vendor's greeting")  # on standard error
-        ...     say("the answer")
+        ...     print_line("the answer")
         the answer
     """
     before = sys.stdout
-    with _apart(before) as out:
-        _kept.append(out)
+    with _redirect_descriptor(before) as out:
+        _reserved.append(out)
         sys.stdout = sys.stderr
         try:
             yield
         finally:
             sys.stdout = before
-            _kept.pop()
+            _reserved.pop()
 
 
 @contextmanager
-def _apart(out: TextIO | None) -> Iterator[TextIO | None]:
-    """Standard output under a number of its own, where it is the process's; its number then stands for standard error.
+def _redirect_descriptor(out: TextIO | None) -> Iterator[TextIO | None]:
+    """Point descriptor 1 to standard error, and yield standard output under another descriptor.
 
-    So it goes for libraries in C and for the processes that are started, which know nothing of `sys.stdout`.
+    C libraries and child processes write to descriptor 1, not to `sys.stdout`. Streams without it are yielded as is.
     """
     own = None if out is None else _duplicate(out)
     if out is None or own is None:
@@ -77,104 +104,116 @@ def _apart(out: TextIO | None) -> Iterator[TextIO | None]:
 
 
 def _duplicate(out: TextIO) -> TextIO | None:
-    """The same file under another number, or None when it is not standard output, or nothing can stand in for it."""
+    """Standard output under another descriptor; None if `out` is another stream, or standard error is closed."""
     try:
         if out.fileno() != 1:
             return None
         os.fstat(2)
         out.flush()
         return open(os.dup(1), "w", encoding=out.encoding, errors=out.errors)
-    except (OSError, ValueError):  # a stream in memory, a closed one
+    except (OSError, ValueError):  # a stream in memory, or a closed one
         return None
 
 
 def _flush_c() -> None:
-    """Have C's library write what it holds back for standard output, which else would follow the answer."""
-    with suppress(ImportError, OSError, TypeError, AttributeError):  # a Python without it, Windows
+    """Flush the C library's buffers, which would otherwise be printed after the answer."""
+    with suppress(ImportError, OSError, TypeError, AttributeError):  # Python without ctypes, Windows
         import ctypes
 
         ctypes.CDLL(None).fflush(None)
 
 
+def _stdout() -> TextIO:
+    out = _reserved[-1] if _reserved else sys.stdout
+    if out is None:
+        raise typer.Exit(1)
+    return out
+
+
+# Text
+
+
 def console(*, stderr: bool = False) -> Console:
-    """Where a command prints: colours and folds on a terminal (not with `NO_COLOR`), plain text elsewhere.
+    """Where a command prints: folded and coloured on a terminal (no colour with `NO_COLOR`), plain text elsewhere.
 
     Raises:
-        typer.Exit: Standard output is closed, so that nothing can be shown.
+        typer.Exit: Standard output is closed.
     """
     from rich.console import Console
     from rich.segment import Segment
 
-    class Safe(Console):
-        """Whatever is printed, only Rich itself steers the terminal."""
+    class SafeConsole(Console):
+        """Prints escapes in place of control characters, except those of Rich itself."""
 
         def render(self, *args: Any, **options: Any) -> Iterable[Segment]:
             for segment in super().render(*args, **options):
                 yield segment if segment.control else Segment(clean(segment.text), segment.style)
 
     stream: TextIO | None = sys.stderr if stderr else _stdout()
-    # Rich would take a simple terminal (TERM=dumb) to have 80 columns, whatever it has, unless both are given.
-    width, height = shutil.get_terminal_size(_size(stream))
+    # For a simple terminal (TERM=dumb) Rich assumes 80 columns unless both are given.
+    width, height = shutil.get_terminal_size(_terminal_size(stream))
     if stream is None or not stream.isatty():
         width = _UNFOLDED
-    return Safe(file=stream, stderr=stderr, width=width, height=height, highlight=False, emoji=False)
+    return SafeConsole(file=stream, stderr=stderr, width=width, height=height, highlight=False, emoji=False)
 
 
-def _size(stream: TextIO | None) -> tuple[int, int]:
-    """Columns and lines of a terminal whose number is not standard output's."""
+def _terminal_size(stream: TextIO | None) -> tuple[int, int]:
+    """Columns and lines of a terminal, also where its descriptor is not 1."""
     with suppress(OSError, ValueError):
         if stream is not None:
             width, height = os.get_terminal_size(stream.fileno())
-            return width or _TERMINAL[0], height or _TERMINAL[1]  # a terminal that does not know says 0
+            return width or _TERMINAL[0], height or _TERMINAL[1]  # an unknown size is 0
     return _TERMINAL
 
 
-def say(line: str) -> None:
-    """Print a line, or several, at once; nothing where standard output is closed."""
-    out = _kept[-1] if _kept else sys.stdout
+def print_line(line: str = "") -> None:
+    """Print a line at once, with escapes for newlines and control characters; nothing if standard output is closed."""
+    out = _reserved[-1] if _reserved else sys.stdout
     if out is not None:
-        typer.echo(clean(line), file=out)
+        typer.echo(one_line(line), file=out)
 
 
-def print_json(data: Any) -> None:
-    """Print JSON on standard output, and nothing else: in UTF-8, whatever the locale, and in ASCII on a terminal.
+def print_progress(line: str) -> None:
+    """Print a line on standard error, if that is a terminal."""
+    out = console(stderr=True)
+    if out.is_terminal:
+        out.print(one_line(line), style="dim", markup=False)
 
-    Raises:
-        typer.Exit: Standard output is closed.
+
+def describe_error(error: Exception) -> str:
+    r"""An error in one line: the lines of its message are joined, with the error's type where it is needed.
+
+    Example:
+        >>> describe_error(ValueError("No build suits:\n  torch-cuda: for cuda\n  torch-cpu: for cpu"))
+        'No build suits: torch-cuda: for cuda; torch-cpu: for cpu'
+        >>> describe_error(ZeroDivisionError("division by zero"))
+        'ZeroDivisionError: division by zero (--debug shows where)'
     """
-    out = _stdout()
-    plain = msgspec.to_builtins(data, enc_hook=_encode)
-    # What the system gave as bytes of no encoding (a name, a variable) is no text; it is shown as a question mark.
-    terminal = out.isatty()
-    written = json.dumps(_without_secrets(plain), indent=2, ensure_ascii=terminal)
-    # DEL is ASCII.
-    text = (written.replace("\x7f", "\\u007f") if terminal else written).encode("utf-8", "replace") + b"\n"
-    out.flush()
-    raw = getattr(out, "buffer", None)
-    if raw is None:
-        out.write(text.decode())
-    else:
-        raw.write(text)
-    out.flush()
+    text = ""
+    for line in filter(None, (line.strip().removeprefix("| ") for line in clean(str(error)).splitlines())):
+        separator = "" if not text else " " if text.endswith((":", ".", ",", ";")) else "; "
+        text += separator + line
+    if isinstance(error, _READABLE) and text:
+        return text
+    return f"{type(error).__name__}{': ' * bool(text)}{text} (--debug shows where)"
 
 
-def _without_secrets(data: Any) -> Any:
-    if isinstance(data, str):
-        return redacted(data)
-    if isinstance(data, dict):
-        return {_without_secrets(key): _without_secrets(value) for key, value in data.items()}
-    return list(map(_without_secrets, data)) if isinstance(data, (list, tuple)) else data
+def print_error(error: Exception | str, detail: str = "") -> None:
+    """Print an error on standard error: one line, `Error: …`, red on a terminal; then the lines of `detail`."""
+    from rich.text import Text
+
+    text = one_line(error if isinstance(error, str) else describe_error(error))
+    out = console(stderr=True)
+    out.print(Text.assemble(("Error:", "bold red"), " ", text), soft_wrap=True)
+    for line in detail.splitlines():
+        out.print(Text(one_line(line.expandtabs())), soft_wrap=True)
 
 
-def _stdout() -> TextIO:
-    out = _kept[-1] if _kept else sys.stdout
-    if out is None:
-        raise typer.Exit(1)
-    return out
+# Tables
 
 
 def _print(renderable: Table) -> None:
-    """Print a table: padded to its width on a terminal, but not where lines are searched or compared."""
+    """Print a table, without trailing spaces where the output is not a terminal."""
     out = console()
     if out.is_terminal:
         out.print(renderable)
@@ -185,12 +224,12 @@ def _print(renderable: Table) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
-    """Print a table; a cell's text is taken as it is, never as markup.
+    """Print a table; cells are plain text, not markup.
 
     Args:
         columns: The headings; one that starts with `>` is aligned to the right.
         rows: The cells.
-        title: What stands above; it may have several lines.
+        title: Text above the table; it may have several lines.
     """
     from rich.table import Table
     from rich.text import Text
@@ -200,10 +239,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title:
         right = column.startswith(">")
         table.add_column(column.removeprefix(">"), justify="right" if right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(visible(cell), style=_style(cell)) for cell in row))
-    out = console()
+        table.add_row(*(Text(one_line(cell), style=_VERDICTS.get(cell, "")) for cell in row))
     if title is not None:
-        out.print(Text("\n".join(visible(line) for line in title.splitlines())))
+        out = console()
+        out.print(Text("\n".join(map(one_line, title.splitlines()))))
         out.print()
     _print(table)
 
@@ -219,12 +258,22 @@ def print_fields(fields: Mapping[str, str | Sequence[str]]) -> None:
     for name, value in fields.items():
         lines = [value] if isinstance(value, str) else list(value)
         for position, line in enumerate(filter(None, lines)):
-            table.add_row(Text("" if position else name), Text(visible(line)))
+            table.add_row(Text("" if position else name), Text(one_line(line)))
     _print(table)
 
 
+def count_failed(names: str, failed: int) -> str:
+    """The last line of a check.
+
+    Example:
+        >>> count_failed("2 builds", 0), count_failed("2 builds", 1)
+        ('2 builds: nothing failed.', '2 builds: 1 failed.')
+    """
+    return f"{names}: {failed or 'nothing'} failed."
+
+
 def format_size(count: int) -> str:
-    """A number of bytes for people, in powers of 1000 as file listings of the Hub have them.
+    """A number of bytes for people, in powers of 1000 like the Hub's file listings.
 
     Example:
         >>> format_size(512), format_size(25_600), format_size(1_230_000_000)
@@ -240,28 +289,38 @@ def format_size(count: int) -> str:
     return f"{size / 1000:.1f} TB"
 
 
-_VERDICTS = {
-    **dict.fromkeys(("chosen", "accepted", "yes", "ok"), "green"),
-    **dict.fromkeys(("rejected", "no", "failed"), "red"),
-    "missing": "yellow",
-}
+# JSON
 
 
-def _style(cell: str) -> str:
-    return _VERDICTS.get(cell, "")
+def print_json(data: Any) -> None:
+    """Print JSON on standard output: in UTF-8, whatever the locale is, and in ASCII on a terminal.
 
-
-def visible(text: str) -> str:
-    r"""`text` on one line, without what steers a terminal or hides in it, and without secrets.
-
-    Example:
-        >>> visible("torch-cpu\x1b[2J")
-        'torch-cpu\\x1b[2J'
+    Raises:
+        typer.Exit: Standard output is closed.
     """
-    return one_line(text)
+    out = _stdout()
+    plain = msgspec.to_builtins(data, enc_hook=_encode)
+    terminal = out.isatty()
+    written = json.dumps(_without_secrets(plain), indent=2, ensure_ascii=terminal)
+    # DEL is ASCII. Surrogates (from names of no encoding) are printed as question marks.
+    text = (written.replace("\x7f", "\\u007f") if terminal else written).encode("utf-8", "replace") + b"\n"
+    out.flush()
+    if isinstance(out, io.TextIOWrapper):
+        out.buffer.write(text)
+    else:
+        out.write(text.decode())
+    out.flush()
+
+
+def _without_secrets(data: Any) -> Any:
+    if isinstance(data, str):
+        return redacted(data)
+    if isinstance(data, dict):
+        return {_without_secrets(key): _without_secrets(value) for key, value in data.items()}
+    return list(map(_without_secrets, data)) if isinstance(data, (list, tuple)) else data
 
 
 def _encode(value: Any) -> Any:
     if isinstance(value, (str, Path)):
         return str(value)
-    raise TypeError(f"{type(value).__name__} has no place in JSON.")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON.")

@@ -1,4 +1,4 @@
-"""`kernels backends`: which accelerators there are, what one of them is, and whether a registration is complete."""
+"""`kernels backends`: list the backends, show one, or check a registration."""
 
 from __future__ import annotations
 
@@ -12,9 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernels.cli._arguments import AsJson
+from kernels.cli._output import (
+    console,
+    count_failed,
+    describe_error,
+    format_size,
+    print_fields,
+    print_json,
+    print_line,
+    print_table,
+)
+from kernels.errors import KernelsError, RequestError
 
 if TYPE_CHECKING:
-    from kernels.backend_check import CheckResult, Checkup
     from kernels.backends import Backend, Entry
     from kernels.resolver.target import Target
 
@@ -22,7 +32,7 @@ __all__ = ["backends"]
 
 
 class _Action(str, enum.Enum):
-    """What to do; the value is the word that is typed."""
+    """What to do."""
 
     list = "list"
     show = "show"
@@ -38,36 +48,31 @@ def _names() -> list[str]:
 def backends(
     action: Annotated[
         _Action,
-        typer.Argument(
-            help="List all; show one with everything that is known of it; check a registration, step by step."
-        ),
+        typer.Argument(help="list: all backends. show: all facts about one. check: check a registration step by step."),
     ] = _Action.list,
     what: Annotated[
         str | None,
         typer.Argument(
             metavar="NAME|FILE|FOLDER",
-            help="A backend, by any of its names. To check, also a JSON file that declares some, or a vendor's folder.",
+            help="Any name of a backend. For check also a JSON file with declarations, or a vendor's folder.",
             autocompletion=_names,
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the accelerators there are, show one, or check what a vendor's registration lacks."""
+    """List the backends, show one, or check a vendor's registration."""
     if action is _Action.list:
         if what is not None:
-            raise typer.BadParameter(f"`list` takes no name; to see one: kernels backends show {what}")
+            raise typer.BadParameter(f"`list` takes no name. To show one: kernels backends show {what}")
         _list(as_json)
-        return
-    if what is None:
-        raise typer.BadParameter(f"`{action.value}` needs a backend's name{_or_path(action)}")
-    if action is _Action.show:
+    elif action is _Action.show:
+        if what is None:
+            raise typer.BadParameter("`show` needs the name of a backend")
         _show(what, as_json)
     else:
+        if what is None:
+            raise typer.BadParameter("`check` needs the name of a backend, or the path of a file or folder")
         _check(what, as_json)
-
-
-def _or_path(action: _Action) -> str:
-    return ", or the path of a file or folder" if action is _Action.check else ""
 
 
 # list
@@ -75,7 +80,6 @@ def _or_path(action: _Action) -> str:
 
 def _list(as_json: bool) -> None:
     from kernels.backends import list_backends, problems
-    from kernels.cli._output import console, print_fields, print_json, print_table
 
     machine = _machine()
     found = list_backends()
@@ -95,8 +99,8 @@ def _list(as_json: bool) -> None:
         [_row(entry, machine) for entry in found],
     )
     if missing:
-        console().print()
-        print_fields({"Not here": [line for each in missing for line in each.message.splitlines()]})
+        print_line()
+        print_fields({"Not registered": [line for each in missing for line in each.message.splitlines()]})
 
 
 def _row(entry: Entry, machine: Target) -> tuple[str, ...]:
@@ -115,7 +119,7 @@ def _row(entry: Entry, machine: Target) -> tuple[str, ...]:
 
 
 def _origins(entry: Entry) -> list[str]:
-    """Where a backend comes from, and the files and folders that add to it."""
+    """The origins of a backend and of the registrations that it extends, the first one first."""
     from kernels.backend_check import added_to
 
     return [str(each.origin) for each in (*added_to(entry), entry)]
@@ -126,12 +130,11 @@ def _token(backend: Backend) -> str:
 
 
 def _machine() -> Target:
-    from kernels.errors import RequestError
     from kernels.resolver.target import Target
 
     try:
         return Target.current()
-    except RequestError:  # KERNELS_BACKEND names one that is not here; `kernels doctor` says so
+    except RequestError:  # KERNELS_BACKEND is not available here; `kernels doctor` reports it
         return Target.probe()
 
 
@@ -140,7 +143,7 @@ def _origin(of: Any) -> dict[str, str]:
 
 
 def _plain(entry: Entry, machine: Target) -> dict[str, Any]:
-    """What programs read: the same keys for every backend, in `list` and in `show`."""
+    """The JSON of a backend: the same keys in `list` and in `show`."""
     backend = entry.backend
     return {
         "name": backend.name,
@@ -165,9 +168,8 @@ def _plain(entry: Entry, machine: Target) -> dict[str, Any]:
 
 def _show(name: str, as_json: bool) -> None:
     from kernels.backends import entry_of, get_backend
-    from kernels.cli._output import print_fields, print_json
 
-    with _said_once():
+    with _warnings_not_repeated():
         entry = entry_of(get_backend(name).name)
     machine = _machine()
     if as_json:
@@ -177,12 +179,12 @@ def _show(name: str, as_json: bool) -> None:
     backend = entry.backend
     _print_text("Hardware (guidance_block)", backend.guidance_block.splitlines())
     _print_text("How to write kernels (kernel_guidance)", backend.kernel_guidance.splitlines())
-    _print_text("Source lines that must not stand in a kernel (cuda_hacks_to_strip)", backend.cuda_hacks_to_strip)
+    _print_text("Source lines that are not allowed in a kernel (cuda_hacks_to_strip)", backend.cuda_hacks_to_strip)
 
 
 def _more(entry: Entry) -> dict[str, Any]:
-    """What `show` adds for programs."""
-    from kernels.backend_check import offered_configs, offered_operators
+    """The keys of the JSON that only `show` has."""
+    from kernels.backend_check import offered_configs, offered_operators, own_stages
     from kernels.backends import allowed_python_depends
 
     backend = entry.backend
@@ -193,7 +195,7 @@ def _more(entry: Entry) -> dict[str, Any]:
             name: {"package": each.package, "module": each.module}
             for name, each in allowed_python_depends(backend).items()
         },
-        "stages": _stages(backend),
+        "stages": own_stages(backend),
         "folder": backend.folder,
         "operators": _or_none(offered_operators, backend),
         "tune_configs": _or_none(offered_configs, backend),
@@ -204,9 +206,7 @@ def _more(entry: Entry) -> dict[str, Any]:
 
 
 def _or_none(offered: Callable[[Backend], Any], backend: Backend) -> Any:
-    """What a vendor's folder offers, None where it cannot be read: `check` says why."""
-    from kernels.errors import KernelsError
-
+    """What a vendor's folder offers; None if it cannot be read, which `check` reports."""
     try:
         return offered(backend)
     except KernelsError:
@@ -214,6 +214,7 @@ def _or_none(offered: Callable[[Backend], Any], backend: Backend) -> Any:
 
 
 def _fields(entry: Entry, machine: Target) -> dict[str, str | list[str]]:
+    from kernels.backend_check import own_stages
     from kernels.backends import allowed_python_depends
 
     backend = entry.backend
@@ -223,8 +224,8 @@ def _fields(entry: Entry, machine: Target) -> dict[str, str | list[str]]:
         "Name": backend.name,
         "Vendor": backend.vendor,
         "Origin": str(entry.origin),
-        **_beneath(entry),
-        "Experimental": "yes: using it warns, once" if backend.experimental else "no",
+        **_extended(entry),
+        "Experimental": "yes: warns once when it is used" if backend.experimental else "no",
         "Compiled builds": _token(backend),
         "Noarch builds": f"torch-{backend.noarch_name}",
         "Torch device": backend.device_type,
@@ -232,7 +233,7 @@ def _fields(entry: Entry, machine: Target) -> dict[str, str | list[str]]:
         "Dispatch key": backend.dispatch_key,
         "Architectures": "checked against the device's" if backend.checks_archs else "not checked",
         "Python packages": ", ".join(sorted(allowed_python_depends(backend))),
-        "Stages": ", ".join(_stages(backend)) or "none of its own",
+        "Stages": ", ".join(own_stages(backend)) or "the default stages",
         "Folder": "" if backend.folder is None else str(backend.folder),
         **_folder(backend),
         "Found here": here,
@@ -241,69 +242,50 @@ def _fields(entry: Entry, machine: Target) -> dict[str, str | list[str]]:
     }
 
 
-def _beneath(entry: Entry) -> dict[str, str]:
-    """The registrations beneath: what a file or folder adds to still counts, what another object stands in for not."""
+def _extended(entry: Entry) -> dict[str, str]:
+    """The registrations that this one extends (files and vendor folders do), or the one that it replaces."""
     from kernels.backend_check import added_to
 
     added = added_to(entry)
     if added:
         return {"Adds to": "; ".join(str(each.origin) for each in added)}
-    return {"Stands in for": "" if entry.overrides is None else f"{entry.overrides.name}, {entry.overrides.origin}"}
+    return {"Replaces": "" if entry.overrides is None else f"{entry.overrides.name}, {entry.overrides.origin}"}
 
 
 def _folder(backend: Backend) -> dict[str, str]:
-    """What a vendor's folder offers; what cannot be read is told in its place."""
+    """What a vendor's folder offers; if it cannot be read, the error."""
     from kernels.backend_check import offered_configs, offered_operators
-    from kernels.cli._failure import describe
-    from kernels.errors import KernelsError
 
     fields = {}
     try:
         names = offered_operators(backend)
         fields["Operators"] = f"{len(names)}: {', '.join(names)}" if names else ""
     except KernelsError as error:
-        fields["Operators"] = describe(error)
+        fields["Operators"] = describe_error(error)
     try:
         counts = str(offered_configs(backend))
         fields["Tuned"] = f"configurations: {counts}" if counts else ""
     except KernelsError as error:
-        fields["Tuned"] = describe(error)
+        fields["Tuned"] = describe_error(error)
     return fields
 
 
 def _device(device: Any) -> str:
-    from kernels.cli._output import format_size
-
     facts = (
         device.name,
         device.arch,
         "" if device.capability is None else f"capability {device.capability}",
         "" if device.memory is None else format_size(device.memory),
     )
-    return f"{device.index}: {', '.join(filter(None, facts)) or 'nothing more is known'}"
-
-
-def _stages(backend: Backend) -> list[str]:
-    """The stages that a backend has of its own."""
-    from kernels.backend_check import own_stages
-
-    return own_stages(backend)
+    return f"{device.index}: {', '.join(filter(None, facts)) or 'unknown'}"
 
 
 def _print_text(title: str, lines: Sequence[str]) -> None:
-    """A block of text below its title, indented; left out when there is none."""
-    from rich.text import Text
-
-    from kernels.cli._output import console, visible
-
-    if not lines:
-        return
-    out = console()
-    out.print()
-    out.print(Text(title, style="bold"))
-    for line in lines:
-        for part in line.splitlines():
-            out.print(Text(f"  {visible(part)}".rstrip()))
+    """Print a title and the indented lines below it, if there are any."""
+    if lines:
+        console().print(f"\n{title}", style="bold", markup=False)
+        for part in "\n".join(lines).splitlines():
+            print_line(f"  {part}".rstrip())
 
 
 # check
@@ -311,62 +293,39 @@ def _print_text(title: str, lines: Sequence[str]) -> None:
 
 def _check(what: str, as_json: bool) -> None:
     from kernels.backend_check import checkup
-    from kernels.cli._output import print_json
 
-    with _said_once() as said:
+    with _warnings_not_repeated() as shown:
         found = checkup(what)
-        said += [finding.what for finding in found.findings]
+        shown += [finding.what for finding in found.findings]
+    failed = sum(finding.verdict == "failed" for finding in found.findings)
     if as_json:
-        print_json({**_plain_checkup(found), "failed": found.failed})
+        print_json(
+            {"checked": found.checked, "origins": found.origins, "findings": found.findings, "failed": found.failed}
+        )
     else:
-        _print_checkup(found)
+        several = len(found.origins) > 1
+        rows = [(each.backend or "", each.step, each.verdict, each.what)[not several :] for each in found.findings]
+        print_table(("Backend", "Step", "Verdict", "What")[not several :], rows)
+        print_line()
+        print_line(count_failed(", ".join(found.origins) or os.path.basename(found.checked), failed))
     if found.failed:
         raise typer.Exit(1)
 
 
 @contextlib.contextmanager
-def _said_once() -> Iterator[list[str]]:
-    """Hold warnings back, and leave out those that an error, or a text put in the list, says again."""
-    said: list[str] = []
+def _warnings_not_repeated() -> Iterator[list[str]]:
+    """Delay warnings, and drop those that an error or a text of the list contains."""
+    shown: list[str] = []
     held: list[warnings.WarningMessage] = []
     try:
         with warnings.catch_warnings(record=True) as caught:
             held = caught
-            yield said
+            yield shown
     except Exception as error:
-        said.append(str(error))
+        shown.append(str(error))
         raise
     finally:
         for each in held:
             first = str(each.message).partition("\n")[0]
-            if not any(first in text for text in said):
+            if not any(first in text for text in shown):
                 warnings.showwarning(each.message, each.category, each.filename, each.lineno)
-
-
-def _plain_checkup(found: Checkup) -> dict[str, Any]:
-    return {"checked": found.checked, "origins": found.origins, "findings": found.findings}
-
-
-def _print_checkup(found: Checkup) -> None:
-    from rich.text import Text
-
-    from kernels.cli._output import console, print_table, visible
-
-    several = len(found.origins) > 1
-    columns = ("Step", "Verdict", "What")
-    print_table(("Backend", *columns) if several else columns, [_finding(each, several) for each in found.findings])
-    console().print()
-    console().print(Text(visible(_outcome(found))))
-
-
-def _finding(finding: CheckResult, several: bool) -> tuple[str, ...]:
-    row = finding.step, finding.verdict, finding.what
-    return (finding.backend or "", *row) if several else row
-
-
-def _outcome(found: Checkup) -> str:
-    count = sum(finding.verdict == "failed" for finding in found.findings)
-    names = ", ".join(found.origins) or os.path.basename(found.checked)
-    if count:
-        return f"{names}: {count} failed."
-    return f"{names}: nothing failed."

@@ -1,13 +1,14 @@
-"""`kernels benchmark`: how fast a kernel is here, and whether its results are right."""
+"""`kernels benchmark`: how fast a kernel is on this machine, and whether its results are right."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernels.cli._arguments import AsJson, BackendName, Kernel, Revision, Version
+from kernels.cli._arguments import AsJson, BackendName, Kernel, Revision, TrustRemoteCode, Version
+from kernels.cli._output import console, print_json, print_line, print_progress, print_table
 
 if TYPE_CHECKING:
     from kernels.authoring.bench import Outcome, Report, Times
@@ -22,33 +23,26 @@ def benchmark(
     backend: BackendName = None,
     device: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The device: an index, or Torch's name such as cuda:1; else the current."),
+        typer.Option(
+            metavar="NAME", help="Device: an index, or a Torch name such as cuda:1. Default: the current device."
+        ),
     ] = None,
-    iterations: Annotated[int, typer.Option(metavar="N", help="Calls that are timed.")] = 100,
-    warmup: Annotated[int, typer.Option(metavar="N", help="Calls before them.")] = 10,
-    seconds: Annotated[float, typer.Option(metavar="S", help="A workload that takes longer is given up.")] = 300.0,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run what a publisher offers that is not a trusted one.")
-    ] = False,
+    iterations: Annotated[int, typer.Option(metavar="N", help="Number of timed calls.")] = 100,
+    warmup: Annotated[int, typer.Option(metavar="N", help="Number of calls before them.")] = 10,
+    seconds: Annotated[float, typer.Option(metavar="S", help="Time limit of a workload, in seconds.")] = 300.0,
+    trust_remote_code: TrustRemoteCode = False,
     plot: Annotated[
         Path | None,
-        typer.Option("--plot", metavar="FILE.svg", help="Draw the times, for light and dark pages; needs matplotlib."),
+        typer.Option("--plot", metavar="FILE.svg", help="Draw the times (for light and dark pages); needs matplotlib."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Time a kernel's benchmarks on this machine, and compare their results with references."""
+    """Run a kernel's benchmarks on this machine, and compare the results with references."""
     from kernels.authoring.bench import measure
     from kernels.authoring.bench.plot import check_plot, draw
-    from kernels.cli._output import console, print_json, visible
 
     if plot is not None:
         check_plot(plot)
-    progress = console(stderr=True)
-
-    def begun(name: str) -> None:
-        if progress.is_terminal:
-            progress.print(f"Running {visible(name)}", style="dim", markup=False)
-
     report = measure(
         kernel,
         version=version,
@@ -59,7 +53,7 @@ def benchmark(
         iterations=iterations,
         warmup=warmup,
         seconds=seconds,
-        progress=begun,
+        progress=lambda name: print_progress(f"Running {name}"),
     )
     if as_json:
         print_json(report)
@@ -69,14 +63,13 @@ def benchmark(
         timed = any(outcome.times is not None for outcome in report.outcomes)
         if timed:
             draw(report, plot)
-        progress.print(visible(f"Drew {plot}" if timed else "Nothing was drawn: no workload has times."), markup=False)
+        drawn = f"Drew {plot}" if timed else "Nothing was drawn: no workload has times."
+        console(stderr=True).print(drawn, markup=False, soft_wrap=True)
     if not report.ok:
         raise typer.Exit(1)
 
 
 def _show(report: Report) -> None:
-    from kernels.cli._output import print_table, say, visible
-
     machine = report.machine
     commit = f" (commit {report.commit[:12]})" if report.commit else ""
     title = (
@@ -90,19 +83,20 @@ def _show(report: Report) -> None:
         title=title,
     )
     for note in report.notes:
-        say(visible(f"Note: {note}{'' if note.endswith('?') else '.'}"))
+        print_line(f"Note: {note}{'' if note.endswith('?') else '.'}")
     bad = sum(outcome.verdict != "ok" for outcome in report.outcomes)
     if bad:
-        say(f"\n{bad} of {len(report.outcomes)} not ok.")
+        print_line()
+        print_line(f"{bad} of {len(report.outcomes)} not ok.")
 
 
-def _row(outcome: Outcome) -> tuple[Any, ...]:
+def _row(outcome: Outcome) -> tuple[str, ...]:
     speed = "" if outcome.speedup is None else f"{outcome.speedup:.2f}x"
     if outcome.reason:
         what = outcome.reason
     elif outcome.verified:
         largest = outcome.max_difference
-        what = "as the reference" + (f", but for {largest:.2g} at most" if largest else "")
+        what = "matches the reference" + (f", largest difference {largest:.2g}" if largest else "")
     else:
         what = "not compared: no reference"
     noise = f"noisy: {outcome.noise}; " if outcome.noise else ""

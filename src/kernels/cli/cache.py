@@ -1,4 +1,4 @@
-"""`kernels cache`: what this project put on disk, and what of it can go."""
+"""`kernels cache`: show, prune and verify what this project put on disk."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernels.cli._arguments import AsJson
+from kernels.cli._output import format_size, print_json, print_line, print_table
+from kernels.support.formatting import did_you_mean, plural
 
 if TYPE_CHECKING:
     from kernels.cache import CacheContents, CachedCommit, Checked, Plan
@@ -21,7 +23,7 @@ __all__ = ["cache"]
 
 
 class _Action(str, enum.Enum):
-    """What to do; the value is the word that is typed."""
+    """What to do."""
 
     list = "list"
     size = "size"
@@ -31,22 +33,13 @@ class _Action(str, enum.Enum):
 
 _PRUNE = "Options of prune"
 
-#: The options that only some actions take.
-_OPTIONS = {
-    "--older-than": (_Action.prune,),
-    "--lockfile": (_Action.prune,),
-    "--all": (_Action.prune,),
-    "--yes": (_Action.prune,),
-    "--repair": (_Action.verify,),
-}
-
 
 def cache(
     action: Annotated[
         _Action,
         typer.Argument(
-            help="list: what is here. size: its size by repository. prune: remove what nothing needs. verify: read "
-            "every file again and compare it."
+            help="list: show what is cached. size: show the size of each repository. prune: remove unused commits. "
+            "verify: compare every file with its hash."
         ),
     ] = _Action.list,
     repos: Annotated[
@@ -57,48 +50,49 @@ def cache(
         typer.Option(
             metavar="DAYS",
             min=0,
-            help="Only what was neither used nor downloaded for that long.",
+            help="Only commits that were neither used nor downloaded for this time.",
             rich_help_panel=_PRUNE,
         ),
     ] = None,
     lockfiles: Annotated[
         list[Path] | None,
         typer.Option(
-            "--lockfile", metavar="FILE", help="Keep what this lock pins; may be repeated.", rich_help_panel=_PRUNE
+            "--lockfile", metavar="FILE", help="Keep what this lockfile pins; may be repeated.", rich_help_panel=_PRUNE
         ),
     ] = None,
     everything: Annotated[
         bool,
-        typer.Option("--all", help="Also what branches name. What a lock pins stays.", rich_help_panel=_PRUNE),
+        typer.Option("--all", help="Also the heads of branches, but not what a lockfile pins.", rich_help_panel=_PRUNE),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.", rich_help_panel=_PRUNE)] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.", rich_help_panel=_PRUNE)
+    ] = False,
     repair: Annotated[
         bool,
         typer.Option(
             "--repair",
-            help="Remove wrong files, so that the next load downloads them again.",
+            help="Remove corrupt files; the next load downloads them again.",
             rich_help_panel="Options of verify",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is on disk, by repository, commit and build; remove what nothing needs; check all of it again."""
+    """Show the cache by repository, commit and build; remove unused commits; verify all files."""
     from kernels.cache import look
     from kernels.models.requirement import check_repo_id
 
-    given = {
-        "--older-than": older_than is not None,
-        "--lockfile": bool(lockfiles),
-        "--all": everything,
-        "--yes": yes,
-        "--repair": repair,
-    }
-    for option, actions in _OPTIONS.items():
-        if given[option] and action not in actions:
-            raise typer.BadParameter(f"`{action.value}` takes no {option}; `{actions[0].value}` does")
+    for option, given, needs in (
+        ("--older-than", older_than is not None, _Action.prune),
+        ("--lockfile", bool(lockfiles), _Action.prune),
+        ("--all", everything, _Action.prune),
+        ("--yes", yes, _Action.prune),
+        ("--repair", repair, _Action.verify),
+    ):
+        if given and action is not needs:
+            raise typer.BadParameter(f"{option} is an option of `{needs.value}`, not of `{action.value}`")
     only = [check_repo_id(repo_id) for repo_id in repos or ()]
     contents = look()
-    _check_there(contents, only)
+    _require_cached(contents, only)
     if action is _Action.prune:
         _prune(contents, only, older_than, _locks(lockfiles or ()), everything, yes, as_json)
     elif action is _Action.verify:
@@ -107,16 +101,15 @@ def cache(
         _show(contents, only, action, as_json)
 
 
-def _check_there(contents: CacheContents, repos: Sequence[str]) -> None:
-    """Raise where a repository that is named has nothing here, as one whose name is mistyped."""
+def _require_cached(contents: CacheContents, repos: Sequence[str]) -> None:
+    """Raise an error for a repository that is not in the cache: its name may be misspelled."""
     from kernels.errors import RepositoryNotFound
-    from kernels.support.formatting import did_you_mean
 
-    there = sorted({each.repo_id for each in contents.commits})
+    cached = sorted({each.repo_id for each in contents.commits})
     for repo_id in repos:
-        if repo_id not in there:
-            near = did_you_mean(repo_id, there)
-            raise RepositoryNotFound(f"The cache at {contents.path} has nothing of {repo_id}.{near}")
+        if repo_id not in cached:
+            hint = did_you_mean(repo_id, cached)
+            raise RepositoryNotFound(f"{repo_id} is not in the cache {contents.path}.{hint}")
 
 
 # list and size
@@ -124,8 +117,6 @@ def _check_there(contents: CacheContents, repos: Sequence[str]) -> None:
 
 def _show(contents: CacheContents, repos: Sequence[str], action: _Action, as_json: bool) -> None:
     from kernels.cache import frees
-    from kernels.cli._output import format_size, print_json, print_table, say
-    from kernels.support.formatting import plural
 
     commits = [each for each in contents.commits if each.size and (not repos or each.repo_id in repos)]
     total = frees(contents, commits) if repos else contents.size
@@ -140,33 +131,28 @@ def _show(contents: CacheContents, repos: Sequence[str], action: _Action, as_jso
             }
         )
         return
+    by_repository: dict[str, list[CachedCommit]] = {}
+    for each in commits:
+        by_repository.setdefault(each.repo_id, []).append(each)
+    columns: tuple[str, ...]
     if action is _Action.list:
-        if commits:
-            print_table(
-                ("Repository", "Commit", "Branches", "Build", "State", ">Size", ">Frees", "Downloaded", "Used", "Hub"),
-                [row for each in commits for row in _rows(contents, each)],
-            )
-            say("")
+        columns = "Repository", "Commit", "Branches", "Build", "State", ">Size", ">Frees", "Downloaded", "Used", "Hub"
+        rows = [row for each in commits for row in _rows(contents, each)]
     else:
-        by_repository: dict[str, list[CachedCommit]] = {}
-        for each in commits:
-            by_repository.setdefault(each.repo_id, []).append(each)
-        if commits:
-            print_table(
-                ("Repository", ">Commits", ">Size"),
-                [
-                    (repo_id, str(len(several)), format_size(frees(contents, several)))
-                    for repo_id, several in by_repository.items()
-                ],
-            )
-            say("")
-    say(f"{plural(len(commits), 'commit')}, {format_size(total)} in {contents.path}")
-    _tell(contents)
+        columns = "Repository", ">Commits", ">Size"
+        rows = [
+            (repo_id, str(len(several)), format_size(frees(contents, several)))
+            for repo_id, several in by_repository.items()
+        ]
+    if rows:
+        print_table(columns, rows)
+        print_line()
+    print_line(f"{plural(len(commits), 'commit')}, {format_size(total)} in {contents.path}")
+    _print_not_touched(contents)
 
 
 def _rows(contents: CacheContents, each: CachedCommit) -> list[tuple[str, ...]]:
     from kernels.cache import frees
-    from kernels.cli._output import format_size
 
     states = {True: "complete", False: "partial", None: "unknown"}
     builds = [(build.variant, states[build.complete], format_size(build.size)) for build in each.builds]
@@ -217,8 +203,6 @@ def _prune(
     as_json: bool,
 ) -> None:
     from kernels.cache import plan, prune
-    from kernels.cli._output import format_size, print_json, say
-    from kernels.support.formatting import plural
 
     planned = plan(contents, locks=locks, repos=repos, older_than=older_than, everything=everything)
     if as_json:
@@ -238,23 +222,21 @@ def _prune(
         return
     _print_plan(contents, planned)
     if not planned.remove and not planned.leftovers:
-        say("Nothing to remove.")
+        print_line("Nothing to remove.")
         return
-    if not yes and not _agreed():
-        say("Nothing was removed.")
-        if not _terminal():
-            say("There is no terminal to ask at. To remove them without being asked: --yes")
+    if not yes and not _confirmed():
+        print_line("Nothing was removed.")
+        if not _is_interactive():
+            print_line("Standard input is not a terminal. To remove without confirmation: --yes")
         raise typer.Exit(1)
     done = prune(planned)
     for each in done.skipped:
-        say(f"{each.repo_id} {each.commit[:12]} stays: another process works on it.")
-    say(f"Removed {plural(len(done.removed), 'commit')}, freed {format_size(done.freed)}.")
+        print_line(f"{each.repo_id} {each.commit[:12]} is kept: another process uses it.")
+    print_line(f"Removed {plural(len(done.removed), 'commit')}, freed {format_size(done.freed)}.")
 
 
 def _print_plan(contents: CacheContents, planned: Plan) -> None:
     from kernels.cache import frees
-    from kernels.cli._output import format_size, print_table, say
-    from kernels.support.formatting import plural
 
     rows = [
         (
@@ -268,18 +250,18 @@ def _print_plan(contents: CacheContents, planned: Plan) -> None:
     ] + [(each.repo_id, each.commit[:12], why, _date(each.used or each.downloaded), "") for each, why in planned.kept]
     if rows:
         print_table(("Repository", "Commit", "What", "Last used", ">Frees"), rows)
-        say("")
+        print_line()
     leftovers = f" and {plural(len(planned.leftovers), 'leftover file')}" if planned.leftovers else ""
-    say(f"{plural(len(planned.remove), 'commit')}{leftovers} to remove: {format_size(planned.frees)}")
-    _tell(contents)
+    print_line(f"{plural(len(planned.remove), 'commit')}{leftovers} to remove: {format_size(planned.frees)}")
+    _print_not_touched(contents)
 
 
-def _agreed() -> bool:
-    # On standard error, as standard output is the answer's; without somebody to ask, the answer is no.
-    return _terminal() and typer.confirm("Remove them?", err=True)
+def _confirmed() -> bool:
+    # The question goes to standard error: standard output is for the answer.
+    return _is_interactive() and typer.confirm("Remove them?", err=True)
 
 
-def _terminal() -> bool:
+def _is_interactive() -> bool:
     return sys.stdin is not None and sys.stdin.isatty()
 
 
@@ -287,7 +269,7 @@ def _locks(paths: Sequence[Path]) -> list[Lock]:
     from kernels.resolver.lock_scope import AT_A_TERMINAL, lock_in_force, read_lock
 
     named = [read_lock(path) for path in paths]
-    current = lock_in_force(AT_A_TERMINAL).lock  # of the project that the command is run in
+    current = lock_in_force(AT_A_TERMINAL).lock  # of the current project
     return named if current is None else [*named, current]
 
 
@@ -296,8 +278,6 @@ def _locks(paths: Sequence[Path]) -> list[Lock]:
 
 def _verify(contents: CacheContents, repos: Sequence[str], repair: bool, as_json: bool) -> None:
     from kernels.cache import check_contents
-    from kernels.cli._output import print_json, print_table, say
-    from kernels.support.formatting import plural
 
     checked = list(check_contents(contents, repos=repos, repair=repair))
     wrong = [each for each in checked if not each.sound]
@@ -306,11 +286,11 @@ def _verify(contents: CacheContents, repos: Sequence[str], repair: bool, as_json
     else:
         if checked:
             print_table(("Repository", "Commit", ">Files", "Verdict", "What"), [_verdict(each) for each in checked])
-            say("")
-        say(f"{plural(len(checked), 'commit')}: {len(wrong)} with files that are not what they should be.")
+            print_line()
+        print_line(f"{plural(len(checked), 'commit')}: {len(wrong)} with corrupt files.")
         if wrong and not repair:
-            say("Remove them, so that the next load downloads them again: kernels cache verify --repair")
-        _tell(contents)
+            print_line("To remove them, so that the next load downloads them again: kernels cache verify --repair")
+        _print_not_touched(contents)
     if wrong:
         raise typer.Exit(1)
 
@@ -325,7 +305,7 @@ def _verdict(each: Checked) -> tuple[str, ...]:
     if each.repaired:
         parts.append("removed")
     if not each.listed:
-        parts.append("no Hub's list is here: compared with their own names")
+        parts.append("the Hub's file list is not cached: compared with the names of the blobs")
     commit = each.commit
     return commit.repo_id, commit.commit[:12], str(each.files), "ok" if each.sound else "failed", "; ".join(parts)
 
@@ -344,14 +324,12 @@ def _plain_check(each: Checked) -> dict[str, Any]:
     }
 
 
-# What they share
+# Shared
 
 
-def _tell(contents: CacheContents) -> None:
-    from kernels.cli._output import say, visible
-
+def _print_not_touched(contents: CacheContents) -> None:
     for line in contents.left_alone:
-        say(visible(f"Left alone: {line}."))
+        print_line(f"Not touched: {line}.")
 
 
 def _date(seconds: float | None) -> str:

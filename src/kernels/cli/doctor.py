@@ -1,4 +1,4 @@
-"""`kernels doctor`: what was found on this machine, what was not, and why."""
+"""`kernels doctor`: what was found on this machine, what was not, and which problems there are."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ import msgspec
 import typer
 
 from kernels import __version__, backends, settings
+from kernels.cli._output import console, format_size, print_fields, print_json, print_table
 from kernels.errors import RequestError
 from kernels.resolver.target import Device, Target
+from kernels.support.formatting import plural
 
 __all__ = ["CacheReport", "DoctorReport", "HubReport", "doctor", "doctor_report"]
 
-#: Packages whose version matters to someone who reads a report.
+#: Packages whose versions are reported.
 _PACKAGES = ("torch", "triton", "apache-tvm-ffi", "huggingface-hub", "hf-xet", "transformers", "diffusers", "sigstore")
 
 _HUB_SECONDS = 5
 
 
 class CacheReport(msgspec.Struct, frozen=True):
-    """The folder of downloaded kernels, how many repositories lie there, and their bytes on disk."""
+    """The cache: its path, its number of repositories, and their size on disk in bytes."""
 
     path: str
     repositories: int = 0
@@ -34,7 +36,7 @@ class CacheReport(msgspec.Struct, frozen=True):
 
 
 class HubReport(msgspec.Struct, frozen=True):
-    """Where kernels come from, and whether it answers (None: nobody asked)."""
+    """The Hub, and whether it answers (None: no request was sent)."""
 
     endpoint: str
     answers: bool | None = None
@@ -42,19 +44,19 @@ class HubReport(msgspec.Struct, frozen=True):
 
 
 class DoctorReport(msgspec.Struct, frozen=True):
-    """Everything `kernels doctor` tells.
+    """What `kernels doctor` reports.
 
     Attributes:
-        version: This package's version.
-        location: Folder it was imported from.
+        version: The version of this package.
+        location: The folder it was imported from.
         python: The interpreter.
         target: The machine.
         cache: The cache.
         hub: The Hub.
-        variables: Environment variables in force.
-        joined: Backends that are not built in, each with how it came here.
-        packages: Versions of packages that kernels work with.
-        problems: What stands in the way, in sentences.
+        variables: The environment variables that are set.
+        joined: Backends that are not built in, each with its origin.
+        packages: Versions of related packages.
+        problems: One message for each problem.
     """
 
     version: str
@@ -72,25 +74,23 @@ class DoctorReport(msgspec.Struct, frozen=True):
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Show what was found on this machine, what was not and why, and what stands in the way."""
+    """Show what was found on this machine, what was not, and which problems there are."""
     report = doctor_report()
     if json:
-        from kernels.cli._output import print_json
-
         print_json(report)
     else:
         _print(report)
 
 
 def doctor_report() -> DoctorReport:
-    """Look at this machine, the cache, the Hub and the installed packages; what is broken is part of the report.
+    """Inspect this machine, the cache, the Hub and the installed packages. Problems are reported, not raised.
 
     Example:
         >>> doctor_report().version == __version__
         True
     """
     target, unusable = _target()
-    installed = [(name, version) for name in _PACKAGES if (version := _installed_version(name)) is not None]
+    packages = {name: version for name in _PACKAGES if (version := _installed_version(name)) is not None}
     return DoctorReport(
         version=__version__,
         location=str(Path(__file__).resolve().parents[1]),
@@ -102,7 +102,7 @@ def doctor_report() -> DoctorReport:
         joined={
             entry.name: str(entry.origin) for entry in backends.entries() if entry.origin != backends.Origin("built-in")
         },
-        packages=dict(installed),
+        packages=packages,
         problems=(
             *dict.fromkeys([*settings.invalid_settings(), *_invalid_policy()]),
             *unusable,
@@ -135,23 +135,23 @@ def _cache() -> CacheReport:
     try:
         repositories = [entry for entry in path.iterdir() if entry.name.startswith("kernels--") and entry.is_dir()]
     except FileNotFoundError:
-        return CacheReport(str(path), note="it does not exist yet")
+        return CacheReport(str(path), note="does not exist yet")
     except OSError as error:
-        return CacheReport(str(path), note=f"it cannot be read: {error.strerror or error}")
+        return CacheReport(str(path), note=f"cannot be read: {error.strerror or error}")
     size = sum(_bytes_below(repository) for repository in repositories)
     writable = os.access(path, os.W_OK)
-    return CacheReport(str(path), len(repositories), size, None if writable else "it cannot be written to")
+    return CacheReport(str(path), len(repositories), size, None if writable else "is not writable")
 
 
 def _bytes_below(folder: Path) -> int:
-    """Bytes of the files in a folder: links are not followed, and a file linked twice counts once."""
+    """Size of the files in a folder, without following symbolic links; hard links to one file are counted once."""
     sizes: dict[tuple[int, int], int] = {}
     for parent, _, names in os.walk(folder):
         for name in names:
             try:
                 facts = os.lstat(os.path.join(parent, name))
             except OSError:
-                continue  # removed while we look
+                continue  # removed meanwhile
             sizes[facts.st_dev, facts.st_ino] = facts.st_size
     return sum(sizes.values())
 
@@ -164,27 +164,28 @@ def _hub() -> HubReport:
     except RequestError as error:
         return HubReport(settings.variables_in_force().get("KERNELS_HUB", ""), False, str(error))
     if folder is not None:
-        return HubReport(endpoint, note="a folder: nothing is asked of a network")
+        return HubReport(endpoint, note="a folder: no network requests")
     if offline:
-        return HubReport(endpoint, note="offline (HF_HUB_OFFLINE): it was not asked")
+        return HubReport(endpoint, note="offline (HF_HUB_OFFLINE): no request was sent")
     try:
         from huggingface_hub.utils import get_session
 
         response = get_session().get(f"{endpoint}/api/kernels", params={"limit": 1}, timeout=_HUB_SECONDS)
-    except Exception as error:  # noqa: BLE001 - which library's errors these are depends on huggingface_hub's version
+    except Exception as error:  # noqa: BLE001 - the types depend on the version of huggingface_hub
         return HubReport(endpoint, False, str(error) or type(error).__name__)
     if response.status_code >= 500:
-        return HubReport(endpoint, False, f"it answered {response.status_code}")
+        return HubReport(endpoint, False, f"answered with status {response.status_code}")
     return HubReport(endpoint, True)
 
 
 def _other_distributions() -> list[str]:
-    """Installed packages that bring a module called `kernels` and are not this one."""
+    """Other installed packages that contain a module `kernels`."""
     found = set()
     for distribution in importlib.metadata.distributions():
         name = str(distribution.metadata["Name"] or "")
-        provides = any(path.parts[:2] == ("kernels", "__init__.py") for path in distribution.files or ())
-        if provides or _normal(name) == "kernels":
+        # Not `distribution.files`: it makes a path of every file of every package, which takes seconds.
+        files = distribution.read_text("RECORD") or ""
+        if _normal(name) == "kernels" or re.search(r"^kernels/__init__\.py,", files, re.MULTILINE):
             found.add((name, distribution.version, str(distribution.locate_file(""))))
     if len(found) <= 1 and all(_normal(name) == "kernels" for name, _, _ in found):
         return []
@@ -193,7 +194,7 @@ def _other_distributions() -> list[str]:
 
 
 def _invalid_policy() -> list[str]:
-    """What is wrong with the policy on signatures in force."""
+    """What is wrong with the active signing policy."""
     from kernels.trust import Policy
 
     try:
@@ -204,14 +205,14 @@ def _invalid_policy() -> list[str]:
 
 
 def _unmet_requirements() -> list[str]:
-    """Installed packages that ask for another version of this one, also in an optional part."""
+    """Installed packages that require another version of this one, also in an extra."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     problems, seen = [], set()
     for distribution in importlib.metadata.distributions():
         package = _normal(str(distribution.metadata["Name"] or ""))
         if package in seen:
-            continue  # an earlier folder on the path has the one that is imported
+            continue  # the first one on the path is imported
         seen.add(package)
         for text in distribution.requires or ():
             try:
@@ -220,7 +221,7 @@ def _unmet_requirements() -> list[str]:
                 continue
             if _normal(requirement.name) == "kernels" and not requirement.specifier.contains(__version__, True):
                 name = f"{distribution.metadata['Name']} {distribution.version}"
-                problems.append(f"{name} works with kernels{requirement.specifier}, this is {__version__}.")
+                problems.append(f"{name} requires kernels{requirement.specifier}, but {__version__} is installed.")
     return sorted(set(problems))
 
 
@@ -229,11 +230,8 @@ def _normal(name: str) -> str:
 
 
 def _print(report: DoctorReport) -> None:
-    from kernels.cli._output import console, format_size, print_fields, print_table
-
     target, cache, hub = report.target, report.cache, report.hub
     answers = {True: "answers", False: "does not answer", None: ""}[hub.answers]
-    kernels = f"{cache.repositories} kernel{'s' * (cache.repositories != 1)}"
     found = [f"{name} {version}" if version else name for name, version in target.backends.items()]
     print_fields(
         {
@@ -244,11 +242,15 @@ def _print(report: DoctorReport) -> None:
             "torch": f"{target.torch} for {', '.join(target.torch_backends)}" if target.torch else "not installed",
             "c++ abi": {True: "cxx11", False: "cxx98", None: ""}[target.cxx11_abi],
             "tvm-ffi": target.tvm_ffi or "not installed",
-            "backends": f"{', '.join(found)}; used when none is named: {target.default_backend}",
+            "backends": f"{', '.join(found)}; default: {target.default_backend}",
             "joined": [f"{name}: {origin}" for name, origin in report.joined.items()],
             "target": str(target),
             "notes": list(target.notes),
-            "cache": [cache.path, f"{kernels}, {format_size(cache.bytes)}" if cache.path else "", cache.note or ""],
+            "cache": [
+                cache.path,
+                f"{plural(cache.repositories, 'kernel')}, {format_size(cache.bytes)}" if cache.path else "",
+                cache.note or "",
+            ],
             "hub": " - ".join(filter(None, (hub.endpoint, answers, hub.note))),
             "packages": [f"{name} {version}" for name, version in report.packages.items()],
             "variables": [f"{name}={value}" for name, value in report.variables.items()] or "none are set",
@@ -261,8 +263,6 @@ def _print(report: DoctorReport) -> None:
 
 
 def _row(device: Device) -> tuple[str, ...]:
-    from kernels.cli._output import format_size
-
     return (
         f"{device.backend}:{device.index}",
         device.name,

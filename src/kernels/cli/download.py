@@ -1,4 +1,4 @@
-"""`kernels download`: kernels on disk before they are asked for, here or for other machines."""
+"""`kernels download`: download kernels before they are needed, for this machine or for others."""
 
 from __future__ import annotations
 
@@ -7,14 +7,26 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernels.cli._arguments import AsJson, BackendName, Revision, Version, machine
+from kernels.cli._arguments import (
+    AllVariants,
+    AsJson,
+    BackendName,
+    Revision,
+    TrustRemoteCode,
+    Version,
+    parse_target,
+)
+from kernels.cli._output import console, describe_error, format_size, print_error, print_json, print_line, print_table
+from kernels.support.formatting import plural
 
 if TYPE_CHECKING:
-    from kernels.operations.download import DownloadedBuild, Downloads, Progress
+    import rich.progress
+
+    from kernels.operations.download import Downloads, Progress
 
 __all__ = ["download"]
 
@@ -24,13 +36,13 @@ def download(
         list[str] | None,
         typer.Argument(
             metavar="[PROJECT|REPO…]",
-            help="A folder with kernels.lock, or repositories, org/name. Default: the lock in force here.",
+            help="Folder with kernels.lock, or repositories (org/name). Default: the active lockfile.",
         ),
     ] = None,
     version: Version = None,
     revision: Revision = None,
     lockfile: Annotated[
-        Path | None, typer.Option("--lockfile", metavar="FILE", help="The lock to use; else PROJECT/kernels.lock.")
+        Path | None, typer.Option("--lockfile", metavar="FILE", help="Lockfile. Default: PROJECT/kernels.lock.")
     ] = None,
     target: Annotated[
         list[str] | None,
@@ -38,33 +50,33 @@ def download(
             "--target",
             metavar="TARGET",
             help="Another machine, such as torch2.9-cu128-x86_64-linux+sm_90, or a file with a target's JSON; may be "
-            "given again.",
+            "repeated.",
         ),
     ] = None,
-    all_variants: Annotated[bool, typer.Option("--all-variants", help="Every build, for whichever machine.")] = False,
+    all_variants: AllVariants = False,
     to: Annotated[
         Path | None,
-        typer.Option("--to", metavar="DIR", help="A folder for other machines (KERNELS_HUB=DIR); else the cache."),
+        typer.Option(
+            "--to", metavar="DIR", help="Folder to copy to other machines (KERNELS_HUB=DIR). Default: the cache."
+        ),
     ] = None,
     backend: BackendName = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Download whoever the publisher is.")
-    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Download kernels, and all they depend on, for this machine or for others."""
+    """Download kernels and their dependencies, for this machine or for others."""
     from kernels.operations.download import prefetch
 
-    kernels, lock = _asked(what or [], lockfile)
+    kernels, lock = _kernels_or_lock(what or [], lockfile)
     if lock is not None and not kernels:
-        _compare(lock)
+        _warn_unpinned(lock)
     with _progress() as progress:
         downloads = prefetch(
             kernels,
             version=version,
             revision=revision,
             lock=lock,
-            targets=[machine(each) for each in target or ()],
+            targets=[parse_target(each) for each in target or ()],
             all_variants=all_variants,
             to=to,
             backend=backend,
@@ -74,8 +86,8 @@ def download(
     _show(downloads, to, as_json)
 
 
-def _asked(what: list[str], lockfile: Path | None) -> tuple[list[str], Path | None]:
-    """The repositories that are named, and the lock."""
+def _kernels_or_lock(what: list[str], lockfile: Path | None) -> tuple[list[str], Path | None]:
+    """The repositories to download and the lockfile, from the command's arguments."""
     from kernels import settings
     from kernels.errors import LockError, RequestError
     from kernels.models.lockfile import LOCK_FILE
@@ -87,7 +99,7 @@ def _asked(what: list[str], lockfile: Path | None) -> tuple[list[str], Path | No
     if not folders and (what or lockfile is not None):
         return what, lockfile
     if len(what) > 1:
-        raise RequestError(f"{folders[0]} is a folder; name one project alone, or repositories (org/name).")
+        raise RequestError(f"{folders[0]} is a folder; give either one project or repositories (org/name).")
     if not folders:
         in_force = lock_path(AT_A_TERMINAL)
         if in_force is not None:
@@ -101,8 +113,8 @@ def _asked(what: list[str], lockfile: Path | None) -> tuple[list[str], Path | No
     return [], lock
 
 
-def _compare(lock: Path) -> None:
-    """Warn of what the project beside a lock asks for, and the lock does not pin: it is not downloaded."""
+def _warn_unpinned(lock: Path) -> None:
+    """Warn about dependencies of the project that its lockfile does not pin: they are not downloaded."""
     from kernels.models.pyproject import PROJECT_FILE, dependencies, unpinned
     from kernels.resolver.lock_scope import read_lock
     from kernels.support.warn import warn_once
@@ -112,16 +124,15 @@ def _compare(lock: Path) -> None:
     missing = unpinned(asked or (), read_lock(lock))
     if missing:
         warn_once(
-            f"{file} asks for {', '.join(map(str, missing))}, which {lock} does not pin: it is not downloaded. Lock it "
-            f"first: kernels lock {lock.parent}"
+            f"{file} depends on {', '.join(map(str, missing))}, which {lock} does not pin and which is not downloaded. "
+            f"Lock it first: kernels lock {lock.parent}"
         )
 
 
 @contextmanager
 def _progress() -> Iterator[Progress | None]:
-    """One display for all files and bytes, on a terminal's standard error."""
+    """One progress display for all files, on standard error if that is a terminal."""
     from kernels import settings
-    from kernels.cli._output import console
 
     out = console(stderr=True)
     if not out.is_terminal or settings.progress_disabled():
@@ -139,13 +150,13 @@ def _progress() -> Iterator[Progress | None]:
         TimeRemainingColumn(),
     ]
     with Display(*columns, console=out, transient=True) as display:
-        yield _Shown(display)
+        yield _ProgressDisplay(display)
 
 
-class _Shown:
+class _ProgressDisplay:
     """The display of one download."""
 
-    def __init__(self, display: Any) -> None:
+    def __init__(self, display: rich.progress.Progress) -> None:
         self._display = display
         self._task = display.add_task("Choosing builds", total=None, files="")
         self._files = self._of = 0
@@ -163,52 +174,48 @@ class _Shown:
 
 
 def _show(downloads: Downloads, to: Path | None, as_json: bool) -> None:
-    from kernels.cli._failure import describe, report
-    from kernels.cli._output import format_size, print_json, print_table, say
     from kernels.errors import BackendUnavailable
 
-    new = [each for each in downloads.builds if each.new]
     if as_json:
         failures = [
-            {"kernel": each.kernel, "target": each.target, "error": describe(each.error)} for each in downloads.failures
+            {"kernel": each.kernel, "target": each.target, "error": describe_error(each.error)}
+            for each in downloads.failures
         ]
         print_json({"builds": downloads.builds, "failures": failures})
     elif downloads.builds:
         rows = [
-            (each.repo_id, each.commit[:12], each.variant, format_size(each.size), _for(each), _state(each))
+            (
+                each.repo_id,
+                each.commit[:12],
+                each.variant,
+                format_size(each.size),
+                " ".join(each.targets) or "all machines",
+                "downloaded" if each.new else "present",
+            )
             for each in downloads.builds
         ]
         print_table(("Kernel", "Commit", "Build", ">Size", "For", "State"), rows)
-        count, failed = len(downloads.builds), len(downloads.failures)
-        end = f"; {failed} more could not be had." if failed else "."
-        here = f"{_builds(count)} {'is' if count == 1 else 'are'} here{end}"
-        say("")
-        if new:
-            of = "" if failed else f" of {count}"
-            where = "" if to is None else f" into {to}"
-            say(f"Downloaded {_builds(len(new))}{of}{where}, {format_size(sum(each.size for each in new))}{end}")
-        else:
-            say(here if failed else f"Nothing to do: {here}")
+        print_line()
+        print_line(_summary(downloads, to))
     elif not downloads.failures:
-        say("Nothing to do: the lock pins no kernels.")
+        print_line("Nothing to do: the lockfile pins no kernels.")
     for failure in downloads.failures:
-        where = "" if failure.target is None else f" for {failure.target}"
-        elsewhere = " For another machine: --target." if isinstance(failure.error, BackendUnavailable) else ""
-        reason = describe(failure.error)
-        # An error that names both already is not told twice of what.
-        named = failure.kernel in reason and (failure.target is None or failure.target in reason)
-        report(f"{'' if named else f'{failure.kernel}{where}: '}{reason}{elsewhere}")
+        target = "" if failure.target is None else f" for {failure.target}"
+        hint = " For another machine: --target." if isinstance(failure.error, BackendUnavailable) else ""
+        reason = describe_error(failure.error)
+        repeated = failure.kernel in reason and (failure.target is None or failure.target in reason)
+        print_error(f"{'' if repeated else f'{failure.kernel}{target}: '}{reason}{hint}")
     if downloads.failures:
         raise typer.Exit(1)
 
 
-def _builds(count: int) -> str:
-    return f"{count} build{'s' * (count != 1)}"
-
-
-def _for(build: DownloadedBuild) -> str:
-    return " ".join(build.targets) or "every machine it suits"
-
-
-def _state(build: DownloadedBuild) -> str:
-    return "downloaded" if build.new else "here"
+def _summary(downloads: Downloads, to: Path | None) -> str:
+    new = [each for each in downloads.builds if each.new]
+    count, failed = len(downloads.builds), len(downloads.failures)
+    end = f"; {failed} failed." if failed else "."
+    if new:
+        of = "" if failed else f" of {count}"
+        where = "" if to is None else f" into {to}"
+        return f"Downloaded {plural(len(new), 'build')}{of}{where}, {format_size(sum(each.size for each in new))}{end}"
+    present = f"{plural(count, 'build')} {'is' if count == 1 else 'are'} present{end}"
+    return present if failed else f"Nothing to do: {present}"

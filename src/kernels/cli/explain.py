@@ -1,4 +1,4 @@
-"""`kernels explain`: which build of a kernel suits a machine, and why each other one does not."""
+"""`kernels explain`: which build of a kernel fits a machine, and why each other build does not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernels.cli._arguments import AsJson, BackendName, Kernel, Revision, Version, machine
+from kernels.cli._arguments import AsJson, BackendName, Kernel, Revision, Version, parse_target, require_no_version
+from kernels.cli._output import format_size, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from kernels.resolver.planner import Choice
@@ -31,16 +32,16 @@ def explain(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show for every build of a kernel whether it suits this machine, or another, and why."""
+    """Show for each build of a kernel whether it fits this machine, or another one, and why."""
     from kernels import api
-    from kernels.cli._output import format_size, print_json, print_table, say, visible
     from kernels.operations.info import is_path
 
-    there = None if target is None else machine(target)
+    machine = None if target is None else parse_target(target)
     if is_path(kernel):
-        choice = _of_folder(kernel, version, revision, backend, there)
+        require_no_version(kernel, version, revision)
+        choice = _choose_in_folder(kernel, backend, machine)
     else:
-        choice = api.explain(kernel, version=version, revision=revision, backend=backend, target=there)
+        choice = api.explain(kernel, version=version, revision=revision, backend=backend, target=machine)
     rows = _rows(choice)
     if as_json:
         print_json(_plain(choice, rows))
@@ -50,23 +51,18 @@ def explain(
         [(row["variant"], row["verdict"], row["reason"], format_size(row["size"])) for row in rows],
         title=_title(choice),
     )
-    if choice.best is not None and _refused(choice):
-        say("")
-        allowing = f"trust_remote_code=[{choice.snapshot.repo_id!r}]"
-        say(visible(f"Its publisher is not trusted here: get_kernel takes it with {allowing} only."))
+    if choice.best is not None and _is_untrusted(choice):
+        print_line()
+        trust = f"trust_remote_code=[{choice.snapshot.repo_id!r}]"
+        print_line(f"The publisher is not trusted: get_kernel needs {trust} to load it.")
 
 
-def _of_folder(
-    path: str, version: int | None, revision: str | None, backend: str | None, target: Target | None
-) -> Choice:
-    from kernels.errors import RequestError
+def _choose_in_folder(path: str, backend: str | None, target: Target | None) -> Choice:
     from kernels.resolver.planner import Planner
     from kernels.resolver.target import Target
     from kernels.sources import PathSource, Sources
     from kernels.trust.publishers import TrustPolicy
 
-    if version is not None or revision is not None:
-        raise RequestError(f"{path} is a folder, which has one version only; leave --version and --revision out.")
     source = PathSource(Path(path).expanduser().absolute())
     planner = Planner(Sources(source), target or Target.current(), TrustPolicy(), backend)
     return planner.choose(source.requirement, every=True)
@@ -82,23 +78,19 @@ def _rows(choice: Choice) -> list[dict[str, Any]]:
         if isinstance(decision, VariantRejected):
             verdict, reason = "rejected", decision.reason
         elif name == best:
-            verdict, reason = "chosen", _merit(choice)
+            verdict, reason = "chosen", _why_chosen(choice)
         else:
-            verdict, reason = "accepted", f"suits, but {best} is preferred"
+            verdict, reason = "accepted", f"fits, but {best} is preferred"
         rows.append({"variant": name, "verdict": verdict, "reason": reason, "size": choice.snapshot.size(name)})
     return rows
 
 
-def _merit(choice: Choice) -> str:
-    count = len(choice.resolution.accepted)
-    merit = "the best of those that suit" if count > 1 else "the only one that suits"
+def _why_chosen(choice: Choice) -> str:
     from kernels.backends import listed
 
-    uncovered = choice.resolution.uncovered_devices
-    if uncovered:
-        devices = listed([f"{device.index} ({device.arch})" for device in uncovered])
-        merit += f"; does not cover device {devices}"
-    return merit
+    reason = "the best that fits" if len(choice.resolution.accepted) > 1 else "the only one that fits"
+    uncovered = [f"{device.index} ({device.arch})" for device in choice.resolution.uncovered_devices]
+    return f"{reason}; does not cover device {listed(uncovered)}" if uncovered else reason
 
 
 def _title(choice: Choice) -> str:
@@ -106,12 +98,12 @@ def _title(choice: Choice) -> str:
     pinned = "" if choice.lock is None else f", pinned by {choice.lock}"
     commit = f" (commit {choice.snapshot.commit[:12]}{pinned})" if choice.snapshot.commit else ""
     device = "" if resolution.device is None else f", device {resolution.device.index}"
-    outcome = "" if choice.best is not None else "\nNo build suits." if resolution.decisions else "\nIt has no builds."
-    return f"{choice.requirement}{commit} for {resolution.target}, backend {resolution.backend}{device}{outcome}"
+    result = "" if choice.best is not None else "\nNo build fits." if resolution.decisions else "\nIt has no builds."
+    return f"{choice.requirement}{commit} for {resolution.target}, backend {resolution.backend}{device}{result}"
 
 
-def _refused(choice: Choice) -> bool:
-    """Whether the Hub says that the publisher is not a trusted one; not where it cannot be asked."""
+def _is_untrusted(choice: Choice) -> bool:
+    """Whether the Hub says that the publisher is not trusted; False if the Hub cannot be reached."""
     from kernels.trust.publishers import PublisherTrust, TrustPolicy, ask_trust
 
     return ask_trust(choice.snapshot.repo_id, choice.source.publishers, TrustPolicy()) is PublisherTrust.UNTRUSTED

@@ -1,10 +1,12 @@
-"""`kernels info`: what a repository, or a folder, holds."""
+"""`kernels info`: what a repository or folder contains."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from kernels.cli._arguments import AsJson, Kernel, Revision, Version
+from kernels.cli._output import format_size, print_fields, print_json, print_line, print_table
+from kernels.support.formatting import plural
 
 if TYPE_CHECKING:
     from kernels.models.metadata import Metadata
@@ -12,8 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["info"]
 
-#: Architectures of a build that are shown; published kernels have at most some 20.
-_LISTED = 40
+#: The most architectures of a build that are shown; published kernels have about 20 at most.
+_MAX_ARCHS = 40
 
 
 def info(
@@ -22,8 +24,7 @@ def info(
     revision: Revision = None,
     as_json: AsJson = False,
 ) -> None:
-    """Describe a kernel: licence, sources, dependencies, builds, and what fits here."""
-    from kernels.cli._output import print_fields, print_json, print_table, say
+    """Describe a kernel: licence, sources, dependencies, builds, and the build that fits this machine."""
     from kernels.operations import info
 
     found = info.repository_info(kernel, version=version, revision=revision)
@@ -32,7 +33,7 @@ def info(
         return
     print_fields(_fields(found))
     if found.builds:
-        say("")
+        print_line()
         print_table(
             ("Build", "Backend", "Torch", "Architectures", "Fits here", ">Size"),
             [_row(build, found) for build in found.builds],
@@ -40,7 +41,7 @@ def info(
 
 
 def _plain(found: RepositoryInfo) -> dict[str, Any]:
-    """What programs read: the first ten keys are those of other clients, so their readers work here."""
+    """The JSON. The first ten keys are those of the existing client, so that programs written for it work."""
     metadata = found.metadata
     where = {"path": found.path} if found.repo_id is None else {"repo_id": found.repo_id, "revision": found.revision}
     return {
@@ -77,8 +78,6 @@ def _plain(found: RepositoryInfo) -> dict[str, Any]:
 
 
 def _fields(found: RepositoryInfo) -> dict[str, str | list[str]]:
-    from kernels.cli._output import format_size
-
     metadata = found.metadata
     fields: dict[str, str | list[str]] = {
         "Repository": found.repo_id or "",
@@ -101,28 +100,26 @@ def _fields(found: RepositoryInfo) -> dict[str, str | list[str]]:
     return fields | {
         "Backends": ", ".join(found.backends) or "none",
         "Torch": ", ".join(found.torch_versions) or "any",
-        "Architectures": [f"{backend}: {_several(archs, ', ')}" for backend, archs in found.archs.items()],
-        "Size": f"{format_size(found.size)} in {len(found.builds)} build{'s' * (len(found.builds) != 1)}",
+        "Architectures": [f"{backend}: {_format_archs(archs, ', ')}" for backend, archs in found.archs.items()],
+        "Size": f"{format_size(found.size)} in {plural(len(found.builds), 'build')}",
         "Fits here": found.fits or "none (`kernels explain` says why)",
     }
 
 
 def _row(build: BuildInfo, found: RepositoryInfo) -> tuple[str, ...]:
-    from kernels.cli._output import format_size
-
     variant = build.variant
     version = "" if variant is None or variant.framework_version is None else str(variant.framework_version)
     stable = "+" * (variant is not None and variant.kind == "torch-stable-abi")
     tvm_ffi = "tvm-ffi " * (variant is not None and variant.kind == "tvm-ffi")
     fits = "chosen" if build.name == found.fits else "yes" if build.reason is None else "no"
     backend = "?" if variant is None else variant.backend
-    archs = _several(_archs(build), " ")
+    archs = _format_archs(_archs(build), " ")
     return build.name, backend, f"{tvm_ffi}{version}{stable}", archs, fits, format_size(build.size)
 
 
-def _several(archs: tuple[str, ...], separator: str) -> str:
-    rest = len(archs) - _LISTED
-    return separator.join(archs[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
+def _format_archs(archs: tuple[str, ...], separator: str) -> str:
+    rest = len(archs) - _MAX_ARCHS
+    return separator.join(archs[:_MAX_ARCHS]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _archs(build: BuildInfo) -> tuple[str, ...]:
@@ -130,7 +127,7 @@ def _archs(build: BuildInfo) -> tuple[str, ...]:
 
 
 def _python_depends(found: RepositoryInfo) -> list[str]:
-    """What any build needs: the packages may differ from backend to backend."""
+    """The packages that any build needs: builds for different backends may need different ones."""
     named = (name for build in found.builds if build.metadata is not None for name in build.metadata.python_depends)
     return list(dict.fromkeys(named))
 

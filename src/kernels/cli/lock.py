@@ -1,4 +1,4 @@
-"""`kernels lock`: pin the kernels that a project asks for, and all that they depend on."""
+"""`kernels lock`: pin the kernels that a project depends on, and their dependencies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernels.cli._arguments import AsJson
+from kernels.cli._arguments import AsJson, TrustRemoteCode
+from kernels.cli._output import print_json, print_line, print_table
+from kernels.support.formatting import plural
 
 if TYPE_CHECKING:
     from kernels.operations.lock import Locking
@@ -21,39 +23,39 @@ def lock(
         Path | None,
         typer.Argument(
             metavar="[PROJECT]",
-            help="The folder with the pyproject.toml, or that file. Default: the project of the current folder.",
+            help="Folder with pyproject.toml, or that file. Default: the project of the current folder.",
         ),
     ] = None,
     upgrade: Annotated[
-        bool, typer.Option("--upgrade", help="Pin the newest commit of everything; also mends a broken lock.")
+        bool, typer.Option("--upgrade", help="Pin the newest commit of all kernels; replaces a broken lockfile.")
     ] = False,
     upgrade_repo: Annotated[
         list[str] | None,
-        typer.Option("--upgrade-repo", metavar="REPO", help="Pin the newest commit of this one; may be given again."),
+        typer.Option(
+            "--upgrade-repo", metavar="REPO", help="Pin the newest commit of this repository; may be repeated."
+        ),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit status 1 where the lock does not match the project.")
+        bool,
+        typer.Option("--check", help="Write nothing; exit with status 1 if the lockfile does not match the project."),
     ] = False,
     hashes: Annotated[
         bool,
         typer.Option(
             "--hashes",
-            help="Pin the content of every build too, in a file beside the lock, and compare what is pinned.",
+            help="Also pin the hash of every build, in a file beside the lockfile, and compare pinned hashes.",
         ),
     ] = False,
     rehash: Annotated[
-        bool, typer.Option("--rehash", help="The same; what is listed takes the place of other content that is pinned.")
+        bool, typer.Option("--rehash", help="Like --hashes, but replace pinned hashes that differ.")
     ] = False,
     lockfile: Annotated[
-        Path | None, typer.Option("--lockfile", metavar="FILE", help="The lock; else kernels.lock in the project.")
+        Path | None, typer.Option("--lockfile", metavar="FILE", help="Lockfile. Default: kernels.lock in the project.")
     ] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Lock kernels whoever publishes them.")
-    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Pin the kernels that a project asks for, and all that any of their builds depends on."""
-    from kernels.cli._output import print_json, say, visible
+    """Pin the kernels that a project depends on, and all dependencies of their builds."""
     from kernels.models.pyproject import Project
     from kernels.operations.lock import lock_project
     from kernels.resolver.lock_scope import project_here
@@ -71,15 +73,20 @@ def lock(
     if as_json:
         print_json(_plain(found, written=found.changed and not check))
     else:
-        _show(found, check)
-        anew = rehash or bool(found.listed)
-        options = {"--upgrade": upgrade, "--hashes": hashes and not anew, "--rehash": anew}
-        given = {"--upgrade-repo": upgrade_repo or (), "--lockfile": (lockfile,) if lockfile is not None else ()}
-        words = ["kernels", "lock", *((str(project),) if project is not None else ())]
-        words += [name for name, asked in options.items() if asked]
-        words += [word for name, values in given.items() for value in values for word in (name, str(value))]
-        words += ["--trust-remote-code"] * trust_remote_code
-        say(visible(_outcome(found, shlex.join(words) if check else None)))
+        if found.changes:
+            rows = [(each.kind, each.what, _short(each.before), _short(each.after)) for each in found.changes]
+            print_table(("Would be" if check else "Change", "What", "Locked", "Now"), rows)
+            print_line()
+        if check:
+            replace = rehash or bool(found.listed)
+            words = ["kernels", "lock", *([] if project is None else [str(project)])]
+            words += ["--upgrade"] * upgrade + ["--hashes"] * (hashes and not replace) + ["--rehash"] * replace
+            words += [word for repo_id in upgrade_repo or () for word in ("--upgrade-repo", repo_id)]
+            words += [] if lockfile is None else ["--lockfile", str(lockfile)]
+            words += ["--trust-remote-code"] * trust_remote_code
+            print_line(_check_result(found, shlex.join(words)))
+        else:
+            print_line(_result(found))
     if check and found.changed:
         raise typer.Exit(1)
 
@@ -102,41 +109,43 @@ def _plain(found: Locking, *, written: bool) -> dict[str, object]:
     }
 
 
-def _show(found: Locking, check: bool) -> None:
-    from kernels.cli._output import print_table, say
-
-    if found.changes:
-        rows = [(each.kind, each.what, _brief(each.before), _brief(each.after)) for each in found.changes]
-        print_table(("Change" if not check else "Would be", "What", "Locked", "Now"), rows)
-        say("")
-
-
-def _brief(value: str | None) -> str:
+def _short(value: str | None) -> str:
     from kernels.models.requirement import is_commit
 
     return "" if value is None else value[:12] if is_commit(value) else value
 
 
-def _outcome(found: Locking, again: str | None) -> str:
-    """What was done; or for a check, which has the command that would do it, how it went."""
+def _matches(found: Locking) -> str:
+    return f"{found.file} matches the project: {plural(len(found.lock.pins), 'kernel')}."
+
+
+def _check_result(found: Locking, command: str) -> str:
+    """Whether the lockfile matches, and the command that updates it."""
     from kernels.models.lockfile import hashes_path
 
-    count = len(found.lock.pins)
-    kernels = f"{count} kernel{'s' * (count != 1)}"
     if not found.changed:
-        return f"{found.file} matches the project: {kernels}.{' Nothing was written.' * (again is None)}"
-    older = found.before is not None and found.before.older
-    beside = hashes_path(found.file)
-    if again is not None:
-        if found.listed:
-            return (
-                f"{beside} pins other content than is listed, and a commit's content never changes: that file is "
-                f"wrong, or what answers is not the Hub of then. Where what is listed is meant: {again}"
-            )
-        file = found.file if found.lock_changed else beside
-        reason = "is of the older format" if older and not found.changes else "does not match the project"
-        return f"{file} {reason}. Write it again: {again}"
+        return _matches(found)
+    hashes = hashes_path(found.file)
+    if found.listed:
+        return (
+            f"{hashes} pins other hashes than the Hub lists. The content of a commit never changes: either that file "
+            f"is wrong, or this is not the same Hub. To pin what the Hub lists: {command}"
+        )
+    file = found.file if found.lock_changed else hashes
+    older = found.before is not None and found.before.older and not found.changes
+    return f"{file} {'has an older format' if older else 'does not match the project'}. Update it: {command}"
+
+
+def _result(found: Locking) -> str:
+    """What was written."""
+    from kernels.models.lockfile import hashes_path
+
+    if not found.changed:
+        return f"{_matches(found)} Nothing was written."
+    kernels = plural(len(found.lock.pins), "kernel")
+    hashes = hashes_path(found.file)
     if not found.lock_changed:
-        return f"Pinned the content of {kernels} in {beside}"
-    written = f"{found.file} and {beside}" if found.hashes_changed else found.file
-    return f"Locked {kernels} in {written}" + (", in today's format" if older else "")
+        return f"Pinned the hashes of {kernels} in {hashes}"
+    older = found.before is not None and found.before.older
+    written = f"{found.file} and {hashes}" if found.hashes_changed else found.file
+    return f"Locked {kernels} in {written}{', in the current format' * older}"

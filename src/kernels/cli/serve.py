@@ -1,4 +1,4 @@
-"""`kernels serve`: a Hub over a folder of kernel repositories."""
+"""`kernels serve`: serve a folder of kernel repositories as a Hub."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from kernels.cli._output import print_line
+from kernels.errors import RequestError
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -21,41 +24,36 @@ _GRACE_SECONDS = 5
 
 def serve(
     root: Annotated[Path, typer.Argument(metavar="ROOT", help="Folder of repositories: ROOT/<org>/<name>/<version>/…")],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8910,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for a free one.")] = 8910,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     trusted: Annotated[
-        list[str] | None, typer.Option(metavar="ORG", help="Publisher to mark as trusted; may be given again.")
+        list[str] | None, typer.Option(metavar="ORG", help="Mark this publisher as trusted; may be repeated.")
     ] = None,
     model: Annotated[
-        list[str] | None, typer.Option(metavar="REPO", help="Repository of type `model`; may be given again.")
+        list[str] | None, typer.Option(metavar="REPO", help="Serve this repository with type `model`; may be repeated.")
     ] = None,
-    writable: Annotated[bool, typer.Option("--writable", help="Let those who send the token write.")] = False,
+    writable: Annotated[bool, typer.Option("--writable", help="Allow writes by clients that send the token.")] = False,
     token: Annotated[
         str | None,
-        typer.Option(metavar="TOKEN", help="What they send, also to see private repositories; else KERNELS_HUB_TOKEN."),
+        typer.Option(metavar="TOKEN", help="Token for writes and private repositories. Default: KERNELS_HUB_TOKEN."),
     ] = None,
     public_url: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Where clients reach it, if not at that address: behind a proxy, say."),
+        typer.Option(
+            metavar="URL", help="URL for clients, if it differs from that address: for example behind a proxy."
+        ),
     ] = None,
 ) -> None:
     """Serve a folder of kernel repositories as a Hub, until interrupted."""
     from kernels import settings
-    from kernels.cli._output import say
-    from kernels.errors import RequestError
     from kernels.server import HubServer
-
-    stopped = threading.Event()
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        stopped.set()
 
     if token is None:
         token = settings.hub_token()
     if writable and token is None:
-        raise RequestError("--writable needs a token that writers send: give --token, or set KERNELS_HUB_TOKEN.")
+        raise RequestError("--writable needs a token: set KERNELS_HUB_TOKEN, or use --token.")
     if writable and root.parent.is_dir():
-        root.mkdir(exist_ok=True)  # the first that is published comes to an empty folder
+        root.mkdir(exist_ok=True)
     server = HubServer(
         root,
         trusted=frozenset(trusted or ()),
@@ -66,33 +64,34 @@ def serve(
         writable=writable,
         public_url=public_url,
     )
+    stopped = threading.Event()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopped.set()
+
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         server.start()
-        say(f"Serving {server.catalog.root} at {server.url}")
+        print_line(f"Serving {server.catalog.root} at {server.url}")
         url = server.public_url or server.url
-        say(f"  kernels only:                    KERNELS_HUB={url}")
-        say(f"  every huggingface_hub client:    HF_ENDPOINT={url}")
+        print_line(f"  kernels only:                    KERNELS_HUB={url}")
+        print_line(f"  every huggingface_hub client:    HF_ENDPOINT={url}")
         if writable:
-            say(f"  to publish, with the token:      KERNELS_HUB={url} KERNELS_HUB_TOKEN=… kernels upload DIR")
-        say(_offered(server.catalog, writable))
-        say("Interrupt (Ctrl-C) to stop.")
+            print_line(f"  to publish, with the token:      KERNELS_HUB={url} KERNELS_HUB_TOKEN=… kernels upload DIR")
+        print_line(f"  repositories with builds:        {_count_repositories(server.catalog, writable)}")
+        print_line("Press Ctrl-C to stop.")
         stopped.wait()
-        say("Stopped.")
+        print_line("Stopped.")
     finally:
         server.stop(grace=_GRACE_SECONDS)
         for number, handler in previous.items():
             signal.signal(number, handler)
 
 
-def _offered(catalog: Catalog, writable: bool) -> str:
-    """How many repositories there are: a folder of another layout would be served, and nothing found in it."""
-    found = len(catalog.with_builds())
-    if found:
-        return f"  repositories with builds:        {found}"
+def _count_repositories(catalog: Catalog, writable: bool) -> str:
+    """The number of repositories with builds, or a hint when there are none: ROOT may have another layout."""
+    if found := len(catalog.with_builds()):
+        return str(found)
     if (catalog.root / "build.toml").is_file():
-        return (
-            "  repositories with builds:        none; this is a kernel's own folder, which `kernels upload` publishes"
-        )
-    where = "" if writable else "; one is ROOT/<org>/<name>/<version>/build/<variant>"
-    return f"  repositories with builds:        none{' yet' * writable}{where}"
+        return "none; this is the folder of a single kernel, which `kernels upload` publishes"
+    return "none yet" if writable else "none; the layout is ROOT/<org>/<name>/<version>/build/<variant>"

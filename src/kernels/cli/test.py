@@ -1,4 +1,4 @@
-"""`kernels test`: a kernel's own tests, against the builds in its folder."""
+"""`kernels test`: run a kernel's own tests against the builds in its folder."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ from typing import IO, Annotated
 
 import typer
 
+from kernels.cli._arguments import BuildFirst
+from kernels.cli._output import console
+
 __all__ = ["test"]
 
 
 def test(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The kernel's sources, with its builds in DIR/build.")
+        Path, typer.Argument(metavar="DIR", help="Folder with the kernel's sources, and its builds in DIR/build.")
     ] = Path(),  # noqa: PT028 - a command, no test
     arguments: Annotated[
         list[str] | None,
         typer.Argument(metavar="[-- ARGS]", help="Arguments for pytest, after --.", show_default=False),
     ] = None,  # noqa: PT028 - a command, no test
-    build: Annotated[bool, typer.Option("--build", help="Build first what can be built here.")] = False,  # noqa: PT028
+    build: BuildFirst = False,  # noqa: PT028 - a command, no test
 ) -> None:
-    """Run a kernel's own tests with pytest; its folder stands in for its repository."""
+    """Run a kernel's own tests with pytest, with its folder in place of its repository."""
     from kernels.authoring.scaffold import run_tests
-    from kernels.cli._output import console
 
-    if str(folder).startswith("-"):  # `kernels test -- -q`: the folder was left out
+    if str(folder).startswith("-"):  # `kernels test -- -q`: without a folder
         folder, arguments = Path(), [str(folder), *(arguments or ())]
     out = console().file
-    number = _descriptor(out)
-    if number is not None:
-        status = run_tests(folder, arguments or (), build=build, stdout=number)
-    else:
-        # Standard output is a stream in memory.
+    descriptor = _descriptor(out)
+    if descriptor is not None:
+        status = run_tests(folder, arguments or (), build=build, stdout=descriptor)
+    else:  # standard output is a stream in memory
         with tempfile.TemporaryFile() as kept:
             status = run_tests(folder, arguments or (), build=build, stdout=kept.fileno())
             kept.seek(0)
@@ -42,7 +43,7 @@ def test(
 
 
 def _descriptor(out: IO[str]) -> int | None:
-    """The number that a process can be given to print there, if there is one."""
+    """The stream's file descriptor, None for a stream in memory."""
     try:
         out.flush()
         return out.fileno()

@@ -1,4 +1,4 @@
-"""`kernels upload`: publish a folder's builds on a Hub."""
+"""`kernels upload`: publish the builds in a folder to a Hub."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from typing import Annotated
 
 import typer
 
+from kernels.cli._arguments import BuildFirst
+from kernels.cli._output import print_line
+
 __all__ = ["upload"]
 
 
 def upload(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder that holds build/<variant>.")] = Path(),
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that contains build/<variant>.")] = Path(),
     repo_id: Annotated[
         str | None,
-        typer.Option("--repo-id", metavar="REPO", help="The repository, org/name; else what build.toml says."),
+        typer.Option("--repo-id", metavar="REPO", help="Repository, org/name. Default: from build.toml."),
     ] = None,
     branch: Annotated[
         str | None,
-        typer.Option(
-            "--branch", metavar="NAME", help="The branch; else what build.toml says, or v<version> of the builds."
-        ),
+        typer.Option("--branch", metavar="NAME", help="Branch. Default: from build.toml, or v<version> of the builds."),
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="Create the repository as a private one.")] = False,
+    private: Annotated[bool, typer.Option("--private", help="Create a private repository.")] = False,
     create_pr: Annotated[
-        bool, typer.Option("--create-pr", help="Open a pull request against the branch, instead of changing it.")
+        bool, typer.Option("--create-pr", help="Open a pull request instead of changing the branch.")
     ] = False,
     keep_variants: Annotated[
-        bool, typer.Option("--keep-variants", help="Keep the branch's other builds, such as another machine's.")
+        bool, typer.Option("--keep-variants", help="Keep the branch's other builds, for example from another machine.")
     ] = False,
     remove_variants: Annotated[
-        bool, typer.Option("--remove-variants", help="Remove them, also those for backends that build.toml lists.")
+        bool, typer.Option("--remove-variants", help="Remove them, also those for backends in build.toml.")
     ] = False,
-    build: Annotated[bool, typer.Option("--build", help="Build first what can be built here.")] = False,
+    build: BuildFirst = False,
     no_check: Annotated[
-        bool, typer.Option("--no-check", help="Publish also what the sources no longer give, or what fails checks.")
+        bool, typer.Option("--no-check", help="Publish builds that are out of date or fail checks.")
     ] = False,
 ) -> None:
-    """Publish a folder's builds on a Hub, in one commit, over those that they replace; they are checked first.
+    """Check the builds in a folder, and publish them to a Hub in one commit.
 
-    The Hub is the one that KERNELS_HUB names, with the token in KERNELS_HUB_TOKEN; else the one of HF_ENDPOINT, with
-    HF_TOKEN or what `hf auth login` stored.
+    The Hub is KERNELS_HUB with the token KERNELS_HUB_TOKEN. Without them it is HF_ENDPOINT, with HF_TOKEN or the token
+    of `hf auth login`.
     """
     from kernels.authoring.publish import upload_kernel
-    from kernels.cli._output import say, visible
 
     done = upload_kernel(
         folder,
@@ -55,11 +55,11 @@ def upload(
         remove_variants=remove_variants,
         build=build,
         check=not no_check,
-        report=lambda line: say(visible(line)),
+        report=print_line,
     )
     if not done.changed:
-        say(f"Nothing has changed since commit {done.commit}: nothing was sent.")
+        print_line(f"No change since commit {done.commit}: nothing was sent.")
     elif done.pull_request is not None:
-        say(visible(f"Opened {done.pull_request}"))
+        print_line(f"Opened {done.pull_request}")
     else:
-        say(f"Published {done.repo_id}, branch {done.branch}, as commit {done.commit}")
+        print_line(f"Published {done.repo_id}, branch {done.branch}, as commit {done.commit}")

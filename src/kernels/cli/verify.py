@@ -1,4 +1,4 @@
-"""`kernels verify`: whether what lies on disk is what was published, pinned and signed."""
+"""`kernels verify`: whether builds on disk are what was published, pinned and signed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernels.cli._arguments import AsJson, PolicyFile, Revision, Version
+from kernels.cli._arguments import AllVariants, AsJson, PolicyFile, Revision, Version, require_no_version
+from kernels.cli._output import count_failed, print_json, print_line, print_table
+from kernels.errors import RequestError
+from kernels.support.formatting import plural
 
 if TYPE_CHECKING:
     from kernels.operations.verify import BuildProof
@@ -21,69 +24,53 @@ def verify(
         str | None,
         typer.Argument(
             metavar="[KERNEL]",
-            help="A repository, org/name, or a folder: a repository's, one variant, or one of `download --to`.",
+            help="Repository (org/name), or folder: a repository's, one variant, or one of `download --to`.",
         ),
     ] = None,
     lockfile: Annotated[
-        Path | None, typer.Option("--lockfile", metavar="FILE", help="Verify what a lock pins, and its hashes.")
+        Path | None,
+        typer.Option("--lockfile", metavar="FILE", help="Verify the builds and hashes that a lockfile pins."),
     ] = None,
     version: Version = None,
     revision: Revision = None,
-    all_variants: Annotated[
-        bool, typer.Option("--all-variants", help="Every build; else the one for this machine.")
-    ] = False,
+    all_variants: AllVariants = False,
     policy: PolicyFile = None,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Connect to nothing: the cache, and keys that are on this machine.")
-    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Use only the cache and keys on this machine.")] = False,
     trusted_root: Annotated[
         Path | None,
-        typer.Option("--trusted-root", metavar="FILE", help="The trusted_root.json of the Sigstore to believe."),
+        typer.Option("--trusted-root", metavar="FILE", help="The trusted_root.json of another Sigstore."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Verify builds on disk: digest, pinned content and signature, a verdict each."""
-    from kernels.cli._output import print_json, say
-    from kernels.operations.info import is_path
-
-    allowed = _policy(policy, trusted_root)
-    found = _found(kernel, lockfile, version, revision, all_variants, allowed, offline)
-    failed = sum(each.failed for each in found)
-    if as_json:
-        print_json({"verified": kernel or lockfile, "failed": bool(failed), "builds": [_plain(each) for each in found]})
-    else:
-        _print(found, several=kernel is None or is_path(kernel))
-        count = f"{len(found)} build{'s' * (len(found) != 1)}"
-        say(f"\n{count}: {failed} failed." if failed else f"\n{count}: nothing failed.")
-    if failed:
-        raise typer.Exit(1)
-
-
-def _found(
-    kernel: str | None,
-    lockfile: Path | None,
-    version: int | None,
-    revision: str | None,
-    all_variants: bool,
-    policy: Policy | None,
-    offline: bool,
-) -> list[BuildProof]:
-    from kernels.errors import RequestError
+    """Verify builds on disk: digest, pinned content and signature."""
     from kernels.operations.info import is_path
     from kernels.operations.verify import verify_lock, verify_path, verify_repository
 
     if (kernel is None) == (lockfile is None):
-        raise RequestError("Name one of both to verify: a repository or folder, or a lock file (--lockfile FILE).")
+        raise RequestError("Give either a repository or folder, or a lockfile (--lockfile FILE).")
+    signers = _policy(policy, trusted_root)
+    several = kernel is None or is_path(kernel)
     if kernel is not None and not is_path(kernel):
-        return verify_repository(
-            kernel, version=version, revision=revision, all_variants=all_variants, policy=policy, offline=offline
+        found = verify_repository(
+            kernel, version=version, revision=revision, all_variants=all_variants, policy=signers, offline=offline
         )
-    if version is not None or revision is not None:
-        one = f"{kernel} is a folder, which has one version only" if lockfile is None else f"{lockfile} says which"
-        raise RequestError(f"{one}; leave --version and --revision out.")
-    if lockfile is not None:
-        return verify_lock(lockfile, all_variants=all_variants, policy=policy, offline=offline)
-    return verify_path(Path(str(kernel)), policy=policy, offline=offline)
+    elif kernel is not None:
+        require_no_version(kernel, version, revision)
+        found = verify_path(Path(kernel), policy=signers, offline=offline)
+    else:
+        if version is not None or revision is not None:
+            raise RequestError(f"{lockfile} pins the versions; leave --version and --revision out.")
+        assert lockfile is not None
+        found = verify_lock(lockfile, all_variants=all_variants, policy=signers, offline=offline)
+    failed = sum(each.failed for each in found)
+    if as_json:
+        print_json({"verified": kernel or lockfile, "failed": bool(failed), "builds": [_plain(each) for each in found]})
+    else:
+        _print(found, several=several)
+        print_line()
+        print_line(count_failed(plural(len(found), "build"), failed))
+    if failed:
+        raise typer.Exit(1)
 
 
 def _policy(path: Path | None, trusted_root: Path | None) -> Policy | None:
@@ -109,8 +96,6 @@ def _plain(proof: BuildProof) -> dict[str, object]:
 
 
 def _print(found: list[BuildProof], *, several: bool) -> None:
-    from kernels.cli._output import print_table
-
     columns = ["Variant", "Digest", "Pinned", "Signature", "What"]
     rows = [[each.variant, *(proof.verdict for proof in each.proofs), _reason(each)] for each in found]
     if several and any(each.repo_id for each in found):
@@ -120,5 +105,5 @@ def _print(found: list[BuildProof], *, several: bool) -> None:
 
 
 def _reason(proof: BuildProof) -> str:
-    """What is wrong; where nothing is, who signed, or why nobody can be named."""
+    """What is wrong, or else who signed or why no signer is known."""
     return proof.wrong or " ".join(proof.signature.reason.split())

@@ -1,4 +1,4 @@
-"""`kernels verify-signature`: a form of `kernels verify` in which a build has to be signed."""
+"""`kernels verify-signature`: like `kernels verify`, but unsigned builds fail."""
 
 from __future__ import annotations
 
@@ -6,33 +6,31 @@ from typing import Annotated
 
 import typer
 
-from kernels.cli._arguments import PolicyFile, Repository
+from kernels.cli._arguments import AllVariants, PolicyFile, Repository
+from kernels.cli._output import print_line, print_table
 
 __all__ = ["verify_signature"]
 
 
 def verify_signature(
     repo: Repository,
-    version: Annotated[int, typer.Argument(metavar="VERSION", help="A major version.")],
-    all_variants: Annotated[
-        bool, typer.Option("--all-variants", help="Every build; else the one for this machine.")
-    ] = False,
+    version: Annotated[int, typer.Argument(metavar="VERSION", help="Major version.")],
+    all_variants: AllVariants = False,
     filter_unsigned: Annotated[
-        bool, typer.Option("--filter-unsigned", help="Leave builds out that have no signature.")
+        bool, typer.Option("--filter-unsigned", help="Skip builds without a signature.")
     ] = False,
     filter_no_digest: Annotated[
-        bool, typer.Option("--filter-no-digest", help="Leave builds out whose metadata has no digest.")
+        bool, typer.Option("--filter-no-digest", help="Skip builds without a digest in their metadata.")
     ] = False,
     policy: PolicyFile = None,
 ) -> None:
-    """Verify that a kernel's builds are signed, and that their files are what was signed."""
-    from kernels.cli._output import print_table, say
+    """Verify that a kernel's builds are signed, and that their files match the signature."""
     from kernels.operations.verify import verify_repository
     from kernels.trust import Policy
 
     rows = []
-    allowed = None if policy is None else Policy.read(policy)
-    for each in verify_repository(repo, version=version, all_variants=all_variants, policy=allowed):
+    signers = None if policy is None else Policy.read(policy)
+    for each in verify_repository(repo, version=version, all_variants=all_variants, policy=signers):
         if each.failed:
             rows.append((each.variant, "failed", each.wrong))
         elif each.signature.verdict != "ok":
@@ -44,7 +42,7 @@ def verify_signature(
         else:
             rows.append((each.variant, "ok", each.signature.reason))
     if not rows:
-        say("No build was verified: the filters leave all of them out.")
+        print_line("No build was verified: the filters skip all of them.")
         return
     print_table(("Variant", "Verdict", "Reason"), rows)
     if any(verdict == "failed" for _, verdict, _ in rows):

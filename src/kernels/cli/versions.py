@@ -1,16 +1,16 @@
-"""`kernels versions`: the versions that a repository offers."""
+"""`kernels versions`: the versions of a repository."""
 
 from __future__ import annotations
 
 from kernels.cli._arguments import AsJson, Repository
+from kernels.cli._output import print_json, print_table
+from kernels.errors import RequestError
 
 __all__ = ["versions"]
 
 
 def versions(repo: Repository, as_json: AsJson = False) -> None:
-    """List the versions of a repository: commit, date, how many builds, and which one fits here."""
-    from kernels.cli._output import print_json, print_table
-    from kernels.errors import RequestError
+    """List the versions of a repository: commit, date, number of builds, and the build that fits this machine."""
     from kernels.operations import info
 
     if info.is_path(repo):
@@ -21,8 +21,9 @@ def versions(repo: Repository, as_json: AsJson = False) -> None:
         return
     shown = [each for each in found if each.looked_at]
     older = len(found) - len(shown)
-    title = f"{repo}: the newest {len(shown)}, and {older} older versions that are not looked at" if older else repo
-    title = title if found else f"{repo} has no versions: no branch is called v<number>. Ask for a revision of it."
+    title = f"{repo}: the newest {len(shown)}; {older} older versions are not shown" if older else repo
+    if not found:
+        title = f"{repo} has no versions: it has no branch named v<number>. Use --revision to load it."
     locked = any(each.locked for each in shown)
     moved = any(each.moved_to for each in shown)
     rows = [
