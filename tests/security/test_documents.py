@@ -202,7 +202,7 @@ from kernels.cli._arguments import parse_target
 from kernels.errors import KernelsError
 from kernels.models.lockfile import Lock
 from kernels.resolver.lock_scope import _has, read_lock
-from kernels.authoring.bench.subject import _content as content
+from kernels.authoring.bench.measured_kernel import _content as content
 from kernels.models.metadata import Metadata
 from kernels.models.pyproject import Project, dependencies
 from kernels.authoring.publish.upload import _page as page

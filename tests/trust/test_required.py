@@ -26,7 +26,7 @@ from kernels import (
     use_kernel_forward_from_hub,
     use_kernel_mapping,
 )
-from kernels.authoring.bench.subject import subject
+from kernels.authoring.bench.measured_kernel import prepare_kernel
 from kernels.authoring.check.repository import audit_repository
 from kernels.errors import DigestMismatch, InvalidMetadata, InvalidRepository, UntrustedSignature
 from kernels.resolver.signature_check import _path as signature_record
@@ -245,7 +245,7 @@ def test_the_benchmarks_of_a_repository_are_signed_by_nobody(
     sign_builds(folder)
     with (
         pytest.raises(UntrustedSignature, match=r"policy\.toml says, and no signature covers its benchmarks"),
-        subject("acme/relu", version=1, revision=None, backend=None, device=None, trust_remote_code=False),
+        prepare_kernel("acme/relu", version=1, revision=None, backend=None, device=None, trust_remote_code=False),
     ):
         pass
     assert hub.count("benchmark_relu") == 0

@@ -11,7 +11,7 @@ from kernels.cli._arguments import AsJson, BackendName, Kernel, Revision, TrustR
 from kernels.cli._output import console, print_json, print_line, print_progress, print_table
 
 if TYPE_CHECKING:
-    from kernels.authoring.bench import Outcome, Report, Times
+    from kernels.authoring.bench import Report, Times, WorkloadOutcome
 
 __all__ = ["benchmark"]
 
@@ -90,7 +90,7 @@ def _show(report: Report) -> None:
         print_line(f"{bad} of {len(report.outcomes)} not ok.")
 
 
-def _row(outcome: Outcome) -> tuple[str, ...]:
+def _row(outcome: WorkloadOutcome) -> tuple[str, ...]:
     speed = "" if outcome.speedup is None else f"{outcome.speedup:.2f}x"
     if outcome.reason:
         what = outcome.reason

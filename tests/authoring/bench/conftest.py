@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +12,10 @@ import pytest
 from example_kernels import example_hub
 from hub import kernel_files
 
-__all__ = ["example_hub", "make_kernel", "make_script"]
+from kernels.authoring.bench import child, runner
+from kernels.authoring.bench.messages import Job, Message, decode, encode
+
+__all__ = ["example_hub", "in_process", "make_kernel", "make_script"]
 
 
 @pytest.fixture
@@ -42,3 +47,28 @@ def make_kernel(tmp_path: Path, make_script: Callable[..., Path]) -> Callable[..
         return folder
 
     return write
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`measure` works in this process: for tests in which no workload crashes or hangs."""
+    modules = set(sys.modules)
+
+    class Worker:
+        def __init__(self, job: Job) -> None:
+            self.messages: queue.Queue[Message | None] = queue.Queue()
+            child.work(job, lambda message: self.messages.put(decode(encode(message))))
+            for name in set(sys.modules) - modules:
+                if name.startswith("benchmark_"):
+                    del sys.modules[name]
+
+        def __enter__(self) -> Worker:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def wait(self) -> None: ...
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(runner, "_Worker", Worker)

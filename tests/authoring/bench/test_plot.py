@@ -10,14 +10,14 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
-from kernels.authoring.bench import Machine, Outcome, Report, Times
+from kernels.authoring.bench import Machine, Report, Times, WorkloadOutcome
 from kernels.authoring.bench.plot import INK, KERNEL, REFERENCE, check_plot, draw, format_seconds
 from kernels.errors import MissingPythonDependency, RequestError
 
 pytest.importorskip("matplotlib")
 
 OUTCOMES = (
-    Outcome(
+    WorkloadOutcome(
         script="benchmark_x.py",
         benchmark="Relu",
         workload="small$1$",
@@ -26,8 +26,8 @@ OUTCOMES = (
         reference=Times.of([4e-3]),
         speedup=2.0,
     ),
-    Outcome(script="benchmark_x.py", benchmark="Relu", workload="alone", times=Times.of([5e-3])),
-    Outcome(script="benchmark_x.py", benchmark="Relu", workload="broken", verdict="failed", reason="no"),
+    WorkloadOutcome(script="benchmark_x.py", benchmark="Relu", workload="alone", times=Times.of([5e-3])),
+    WorkloadOutcome(script="benchmark_x.py", benchmark="Relu", workload="broken", verdict="failed", reason="no"),
 )
 REPORT = Report(
     kernel="acme/<relu>",
@@ -105,14 +105,14 @@ def test_the_same_report_gives_the_same_file(tmp_path: Path) -> None:
 
 
 def test_nothing_is_drawn_where_nothing_was_timed(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="nothing to draw: no workload of acme/<relu> has times"):
+    with pytest.raises(RequestError, match="Nothing to draw: no workload of acme/<relu> has times"):
         draw(msgspec.structs.replace(REPORT, outcomes=OUTCOMES[2:]), tmp_path / "times.svg")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["times.png", "times", "nowhere/times.svg"])
 def test_a_file_that_cannot_be_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(RequestError, match="allowed is a file"):
+    with pytest.raises(RequestError, match="expected a file name"):
         check_plot(tmp_path / name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kernels.authoring.bench import Machine, Outcome, Report, Times
+from kernels.authoring.bench import Machine, Report, Times, WorkloadOutcome
 
 MACHINE = Machine(
     target="torch2.13-cpu-x86_64-linux",
@@ -33,7 +33,7 @@ MACHINE = Machine(
 )
 def test_times_that_are_wide_apart_are_noise(kernel: list[float], reference: list[float] | None, noise: str) -> None:
     times = None if reference is None else Times.of(reference)
-    assert Outcome(script="benchmark_x.py", times=Times.of(kernel), reference=times).noise == noise
+    assert WorkloadOutcome(script="benchmark_x.py", times=Times.of(kernel), reference=times).noise == noise
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_no_calls_have_no_times() -> None:
     ("verdicts", "ok"), [((), True), (("ok", "ok"), True), (("ok", "wrong"), False), (("crashed",), False)]
 )
 def test_a_report_is_ok_when_each_of_its_outcomes_is(verdicts: tuple[str, ...], ok: bool) -> None:
-    outcomes = tuple(Outcome(script="benchmark_x.py", verdict=verdict) for verdict in verdicts)
+    outcomes = tuple(WorkloadOutcome(script="benchmark_x.py", verdict=verdict) for verdict in verdicts)
     report = Report(
         kernel="a/b", commit=None, variant="torch-cpu", machine=MACHINE, iterations=1, warmup=0, outcomes=outcomes
     )

@@ -38,10 +38,10 @@ def test_a_calls_time_includes_the_wait_for_the_device_and_each_call_is_waited_f
 
 def test_what_takes_long_is_called_less_often_but_once_at_least() -> None:
     slow = Device(call=8.0, wait=0.0)
-    assert time_calls(slow.call, slow.wait, iterations=100, warmup=100, most_seconds=5.0, clock=slow.clock).calls == 1
+    assert time_calls(slow.call, slow.wait, iterations=100, warmup=100, max_seconds=5.0, clock=slow.clock).calls == 1
     assert len(slow.log) == 4
     quick = Device(call=1.0, wait=0.0)
-    assert time_calls(quick.call, quick.wait, iterations=9, warmup=0, most_seconds=4.0, clock=quick.clock).calls == 4
+    assert time_calls(quick.call, quick.wait, iterations=9, warmup=0, max_seconds=4.0, clock=quick.clock).calls == 4
 
 
 def test_collection_that_was_off_stays_off() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kernels.authoring.bench.report import Outcome
+from kernels.authoring.bench.report import WorkloadOutcome
 from kernels.authoring.bench.scripts import Scripts, read_scripts
 from kernels.authoring.bench.workload import run_workload, synchronizer
 
@@ -34,10 +34,10 @@ def no_trace() -> Iterator[None]:
 
 
 @pytest.fixture
-def run(make_script: Callable[..., Path]) -> Callable[..., list[Outcome]]:
+def run(make_script: Callable[..., Path]) -> Callable[..., list[WorkloadOutcome]]:
     """The outcomes of a script's workloads, by a clock that ticks once each time it is read."""
 
-    def run(text: str, kernel: Any = None) -> list[Outcome]:
+    def run(text: str, kernel: Any = None) -> list[WorkloadOutcome]:
         scripts = read_scripts(make_script(benchmark_it=HEAD + text))
         assert scripts.failed == ()
         ticks = iter(range(10**6))
@@ -109,7 +109,7 @@ def test_a_script_that_fails_or_holds_nothing_keeps_no_other_from_being_read(mak
     assert "benchmark_a" not in sys.modules
 
 
-def test_each_workload_has_an_instance_a_seed_and_a_setup_of_its_own(run: Callable[..., list[Outcome]]) -> None:
+def test_each_workload_has_an_instance_a_seed_and_a_setup_of_its_own(run: Callable[..., list[WorkloadOutcome]]) -> None:
     log: list[Any] = []
     outcomes = run(
         """
@@ -130,7 +130,7 @@ def test_each_workload_has_an_instance_a_seed_and_a_setup_of_its_own(run: Callab
     assert log == [(["setup"], "cpu", value)] * 5 + [(["own"], "cpu", value)] * 5
 
 
-def test_a_right_result_is_timed_beside_its_reference(run: Callable[..., list[Outcome]]) -> None:
+def test_a_right_result_is_timed_beside_its_reference(run: Callable[..., list[WorkloadOutcome]]) -> None:
     [outcome] = run(
         """
     class It(Benchmark):
@@ -145,7 +145,7 @@ def test_a_right_result_is_timed_beside_its_reference(run: Callable[..., list[Ou
     assert (outcome.times.median_seconds, outcome.times.calls, outcome.reference.calls) == (1.0, 3, 3)
 
 
-def test_a_result_is_compared_before_further_calls_change_the_input(run: Callable[..., list[Outcome]]) -> None:
+def test_a_result_is_compared_before_further_calls_change_the_input(run: Callable[..., list[WorkloadOutcome]]) -> None:
     [outcome] = run(
         """
     class It(Benchmark):
@@ -160,8 +160,8 @@ def test_a_result_is_compared_before_further_calls_change_the_input(run: Callabl
 @pytest.mark.parametrize(
     ("body", "verdict", "reason"),
     [
-        ("def verify_x(self): return torch.ones(3)", "wrong", "by 1 at most"),
-        ("def verify_x(self): return torch.zeros(2, 3)", "wrong", "has the shape [3], the reference [2, 3]"),
+        ("def verify_x(self): return torch.ones(3)", "wrong", "Greatest absolute difference: 1.0"),
+        ("def verify_x(self): return torch.zeros(2, 3)", "wrong", "torch.Size([3]) != torch.Size([2, 3])"),
         ("def setup(self): raise ValueError('no weight')", "failed", "setup raised ValueError: no weight (bench"),
         ("def setup_x(self): 1 / 0", "failed", "setup_x raised ZeroDivisionError: division by zero (benchmark_it.py"),
         ("def verify_x(self): raise SystemExit(1)", "failed", "verify_x raised SystemExit: 1"),
@@ -171,7 +171,7 @@ def test_a_result_is_compared_before_further_calls_change_the_input(run: Callabl
     ],
 )  # fmt: skip
 def test_what_goes_wrong_is_that_workloads_outcome(
-    run: Callable[..., list[Outcome]], body: str, verdict: str, reason: str
+    run: Callable[..., list[WorkloadOutcome]], body: str, verdict: str, reason: str
 ) -> None:
     [outcome, other] = run(
         f"""

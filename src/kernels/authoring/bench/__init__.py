@@ -1,11 +1,11 @@
-"""Measuring a kernel with the benchmarks in its sources: found, run in a process of their own, compared and drawn.
+"""Measure a kernel with the benchmarks in its sources: run them in a separate process, compare results, draw times.
 
-`runner.measure` is the story; `child` is what the other process does, `messages` what the two say to each other.
+`runner.measure` is the entry point; `child` runs in the other process; `messages` is what the two exchange.
 """
 
 from __future__ import annotations
 
-from kernels.authoring.bench.report import Machine, Outcome, Report, Times
+from kernels.authoring.bench.report import Machine, Report, Times, WorkloadOutcome
 from kernels.authoring.bench.runner import measure
 
-__all__ = ["Machine", "Outcome", "Report", "Times", "measure"]
+__all__ = ["Machine", "Report", "Times", "WorkloadOutcome", "measure"]

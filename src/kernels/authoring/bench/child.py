@@ -1,4 +1,4 @@
-"""The process that measures: it loads the kernel, runs the workloads one after the other, and says how each ended."""
+"""The measuring process: it loads the kernel, runs the workloads one after the other, and reports each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import ModuleType
 
 import msgspec
 
-from kernels.authoring.bench.messages import Ended, Job, Listed, Message, Started, Stopped, encode
+from kernels.authoring.bench.messages import Ended, Job, Message, Started, Stopped, WorkloadsListed, encode
 from kernels.authoring.bench.scripts import FOLDER, read_scripts
 from kernels.authoring.bench.workload import run_workload, synchronizer
 from kernels.errors import KernelsError
@@ -21,9 +21,9 @@ __all__ = ["main", "work"]
 
 
 def main() -> None:
-    """Do the job on standard input; the answers go to standard output, and all else that is printed to standard error.
+    """Do the job on standard input. Answers go to standard output; everything else that is printed to standard error.
 
-    So it goes for libraries in C as well, which know nothing of `sys.stdout`.
+    The redirection is below `sys.stdout`, so that it covers C libraries too.
     """
     own = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
@@ -34,36 +34,30 @@ def main() -> None:
     work(job, lambda message: own.write(encode(message)))
 
 
-def work(job: Job, say: Callable[[Message], object]) -> None:
-    """Do a job.
-
-    Args:
-        job: What to measure.
-        say: Takes each message.
-    """
+def work(job: Job, send: Callable[[Message], object]) -> None:
+    """Do a job, and send a message for each step."""
     import torch
 
     try:
         synchronizer(job.device)
         torch.empty(1, device=job.device)
-    except Exception as error:  # noqa: BLE001 - every vendor's Torch has errors of its own for it
-        say(Stopped(f"{type(error).__name__}: {error}", device=True))
+    except Exception as error:  # noqa: BLE001 - each vendor's Torch raises its own errors here
+        send(Stopped(f"{type(error).__name__}: {error}", device=True))
         return
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", KernelsWarning)  # the process that started this one has said them
+            warnings.simplefilter("ignore", KernelsWarning)  # the parent process has shown them
             kernel = _load(job)
     except (KernelsError, OSError, ValueError) as error:
-        say(Stopped(str(error)))
+        send(Stopped(str(error)))
         return
     # After the load: paths in the environment are relative to where the command was called.
     os.chdir(job.root)
     scripts = read_scripts(Path(job.root) / FOLDER)
     due = [workload for workload in scripts.workloads if workload.key not in job.done]
-    keys = [workload.key for workload in due]
-    say(
-        Listed(
-            workloads=keys,
+    send(
+        WorkloadsListed(
+            workloads=[workload.key for workload in due],
             failed=list(scripts.failed),
             notes=list(scripts.notes),
             torch=str(torch.__version__),
@@ -71,9 +65,9 @@ def work(job: Job, say: Callable[[Message], object]) -> None:
         )
     )
     for workload in due:
-        say(Started(workload.key))
+        send(Started(workload.key))
         outcome = run_workload(workload, kernel, job.device, iterations=job.iterations, warmup=job.warmup)
-        say(Ended(outcome))
+        send(Ended(outcome))
 
 
 def _load(job: Job) -> ModuleType:

@@ -1,13 +1,13 @@
-"""What the process that measures is told, and what it says: JSON, one message a line."""
+"""The job for the measuring process, and its answers: JSON, one message a line."""
 
 from __future__ import annotations
 
 import msgspec
 
-from kernels.authoring.bench.report import Outcome
+from kernels.authoring.bench.report import WorkloadOutcome
 from kernels.support.documents import check_json
 
-__all__ = ["Ended", "Job", "Key", "Listed", "Message", "Started", "Stopped", "decode", "encode"]
+__all__ = ["Ended", "Job", "Key", "Message", "Started", "Stopped", "WorkloadsListed", "decode", "encode"]
 
 #: A workload: script, class, name.
 Key = tuple[str, str, str]
@@ -20,14 +20,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         path: The kernel's folder, or None for a repository.
         repo_id: The repository.
         revision: Its commit.
-        trust: What `get_kernel` takes as `trust_remote_code`.
+        trust: `trust_remote_code` of `get_kernel`.
         backend: The backend to load a build for.
         choice: The device to choose the build for, as `get_kernel` takes it.
         device: Torch's name of the device to measure on.
         root: The folder that holds `benchmarks`; the scripts run in it.
         iterations: Calls that are timed.
         warmup: Calls before them.
-        done: Workloads that are not to be run, because their outcome is known.
+        done: Workloads to leave out, because their outcome is known.
     """
 
     path: str | None
@@ -43,11 +43,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     done: list[Key] = []
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The kernel is loaded and the scripts are read: the workloads that are run now, and what failed before any."""
+class WorkloadsListed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The kernel is loaded and the scripts are read: the workloads that run next, and the scripts that failed."""
 
     workloads: list[Key]
-    failed: list[Outcome]
+    failed: list[WorkloadOutcome]
     notes: list[str]
     torch: str
     threads: int
@@ -62,17 +62,17 @@ class Started(msgspec.Struct, frozen=True, tag=True):
 class Ended(msgspec.Struct, frozen=True, tag=True):
     """A workload has ended."""
 
-    outcome: Outcome
+    outcome: WorkloadOutcome
 
 
 class Stopped(msgspec.Struct, frozen=True, tag=True):
-    """Nothing can be measured: the kernel could not be loaded, or the device is not there."""
+    """Nothing can be measured: the kernel does not load, or (`device`) Torch does not have the device."""
 
     reason: str
     device: bool = False
 
 
-Message = Listed | Started | Ended | Stopped
+Message = WorkloadsListed | Started | Ended | Stopped
 
 
 def encode(message: Message) -> bytes:
@@ -89,7 +89,7 @@ def decode(line: bytes) -> Message:
     """The message in a line.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not a message.
     """
     check_json(line)
     message: Message = msgspec.json.decode(line, type=Message)

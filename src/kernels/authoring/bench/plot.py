@@ -1,4 +1,4 @@
-"""A report as a drawing, for a page that is light or dark."""
+"""Draw a report as an SVG that is readable on light and dark pages."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import TYPE_CHECKING, Any
 from kernels.errors import MissingPythonDependency, RequestError
 
 if TYPE_CHECKING:
-    from kernels.authoring.bench.report import Outcome, Report
+    from kernels.authoring.bench.report import Report, WorkloadOutcome
 
 __all__ = ["INK", "KERNEL", "REFERENCE", "check_plot", "draw", "format_seconds"]
 
-#: Nothing is drawn behind the bars, and each colour is neither light nor dark: at least 3 to 1 in contrast to a white
-#: page and to a nearly black one, which is what WCAG 2.2 (1.4.11) asks of graphics.
+#: The background is transparent, and each colour has a contrast of at least 3 to 1 to a white page and to a nearly
+#: black one, as WCAG 2.2 (1.4.11) requires of graphics.
 INK = "#7d7d7d"
 KERNEL = "#2f81d6"
 REFERENCE = "#8a8a8a"
 
 _BAR = 0.38
 
-#: How much of a bar's colour its inside has, 0 to 1.
+#: Opacity of a bar's inside, 0 to 1.
 _PALE = 0.35
 
 
 def check_plot(path: os.PathLike[str] | str) -> Path:
-    """Check, before anything is measured, that a plot could be written.
+    """Check that a plot can be written, before anything is measured.
 
     Raises:
-        RequestError: The name does not end in `.svg`, or its folder is not there.
+        RequestError: The name does not end in `.svg`, or its folder does not exist.
         MissingPythonDependency: matplotlib is not installed.
     """
     place = Path(path).expanduser().absolute()
-    if place.suffix != ".svg":
-        raise RequestError(f"`plot` is {os.fspath(path)!r}; allowed is a file whose name ends in .svg.")
-    if not place.parent.is_dir() or place.is_dir():
-        raise RequestError(f"`plot` is {os.fspath(path)!r}; allowed is a file in a folder that exists.")
+    if place.suffix != ".svg" or not place.parent.is_dir() or place.is_dir():
+        raise RequestError(
+            f"`plot` is {os.fspath(path)!r}; expected a file name that ends in .svg, in a folder that exists."
+        )
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -47,26 +47,26 @@ def check_plot(path: os.PathLike[str] | str) -> Path:
 
 
 def draw(report: Report, path: os.PathLike[str] | str) -> None:
-    """Draw the medians of a report's workloads, with a line from quartile to quartile, as an SVG.
+    """Draw the medians of a report's workloads as an SVG, with a line from quartile to quartile.
 
     Args:
-        report: What was measured.
-        path: The file, whose name ends in `.svg`; one that is there is replaced.
+        report: The report.
+        path: The file, whose name ends in `.svg`; it is overwritten.
 
     Raises:
-        RequestError: The path is not what is allowed, or no workload has times.
+        RequestError: The path is invalid, or no workload has times.
         MissingPythonDependency: matplotlib is not installed.
         OSError: The file cannot be written.
     """
     place = check_plot(path)
     timed = [outcome for outcome in report.outcomes if outcome.times is not None]
     if not timed:
-        raise RequestError(f"There is nothing to draw: no workload of {report.kernel} has times.")
+        raise RequestError(f"Nothing to draw: no workload of {report.kernel} has times.")
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    # Text stays text, ids follow from the content, and no date: the same report gives the same file.
+    # Text stays text, and ids and metadata depend on the content only: the same report gives the same file.
     settings: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "kernels", "font.family": "sans-serif"}
     settings |= dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK)
     settings["text.parse_math"] = False  # a name from a repository may have a `$`
@@ -76,25 +76,25 @@ def draw(report: Report, path: os.PathLike[str] | str) -> None:
         axes = figure.add_subplot()
         _bars(figure, axes, timed)
         machine = report.machine
-        # Where a folder lies on the machine that measured it says nothing to who reads the page.
+        # A folder's full path means nothing to readers of the page.
         kernel = report.kernel if report.commit is not None else Path(report.kernel).name
         where = f"{machine.device_name}, {machine.threads} threads, Torch {machine.torch}"
         axes.set_title(f"{kernel}, {report.variant}\n{where}", loc="left", fontsize=11)
         figure.savefig(place, format="svg", transparent=True, metadata={"Date": None})
 
 
-def _bars(figure: Any, axes: Any, timed: list[Outcome]) -> None:
+def _bars(figure: Any, axes: Any, timed: list[WorkloadOutcome]) -> None:
     for row, outcome in enumerate(timed):
         assert outcome.times is not None
         pairs = [(outcome.times, KERNEL, "kernel")]
         if outcome.reference is not None:
             pairs.append((outcome.reference, REFERENCE, "reference"))
-        # The lengths of one workload are to be compared; on one scale for all, those of a quick one could not be seen.
+        # One scale for each workload: on a common one the bars of a quick workload would be invisible.
         longest = max(times.q3_seconds for times, _, _ in pairs) or 1.0
         for place, (times, colour, kind) in enumerate(pairs):
             middle = row + (place - (len(pairs) - 1) / 2) * _BAR
             low, median, high = (each / longest for each in (times.q1_seconds, times.median_seconds, times.q3_seconds))
-            # The line from quartile to quartile has the bar's own colour, and shows as the bar is pale.
+            # The line has the bar's colour, and is visible because the bar is pale.
             axes.barh(middle, median, _BAR * 0.9, facecolor=(colour, _PALE), edgecolor=colour, label=kind)
             spread = [[median - low], [high - median]]
             axes.errorbar(median, middle, xerr=spread, color=colour, capsize=3, linewidth=1.5)
@@ -106,7 +106,7 @@ def _bars(figure: Any, axes: Any, timed: list[Outcome]) -> None:
     axes.invert_yaxis()
     axes.set_xlim(0, 1.3)
     axes.set_xticks([])
-    axes.set_xlabel("Medians and quartiles; each benchmark to a scale of its own", loc="left", fontsize=9)
+    axes.set_xlabel("Medians and quartiles; each benchmark has its own scale", loc="left", fontsize=9)
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     handles, labels = axes.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
@@ -114,7 +114,7 @@ def _bars(figure: Any, axes: Any, timed: list[Outcome]) -> None:
 
 
 def format_seconds(seconds: float) -> str:
-    """A time for people, with three digits.
+    """A time with three digits and a unit.
 
     Example:
         >>> [format_seconds(each) for each in (0, 0.00000123, 0.0123, 4.5)]

@@ -1,15 +1,16 @@
-"""What a measurement gives, as data."""
+"""The result of a measurement, as data."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 import msgspec
 
-__all__ = ["CRASHED", "FAILED", "NOISY", "OK", "TIMED_OUT", "WRONG", "Machine", "Outcome", "Report", "Times"]
+__all__ = ["CRASHED", "FAILED", "NOISY", "OK", "TIMED_OUT", "WRONG", "Machine", "Report", "Times", "WorkloadOutcome"]
 
-#: Quartiles this many times apart are noise: another program had the processor, or a clock changed its speed. Where a
-#: device is a run's own they are within a few percent of each other.
+#: Quartiles this many times apart are noise: another program used the processor, or a clock rate changed. On an idle
+#: device they are within a few percent of each other.
 NOISY = 1.5
 
 #: The verdicts on a workload.
@@ -19,8 +20,8 @@ OK, WRONG, FAILED, TIMED_OUT, CRASHED = "ok", "wrong", "failed", "timed out", "c
 class Times(msgspec.Struct, frozen=True, kw_only=True):
     """How long the calls of one function took, in seconds.
 
-    Half of them took no longer than the median, half between the quartiles `q1` and `q3`. None of these moves when
-    another program takes the processor for a few of the calls, as a mean and a standard deviation would.
+    Median and quartiles (`q1`, `q3`) do not move if another program interrupts a few of the calls, as a mean and a
+    standard deviation would.
     """
 
     median_seconds: float
@@ -32,7 +33,7 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spread(self) -> float:
-        """How many times the lower quartile the upper one is: near 1 where calls take alike."""
+        """The upper quartile divided by the lower one: near 1 if all calls take equally long."""
         return self.q3_seconds / self.q1_seconds if self.q1_seconds > 0 else 1.0
 
     @staticmethod
@@ -40,7 +41,7 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
         """The summary of at least one call.
 
         Raises:
-            ValueError: There is none.
+            ValueError: `seconds` is empty.
 
         Example:
             >>> times = Times.of([3.0, 1.0, 2.0, 5.0, 4.0])
@@ -48,39 +49,33 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
             (3.0, 2.0, 4.0)
         """
         if not seconds:
-            raise ValueError("`seconds` is empty; allowed is at least one call's time.")
-        ordered = sorted(seconds)
+            raise ValueError("`seconds` is empty; expected at least one call's time.")
+        # As numpy.quantile does; Python before 3.13 needs two values.
+        values = [*seconds, *seconds] if len(seconds) == 1 else seconds
+        q1, median, q3 = statistics.quantiles(values, n=4, method="inclusive")
         return Times(
-            median_seconds=_quantile(ordered, 0.5),
-            q1_seconds=_quantile(ordered, 0.25),
-            q3_seconds=_quantile(ordered, 0.75),
-            min_seconds=ordered[0],
-            max_seconds=ordered[-1],
-            calls=len(ordered),
+            median_seconds=median,
+            q1_seconds=q1,
+            q3_seconds=q3,
+            min_seconds=min(seconds),
+            max_seconds=max(seconds),
+            calls=len(seconds),
         )
 
 
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Between neighbours by their distance: definition 7 of Hyndman and Fan (1996), numpy's default."""
-    place = (len(ordered) - 1) * share
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
-
-
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one workload.
+class WorkloadOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one workload.
 
     Attributes:
         script: Name of the file.
-        benchmark: Name of the class; "" where the file itself failed.
-        workload: What follows `benchmark_`; "" where the file itself failed.
+        benchmark: Name of the class; "" if the file itself failed.
+        workload: What follows `benchmark_`; "" if the file itself failed.
         verdict: `ok`, `wrong`, `failed`, `timed out` or `crashed`.
         reason: Why it is not `ok`, else "".
-        verified: Whether the result was compared with a reference and agreed; None where there is no reference.
-        max_difference: The largest difference from the reference, where one was computed.
+        verified: Whether the result agreed with the reference; None without a reference.
+        max_difference: The largest difference from the reference; None if not computed.
         times: The kernel's times; None unless the verdict is `ok`.
-        reference: The times of the method that gives the reference.
+        reference: The reference's times.
         speedup: The reference's median over the kernel's.
     """
 
@@ -97,37 +92,35 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """What to call it in a table or a plot.
+        """The name in tables and plots.
 
         Example:
-            >>> Outcome(script="benchmark_relu.py", benchmark="Relu", workload="small").name
+            >>> WorkloadOutcome(script="benchmark_relu.py", benchmark="Relu", workload="small").name
             'Relu.small'
         """
         return f"{self.benchmark}.{self.workload}" if self.benchmark else self.script
 
     @property
     def noise(self) -> str:
-        """Whose times are too wide apart for the speed to say much; "" where nobody's are.
+        """Which times vary too much for the speedup to be reliable; "" if none do.
 
         Example:
-            >>> Outcome(script="benchmark_relu.py", times=Times.of([1.0, 1.0, 4.0, 4.0])).noise
+            >>> WorkloadOutcome(script="benchmark_relu.py", times=Times.of([1.0, 1.0, 4.0, 4.0])).noise
             'quartiles 4.0x apart (kernel)'
         """
         sides = (("kernel", self.times), ("reference", self.reference))
-        wide = [
-            f"{times.spread:.1f}x apart ({side})" for side, times in sides if times is not None and times.spread > NOISY
-        ]
+        wide = [f"{times.spread:.1f}x apart ({side})" for side, times in sides if times and times.spread > NOISY]
         return f"quartiles {', '.join(wide)}" if wide else ""
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured on.
+    """The machine that was measured on.
 
     Attributes:
         target: The machine as `Target` writes it.
         backend: The backend's name.
         device: Torch's name of the device.
-        device_name: What the device's vendor calls it, or the processor's name.
+        device_name: The vendor's name of the device, or the processor's name.
         torch: Version of Torch.
         threads: Threads that Torch uses on the processor.
         python: Version of Python.
@@ -153,11 +146,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         kernel: The repository, or the folder.
         commit: The repository's commit; None for a folder.
         variant: The build that was measured.
-        machine: What was measured on.
+        machine: The machine that was measured on.
         iterations: Calls that were timed.
         warmup: Calls before them.
-        outcomes: One for each workload, in the order they stand in the files.
-        notes: What is worth knowing beside them.
+        outcomes: One for each workload, in the order of the files.
+        notes: Remarks on the scripts and the build.
     """
 
     kernel: str
@@ -166,10 +159,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine
     iterations: int
     warmup: int
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[WorkloadOutcome, ...]
     notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether every workload ran and none was wrong."""
+        """Whether every workload's verdict is `ok`."""
         return all(outcome.verdict == OK for outcome in self.outcomes)

@@ -10,25 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from kernels.authoring.bench.report import FAILED, Outcome
+from kernels.authoring.bench.report import FAILED, WorkloadOutcome
 from kernels.benchmark import Benchmark
 from kernels.support.formatting import did_you_mean
 
 __all__ = ["FOLDER", "PATTERN", "Scripts", "Workload", "explain", "read_scripts"]
 
-#: Where benchmarks lie in a kernel's sources and in its repository, and what they are called.
+#: Where benchmarks lie in a kernel's sources and in its repository, and how their files are named.
 FOLDER = "benchmarks"
 PATTERN = "benchmark*.py"
 
 _PREFIX = "benchmark_"
 
-#: Characters of an error that are shown: the text comes from a stranger's code.
-_MOST_TEXT = 500
+#: Characters of an error that are shown: third-party code may raise one of any length.
+_MAX_TEXT = 500
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One method `benchmark_<name>` of a benchmark's class."""
+    """One method `benchmark_<name>` of a benchmark class."""
 
     script: Path
     benchmark: type[Benchmark]
@@ -36,53 +36,52 @@ class Workload:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What it is called in every process that reads the same scripts."""
+        """Its name in every process that reads the same scripts."""
         return self.script.name, self.benchmark.__name__, self.name
 
-    def outcome(self, verdict: str, reason: str) -> Outcome:
-        """What became of it, where it was not timed."""
+    def outcome(self, verdict: str, reason: str) -> WorkloadOutcome:
+        """An outcome without times."""
         script, benchmark, workload = self.key
-        return Outcome(script=script, benchmark=benchmark, workload=workload, verdict=verdict, reason=reason)
+        return WorkloadOutcome(script=script, benchmark=benchmark, workload=workload, verdict=verdict, reason=reason)
 
 
 @dataclass(frozen=True)
 class Scripts:
-    """What a folder's scripts hold: the workloads, the scripts that failed, and what else there is to say."""
+    """A folder's workloads, the scripts that failed, and remarks on the others."""
 
     workloads: tuple[Workload, ...]
-    failed: tuple[Outcome, ...] = ()
+    failed: tuple[WorkloadOutcome, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 def read_scripts(folder: Path) -> Scripts:
-    """Run the scripts of a folder, in the order of their names, and list their workloads in the order they stand there.
+    """Run the scripts of a folder in the order of their names, and list their workloads in the order of definition.
 
-    A class counts in the script that defines it, not where it is imported. A script that fails keeps no other from
-    being read.
+    A class counts in the script that defines it, not where it is imported. A script that fails stops no other.
 
     Args:
         folder: The folder; its scripts may import each other.
 
     Returns:
-        What was found.
+        The workloads, the failed scripts and the notes.
     """
-    # Last, so that no file there stands in for a package that is installed.
+    # Last, so that no file there shadows an installed package.
     sys.path.append(str(folder))
     workloads: list[Workload] = []
-    failed: list[Outcome] = []
+    failed: list[WorkloadOutcome] = []
     notes: list[str] = []
     for script in sorted(folder.glob(PATTERN)):
         try:
             module = _run(script)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a stranger's script raises is its verdict
-            failed.append(Outcome(script=script.name, verdict=FAILED, reason=explain(error, script)))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - an error of third-party code is its verdict
+            failed.append(WorkloadOutcome(script=script.name, verdict=FAILED, reason=explain(error, script)))
             continue
         found = [Workload(script, benchmark, name) for benchmark in _classes(module) for name in _names(benchmark)]
         workloads += found
         if not found:
             notes.append(f"{script.name} defines no subclass of kernels.benchmark.Benchmark with a method {_PREFIX}…")
         for benchmark in dict.fromkeys(workload.benchmark for workload in found):
-            notes += [f"{script.name}: {benchmark.__name__}{lonely}" for lonely in _lonely(benchmark)]
+            notes += [f"{script.name}: {benchmark.__name__}{unused}" for unused in _unused_methods(benchmark)]
     return Scripts(tuple(workloads), tuple(failed), tuple(notes))
 
 
@@ -92,7 +91,7 @@ def _run(script: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     before = sys.modules.get(script.stem)
-    sys.modules[script.stem] = module  # dataclasses and pickles look for it there
+    sys.modules[script.stem] = module  # dataclasses and pickle look for it there
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -122,23 +121,21 @@ def _names(benchmark: type[Benchmark]) -> list[str]:
     ]
 
 
-def _lonely(benchmark: type[Benchmark]) -> Iterator[str]:
-    """The methods of a class that are for a workload which neither it nor a subclass has: nothing ever calls them."""
+def _unused_methods(benchmark: type[Benchmark]) -> Iterator[str]:
+    """The `setup_` and `verify_` methods of a class whose workload exists neither in it nor in a subclass."""
     names = [name for each in (benchmark, *benchmark.__subclasses__()) for name in _names(each)]
     for method in vars(benchmark):
         prefix, _, workload = method.partition("_")
         if prefix in ("setup", "verify") and workload and workload not in names:
-            yield f".{method} is never called: there is no {_PREFIX}{workload}.{did_you_mean(workload, names)}".rstrip(
-                "."
-            )
+            note = f".{method} is never called: there is no {_PREFIX}{workload}.{did_you_mean(workload, names)}"
+            yield note.rstrip(".")
 
 
 def explain(error: BaseException, script: Path) -> str:
-    """An error in one line, with the line of the script it came from."""
+    """An error in one line, with the script's line that it came from."""
     text = " ".join(str(error).split())
-    text = text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + "…"
-    lines = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).name == script.name
-    ]
+    text = text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "…"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).name == script.name]
     place = f" ({script.name}, line {lines[-1]})" if lines else ""
     return f"{type(error).__name__}{': ' * bool(text)}{text}{place}"

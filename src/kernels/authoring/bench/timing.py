@@ -1,11 +1,14 @@
-"""The times of a function's calls, each with the wait until the device has done its work."""
+"""Time a function's calls, each with the wait until the device has finished.
+
+Neither Torch's nor Triton's timer does this: `torch.utils.benchmark` averages over blocks of calls and waits for few
+kinds of devices; `triton.testing.do_bench` runs for a time, not for a number of calls, and needs a GPU.
+"""
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from kernels.authoring.bench.report import Times
 
@@ -21,20 +24,20 @@ def time_calls(
     *,
     iterations: int,
     warmup: int,
-    most_seconds: float | None = None,
+    max_seconds: float = float("inf"),
     clock: Clock = time.perf_counter,
 ) -> Times:
-    """Time a function: `warmup` calls that do not count, then `iterations` that do.
+    """Time a function: `warmup` calls that are not counted, then `iterations` that are.
 
-    A call's time includes starting the work and waiting for the device; the device is idle before each.
+    A call's time includes starting the work and waiting for the device; the device is idle before each call.
 
     Args:
         call: The function.
-        synchronize: Waits until the device has done its work.
+        synchronize: Waits until the device has finished.
         iterations: Calls that are timed, at least 1.
-        warmup: Calls before them: compilers, caches and clock rates settle meanwhile.
-        most_seconds: Where these have passed, fewer calls do, but at least one is timed; None for no such limit.
-        clock: Where the time is read.
+        warmup: Calls before them, so that compilers, caches and clock rates settle.
+        max_seconds: After this time no further call is made; at least one is timed.
+        clock: Gives the time.
 
     Returns:
         The times.
@@ -44,36 +47,23 @@ def time_calls(
         >>> time_calls(lambda: None, lambda: None, iterations=3, warmup=2, clock=lambda: float(next(ticks))).calls
         3
     """
-    began = clock()
-
-    def late() -> bool:
-        return most_seconds is not None and clock() - began >= most_seconds
-
+    end = clock() + max_seconds
     seconds: list[float] = []
-    with _no_collection():
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()  # as Python's `timeit` does: a collection would count for the call that it interrupts
+    try:
         for _ in range(warmup):
             call()
             synchronize()
-            if late():
+            if clock() >= end:
                 break
-        for _ in range(iterations):
+        while len(seconds) < iterations and (not seconds or clock() < end):
             start = clock()
             call()
             synchronize()
             seconds.append(clock() - start)
-            if late():
-                break
-    return Times.of(seconds)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """No garbage collection in between, as in Python's own `timeit`: it would count for whichever call it meets."""
-    enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
     finally:
-        if enabled:
+        if collecting:
             gc.enable()
+    return Times.of(seconds)

@@ -1,4 +1,4 @@
-"""One workload, from a fresh instance to its times."""
+"""Run one workload: from a new instance of its class to its times."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from typing import Any
 import msgspec
 
 from kernels.authoring.bench.comparison import compare
-from kernels.authoring.bench.report import FAILED, OK, WRONG, Outcome
+from kernels.authoring.bench.report import FAILED, OK, WRONG, WorkloadOutcome
 from kernels.authoring.bench.scripts import Workload, explain
 from kernels.authoring.bench.timing import Clock, time_calls
-from kernels.benchmark import Benchmark
 
 __all__ = ["REFERENCE_SECONDS", "run_workload", "synchronizer"]
 
-#: A reference is written to be right, not to be fast: it is called less often where it takes long.
+#: A reference is written to be right, not fast: a slow one is called less often.
 REFERENCE_SECONDS = 10.0
 
 
@@ -30,7 +29,7 @@ def run_workload(
     iterations: int,
     warmup: int,
     clock: Clock = time.perf_counter,
-) -> Outcome:
+) -> WorkloadOutcome:
     """Run a workload: seed, setup, one call, comparison with the reference, times of the reference and of the kernel.
 
     Args:
@@ -39,12 +38,14 @@ def run_workload(
         device: Name of the Torch device.
         iterations: Calls that are timed.
         warmup: Calls before them.
-        clock: Where the time is read.
+        clock: Gives the time.
 
     Returns:
-        What became of it; never raises for what the workload's own code raises.
+        The outcome. An exception of the workload's own code is an outcome too.
     """
     step = "its constructor"
+    counts = {"iterations": iterations, "warmup": warmup}
+    verified = largest = reference = speedup = None
     try:
         instance = workload.benchmark()
         instance.kernel, instance.device = kernel, device
@@ -55,33 +56,25 @@ def run_workload(
         call = getattr(instance, step := f"benchmark_{workload.name}")
         call()
         synchronize()
-        verified, largest, reference = None, None, None
         verify = getattr(instance, f"verify_{workload.name}", None)
         if verify is not None:
             step = f"verify_{workload.name}"
-            # Before anything is timed: further calls may change what was the input.
-            comparison = _verify(instance, verify, synchronize)
-            largest = comparison.largest
+            # Before anything is timed: further calls may change the input.
+            expected = verify()
+            synchronize()
+            comparison = compare(instance.out, expected, rtol=instance.rtol, atol=instance.atol)
+            verified, largest = not comparison.reason, comparison.largest
             if comparison.reason:
                 outcome = workload.outcome(WRONG, comparison.reason)
-                return _with(outcome, verified=False, max_difference=largest)
-            verified = True
-            reference = time_calls(
-                verify,
-                synchronize,
-                iterations=iterations,
-                warmup=warmup,
-                most_seconds=REFERENCE_SECONDS,
-                clock=clock,
-            )
+                return msgspec.structs.replace(outcome, verified=False, max_difference=largest)
+            reference = time_calls(verify, synchronize, **counts, max_seconds=REFERENCE_SECONDS, clock=clock)
         step = f"benchmark_{workload.name}"
-        times = time_calls(call, synchronize, iterations=iterations, warmup=warmup, clock=clock)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a stranger's code raises is its verdict
+        times = time_calls(call, synchronize, **counts, clock=clock)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - an error of third-party code is its verdict
         return workload.outcome(FAILED, f"{step} raised {explain(error, workload.script)}")
-    speedup = None
     if reference is not None and times.median_seconds > 0:
         speedup = reference.median_seconds / times.median_seconds
-    return _with(
+    return msgspec.structs.replace(
         workload.outcome(OK, ""),
         verified=verified,
         max_difference=largest,
@@ -89,16 +82,6 @@ def run_workload(
         reference=reference,
         speedup=speedup,
     )
-
-
-def _with(outcome: Outcome, **changes: Any) -> Outcome:
-    return msgspec.structs.replace(outcome, **changes)
-
-
-def _verify(instance: Benchmark, verify: Callable[[], Any], synchronize: Callable[[], object]) -> Any:
-    wanted = verify()
-    synchronize()
-    return compare(instance.out, wanted, rtol=instance.rtol, atol=instance.atol)
 
 
 def _seed(seed: int | None) -> None:
@@ -114,7 +97,9 @@ def _seed(seed: int | None) -> None:
 
 
 def synchronizer(device: str) -> Callable[[], object]:
-    """The function that waits for a Torch device, made the current one; one that does nothing where Torch has none.
+    """Make a Torch device the current one, and return the function that waits for it.
+
+    The function does nothing on a device that Torch never needs to wait for.
 
     Raises:
         RuntimeError: This Torch has no such device.

@@ -1,4 +1,4 @@
-"""What is measured: a kernel's build, and the benchmark scripts that go with it, on disk."""
+"""The kernel to measure: its build, and its benchmark scripts on disk."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from kernels.sources import PathSource, open_sources
 from kernels.support.files import read_bounded
 from kernels.trust.publishers import Admission, TrustPolicy, admission, ask_trust, unverified
 
-__all__ = ["Subject", "subject"]
+__all__ = ["MeasuredKernel", "prepare_kernel"]
 
-#: What a repository's folder of benchmarks may hold; published ones have some files of a few kilobytes.
+#: Bounds on a repository's folder of benchmarks; published ones have some files of a few kilobytes.
 MAX_FILES = 1000
 MAX_FILE_BYTES = 16 * 2**20
 MAX_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A kernel that is to be measured.
+class MeasuredKernel:
+    """A kernel to measure.
 
     Attributes:
-        kernel: What to call it.
+        kernel: Its name in the report.
         path: Its folder, or None for a repository.
-        planned: The build that was chosen.
-        root: The folder that holds the scripts' folder.
-        notes: What to know of the build.
+        planned: The chosen build.
+        root: The folder that holds `benchmarks`.
         device: Torch's name of the device.
         target: The machine.
+        notes: Remarks on the build.
     """
 
     kernel: str
@@ -56,7 +56,7 @@ class Subject:
 
 
 @contextmanager
-def subject(
+def prepare_kernel(
     kernel: str | os.PathLike[str],
     *,
     version: int | None,
@@ -64,41 +64,43 @@ def subject(
     backend: str | None,
     device: int | str | None,
     trust_remote_code: bool | Sequence[str],
-) -> Iterator[Subject]:
-    """Find a kernel's build and its benchmarks; of a repository, the scripts are on disk for as long as this lasts.
+) -> Iterator[MeasuredKernel]:
+    """Find a kernel's build and its benchmarks. A repository's scripts are on disk until the `with` block ends.
 
     Raises:
-        RequestError: There are no benchmarks, or `version` was given for a folder.
+        RequestError: There are no benchmarks, or `version` or `revision` was given for a folder.
         UntrustedPublisher: The publisher is not trusted.
-        UntrustedSignature: What is of the repository must be signed, which scripts are not.
+        UntrustedSignature: The repository must be signed, and signatures do not cover benchmarks.
         KernelsError: As for `get_kernel`.
     """
     policy = TrustPolicy.of(trust_remote_code)
     target = Target.current()
     planner = Planner(open_sources(), target, policy, backend, True, device, lock=lock_in_force())
+    path: Path | None = None
+    workspace = None
     if is_path(kernel):
         if version is not None or revision is not None:
             raise RequestError(
-                f"`kernel` is {os.fspath(kernel)!r}, a folder, which has one state; `version` and `revision` are for "
-                "repositories."
+                f"`kernel` is {os.fspath(kernel)!r}, a folder; `version` and `revision` are for repositories only."
             )
-        path: Path | None = Path(os.path.expanduser(kernel)).absolute()
+        path = Path(os.path.expanduser(kernel)).absolute()
+        workspace = _workspace(path)
+        source = PathSource(path if workspace is None else workspace.folder)
+        planned = planner.plan_at(source, source.requirement)
     else:
-        path = None
-    project = None if path is None else _project(path)
-    if path is None:
-        requirement = Requirement(os.fspath(kernel), version=version, revision=revision)
-        planned = planner.plan(requirement)
+        planned = planner.plan(Requirement(os.fspath(kernel), version=version, revision=revision))
         if isinstance(planned.source, PathSource):  # LOCAL_KERNELS names a folder for it
             path = planned.source.path
-    else:
-        source = PathSource(path if project is None else project.folder)
-        planned = planner.plan_at(source, source.requirement)
     named = _torch_device(planned, device)
     if path is not None:
-        home = path if project is None else project.folder
-        with _gathered(path, [path] if project is None else [path, *project.folders]) as root:
-            yield Subject(str(path), home, planned, root, named, target, _notes(project, planned.variant))
+        home, folders = path, [path]
+        notes: tuple[str, ...] = ()
+        if workspace is not None:
+            home, folders = workspace.folder, [path, *workspace.folders]
+            if reason := stale_builds(workspace).get(planned.variant):
+                notes = (f"{planned.variant}: {reason}; {rebuild_advice(workspace)}",)
+        with _gathered(path, folders) as root:
+            yield MeasuredKernel(str(path), home, planned, root, named, target, notes)
         return
     _check_fetchable(planned, policy)
     _check_unsigned(planned, planner)
@@ -108,27 +110,20 @@ def subject(
             place = Path(folder) / file.path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(planned.source.read(planned.snapshot, file, MAX_FILE_BYTES))
-        yield Subject(planned.snapshot.repo_id, None, planned, Path(folder), named, target)
+        yield MeasuredKernel(planned.snapshot.repo_id, None, planned, Path(folder), named, target)
 
 
-def _project(path: Path) -> Workspace | None:
-    """The kernel whose sources lie there; what they are is of no account to builds that are there as well."""
+def _workspace(path: Path) -> Workspace | None:
+    """The workspace of a folder; None without one. An invalid one does not matter for the builds."""
     try:
         return find_workspace(path)
     except RequestError:
         return None
 
 
-def _notes(project: Workspace | None, variant: str) -> tuple[str, ...]:
-    if project is None:
-        return ()
-    reason = stale_builds(project).get(variant)
-    return () if reason is None else (f"{variant}: {reason}; {rebuild_advice(project)}",)
-
-
 @contextmanager
 def _gathered(path: Path, folders: Iterable[Path]) -> Iterator[Path]:
-    """A folder with the scripts of a path, or else with those of all folders of its kernel."""
+    """A folder with the scripts of a path; without any there, with those of all source folders of its kernel."""
     found = [folder for folder in dict.fromkeys(folders) if any((folder / FOLDER).glob(PATTERN))]
     if not found:
         raise _no_benchmarks(str(path), sorted(each.name for each in (path / FOLDER).glob("*")))
@@ -144,7 +139,7 @@ def _gathered(path: Path, folders: Iterable[Path]) -> Iterator[Path]:
                 content = _content(file)
                 if place.is_file() and place.read_bytes() != content:
                     raise RequestError(
-                        f"{file} is another than that of the source folder beside it; give one a new name."
+                        f"{file} differs from the file of that name in another source folder; rename one of them."
                     )
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(content)
@@ -159,7 +154,7 @@ def _content(file: Path) -> bytes:
 
 
 def _check_fetchable(planned: Planned, policy: TrustPolicy) -> None:
-    """Raise unless scripts may be fetched: a build on disk may have been admitted, what is fetched now was not."""
+    """Raise if the publisher is not trusted now. A build on disk was admitted earlier; the scripts were not."""
     source, repo_id = planned.source, planned.snapshot.repo_id
     publishers = source.publishers
     if source.offline:
@@ -169,17 +164,17 @@ def _check_fetchable(planned: Planned, policy: TrustPolicy) -> None:
 
 
 def _check_unsigned(planned: Planned, planner: Planner) -> None:
-    """Raise where nothing of a repository may run that nobody signed: scripts lie beside the builds."""
+    """Raise if the repository must be signed: a signature covers a build, not the scripts beside it."""
     if planned.signed and planner.signed is not None:
         repo_id = planned.snapshot.repo_id
         raise UntrustedSignature(
-            f"{repo_id} must be signed, as {planner.signed.where} says, and no signature covers its benchmarks: they "
-            "are not run. Look through them, and name the folder they are in: kernels benchmark ./folder"
+            f"{repo_id} must be signed, as {planner.signed.where} says, and no signature covers its benchmarks, so "
+            "they are not run. Download and review them, then run them from a folder: kernels benchmark ./folder"
         )
 
 
 def _torch_device(planned: Planned, device: int | str | None) -> str:
-    """Torch's name: with an index only where one was asked for, else the current device's."""
+    """Torch's name, with an index only if one was given."""
     kind = backends.get(planned.backend).device_type
     if isinstance(device, str):
         _, _, device = device.partition(":")
@@ -194,15 +189,15 @@ def _scripts(planned: Planned) -> list[RepoFile]:
     size = sum(file.size for file in files)
     if len(files) > MAX_FILES or size > MAX_BYTES:
         raise InvalidRepository(
-            f"{snapshot.repo_id} has {len(files)} files of {size} bytes in {FOLDER!r}; at most {MAX_FILES} files of "
-            f"{MAX_BYTES} bytes are fetched."
+            f"{snapshot.repo_id} has {len(files)} files of {size} bytes in {FOLDER!r}; at most {MAX_FILES} files and "
+            f"{MAX_BYTES} bytes are downloaded."
         )
     return files
 
 
 def _no_benchmarks(kernel: str, there: list[str]) -> RequestError:
-    found = f"it has {', '.join(there[:10])}" if there else "there is no such folder, or nothing in it"
+    found = f"the folder has {', '.join(there[:10])}" if there else "the folder is missing or empty"
     return RequestError(
-        f"{kernel} has no benchmarks: {FOLDER}/{PATTERN} was looked for, and {found}. A benchmark is a subclass of "
+        f"{kernel} has no benchmarks: no file matches {FOLDER}/{PATTERN}; {found}. A benchmark is a subclass of "
         "kernels.benchmark.Benchmark in such a file."
     )
