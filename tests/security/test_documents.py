@@ -179,7 +179,6 @@ PIPES: dict[str, tuple[str, str]] = {
     "a stamp": ("a.stamp", "made_from(root, path)"),
     "a page": ("README.md", "page(path)"),
     "a benchmark": ("benchmark_a.py", "content(path)"),
-    "a marker": ("held", "_Marker(str(path))._abandoned(1)"),
     "a distribution's files": ("a.dist-info/RECORD", "_has(str(path.parent), 'a/b.py', 'a')"),
     "a distribution's names": ("a.dist-info/top_level.txt", "_has(str(path.parent), 'a/b.py', 'a')"),
     "a folder's status file": ("build/../kernel-status.toml", "_read(path, RepoFile('a', 1), 10)"),
@@ -215,7 +214,6 @@ from kernels.support.files import NotRegularFile
 from kernels.support.yaml import read_yaml
 from kernels.operations.verify import verify_folder
 from kernels.trust.digest import sha256_file, variant_digest
-from kernels.support.process_lock import _Marker
 
 for line in sys.stdin:
     name, root, path, code = line.rstrip("\\n").split("\\t")
@@ -260,7 +258,6 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(isolated_env: Path, tmp
         "a source",
         "objects",
         "a stamp",
-        "a marker",
         "a distribution's files",
         "a distribution's names",
         "Torch's version",

@@ -17,7 +17,6 @@ from kernels.cache.repository import RepoStore
 from kernels.errors import InvalidRepository, StoreError
 from kernels.loader.stages import prepared_dir
 from kernels.models.snapshot import RepoFile
-from kernels.support import process_lock
 from kernels.support.json_store import Record, read_record, write_record
 from kernels.support.process_lock import exclusively, lock_at
 from kernels.support.real_folders import check_folders, make_folders
@@ -201,8 +200,6 @@ def test_a_link_in_the_place_of_a_lock_without_flock_is_removed(
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    monkeypatch.setattr(process_lock, "_HOLDER_SECONDS", 0.05)
-    monkeypatch.setattr(process_lock, "_POLL_SECONDS", 0.01)
     for target in (victim / "__init__.py", tmp_path / "nothing"):
         (tmp_path / "work.lock.held").symlink_to(target)
         with exclusively(lock_at(tmp_path / "work.lock", seconds=5)):

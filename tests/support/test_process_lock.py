@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -16,8 +15,8 @@ from filelock import FileLock, Timeout
 
 from kernels.errors import StoreError
 from kernels.support import process_lock
+from kernels.support.concurrency import side_by_side
 from kernels.support.process_lock import WorkLock, exclusively, lock_at, without_flock
-from kernels.support.warn import KernelsWarning
 
 WITHOUT = {name: getattr(errno, name) for name in ("ENOLCK", "ENOSYS", "ENOTSUP", "EOPNOTSUPP")}
 
@@ -39,11 +38,17 @@ def no_flock(monkeypatch: pytest.MonkeyPatch, number: int = errno.ENOLCK) -> Non
     monkeypatch.setattr(fcntl, "flock", flock)
 
 
-def gone() -> int:
-    """The number of a process that is no more."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
+def left_by_a_process(marker: Path, host: str = "") -> None:
+    """Leave the marker of a process that was killed, on this machine or another."""
+    code = "import os, socket, sys\n"
+    if host:
+        code += f"socket.gethostname = lambda: {host!r}\n"
+    code += "from filelock import SoftFileLease\n"
+    code += (
+        f"held = SoftFileLease(sys.argv[1], lease_duration={process_lock._LEASE_SECONDS})\nheld.acquire()\nos._exit(0)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(marker)], check=True)
+    assert marker.is_file()
 
 
 def test_one_holds_it_and_the_next_has_it_after(path: Path, recwarn: pytest.WarningsRecorder) -> None:
@@ -87,63 +92,79 @@ def test_processes_that_differ_in_flock_do_not_mind_each_others_files(
     assert not (tmp_path / "work.lock.held").exists()
 
 
-@pytest.mark.parametrize("holder", ["gone", "an earlier process of this number"])
-def test_a_holder_of_this_machine_that_is_gone_holds_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, holder: str, recwarn: pytest.WarningsRecorder
-) -> None:
+def test_the_marker_of_a_process_that_was_killed_holds_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_flock(monkeypatch)
-    pid = gone() if holder == "gone" else os.getpid()
-    (tmp_path / "work.lock.held").write_text(f"{pid} {socket.gethostname()} 0123456789abcdef")
-    with exclusively(lock_at(tmp_path / "work.lock")):
+    left_by_a_process(tmp_path / "work.lock.held")
+    lock_at(tmp_path / "work.lock").acquire(timeout=1)
+
+
+def test_the_marker_of_another_machines_process_expires(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    no_flock(monkeypatch)
+    monkeypatch.setattr(process_lock, "_LEASE_SECONDS", 0.5)
+    left_by_a_process(tmp_path / "work.lock.held", host="elsewhere")
+    with pytest.raises(Timeout):
+        lock_at(tmp_path / "work.lock").acquire(timeout=0)
+    with exclusively(lock_at(tmp_path / "work.lock", seconds=10)):
         pass
     assert not (tmp_path / "work.lock.held").exists()
-    assert not recwarn.list
 
 
-@pytest.mark.parametrize(
-    "content", [b"1 elsewhere 0123456789abcdef", b"", b"\xff\x00", b"no number here", b"9" * 5000 + b" elsewhere x"]
-)
-def test_a_holder_that_cannot_be_asked_counts_as_gone_after_a_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes
-) -> None:
+@pytest.mark.parametrize("kind", ["other content", "a pipe"])
+def test_a_marker_that_is_none_expires(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str) -> None:
     no_flock(monkeypatch)
-    monkeypatch.setattr(process_lock, "_HOLDER_SECONDS", 0.05)
-    monkeypatch.setattr(process_lock, "_POLL_SECONDS", 0.01)
-    (tmp_path / "work.lock.held").write_bytes(content)
-    held = pytest.warns(KernelsWarning, match=r"work\.lock\.held has been held")
-    with held as said, exclusively(lock_at(tmp_path / "work.lock")):
+    if kind == "a pipe":
+        os.mkfifo(tmp_path / "work.lock.held")
+    else:
+        (tmp_path / "work.lock.held").write_bytes(b"\xff" * 5000)
+    with exclusively(lock_at(tmp_path / "work.lock", seconds=10)):
         pass
-    assert len(str(said[0].message)) < 1000
-    if content.startswith(b"1 "):
-        assert "process 1 on 'elsewhere'" in str(said[0].message)
+    assert not (tmp_path / "work.lock.held").exists()
 
 
-def test_holders_that_take_turns_are_at_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_holder_keeps_the_lock_for_as_long_as_it_lives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_flock(monkeypatch)
-    monkeypatch.setattr(process_lock, "_HOLDER_SECONDS", 10.0)
-    now = [0.0]
-    marker = tmp_path / "work.lock.held"
-    marker.write_text("1 elsewhere 0")
+    monkeypatch.setattr(process_lock, "_LEASE_SECONDS", 0.3)
+    with exclusively(lock_at(tmp_path / "work.lock")), pytest.raises(Timeout):
+        lock_at(tmp_path / "work.lock").acquire(timeout=1)
 
-    def pause(seconds: float) -> None:
-        now[0] += 4
-        marker.write_text(f"{now[0]:.0f} elsewhere 0")  # another each time
 
-    clock = type("Clock", (), {"monotonic": staticmethod(lambda: now[0])})
-    monkeypatch.setattr(process_lock, "time", clock)
-    monkeypatch.setattr(process_lock, "pause", pause)
-    with pytest.raises(Timeout):
-        WorkLock(tmp_path / "work.lock", seconds=60).acquire()
-    assert now[0] >= 60
+def test_the_marker_of_another_version_is_held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    no_flock(monkeypatch)
+    with exclusively(lock_at(tmp_path / "work.lock")):
+        monkeypatch.setattr(process_lock, "_LEASE_SECONDS", 1.0)
+        with (
+            pytest.raises(StoreError, match=r"work\.lock\.held.*delete it"),
+            exclusively(lock_at(tmp_path / "work.lock")),
+        ):
+            pass
+
+
+def test_waiting_ends_when_the_work_is_cancelled(path: Path) -> None:
+    waiting = threading.Event()
+
+    def work(first: bool) -> None:
+        if first:
+            waiting.wait(10)
+            raise ZeroDivisionError
+        waiting.set()
+        lock_at(path).acquire()
+
+    with exclusively(lock_at(path)), pytest.raises(ZeroDivisionError):
+        side_by_side(work, [True, False], at_once=2, name="test")
+    deadline = time.monotonic() + 10
+    while any(thread.name.startswith("kernels-test") for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_what_another_took_over_is_not_released(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_flock(monkeypatch)
     lock = lock_at(tmp_path / "work.lock")
     lock.acquire()
-    (tmp_path / "work.lock.held").write_text("1 elsewhere 0")
+    (tmp_path / "work.lock.held").unlink()
+    (tmp_path / "work.lock.held").write_text("another")
     lock.release()
-    assert (tmp_path / "work.lock.held").read_text() == "1 elsewhere 0"
+    assert (tmp_path / "work.lock.held").read_text() == "another"
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_that_says_so(path: Path) -> None:

@@ -33,7 +33,7 @@ from kernels.models.snapshot import BUILD_FOLDER, RepoFile, Snapshot
 from kernels.operations.integrity import Expected, check_build, remember_listed
 from kernels.sources.folder import FolderSource
 from kernels.sources.manifest import FORM, RECORD_FILE, Record, lost_record, plain_files, read_record_of
-from kernels.support.concurrency import check_wanted
+from kernels.support.concurrency import check_cancelled
 from kernels.support.files import FileTooLarge, NotRegularFile, open_regular, read_bounded
 from kernels.support.formatting import format_value
 from kernels.support.json_store import replace_file
@@ -372,7 +372,7 @@ def _copy(source: Path, place: Path, file: RepoFile, repo_id: str) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     with open_regular(source) as original, place.open("xb") as copy:
         while chunk := original.read(_CHUNK):
-            check_wanted()
+            check_cancelled()
             hasher.update(chunk)
             copy.write(chunk)
     if place.stat().st_size != file.size or hasher.hexdigest() != file.blob:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from kernels.support.concurrency import check_wanted
+from kernels.support.concurrency import check_cancelled
 from kernels.support.text import SafeText
 
 __all__ = ["ACCEPTED_ENCODINGS", "WrongAnswer", "chunks", "read_body"]
@@ -71,7 +71,7 @@ def chunks(response: Any, limit: int, seconds: float) -> Iterator[bytes]:
     left = limit + 1
     received = 0
     for raw in response.iter_raw():
-        check_wanted()
+        check_cancelled()
         if time.monotonic() > deadline:
             raise TimeoutError(f"the answer takes more than {seconds:.0f} s")
         received += len(raw)

@@ -19,7 +19,7 @@ from kernels.sources.hub_client import HubClient, Patience
 from kernels.sources.progress import watcher
 from kernels.sources.refusal import HubMoved, HubRefused
 from kernels.sources.xet import in_xet, xet_stream
-from kernels.support.concurrency import NotWanted, check_wanted, side_by_side
+from kernels.support.concurrency import Cancelled, check_cancelled, side_by_side
 from kernels.support.logs import logger
 
 if TYPE_CHECKING:
@@ -127,13 +127,13 @@ def _from_xet(client: HubClient, snapshot: Snapshot, part: PartialFile) -> None:
     try:
         with closing(xet_stream(client, snapshot, part.file, part.offset)) as stream:
             for chunk in stream:
-                check_wanted()
+                check_cancelled()
                 if not part.append(chunk):
                     part.restart()
                     return
         if part.complete and not part.right:
             part.restart()
-    except (StoreError, NotWanted):
+    except (StoreError, Cancelled):
         raise
     except Exception as error:  # noqa: BLE001 - hf_xet's errors have no common type
         _log.debug("%s: Xet did not give %s (%s)", snapshot.repo_id, part.file.path, type(error).__name__)

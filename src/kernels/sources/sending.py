@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from kernels.errors import HubUnavailable
-from kernels.support.concurrency import check_wanted
+from kernels.support.concurrency import check_cancelled
 
 __all__ = ["connection_errors", "sent", "told_to_wait"]
 
@@ -50,7 +50,7 @@ def sent(url: str, headers: Mapping[str, str], timeout: float) -> Any:
     deadline = time.monotonic() + timeout + _HEADER_SECONDS
     try:
         while not done.wait(0.2):
-            check_wanted()
+            check_cancelled()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no whole answer within {timeout + _HEADER_SECONDS:.0f} s")
     except BaseException:

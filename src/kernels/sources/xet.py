@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 from kernels.sources.hub_client import BRIEF, HubClient
 from kernels.sources.hub_responses import XET_TOKEN
-from kernels.support.concurrency import check_wanted
+from kernels.support.concurrency import check_cancelled
 
 if TYPE_CHECKING:
     from kernels.models.snapshot import RepoFile, Snapshot
@@ -116,7 +116,7 @@ def _unless_stalled(read: Any) -> Generator[bytes, None, None]:
     last = time.monotonic()
     try:
         while True:
-            check_wanted()
+            check_cancelled()
             try:
                 piece = pieces.get(timeout=0.2)
             except queue.Empty:

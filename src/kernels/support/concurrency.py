@@ -1,7 +1,6 @@
-"""Work side by side that ends when the caller ends it.
+"""Parallel work that can be cancelled: Ctrl-C, or an error in one piece, does not wait for the others.
 
-Ctrl-C, or an error in one piece of work, must not wait for the others: workers look here for whether they are still
-wanted, and pause here.
+Workers ask here whether they are cancelled, and wait here.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TypeVar
 
 from kernels.support.warn import on_behalf_of_the_caller
 
-__all__ = ["NotWanted", "check_wanted", "pause", "side_by_side"]
+__all__ = ["Cancelled", "check_cancelled", "is_cancelled", "pause", "side_by_side"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -24,8 +23,8 @@ _R = TypeVar("_R")
 _ended: ContextVar[threading.Event | None] = ContextVar("kernels_work_ended", default=None)
 
 
-class NotWanted(Exception):
-    """The work was given up by who asked for it; nobody waits for its result."""
+class Cancelled(Exception):
+    """The caller has cancelled the work, and does not wait for its result."""
 
 
 def side_by_side(
@@ -36,18 +35,21 @@ def side_by_side(
     name: str,
     done: Callable[[], None] = lambda: None,
 ) -> list[_R]:
-    """The results of `work` on each item, in order, several at once.
+    """Run a function on several items in parallel threads.
 
     Args:
-        work: What to do.
-        items: What to do it on.
-        at_once: How many at the same time.
-        name: What to call the threads.
-        done: Called in the caller's thread after each piece.
+        work: The function.
+        items: The items.
+        at_once: The most threads.
+        name: Part of the threads' names.
+        done: Called in the caller's thread after each item.
+
+    Returns:
+        The results, in the order of the items.
 
     Raises:
-        BaseException: The first error of any piece, or Ctrl-C. The others end at their next pause or chunk of bytes,
-            and are not waited for.
+        BaseException: The first error of any item, or Ctrl-C. The others end at their next pause or chunk of bytes, and
+            are not waited for.
 
     Example:
         >>> side_by_side(len, ["a", "bc"], at_once=2, name="example")
@@ -67,7 +69,7 @@ def side_by_side(
             job.result()
             done()
         return [job.result() for job in jobs]
-    except BaseException:  # Ctrl-C too: the others end, and what was raised goes on
+    except BaseException:  # Ctrl-C too
         ended.set()
         raise
     finally:
@@ -76,27 +78,32 @@ def side_by_side(
 
 
 def pause(seconds: float) -> None:
-    """Wait, unless the work is given up meanwhile.
+    """Wait, unless the work is cancelled meanwhile.
 
     Raises:
-        NotWanted: It was.
+        Cancelled: It was.
     """
     ended = _ended.get()
     if ended is None:
         time.sleep(seconds)
     elif ended.wait(seconds):
-        raise NotWanted
+        raise Cancelled
 
 
-def check_wanted() -> None:
-    """Raise `NotWanted` when the work was given up."""
+def is_cancelled() -> bool:
+    """Whether the work was cancelled."""
     ended = _ended.get()
-    if ended is not None and ended.is_set():
-        raise NotWanted
+    return ended is not None and ended.is_set()
+
+
+def check_cancelled() -> None:
+    """Raise `Cancelled` when the work was cancelled."""
+    if is_cancelled():
+        raise Cancelled
 
 
 class _Either(threading.Event):
-    """Set when work is given up here, or further out."""
+    """Set when the work, or the work around it, is cancelled."""
 
     def __init__(self, inner: threading.Event, outer: threading.Event) -> None:
         super().__init__()
@@ -107,7 +114,7 @@ class _Either(threading.Event):
 
     def wait(self, timeout: float | None = None) -> bool:
         deadline = None if timeout is None else time.monotonic() + timeout
-        # Two events cannot be waited for at once: look at the outer one now and then.
+        # No wait covers two events: check the outer one now and then.
         while not self.is_set():
             left = 0.2 if deadline is None else min(0.2, deadline - time.monotonic())
             if left <= 0:
