@@ -331,7 +331,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_says_so(
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("kernels.cache.prune.shutil.rmtree", refuse)
+    monkeypatch.setattr("shutil.rmtree", refuse)
     with pytest.raises(StoreError, match="Permission denied"):
         prune(plan(look()))
     assert set(by_commit()) == set(two_commits)
