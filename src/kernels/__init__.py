@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.18.2"
+from kernels._version import __version__ as __version__
 
 if TYPE_CHECKING:
     # What type checkers and editors see. `_MODULES` lists the same names; a test compares the two.

@@ -13,11 +13,12 @@ from kernels.backends import BackendName
 from kernels.errors import BackendUnavailable, KernelsError
 from kernels.models.requirement import Requirement
 from kernels.operations.load import AT_ONCE, KernelRequest, fetch, get_requested, load, planner_for, prepare, target_of
+from kernels.operations.open_sources import open_sources
 from kernels.resolver.lock_scope import caller, lock_in_force
 from kernels.resolver.planner import Choice, Planned, Planner
 from kernels.resolver.target import Target
 from kernels.settings import Verify
-from kernels.sources import PathSource, open_sources
+from kernels.sources import PathSource
 from kernels.support.concurrency import side_by_side
 from kernels.trust.publishers import TrustPolicy
 

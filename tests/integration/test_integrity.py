@@ -19,8 +19,8 @@ from kernels.api import KernelRequest, get_kernels
 from kernels.errors import DigestMismatch, RequestError
 from kernels.models.lockfile import Lock, Locked, hashes_path
 from kernels.models.requirement import Requirement
+from kernels.operations.open_sources import open_sources
 from kernels.resolver.content_hash import listed_hash
-from kernels.sources import open_sources
 from kernels.trust.digest import verify_digest
 
 

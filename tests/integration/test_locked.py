@@ -30,9 +30,9 @@ from kernels.cli import app
 from kernels.errors import DigestMismatch, InvalidRepository, LockError, NotInCache, NotLocked, RevisionNotFound
 from kernels.models.lockfile import ContentHash, Lock, Locked, hashes_path
 from kernels.models.requirement import Requirement
+from kernels.operations.open_sources import open_sources
 from kernels.operations.verify import verify_lock
 from kernels.resolver.content_hash import listed_hash
-from kernels.sources import open_sources
 from kernels.support.warn import KernelsWarning
 
 

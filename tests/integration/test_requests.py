@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hub import TestHub
 
-from kernels import download_kernels, get_kernel, has_kernel, install_kernel
+from kernels import __version__, download_kernels, get_kernel, has_kernel, install_kernel
 from kernels.api import KernelRequest, get_kernels
 from kernels.cli.lock import lock
 from kernels.models.lockfile import Lock
@@ -167,14 +167,21 @@ def test_the_user_agent_says_what_asks_unless_telemetry_is_off(hub: TestHub, mon
 
     hub.make_repo("acme/relu")
     has_kernel("acme/relu", version=1)
-    assert hub.requests[0].headers["user-agent"].startswith("kernels/0.18.2; ")
+    assert hub.requests[0].headers["user-agent"].startswith(f"kernels/{__version__}; ")
     assert "backend/" not in hub.requests[0].headers["user-agent"]
 
     monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "0")
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", False)
     get_kernel("acme/relu", version=1, user_agent={"framework": "diffusers", "tricky": "a\r\nX-Evil: 1"})
     agent = hub.requests[-1].headers["user-agent"]
-    for part in ("kernels/0.18.2", "python/", "torch/", "backend/cpu", "platform/x86_64-linux", "framework/diffusers"):
+    for part in (
+        f"kernels/{__version__}",
+        "python/",
+        "torch/",
+        "backend/cpu",
+        "platform/x86_64-linux",
+        "framework/diffusers",
+    ):
         assert part in agent, agent
     assert "x-evil" not in hub.requests[-1].headers
 

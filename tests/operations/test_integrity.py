@@ -16,8 +16,9 @@ from kernels.models.lockfile import GIT_LFS_CONCAT, SHA256SUM, ContentHash
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.operations.integrity import Expected, Findings, check_build, identities
+from kernels.operations.open_sources import open_sources
 from kernels.resolver.content_hash import folder_hash, listed_hash
-from kernels.sources import Source, open_sources
+from kernels.sources import Source
 from kernels.support.json_store import read_record
 
 VARIANT = "torch-cpu"

@@ -15,8 +15,9 @@ from kernels.errors import InvalidRepository, RequestError
 from kernels.models.lockfile import GIT_LFS_CONCAT, SHA256SUM, ContentHash
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
+from kernels.operations.open_sources import open_sources
 from kernels.resolver.content_hash import folder_hash, large_files, listed_hash
-from kernels.sources import FolderSource, Source, open_sources
+from kernels.sources import FolderSource, Source
 
 LARGE = b"\x7fELF" + bytes(range(256)) * 64
 FILES = {"_relu.abi3.so": LARGE, "b/c.py": "x = 1\n", "b.py": "x = 2\n", "ü.txt": "three\n"}

@@ -17,11 +17,11 @@ from kernels import download_kernels, install_kernel
 from kernels.errors import DependencyCycle, InvalidMetadata, InvalidRepository, KernelsError
 from kernels.models.metadata import MAX_KERNEL_DEPENDS
 from kernels.models.requirement import Requirement
+from kernels.operations.open_sources import open_sources
 from kernels.resolver import selection
 from kernels.resolver.finder import Finder
 from kernels.resolver.planner import MAX_READ, Planner
 from kernels.resolver.target import Target
-from kernels.sources import open_sources
 from kernels.trust.publishers import TrustPolicy
 
 CPU = "torch2.9-cpu-x86_64-linux"
@@ -195,7 +195,7 @@ import resource
 resource.setrlimit(resource.RLIMIT_AS, (3 * 10**9,) * 2)
 from kernels.resolver.planner import Planner
 from kernels.models.requirement import Requirement
-from kernels.sources import open_sources
+from kernels.operations.open_sources import open_sources
 from kernels.resolver.target import Target
 from kernels.trust.publishers import TrustPolicy
 planner = Planner(open_sources(), Target.parse({CPU!r}), TrustPolicy(), prerequisites=False)

@@ -30,9 +30,10 @@ from kernels.operations.builds_wanted import (
 )
 from kernels.operations.load import check_user_agent, fetch_build, target_of
 from kernels.operations.mirror import CarriedFolder
+from kernels.operations.open_sources import open_sources
 from kernels.resolver.lock_scope import lock_in_force
 from kernels.resolver.target import Target
-from kernels.sources import Source, open_sources
+from kernels.sources import Source
 from kernels.sources.progress import watched
 from kernels.support.concurrency import side_by_side
 from kernels.trust.publishers import PublisherTrust, TrustPolicy

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, LockError, RepositoryNotFound, RequestError
 from kernels.models.requirement import Requirement, check_repo_id
+from kernels.operations.open_sources import open_sources
 from kernels.resolver.lock_scope import NO_LOCK, LockInForce, lock_in_force
 from kernels.resolver.planner import Choice, Planner, read_metadata
 from kernels.resolver.selection import VariantRejected
 from kernels.resolver.target import Target
 from kernels.resolver.variant import Variant
-from kernels.sources import PathSource, Sources, open_sources
+from kernels.sources import PathSource, Sources
 from kernels.sources.base import Moved
 from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import format_text

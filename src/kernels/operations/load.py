@@ -20,10 +20,10 @@ from kernels.loader.stages import prepare_build, stages_of
 from kernels.models.requirement import RepoInfo, Requirement
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 from kernels.operations.integrity import Expected, check_build
+from kernels.operations.open_sources import open_sources
 from kernels.resolver.lock_scope import LockInForce, lock_in_force
 from kernels.resolver.planner import Planned, Planner
 from kernels.resolver.target import Target
-from kernels.sources import open_sources
 from kernels.support.concurrency import side_by_side
 from kernels.trust.publishers import TrustPolicy
 

@@ -16,9 +16,10 @@ from kernels.models.lockfile import ContentHash, Lock, Locked, hashes_path
 from kernels.models.pyproject import Project
 from kernels.models.requirement import check_repo_id
 from kernels.models.snapshot import STATUS_FILE, Snapshot
+from kernels.operations.open_sources import open_sources
 from kernels.resolver.content_hash import listed_hash
 from kernels.resolver.dependency_graph import Tree
-from kernels.sources import Source, open_sources
+from kernels.sources import Source
 from kernels.support.concurrency import side_by_side
 from kernels.support.json_store import replace_file
 from kernels.trust.publishers import TrustPolicy

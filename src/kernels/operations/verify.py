@@ -24,12 +24,13 @@ from kernels.models.lockfile import LOCK_FILE, ContentHash, Lock, unpinned_build
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import METADATA_FILE, Heads, Snapshot
+from kernels.operations.open_sources import open_sources
 from kernels.resolver.content_hash import folder_hash, large_files
 from kernels.resolver.lock_scope import LockInForce, lock_in_force
 from kernels.resolver.planner import Planner, wrong_version
 from kernels.resolver.selection import no_suitable_build
 from kernels.resolver.target import Target
-from kernels.sources import FolderSource, PathSource, Source, open_sources
+from kernels.sources import FolderSource, PathSource, Source
 from kernels.sources.manifest import Record, read_record_of, recorded_in
 from kernels.support.checks import Verdict
 from kernels.support.concurrency import side_by_side

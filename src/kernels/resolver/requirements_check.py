@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 
-from kernels import __version__, backends
+from kernels import backends
+from kernels._version import __version__
 from kernels.errors import IncompatibleClient, MissingPythonDependency
 from kernels.models.metadata import Metadata
 from kernels.support.warn import warn_once

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -50,7 +50,7 @@ class HubSource(Source):
     Args:
         endpoint: The Hub's URL.
         cache: The cache's folder.
-        user_agent: What the caller adds to the `User-Agent` header.
+        describe: Gives what is added to the `User-Agent` header; called before the first request.
         offline: Answer from the cache alone.
         verify: When the content of builds is checked, the default as `KERNELS_VERIFY` says.
     """
@@ -59,7 +59,7 @@ class HubSource(Source):
         self,
         endpoint: str,
         cache: Path,
-        user_agent: str | Mapping[str, str] | None = None,
+        describe: Callable[[], Iterable[str]],
         *,
         offline: bool = False,
         verify: Verify | None = None,
@@ -67,7 +67,7 @@ class HubSource(Source):
         self.endpoint = endpoint
         self.verify = settings.verify_when(verify)
         self.cache = cache
-        self._client = HubClient(endpoint, user_agent, offline=offline)
+        self._client = HubClient(endpoint, describe, offline=offline)
         self._memory = memory_of(endpoint, cache)
         # Repositories, commits and files that were checked as they arrived: a Hub may give two repositories one commit.
         self._fresh: set[tuple[Path, str, str]] = set()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -80,16 +80,14 @@ class HubClient:
 
     Args:
         endpoint: The Hub's URL.
-        user_agent: What the caller adds to the `User-Agent` header.
+        describe: Gives what is added to the `User-Agent` header; called before the first request.
         offline: Send no request.
     """
 
-    def __init__(
-        self, endpoint: str, user_agent: str | Mapping[str, str] | None = None, *, offline: bool = False
-    ) -> None:
+    def __init__(self, endpoint: str, describe: Callable[[], Iterable[str]], *, offline: bool = False) -> None:
         self.endpoint = endpoint
         self._offline = offline
-        self._user_agent = user_agent
+        self._describe = describe
         self._lock = threading.Lock()
         self._headers: dict[str, str] | None = None
 
@@ -107,7 +105,7 @@ class HubClient:
         """
         with self._lock:
             if self._headers is None:
-                self._headers = request_headers(self.endpoint, self._user_agent)
+                self._headers = request_headers(self.endpoint, self._describe)
             return self._headers
 
     def json(self, path: str, patience: Patience, expected: Expected[_T]) -> _T:

@@ -1,10 +1,11 @@
-"""What every request says of this client: the user agent, and the token where it belongs to the Hub."""
+"""The headers of every request: the user agent, and the token of the Hub."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 
 from kernels import settings
+from kernels._version import __version__
 from kernels.errors import RequestError
 from kernels.support import secrets
 from kernels.support.logs import make_safe
@@ -12,24 +13,24 @@ from kernels.support.logs import make_safe
 __all__ = ["request_headers"]
 
 
-def request_headers(endpoint: str, user_agent: str | Mapping[str, str] | None) -> dict[str, str]:
+def request_headers(endpoint: str, describe: Callable[[], Iterable[str]]) -> dict[str, str]:
     """The headers of every request to a Hub.
 
     Args:
         endpoint: The Hub's URL.
-        user_agent: What the caller adds to the `User-Agent` header.
+        describe: Gives what is added to the `User-Agent` header, such as `backend/cu128`; not called where telemetry is
+            disabled.
 
     Raises:
         RequestError: The token has characters that a header cannot carry. The message does not show it.
     """
     from huggingface_hub.utils import build_hf_headers
 
-    from kernels import __version__
-
     token = _token(endpoint)
     details: str | None = None
     if not settings.telemetry_disabled():
-        details = "; ".join([*_machine(), *_callers(user_agent)])
+        # A header is one line of ASCII.
+        details = "; ".join("".join(c if " " <= c <= "~" else "?" for c in part) for part in describe() if part)
     try:
         headers: dict[str, str] = build_hf_headers(
             token=token, library_name="kernels", library_version=__version__, user_agent=details
@@ -60,24 +61,3 @@ def _token(endpoint: str) -> str | bool | None:
     if endpoint == constants.ENDPOINT.rstrip("/"):
         return None
     return settings.hub_token() or False
-
-
-def _machine() -> list[str]:
-    from kernels import backends
-    from kernels.resolver.target import Target
-
-    target = Target.current()
-    backend = backends.get(target.default_backend)
-    try:
-        accelerator = backend.format_accelerator(target.backend_version(backend.name))
-    except ValueError:  # a version that no variant could carry
-        accelerator = backend.name
-    return [f"backend/{accelerator}", f"platform/{target.cpu}-{target.os}"]
-
-
-def _callers(user_agent: str | Mapping[str, str] | None) -> list[str]:
-    if user_agent is None:
-        return []
-    parts = [user_agent] if isinstance(user_agent, str) else [f"{key}/{value}" for key, value in user_agent.items()]
-    # A header is one line of ASCII.
-    return ["".join(c if " " <= c <= "~" else "?" for c in part) for part in parts if part]

@@ -17,10 +17,11 @@ from kernels.errors import InvalidRepository, RequestError, UntrustedSignature
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import RepoFile, is_bytecode
 from kernels.operations.info import is_path
+from kernels.operations.open_sources import open_sources
 from kernels.resolver.lock_scope import lock_in_force
 from kernels.resolver.planner import Planned, Planner
 from kernels.resolver.target import Target
-from kernels.sources import PathSource, open_sources
+from kernels.sources import PathSource
 from kernels.support.files import read_bounded
 from kernels.trust.publishers import Admission, TrustPolicy, admission, ask_trust, unverified
 

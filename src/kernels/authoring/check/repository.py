@@ -10,11 +10,11 @@ from kernels.models.metadata import Digest
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.operations.integrity import Expected, check_build
+from kernels.operations.open_sources import open_sources
 from kernels.resolver.finder import Found
 from kernels.resolver.lock_scope import lock_in_force
 from kernels.resolver.planner import Planner, read_metadata
 from kernels.resolver.target import Target
-from kernels.sources import open_sources
 from kernels.trust.publishers import TrustPolicy
 
 __all__ = ["audit_repository"]

@@ -1,0 +1,56 @@
+"""The sources that the settings name, opened for this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernels import backends, settings
+from kernels.resolver.target import Target
+from kernels.settings import Verify
+from kernels.sources import FolderSource, Sources
+
+__all__ = ["open_sources"]
+
+
+def open_sources(
+    *,
+    user_agent: str | Mapping[str, str] | None = None,
+    local_files_only: bool = False,
+    overrides: bool = True,
+    verify: Verify | None = None,
+) -> Sources:
+    """The sources that the settings name.
+
+    Args:
+        user_agent: What the caller adds to the `User-Agent` header of requests.
+        local_files_only: Use only what is in the cache.
+        overrides: Whether `LOCAL_KERNELS` is read.
+        verify: When the content of builds is checked; the default is `KERNELS_VERIFY`.
+    """
+    local = settings.local_kernels() if overrides else {}
+    folder = settings.hub_folder()
+    if folder is not None:
+        return Sources(FolderSource(folder, verify=verify), local, verify)
+    from kernels.sources.hub import HubSource
+
+    def describe() -> list[str]:
+        return [*_machine(), *_caller(user_agent)]
+
+    hub = HubSource(settings.endpoint(), settings.cache_dir(), describe, offline=local_files_only, verify=verify)
+    return Sources(hub, local, verify)
+
+
+def _machine() -> list[str]:
+    target = Target.current()
+    backend = backends.get(target.default_backend)
+    try:
+        accelerator = backend.format_accelerator(target.backend_version(backend.name))
+    except ValueError:  # a version that no variant can have
+        accelerator = backend.name
+    return [f"backend/{accelerator}", f"platform/{target.cpu}-{target.os}"]
+
+
+def _caller(user_agent: str | Mapping[str, str] | None) -> list[str]:
+    if user_agent is None or isinstance(user_agent, str):
+        return [user_agent or ""]
+    return [f"{key}/{value}" for key, value in user_agent.items()]
