@@ -1,4 +1,4 @@
-"""A stranger's YAML becomes plain values with their lines, or an error with the file, the line and the value."""
+"""An untrusted YAML file becomes plain values with their lines, or an error with the file, the line and the value."""
 
 from __future__ import annotations
 
@@ -91,36 +91,36 @@ LAUGHS = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
         ("a: " + "{b: " * 50_000, 1, "nested more than 20"),
         ("- " * 50_000, 1, "nested more than 20"),
         ("\n".join(" " * depth + "a:" for depth in range(500)), 21, "nested more than 20"),
-        ("mm: []\nadd: []\nmm: []\n", 3, "'mm' stands here again; it stands in line 1"),
-        ("mm: {x: 1, 'x': 2}\n", 1, "'x' stands here again"),
-        ("mm: {<<: {x: 1}, <<: {y: 1}}\n", 1, "'<<' stands here again"),
+        ("mm: []\nadd: []\nmm: []\n", 3, "'mm' is already in line 1"),
+        ("mm: {x: 1, 'x': 2}\n", 1, "'x' is already in line 1"),
+        ("mm: {<<: {x: 1}, <<: {y: 1}}\n", 1, "'<<' is already in line 1"),
         ("mm: !!python/object/apply:os.system ['touch x']\n", 1, "python/object/apply:os.system"),
         ("mm: !!python/name:os.system\n", 1, "python/name:os.system"),
         ("mm:\n  x: !mine 4\n", 2, "'!mine'"),
         ("mm: !!int '4'\n", 1, "the tag"),
-        ("mm: &a [1, *a]\n", 1, r"\*a stands within"),
-        ("mm: &a {b: {c: *a}}\n", 1, r"\*a stands within"),
-        ("mm: &a {<<: *a}\n", 1, r"\*a stands within"),
-        ("mm: *nobody\n", 1, "there is no &nobody before it"),
-        ("a: &k x\n*k : 1\n", 2, r"the key is \*k"),
+        ("mm: &a [1, *a]\n", 1, "an alias .* is inside the value"),
+        ("mm: &a {b: {c: *a}}\n", 1, "an alias .* is inside the value"),
+        ("mm: &a {<<: *a}\n", 1, "an alias .* is inside the value"),
+        ("mm: *unknown\n", 1, "found undefined alias"),
+        ("a: &k 1\nb: &k 2\n", 2, "found duplicate anchor"),
         ("a: 1\n? [b]\n: 2\n", 2, "a key is a list or a mapping"),
         ("a: 1\n? {b: 1}\n: 2\n", 2, "a key is a list or a mapping"),
         ("mm:\n  <<: 4\n", 2, "`<<` is 4"),
         ("mm:\n  <<: []\n", 2, "`<<` is a list"),
         ("a: 1\n---\nb: 2\n", 2, "a second document"),
-        ("a: 1\nb:\n", 3, "no value"),
+        ("a: 1\nb:\n", 3, "a value is missing"),
         ("a: 1\nb: 2024-01-31\n", 2, "2024-01-31 is a date"),
-        ("a: 0b_\n", 1, "no number"),
+        ("a: 0b_\n", 1, "not a number"),
         ("a: " + "9" * 5000, 1, "more than 1000 characters"),
-        ("a: 1\n" + "k" * 1001 + ": 1\n", 2, "no YAML|more than 1000 characters"),
-        ("a: 1\n\tb: 2\n", 2, "no YAML"),
-        ("a: [1\n", 2, "no YAML"),
-        ("a: 1\nb: \x00\n", 2, "no YAML"),
-        ("a: 1\nb: 'open\n", 3, "no YAML"),
+        ("a: 1\n" + "k" * 1001 + ": 1\n", 2, "not YAML|more than 1000 characters"),
+        ("a: 1\n\tb: 2\n", 2, "not YAML"),
+        ("a: [1\n", 2, "not YAML"),
+        ("a: 1\nb: \x00\n", 2, "not YAML"),
+        ("a: 1\nb: 'open\n", 3, "not YAML"),
         ("a: 'x'\n? '" + "k" * 1001 + "'\n: 1\n", 2, "more than 1000 characters"),
     ],
 )
-def test_what_plain_values_need_not_hold_is_refused_with_its_line(
+def test_what_is_not_plain_values_is_refused_with_its_line(
     parser: None, tmp_path: Path, text: str, line: int, why: str
 ) -> None:
     path = written(tmp_path, text)
@@ -139,8 +139,8 @@ def test_a_tag_makes_no_object(tmp_path: Path) -> None:
     assert not made.exists()
 
 
-def test_a_byte_that_is_no_utf_8_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="line 2: it holds the byte 0xff"):
+def test_a_byte_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="line 2: the byte 0xff is not UTF-8"):
         read_yaml(written(tmp_path, b"a: 1\nb: \xff\n"))
 
 
@@ -151,8 +151,8 @@ def test_a_file_of_more_than_a_mebibyte_is_refused(tmp_path: Path) -> None:
         read_yaml(written(tmp_path, fits + b"\n"))
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="is not there"):
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="does not exist"):
         read_yaml(tmp_path / "nowhere.yaml")
     with pytest.raises(RequestError, match="is not a file"):
         read_yaml(tmp_path)
@@ -166,5 +166,5 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_path_that_the_system_refuses_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"cannot be read|is not there"):
+    with pytest.raises(RequestError, match=r"cannot be read|does not exist"):
         read_yaml(tmp_path / ("x" * 5000))

@@ -1,4 +1,4 @@
-"""What a `tune_configs.yaml` says, and how one that says something else is refused."""
+"""The content of a `tune_configs.yaml`, and how a wrong one is refused."""
 
 from __future__ import annotations
 
@@ -178,21 +178,21 @@ GEN = "mm:\n  - gen: true\n"
 @pytest.mark.parametrize(
     ("text", "line", "why"),
     [
-        ("mm: 4\n", 1, "operator 'mm' is 4; allowed is a list of configurations"),
+        ("mm: 4\n", 1, "operator 'mm' is 4; expected a list of configurations"),
         ("mm: {META: {}}\n", 1, "operator 'mm' is a mapping"),
-        ("mm:\n  - 64\n", 2, "a configuration of 'mm' is 64; allowed is a mapping"),
-        ("- mm\n", 1, "the file is a list; allowed is a mapping"),
+        ("mm:\n  - 64\n", 2, "a configuration of 'mm' is 64; expected a mapping"),
+        ("- mm\n", 1, "the file is a list; expected a mapping"),
         ("archs: [9.0]\n", 1, "`archs` is a list"),
         ("archs:\n  '9.0': 1\n", 2, "architecture '9.0' is 1"),
         ("archs:\n  '9.0':\n    mm: 1\n", 3, "operator 'mm' is 1"),
-        ("mm:\n  - num_warps: 4\n", 2, "no `META` here, but 'num_warps'"),
-        ("mm:\n  - {}\n", 2, "no `META` here, but nothing"),
-        ("mm:\n  - META: BLOCK\n", 2, "META is 'BLOCK'; allowed is a mapping"),
-        ("mm:\n  - META: {BLOCK: [1]}\n", 2, "`BLOCK` is a list; allowed is one number"),
+        ("mm:\n  - num_warps: 4\n", 2, "`META` is missing; found 'num_warps'"),
+        ("mm:\n  - {}\n", 2, "`META` is missing; found nothing"),
+        ("mm:\n  - META: BLOCK\n", 2, "META is 'BLOCK'; expected a mapping"),
+        ("mm:\n  - META: {BLOCK: [1]}\n", 2, "`BLOCK` is a list; expected a number"),
         ("mm:\n  - META: {BLOCK: {a: 1}}\n", 2, "`BLOCK` is a mapping"),
-        ("mm:\n  - META: {2B: 1}\n", 2, "META has '2B'; allowed is the name"),
-        ("mm:\n  - META: {num_warps: 4}\n", 2, "`num_warps` stands in META"),
-        ("mm:\n  - META: {}\n    num_warps: four\n", 3, "`num_warps` is 'four'; allowed is a power of two from 1"),
+        ("mm:\n  - META: {2B: 1}\n", 2, "META has '2B'; expected the name"),
+        ("mm:\n  - META: {num_warps: 4}\n", 2, "`num_warps` is in META"),
+        ("mm:\n  - META: {}\n    num_warps: four\n", 3, "`num_warps` is 'four'; expected a power of two from 1"),
         ("mm:\n  - META: {}\n    num_warps: '4'\n", 3, "`num_warps` is '4'"),
         ("mm:\n  - META: {}\n    num_warps: 6\n", 3, "`num_warps` is 6"),
         ("mm:\n  - META: {}\n    num_warps: 0\n", 3, "`num_warps` is 0"),
@@ -201,24 +201,24 @@ GEN = "mm:\n  - gen: true\n"
         ("mm:\n  - META: {}\n    num_warps: true\n", 3, "`num_warps` is True"),
         ("mm:\n  - META: {}\n    num_warps: null\n", 3, "`num_warps` is None"),
         ("mm:\n  - META: {}\n    num_warps: [4]\n", 3, "`num_warps` is a list"),
-        ("mm:\n  - META: {}\n    num_stages: -1\n", 3, "`num_stages` is -1; allowed is a whole number from 0"),
-        ("mm:\n  - META: {}\n    num_ctas: 0\n", 3, "`num_ctas` is 0; allowed is a whole number from 1"),
+        ("mm:\n  - META: {}\n    num_stages: -1\n", 3, "`num_stages` is -1; expected a whole number from 0"),
+        ("mm:\n  - META: {}\n    num_ctas: 0\n", 3, "`num_ctas` is 0; expected a whole number from 1"),
         (f"mm:\n  - META: {{{', '.join(f'B{n}: 1' for n in range(65))}}}\n", 2, "META has more than 64"),
-        ("mm:\n  - gen: false\n", 2, "`gen` is False; allowed is true"),
-        (GEN, 2, "no `param_map` here, but 'gen'"),
+        ("mm:\n  - gen: false\n", 2, "`gen` is False; expected true"),
+        (GEN, 2, "`param_map` is missing; found 'gen'"),
         (GEN + "    param_map: 4\n", 3, "`param_map` is 4"),
-        (GEN + "    param_map: {num_warps: 4}\n", 3, "no `META` here, but 'num_warps'"),
-        (GEN + "    param_map: {META: {B: b}}\n    b: 4\n", 4, "`B` is 4; allowed is a list of values"),
-        (GEN + "    param_map: {META: {B: b}}\n", 3, "`B` is to be one of the list 'b', .* there is none"),
-        (GEN + "    param_map: {META: {B: b}}\n    a: [1]\n    c: [1]\n", 3, "the list 'b', .* there is a, c"),
-        (GEN + "    param_map: {META: metas}\n", 3, "`META` is to be one of the list 'metas'"),
+        (GEN + "    param_map: {num_warps: 4}\n", 3, "`META` is missing; found 'num_warps'"),
+        (GEN + "    param_map: {META: {B: b}}\n    b: 4\n", 4, "`B` is 4; expected a list of values"),
+        (GEN + "    param_map: {META: {B: b}}\n", 3, "`B` names the list 'b', which is not found; found none"),
+        (GEN + "    param_map: {META: {B: b}}\n    a: [1]\n    c: [1]\n", 3, "the list 'b', .* found a, c"),
+        (GEN + "    param_map: {META: metas}\n", 3, "`META` names the list 'metas'"),
         (GEN + "    param_map: {META: {B: []}}\n", 3, "the list for `B` is empty"),
         (GEN + "    param_map: {META: {B: b}}\n    b: []\n", 4, "the list for `B` is empty"),
         (GEN + "    param_map: {META: {B: {c: 1}}}\n", 3, "`B` is a mapping"),
         (GEN + "    param_map: {META: {B: b}}\n    b: [1, [2]]\n", 4, "`B` is a list"),
         (GEN + "    param_map: {META: metas}\n    metas: [{B: 1}, 4]\n", 4, "META is 4"),
-        (GEN + "    param_map: {META: metas}\n    metas: [{num_ctas: 1}]\n", 4, "`num_ctas` stands in META"),
-        (GEN + "    param_map: {META: {num_ctas: 1}}\n", 3, "`num_ctas` stands in META"),
+        (GEN + "    param_map: {META: metas}\n    metas: [{num_ctas: 1}]\n", 4, "`num_ctas` is in META"),
+        (GEN + "    param_map: {META: {num_ctas: 1}}\n", 3, "`num_ctas` is in META"),
         (GEN + "    param_map: {META: {}, num_warps: w}\n    w: [4, 5]\n", 4, "`num_warps` is 5"),
         (
             GEN + f"    param_map: {{META: {{B: 1}}, {', '.join(f'option{n}: 1' for n in range(64))}}}\n",
@@ -236,9 +236,9 @@ def test_what_breaks_the_form_is_refused_with_its_line_and_value(
     assert str(refused.value).startswith(f"{path}, line {line}: ")
 
 
-def test_a_value_beside_the_map_says_nothing_as_in_flaggems_and_that_is_said(tmp_path: Path) -> None:
+def test_a_value_beside_the_map_has_no_effect_and_a_warning_says_so(tmp_path: Path) -> None:
     path = written(tmp_path, GEN + "    param_map: {META: {B: b}}\n    b: [1]\n    num_stages: 1\n")
-    with pytest.warns(KernelsWarning, match="line 5: `num_stages: 1` beside `param_map` says nothing"):
+    with pytest.warns(KernelsWarning, match="line 5: `num_stages: 1` beside `param_map` has no effect"):
         file = read_configs(path)
     assert file.operators["mm"] == (TuneEntry({"B": 1}, num_stages=2),)
 
@@ -247,7 +247,7 @@ def test_a_value_beside_the_map_says_nothing_as_in_flaggems_and_that_is_said(tmp
 def test_a_product_that_explodes_is_refused_before_it_is_made(tmp_path: Path, parameters: int) -> None:
     named = ", ".join(f"B{number}: b" for number in range(parameters))
     text = f"mm:\n  - gen: true\n    param_map: {{META: {{{named}}}}}\n    b: {list(range(2000))}\n"
-    with pytest.raises(RequestError, match=r"line 2: operator 'mm' has [0-9]{16,}.* or more; allowed are 10000"):
+    with pytest.raises(RequestError, match=r"line 2: operator 'mm' has [0-9]{16,}.* or more; the limit is 10000"):
         read_configs(written(tmp_path, text))
 
 
@@ -271,6 +271,6 @@ def test_twenty_thousand_configurations_are_the_most_of_a_file(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("path", [4, None, b"x"])
-def test_a_path_that_is_none_is_named(path: Any) -> None:
-    with pytest.raises(TypeError, match="`path` is"):
+def test_a_wrong_path_is_named(path: Any) -> None:
+    with pytest.raises(TypeError, match="`path`: expected a path, got"):
         read_configs(path)

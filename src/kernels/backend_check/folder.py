@@ -15,7 +15,7 @@ from kernels.support.checks import StepResults, failed, missing, ok, skipped
 from kernels.support.formatting import error_on_one_line
 from kernels.tuning import read_configs
 from kernels.tuning.heuristics import heuristics_of
-from kernels.tuning.sources import CONFIGS, HEURISTICS, Place
+from kernels.tuning.sources import CONFIGS, HEURISTICS, TuneCandidate
 
 __all__ = ["OfferedConfigs", "offered_configs", "offered_operators", "operators", "tuning"]
 
@@ -141,10 +141,10 @@ def _configs(backend: Backend) -> StepResults:
 
 def _heuristics(backend: Backend) -> StepResults:
     assert backend.folder is not None
-    place = Place("vendor", backend.folder / HEURISTICS, there=True)
-    heuristics_of(place, "", backend, None)  # that there is a table
+    file = TuneCandidate("vendor", backend.folder / HEURISTICS, exists=True)
+    heuristics_of(file, "", backend, None)  # that there is a table
     table = getattr(vendor_module(backend, HEURISTICS.removesuffix(".py")), "HEURISTICS_CONFIGS", None)
     names = [str(name) for name in table] if isinstance(table, Mapping) else []
     for name in names:
-        heuristics_of(place, name, backend, None)
+        heuristics_of(file, name, backend, None)
     yield ok(f"{HEURISTICS}: {', '.join(names) or 'no operators'}")

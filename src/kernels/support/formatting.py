@@ -18,6 +18,7 @@ __all__ = [
     "format_text",
     "format_value",
     "plural",
+    "wrong_type",
 ]
 
 #: Names that a mistyped one is compared with; each takes some 20 µs.
@@ -98,6 +99,21 @@ def format_names(names: Iterable[object], separator: str = ", ", *, limit: int =
     every = list(names)
     more = f" and {len(every) - limit} more" if len(every) > limit else ""
     return separator.join(format_text(name, 100) for name in every[:limit]) + more
+
+
+def wrong_type(argument: str, expected: str, value: object) -> TypeError:
+    """The error for an argument of the wrong type.
+
+    Args:
+        argument: The argument's name.
+        expected: What it must be, with its article.
+        value: The value that was given.
+
+    Example:
+        >>> str(wrong_type("version", "an int", "x"))
+        "`version`: expected an int, got 'x' (str)."
+    """
+    return TypeError(f"`{argument}`: expected {expected}, got {format_value(value)} ({type(value).__name__}).")
 
 
 def plural(count: int, noun: str) -> str:

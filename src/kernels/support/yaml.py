@@ -1,22 +1,22 @@
-"""A YAML file of a stranger, as plain values that know their lines.
+"""A YAML file of an untrusted repository, as plain values that know their lines.
 
-The file's events are counted before anything is built from them: neither nesting nor anchors that stand for one another
-can make a small file large. Tags make no objects; every key is the text that was written.
+The file's events are counted before nodes are composed from them, and the values of an anchor as often as they are
+used: neither nesting nor anchors make a small file large. Tags make no objects; a key is the text that was written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernels.errors import RequestError
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
+from kernels.support.formatting import format_text, format_value
 
-__all__ = ["Node", "Scalar", "quoted", "read_yaml", "wrong"]
+__all__ = ["Node", "Scalar", "read_yaml", "wrong"]
 
-#: What a value may be that holds no other.
+#: A value that contains no other.
 Scalar = bool | int | float | str | None
 
 # The largest `tune_configs.yaml` of FlagGems has some 25 KB, 2,000 values and five levels.
@@ -26,8 +26,8 @@ _MAX_DEPTH = 20
 _MAX_TEXT = 1000
 
 _PREFIX = "tag:yaml.org,2002:"
-#: What a plain value may be other than text.
-_PLAIN = frozenset({"bool", "float", "int", "null"})
+#: What a plain scalar may be other than text.
+_NOT_TEXT = frozenset({"bool", "float", "int", "null"})
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Node:
     Attributes:
         value: A number, truth value, text or None; a list of nodes; or a dictionary of them by the key's text.
         line: Where it begins, from 1.
-        size: How many values it holds, itself counted, and those of an anchor as often as they are used.
+        size: How many values it holds, itself included, and those of an anchor as often as they are used.
     """
 
     value: Scalar | list[Node] | dict[str, Node]
@@ -46,7 +46,7 @@ class Node:
 
     def __str__(self) -> str:
         kinds: dict[type, str] = {list: "a list", dict: "a mapping"}
-        return kinds.get(type(self.value)) or quoted(self.value)
+        return kinds.get(type(self.value)) or format_value(self.value)
 
 
 def read_yaml(path: Path) -> Node | None:
@@ -56,11 +56,11 @@ def read_yaml(path: Path) -> Node | None:
         path: The file.
 
     Returns:
-        The value, or None when the file holds none.
+        The value, or None when the file is empty.
 
     Raises:
-        RequestError: The file cannot be read, is too large, is no YAML, or holds what plain values need not: a tag, a
-            key twice, an anchor within itself, more than one document. The message gives the file and the line.
+        RequestError: The file cannot be read, is too large or is not YAML; or it has a tag, a key twice, an anchor
+            within itself, or more than one document. The message gives the file and the line.
 
     Example:
         >>> import tempfile
@@ -70,205 +70,155 @@ def read_yaml(path: Path) -> Node | None:
         >>> block.value, block.line
         (64, 2)
     """
-    return _Reader(path).read(_text(path))
+    import yaml
+
+    text = _text(path)
+    # libyaml's parser, where PyYAML has it, is some ten times as fast.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        # libyaml composes recursively in C: only what is known to be shallow is composed.
+        _check_events(yaml.parse(text, Loader=loader), path)
+        root = yaml.compose(text, Loader=loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        why = format_text(": ".join(filter(None, (error.context, error.problem))))
+        raise wrong(path, mark.line + 1 if mark else 1, f"this is not YAML: {why}.") from None
+    except yaml.YAMLError as error:
+        line = text.count("\n", 0, getattr(error, "position", 0)) + 1
+        reason = getattr(error, "reason", None) or "it cannot be parsed"
+        raise wrong(path, line, f"this is not YAML: {reason}.") from None
+    return None if root is None else _Converter(path).node(root)
 
 
 def wrong(path: Path, line: int, why: str) -> RequestError:
-    """The error for what stands in a line of a file."""
+    """The error for a line of a file."""
     return RequestError(f"{path}, line {line}: {why}")
-
-
-def quoted(value: object) -> str:
-    """A value as a message shows it, however long it is."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "…"
 
 
 def _text(path: Path) -> str:
     try:
         data = read_bounded(path, _MAX_BYTES)
-    except (NotRegularFile, FileNotFoundError) as error:
-        what = "not there" if isinstance(error, FileNotFoundError) else "not a file"
-        raise RequestError(f"{path} is {what}; allowed is a YAML file.") from None
+    except FileNotFoundError:
+        raise RequestError(f"{path} does not exist; expected a YAML file.") from None
+    except NotRegularFile:
+        raise RequestError(f"{path} is not a file; expected a YAML file.") from None
     except FileTooLarge:
-        raise RequestError(
-            f"{path} has more than {_MAX_BYTES} bytes, which is all that is read of a YAML file."
-        ) from None
+        raise RequestError(f"{path} has more than {_MAX_BYTES} bytes, the limit for a YAML file.") from None
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror or error}.") from None
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise wrong(path, line, f"it holds the byte 0x{data[error.start]:02x}, which is no UTF-8.") from None
+        raise wrong(path, line, f"the byte 0x{data[error.start]:02x} is not UTF-8.") from None
 
 
-@dataclass
-class _Open:
-    """A list or mapping whose end has not come."""
+def _check_events(events: Any, path: Path) -> None:
+    """Check what must hold before a file is composed: its size, its depth, no tags and one document."""
+    import yaml
 
-    line: int
-    anchor: str | None
-    items: list[Node] | None  # None in a mapping
-    entries: dict[str, Node] = field(default_factory=dict)
-    key: str | None = None  # whose value comes next
-    merging: bool = False  # whether that key is `<<`
-    lines: dict[str, int] = field(default_factory=dict)  # of the keys
-    merged: list[Node] = field(default_factory=list)
-    size: int = 1
+    documents = nodes = depth = 0
+    for event in events:
+        line = event.start_mark.line + 1
+        documents += isinstance(event, yaml.DocumentStartEvent)
+        if documents > 1:
+            raise wrong(path, line, "a second document begins; expected one.")
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MAX_DEPTH:
+            raise wrong(path, line, f"values are nested more than {_MAX_DEPTH} deep.")
+        if isinstance(event, yaml.NodeEvent):
+            nodes += 1
+            if nodes > _MAX_NODES:
+                raise wrong(path, line, f"the file has more than {_MAX_NODES} values.")
+            if getattr(event, "tag", None) is not None:
+                raise wrong(path, line, f"the tag {format_value(event.tag)} is not allowed; expected plain values.")
 
 
-class _Reader:
-    """Builds a file's value from its events, and counts."""
+class _Converter:
+    """Turns composed nodes into plain values, and counts them."""
 
     def __init__(self, path: Path) -> None:
         import yaml
 
-        self.yaml: Any = yaml
-        self.resolver = self.yaml.resolver.Resolver()
-        self.constructor = self.yaml.constructor.SafeConstructor()
+        self.constructor: Any = yaml.constructor.SafeConstructor()
         self.path = path
-        self.count = 0
-        self.open: list[_Open] = []
-        self.anchors: dict[str, Node] = {}
-        self.root: Node | None = None
+        self.size = 0
+        self.nodes: dict[int, Node | None] = {}  # by the composed node's id; None while its values are converted
 
-    def read(self, text: str) -> Node | None:
-        yaml = self.yaml
-        # libyaml's parser, where PyYAML has it, is some ten times as fast.
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        try:
-            documents = 0
-            for event in yaml.parse(text, Loader=loader):
-                documents += isinstance(event, yaml.DocumentStartEvent)
-                if documents > 1:
-                    raise self.wrong(event, "a second document begins; allowed is one.")
-                self.take(event)
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            raise wrong(self.path, mark.line + 1 if mark else 1, f"this is no YAML: {error.problem}.") from None
-        except yaml.YAMLError as error:
-            line = text.count("\n", 0, getattr(error, "position", 0)) + 1
-            reason = getattr(error, "reason", None) or "it cannot be parsed"
-            raise wrong(self.path, line, f"this is no YAML: {reason}.") from None
-        return self.root
-
-    def take(self, event: Any) -> None:
-        yaml = self.yaml
-        if isinstance(event, yaml.AliasEvent):
-            self.place(self.aliased(event), event)
-        elif isinstance(event, yaml.ScalarEvent):
-            self.check(event)
-            plain = event.implicit[0]
-            if self.expects_key():
-                self.take_key(event, plain)
-                return
-            node = Node(self.scalar(event) if plain else event.value, event.start_mark.line + 1)
-            self.anchor(event.anchor, node)
-            self.place(node, event)
-        elif isinstance(event, (yaml.SequenceStartEvent, yaml.MappingStartEvent)):
-            self.check(event)
-            if self.expects_key():
-                raise self.wrong(event, "a key is a list or a mapping; allowed is text.")
-            if len(self.open) == _MAX_DEPTH:
-                raise self.wrong(event, f"values are nested more than {_MAX_DEPTH} deep.")
-            items: list[Node] | None = [] if isinstance(event, yaml.SequenceStartEvent) else None
-            self.open.append(_Open(event.start_mark.line + 1, event.anchor, items))
-        elif isinstance(event, (yaml.SequenceEndEvent, yaml.MappingEndEvent)):
-            ended = self.open.pop()
-            value = {**self.inherited(ended), **ended.entries} if ended.items is None else ended.items
-            node = Node(value, ended.line, ended.size)
-            self.anchor(ended.anchor, node)
-            self.place(node, event)
-
-    def check(self, event: Any) -> None:
-        self.counted(1, event)
-        if event.tag is not None:
-            raise self.wrong(event, f"the tag {quoted(event.tag)} stands here; allowed are plain values.")
-
-    def counted(self, nodes: int, event: Any) -> None:
-        self.count += nodes
-        if self.count > _MAX_NODES:
-            raise self.wrong(
-                event,
-                f"the file has more than {_MAX_NODES} values, those of an anchor counted as often as they are used.",
-            )
-
-    def aliased(self, event: Any) -> Node:
-        name = event.anchor
-        if any(each.anchor == name for each in self.open):
-            raise self.wrong(event, f"*{name[:80]} stands within what it stands for.")
-        if name not in self.anchors:
-            raise self.wrong(event, f"*{name[:80]} stands for nothing: there is no &{name[:80]} before it.")
-        node = self.anchors[name]
-        self.counted(node.size, event)
-        if self.expects_key():
-            raise self.wrong(event, f"the key is *{name[:80]}; allowed is text.")
+    def node(self, composed: Any, parent: Any = None) -> Node:
+        if id(composed) in self.nodes:  # an alias, whose own line the parent is nearest to
+            node = self.nodes[id(composed)]
+            if node is None:
+                raise self.wrong(parent, "an alias (`*name`) is inside the value that its anchor (`&name`) names.")
+            self.add(node.size, parent)
+            return node
+        self.nodes[id(composed)] = None
+        before = self.size
+        self.add(1, composed)
+        value: Scalar | list[Node] | dict[str, Node]
+        if composed.id == "scalar":
+            value = self.scalar(composed)
+        elif composed.id == "sequence":
+            value = [self.node(each, composed) for each in composed.value]
+        else:
+            value = self.mapping(composed)
+        node = self.nodes[id(composed)] = Node(value, composed.start_mark.line + 1, self.size - before)
         return node
 
-    def anchor(self, name: str | None, node: Node) -> None:
-        if name is not None:
-            self.anchors[name] = node
+    def add(self, size: int, composed: Any) -> None:
+        self.size += size
+        if self.size > _MAX_NODES:
+            why = f"the file has more than {_MAX_NODES} values; those of an anchor count as often as they are used."
+            raise self.wrong(composed, why)
 
-    def expects_key(self) -> bool:
-        return bool(self.open) and self.open[-1].items is None and self.open[-1].key is None
-
-    def take_key(self, event: Any, plain: bool) -> None:
-        mapping, line = self.open[-1], event.start_mark.line + 1
-        key = event.value
-        if len(key) > _MAX_TEXT:
-            raise self.wrong(event, f"the key {quoted(key)} has more than {_MAX_TEXT} characters.")
-        if key in mapping.lines:
-            raise self.wrong(event, f"the key {quoted(key)} stands here again; it stands in line {mapping.lines[key]}.")
-        mapping.lines[key] = line
-        mapping.key = key
-        mapping.merging = plain and key == "<<"
-        self.anchor(event.anchor, Node(key, line))
-
-    def place(self, node: Node, event: Any) -> None:
-        if not self.open:
-            self.root = node
-            return
-        parent = self.open[-1]
-        parent.size += node.size
-        if parent.items is not None:
-            parent.items.append(node)
-            return
-        key, parent.key = parent.key, None
-        assert key is not None
-        if parent.merging:
-            values = node.value if isinstance(node.value, list) else [node]
-            if not values or not all(isinstance(each.value, dict) for each in values):
-                raise self.wrong(event, f"`<<` is {node}; allowed is a mapping, or a list of mappings.")
-            parent.merged = values
-        else:
-            parent.entries[key] = node
-
-    def inherited(self, mapping: _Open) -> Mapping[str, Node]:
-        """What `<<` brings into a mapping; of several, the first that has a key (https://yaml.org/type/merge.html)."""
+    def mapping(self, composed: Any) -> dict[str, Node]:
+        lines: dict[str, int] = {}
         entries: dict[str, Node] = {}
-        for node in reversed(mapping.merged):
-            assert isinstance(node.value, dict)
-            entries.update(node.value)
+        inherited: dict[str, Node] = {}
+        for key, value in composed.value:
+            if key.id != "scalar":
+                raise self.wrong(key, "a key is a list or a mapping; expected text.")
+            self.add(1, key)
+            name = self.checked(key)
+            if name in lines:
+                raise self.wrong(key, f"the key {format_value(name)} is already in line {lines[name]}.")
+            lines[name] = key.start_mark.line + 1
+            if key.tag == _PREFIX + "merge":
+                inherited = self.merged(self.node(value, key), key)
+            else:
+                entries[name] = self.node(value, key)
+        return {**inherited, **entries}
+
+    def merged(self, node: Node, key: Any) -> dict[str, Node]:
+        """What `<<` adds to a mapping; of several, the first that has a key (https://yaml.org/type/merge.html)."""
+        sources = node.value if isinstance(node.value, list) else [node]
+        entries: dict[str, Node] = {}
+        for each in reversed(sources or [node]):
+            if not isinstance(each.value, dict):
+                raise self.wrong(key, f"`<<` is {node}; expected a mapping, or a list of mappings.")
+            entries.update(each.value)
         return entries
 
-    def scalar(self, event: Any) -> Scalar:
-        """What a plain value means; YAML 1.1, as PyYAML's loaders have it."""
-        text: str = event.value
-        if len(text) > _MAX_TEXT:
-            raise self.wrong(event, f"the value {quoted(text)} has more than {_MAX_TEXT} characters.")
-        tag = self.resolver.resolve(self.yaml.ScalarNode, text, (True, False)).removeprefix(_PREFIX)
+    def scalar(self, composed: Any) -> Scalar:
+        """A scalar's value; YAML 1.1, as PyYAML's loaders read it."""
+        text, tag = self.checked(composed), composed.tag.removeprefix(_PREFIX)
         if tag == "null" and not text:
-            raise self.wrong(event, "there is no value; allowed is one, or `null`.")
+            raise self.wrong(composed, "a value is missing; write `null` for none.")
         if tag == "timestamp":
-            raise self.wrong(event, f"the value {text} is a date; allowed are numbers, truth values and text.")
-        if tag not in _PLAIN:
+            raise self.wrong(composed, f"{text} is a date; expected a number, true, false or text.")
+        if tag not in _NOT_TEXT:
             return text
         try:
-            value: Scalar = self.constructor.construct_object(self.yaml.ScalarNode(_PREFIX + tag, text))
+            value: Scalar = self.constructor.construct_object(composed)
         except (ValueError, OverflowError):  # such as `0b_`, or base 60 beyond what a float holds
-            raise self.wrong(event, f"the value {text!r} is no number.") from None
+            raise self.wrong(composed, f"{text!r} is not a number.") from None
         return value
 
-    def wrong(self, event: Any, why: str) -> RequestError:
-        return wrong(self.path, event.start_mark.line + 1, why)
+    def checked(self, composed: Any) -> str:
+        text: str = composed.value
+        if len(text) > _MAX_TEXT:
+            raise self.wrong(composed, f"{format_value(text)} has more than {_MAX_TEXT} characters.")
+        return text
+
+    def wrong(self, composed: Any, why: str) -> RequestError:
+        return wrong(self.path, composed.start_mark.line + 1, why)

@@ -1,13 +1,13 @@
-"""Tune configurations and heuristics of Triton kernels, for the hardware at hand.
+"""Tune configurations and heuristics of Triton kernels, for this machine's hardware.
 
-A kernel asks at its top for what its vendor, or its user, has found to be fast:
+A kernel asks for the configurations that its vendor, or its user, has found to be fast:
 
     @triton.autotune(configs=get_configs("mm"), key=["M", "N", "K"])
     @triton.heuristics(get_heuristics("mm"))
     @triton.jit
     def mm_kernel(...): ...
 
-Looked into are, in this order: the files and folders that `KERNELS_TUNE_PATH` names; the folder of the backend's vendor
+Searched are, in this order: the files and folders that `KERNELS_TUNE_PATH` names; the folder of the backend's vendor
 (`Backend.folder`); the calling kernel's own folder; and what the caller gives as `default=`. The first that has the
 operator gives the whole answer, and the answer's `origin` says which it was.
 
@@ -46,7 +46,7 @@ An architecture's section has the name its backend gives the architecture. It ho
 does not have is taken from the rest of the file. Where no section has the name of the device's architecture, the one
 for which a build would run on the device (`Backend.arch_reason`) is taken; of several, the nearest.
 
-Files are data of a stranger: see `kernels.support.yaml` for what is refused. They are read again when they change.
+Files are untrusted: `kernels.support.yaml` says what is refused. They are read again when they change.
 """
 
 from __future__ import annotations

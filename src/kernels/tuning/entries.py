@@ -1,4 +1,4 @@
-"""What a `tune_configs.yaml` says: the configurations of each operator, written out or generated."""
+"""The configurations in a `tune_configs.yaml`, as they are written or generated."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from kernels.support.formatting import format_value, wrong_type
 from kernels.support.warn import warn_once
-from kernels.support.yaml import Node, Scalar, quoted, read_yaml, wrong
+from kernels.support.yaml import Node, Scalar, read_yaml, wrong
 
 __all__ = ["TuneEntry", "TuneFile", "read_configs"]
 
@@ -32,12 +33,12 @@ class TuneEntry:
 
     Attributes:
         meta: The kernel's compile-time parameters, such as block sizes in elements.
-        num_warps: Warps of a program. The numbers that hold where a file leaves one out are FlagGems'
-            (`triton_config_default` in its configloader.py); Triton's own `num_stages` is 3.
+        num_warps: Warps of a program. The defaults of this and the next two are FlagGems' (`triton_config_default` in
+            its configloader.py); Triton's own `num_stages` is 3.
         num_stages: Stages of a software-pipelined loop.
         num_ctas: Blocks of a cluster.
         others: Further arguments of `triton.Config`, which not every Triton has, such as `maxnreg`.
-        line: The line in the file, from 1; 0 where there is none.
+        line: The line in the file, from 1; 0 for an entry from no file.
 
     Example:
         >>> TuneEntry({"BLOCK_M": 64}, num_warps=8).num_stages
@@ -54,7 +55,7 @@ class TuneEntry:
 
 @dataclass(frozen=True)
 class TuneFile:
-    """What a file says.
+    """The content of a file.
 
     Attributes:
         path: The file.
@@ -74,10 +75,10 @@ def read_configs(path: os.PathLike[str] | str) -> TuneFile:
         path: The file; `kernels.tuning` describes its form.
 
     Returns:
-        What it says, generated configurations written out.
+        Its content; generated configurations are written out.
 
     Raises:
-        TypeError: `path` is no path.
+        TypeError: `path` is not a path.
         RequestError: The file cannot be read or breaks its form; the message gives the file, the line and the value.
 
     Example:
@@ -98,7 +99,7 @@ def read_configs(path: os.PathLike[str] | str) -> TuneFile:
         (64, [(32, 4), (32, 8), (64, 4), (64, 8)])
     """
     if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"`path` is {path!r}, a {type(path).__name__}; allowed is a path.")
+        raise wrong_type("path", "a path", path)
     file = Path(path)
     return _Form(file).file(read_yaml(file))
 
@@ -108,7 +109,7 @@ class _Form:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.mentioned = False
+        self.warned = False
         self.configs = 0  # of the operators before the one that is read
 
     def file(self, root: Node | None) -> TuneFile:
@@ -119,7 +120,7 @@ class _Form:
             self.path,
             self.operators(sections),
             {
-                arch: self.operators(self.mapping(section, f"architecture {quoted(arch)}", "operators"))
+                arch: self.operators(self.mapping(section, f"architecture {format_value(arch)}", "operators"))
                 for arch, section in by_arch.items()
             },
         )
@@ -129,8 +130,8 @@ class _Form:
 
     def operator(self, op: str, node: Node) -> tuple[TuneEntry, ...]:
         entries: list[TuneEntry] = []
-        for each in self.items(node, f"operator {quoted(op)}", "a list of configurations"):
-            entry = self.mapping(each, f"a configuration of {quoted(op)}", "META, num_warps, …")
+        for each in self.items(node, f"operator {format_value(op)}", "a list of configurations"):
+            entry = self.mapping(each, f"a configuration of {format_value(op)}", "META, num_warps, …")
             known = len(entries)
             entries += self.generated(op, each.line, entry, known) if "gen" in entry else [self.literal(each, entry)]
             self.limit(op, each.line, len(entries))
@@ -139,11 +140,9 @@ class _Form:
 
     def limit(self, op: str, line: int, configs: int) -> None:
         if configs > _MAX_CONFIGS:
-            raise wrong(
-                self.path,
-                line,
-                f"operator {quoted(op)} has {quoted(configs)} configurations or more; allowed are {_MAX_CONFIGS}.",
-            )
+            count = format_value(configs)  # of any length
+            why = f"operator {format_value(op)} has {count} configurations or more; the limit is {_MAX_CONFIGS}."
+            raise wrong(self.path, line, why)
         if self.configs + configs > _MAX_CONFIGS_IN_FILE:
             raise wrong(self.path, line, f"the file has more than {_MAX_CONFIGS_IN_FILE} configurations.")
 
@@ -162,7 +161,7 @@ class _Form:
 
     def generated(self, op: str, line: int, entry: Mapping[str, Node], known: int) -> list[TuneEntry]:
         if entry["gen"].value is not True:
-            raise wrong(self.path, entry["gen"].line, f"`gen` is {entry['gen']}; allowed is true, or no `gen`.")
+            raise wrong(self.path, entry["gen"].line, f"`gen` is {entry['gen']}; expected true, or no `gen`.")
         lists = {name: node for name, node in entry.items() if name not in ("gen", "param_map")}
         param_map = self.mapping(self.of(entry, "param_map", line), "`param_map`", "META, num_warps, …")
         source = self.of(param_map, "META", entry["param_map"].line)
@@ -175,7 +174,7 @@ class _Form:
         parts = [self.choices(name, node, lists) for name, node in named.items()]
         settings = [self.choices(name, node, lists) for name, node in options.items()]
         self.limit(op, line, known + math.prod(map(len, [*parts, *settings])))
-        self.mention_idle(lists)
+        self.warn_of_unused(lists)
         metas = [
             [self.meta(each) if whole else {self.parameter(name, each): self.plain(name, each)} for each in part]
             for name, part in zip(named, parts, strict=True)
@@ -190,14 +189,14 @@ class _Form:
                 entries.append(_entry(meta, dict(zip(options, numbers, strict=True)), line))
         return entries
 
-    def mention_idle(self, lists: Mapping[str, Node]) -> None:
-        """Say, once a file, that a value beside `param_map` does nothing: FlagGems passes over it, and so do we."""
+    def warn_of_unused(self, lists: Mapping[str, Node]) -> None:
+        """Warn, once a file, of a value beside `param_map`: it has no effect, as in FlagGems."""
         name = next((name for name, node in lists.items() if not isinstance(node.value, list)), None)
-        if name is not None and not self.mentioned:
-            self.mentioned = True
+        if name is not None and not self.warned:
+            self.warned = True
             warn_once(
-                f"{self.path}, line {lists[name].line}: `{name}: {lists[name]}` beside `param_map` says nothing; what "
-                "is to hold for every configuration stands in `param_map`."
+                f"{self.path}, line {lists[name].line}: `{name}: {lists[name]}` beside `param_map` has no effect. "
+                "Put what every configuration has into `param_map`."
             )
 
     def choices(self, name: str, node: Node, lists: Mapping[str, Node]) -> list[Node]:
@@ -205,26 +204,22 @@ class _Form:
         if isinstance(node.value, str):
             if node.value not in lists:
                 there = ", ".join(lists) or "none"
-                raise wrong(
-                    self.path,
-                    node.line,
-                    f"`{name}` is to be one of the list {node}, which is not there; there is {there}.",
-                )
+                raise wrong(self.path, node.line, f"`{name}` names the list {node}, which is not found; found {there}.")
             node = lists[node.value]
         elif not isinstance(node.value, list):
             return [node]
         nodes = self.items(node, f"`{name}`", "a list of values")
         if not nodes:
-            raise wrong(self.path, node.line, f"the list for `{name}` is empty; allowed is a value or more.")
+            raise wrong(self.path, node.line, f"the list for `{name}` is empty; expected at least one value.")
         return nodes
 
     # Values
 
     def parameter(self, name: str, node: Node) -> str:
         if not name.isidentifier():
-            raise wrong(self.path, node.line, f"META has {quoted(name)}; allowed is the name of a parameter.")
+            raise wrong(self.path, node.line, f"META has {format_value(name)}; expected the name of a parameter.")
         if name in _LEAST:
-            raise wrong(self.path, node.line, f"`{name}` stands in META; it belongs beside it.")
+            raise wrong(self.path, node.line, f"`{name}` is in META; it belongs beside META.")
         return name
 
     def option(self, name: str, node: Node) -> Scalar:
@@ -234,31 +229,31 @@ class _Form:
             whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
             # Triton refuses to compile for another number of warps.
             if not whole or (powers and value & (value - 1)):  # type: ignore[operator]
-                allowed = f"a power of two from {least}" if powers else f"a whole number from {least}"
-                raise wrong(self.path, node.line, f"`{name}` is {node}; allowed is {allowed}.")
+                expected = f"a power of two from {least}" if powers else f"a whole number from {least}"
+                raise wrong(self.path, node.line, f"`{name}` is {node}; expected {expected}.")
         return value
 
     def plain(self, name: str, node: Node) -> Scalar:
         if isinstance(node.value, (list, dict)):
-            raise wrong(self.path, node.line, f"`{name}` is {node}; allowed is one number, truth value or text.")
+            raise wrong(self.path, node.line, f"`{name}` is {node}; expected a number, true, false or text.")
         return node.value
 
     def mapping(self, node: Node, what: str, of: str) -> dict[str, Node]:
         if not isinstance(node.value, dict):
-            raise wrong(self.path, node.line, f"{what} is {node}; allowed is a mapping of {of}.")
+            raise wrong(self.path, node.line, f"{what} is {node}; expected a mapping of {of}.")
         if what == "META" and len(node.value) > _MAX_PARAMETERS:
             raise wrong(self.path, node.line, f"META has more than {_MAX_PARAMETERS} parameters.")
         return node.value
 
-    def items(self, node: Node, what: str, allowed: str) -> list[Node]:
+    def items(self, node: Node, what: str, expected: str) -> list[Node]:
         if not isinstance(node.value, list):
-            raise wrong(self.path, node.line, f"{what} is {node}; allowed is {allowed}.")
+            raise wrong(self.path, node.line, f"{what} is {node}; expected {expected}.")
         return node.value
 
     def of(self, mapping: Mapping[str, Node], name: str, line: int) -> Node:
         if name not in mapping:
-            there = ", ".join(map(quoted, mapping)) or "nothing"
-            raise wrong(self.path, line, f"there is no `{name}` here, but {there[:200]}.")
+            there = ", ".join(map(format_value, mapping)) or "nothing"
+            raise wrong(self.path, line, f"`{name}` is missing; found {there[:200]}.")
         return mapping[name]
 
 

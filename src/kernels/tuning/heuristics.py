@@ -1,4 +1,4 @@
-"""What a `heuristics_config_utils.py` says: the functions that compute an operator's parameters."""
+"""The functions in a `heuristics_config_utils.py`, which compute an operator's parameters."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from typing import Any
 from kernels.backends import Backend
 from kernels.errors import RequestError
 from kernels.loader.import_system import Package, all_or_nothing
-from kernels.support.formatting import format_error
-from kernels.support.yaml import quoted
-from kernels.tuning.sources import HEURISTICS, Place, file_identity
+from kernels.support.formatting import format_error, format_value
+from kernels.tuning.sources import HEURISTICS, TuneCandidate, file_identity
 
 __all__ = ["heuristics_of"]
 
@@ -26,52 +25,52 @@ _MODULE = HEURISTICS.removesuffix(".py")
 
 
 def heuristics_of(
-    place: Place, op: str, backend: Backend, package: Package | None
+    candidate: TuneCandidate, op: str, backend: Backend, package: Package | None
 ) -> Mapping[str, Callable[[Mapping[str, Any]], Any]] | None:
     """An operator's functions in a file, by parameter; None where the file does not have the operator.
 
     Args:
-        place: The file, which is there.
+        candidate: The file, which exists.
         op: The operator.
         backend: Whose folder a vendor's file is in.
         package: The kernel whose folder a kernel's file is in.
 
     Raises:
-        RequestError: The file fails, or does not hold what it must.
+        RequestError: The file fails, or its content is wrong.
         KernelImportError: A kernel's file fails.
     """
-    if place.kind == "vendor":
+    if candidate.kind == "vendor":
         from kernels.backends.plugins.vendor_folder import vendor_module
 
         module = vendor_module(backend, _MODULE)
-    elif place.kind == "kernel":
-        module = _of_kernel(package, place.path)
+    elif candidate.kind == "kernel":
+        module = _of_kernel(package, candidate.path)
     else:
-        module = _of_user(place.path)
-    return None if module is None else _functions(place.path, module, op)
+        module = _of_user(candidate.path)
+    return None if module is None else _functions(candidate.path, module, op)
 
 
 def _functions(path: Path, module: ModuleType, op: str) -> Mapping[str, Callable[[Mapping[str, Any]], Any]] | None:
     table = getattr(module, _TABLE, None)
     if not isinstance(table, Mapping):
-        raise RequestError(f"{path}: `{_TABLE}` is {quoted(table)}; allowed is a dictionary of operators.")
+        raise RequestError(f"{path}: `{_TABLE}` is {format_value(table)}; expected a dictionary of operators.")
     if op not in table:
         return None
     functions = table[op]
     if not isinstance(functions, Mapping):
-        raise RequestError(f"{path}: `{_TABLE}[{op!r}]` is {quoted(functions)}; allowed is a dictionary of functions.")
+        raise RequestError(
+            f"{path}: `{_TABLE}[{op!r}]` is {format_value(functions)}; expected a dictionary of functions."
+        )
     for name, function in functions.items():
         if not isinstance(name, str) or not callable(function):
-            raise RequestError(
-                f"{path}: `{_TABLE}[{op!r}][{name!r}]` is {quoted(function)}; allowed is a function of the arguments "
-                "by a parameter's name."
-            )
+            where = f"`{_TABLE}[{op!r}][{name!r}]`"
+            raise RequestError(f"{path}: {where} is {format_value(function)}; expected a function.")
     return functions
 
 
 def _of_kernel(package: Package | None, path: Path) -> ModuleType | None:
     """The kernel's own module of that name."""
-    if package is None or path.parent != package.init.parent:  # outside of its package nothing is imported
+    if package is None or path.parent != package.init.parent:  # a file outside the package is not imported
         return None
     name = f"{package.name}.{_MODULE}"
     if name not in sys.modules:
@@ -80,14 +79,14 @@ def _of_kernel(package: Package | None, path: Path) -> ModuleType | None:
     return sys.modules[name]
 
 
-# Files that the user names are modules of nobody's package.
+# Files that the user names are modules of no package.
 
 _lock = threading.RLock()
 _modules: dict[Path, tuple[tuple[int, ...], ModuleType]] = {}
 
 
 def _renew() -> None:
-    # A lock that another thread of the parent held is held for ever in the child.
+    # A lock that another thread held during a fork would stay locked in the child.
     global _lock
     _lock = threading.RLock()
 

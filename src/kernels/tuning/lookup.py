@@ -1,4 +1,4 @@
-"""Configurations and heuristics of an operator, for the hardware at hand."""
+"""Configurations and heuristics of an operator, for this machine's hardware."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 from kernels.backends import Backend, Device
 from kernels.errors import MissingPythonDependency, RequestError
 from kernels.loader.import_system import Package
-from kernels.support.yaml import quoted
+from kernels.support.formatting import format_value, wrong_type
 from kernels.tuning.entries import TuneEntry
 from kernels.tuning.heuristics import heuristics_of
 from kernels.tuning.sources import (
     CONFIGS,
     HEURISTICS,
-    Place,
+    TuneCandidate,
     TuneOrigin,
+    candidates,
     hardware,
-    in_force,
     kernel_of,
-    places,
+    read_cached,
     section_of,
 )
 
@@ -61,7 +61,7 @@ def get_configs(
     arch: str | None = None,
     default: Sequence[Any] | None = None,
 ) -> Configs:
-    """The Triton configurations of an operator, for the hardware at hand.
+    """The Triton configurations of an operator, for this machine's hardware.
 
     The first of these that has the operator gives all of them: the files that `KERNELS_TUNE_PATH` names, the vendor's,
     the calling kernel's own, `default`.
@@ -91,19 +91,19 @@ def get_configs(
     package = kernel_of(sys._getframe(1).f_globals.get("__name__"))
     _check(op, default, Sequence, "a list of configurations")
     family, on = hardware(backend, device, arch)
-    searched = list(places(CONFIGS, family, package))
+    searched = list(candidates(CONFIGS, family, package))
     elsewhere: list[str] = []
-    for place in searched:
-        if not place.there:
+    for candidate in searched:
+        if not candidate.exists:
             continue
-        file = in_force(place.path)
+        file = read_cached(candidate.path)
         found = section_of(file, op, family, on)
         if found is not None:
             section, operators = found
-            return _configs(operators[op], TuneOrigin(place.kind, place.path, section))
-        elsewhere += [f"{place.path} has it for {name}" for name, section in file.archs.items() if op in section]
+            return _configs(operators[op], TuneOrigin(candidate.kind, candidate.path, section))
+        elsewhere += [f"{candidate.path} has it for {name}" for name, section in file.archs.items() if op in section]
     if default is None:
-        raise _nowhere("get_configs", op, searched, family, on, package, elsewhere)
+        raise _not_found("get_configs", op, searched, family, on, package, elsewhere)
     return _configs(default, TuneOrigin("default"))
 
 
@@ -114,7 +114,7 @@ def get_heuristics(
     device: int | str | None = None,
     default: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = None,
 ) -> Heuristics:
-    """The functions that compute an operator's parameters from its arguments, for the hardware at hand.
+    """The functions that compute an operator's parameters from its arguments, for this machine's hardware.
 
     They come from `heuristics_config_utils.py`, whose `HEURISTICS_CONFIGS` is a dictionary from operators to
     dictionaries from parameters to functions of the arguments, in the order that `get_configs` describes. Files in
@@ -143,46 +143,46 @@ def get_heuristics(
     package = kernel_of(sys._getframe(1).f_globals.get("__name__"))
     _check(op, default, Mapping, "a dictionary of functions")
     family, on = hardware(backend, device, None)
-    searched = list(places(HEURISTICS, family, package))
-    for place in searched:
-        functions = heuristics_of(place, op, family, package) if place.there else None
+    searched = list(candidates(HEURISTICS, family, package))
+    for candidate in searched:
+        functions = heuristics_of(candidate, op, family, package) if candidate.exists else None
         if functions is not None:
-            return Heuristics(functions, TuneOrigin(place.kind, place.path))
+            return Heuristics(functions, TuneOrigin(candidate.kind, candidate.path))
     if default is None:
-        raise _nowhere("get_heuristics", op, searched, family, on, package, [])
+        raise _not_found("get_heuristics", op, searched, family, on, package, [])
     return Heuristics(default, TuneOrigin("default"))
 
 
-def _check(op: object, default: object, kind: type, allowed: str) -> None:
+def _check(op: object, default: object, kind: type, expected: str) -> None:
     if not isinstance(op, str):
-        raise TypeError(f"`op` is {op!r}, a {type(op).__name__}; allowed is an operator's name.")
+        raise wrong_type("op", "an operator's name", op)
     if default is not None and (not isinstance(default, kind) or isinstance(default, str)):
-        raise TypeError(f"`default` is {quoted(default)}, a {type(default).__name__}; allowed is {allowed}, or None.")
+        raise wrong_type("default", f"{expected} or None", default)
 
 
-def _nowhere(
+def _not_found(
     function: str,
     op: str,
-    searched: Sequence[Place],
+    searched: Sequence[TuneCandidate],
     backend: Backend,
     device: Device | None,
     package: Package | None,
     elsewhere: Sequence[str],
 ) -> RequestError:
     arch = f", architecture {device.arch}" if device is not None and device.arch else ""
-    lines = [f"`{function}({op[:80]!r})`: no file has that operator for {backend.name}{arch}. Looked into:"]
-    lines += [f"- {place}" for place in searched] or ["- nothing"]
+    lines = [f"`{function}({op[:80]!r})`: no file has that operator for {backend.name}{arch}. Searched:"]
+    lines += [f"- {candidate}" for candidate in searched] or ["- no files"]
     lines += [f"- {each} only" for each in elsewhere]
     if backend.folder is None:
-        lines.append(f"Backend {backend.name} has no folder of a vendor.")
+        lines.append(f"Backend {backend.name} has no vendor folder.")
     if package is None:
-        lines.append("The caller is no kernel, so there is no kernel's own file.")
+        lines.append("The caller is not part of a kernel, so no kernel's own file was searched.")
     return RequestError("\n".join([*lines, "Name a file in KERNELS_TUNE_PATH, or give `default=`."]))
 
 
 # Triton's objects
 
-#: Arguments that a data file may not give: the parameters themselves, a function, and a file of code to run instead.
+#: Arguments that a data file may not set: the parameters themselves, a function, and a file of code to run instead.
 _NOT_FROM_FILES = frozenset({"self", "kwargs", "pre_hook", "ir_override"})
 
 
@@ -201,11 +201,11 @@ def _config(config: Callable[..., Any], entry: TuneEntry, known: Sequence[str], 
         if name not in known:
             where = "`default`" if path is None else f"{path}, line {entry.line}"
             raise RequestError(
-                f"{where}: `{name}` is {quoted(value)}, but the installed Triton's Config has no such argument for a "
-                f"file to give; allowed are {', '.join(known)}."
+                f"{where}: `{name}` is {format_value(value)}, but a file may not set this argument of the "
+                f"installed Triton's Config; it may set {', '.join(known)}."
             )
     numbers = {"num_warps": entry.num_warps, "num_stages": entry.num_stages, "num_ctas": entry.num_ctas}
-    # A vendor's Triton may lack one that stands for "one block", say.
+    # A vendor's Triton may lack one of them.
     numbers = {name: number for name, number in numbers.items() if name in known}
     return config(dict(entry.meta), **numbers, **entry.others)
 

@@ -1,4 +1,4 @@
-"""Where tune configurations and heuristics come from, the first first: the user, the vendor, the kernel itself."""
+"""Where tune configurations and heuristics come from, in this order: the user, the vendor, the kernel itself."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from kernels.errors import RequestError
 from kernels.loader.import_system import Package, current, names
 from kernels.resolver.selection import resolve
 from kernels.resolver.target import Target
+from kernels.support.formatting import wrong_type
 from kernels.tuning.entries import Operators, TuneFile, read_configs
 
 __all__ = [
     "CONFIGS",
     "HEURISTICS",
-    "Place",
+    "TuneCandidate",
     "TuneOrigin",
+    "candidates",
     "file_identity",
     "hardware",
-    "in_force",
     "kernel_of",
-    "places",
+    "read_cached",
     "section_of",
 ]
 
@@ -35,7 +36,7 @@ HEURISTICS = "heuristics_config_utils.py"
 
 Kind = Literal["user", "vendor", "kernel", "default"]
 
-_SAID: dict[Kind, str] = {
+_KIND_NAMES: dict[Kind, str] = {
     "user": "KERNELS_TUNE_PATH",
     "vendor": "the vendor",
     "kernel": "the kernel",
@@ -64,19 +65,19 @@ class TuneOrigin:
 
     def __str__(self) -> str:
         where = "" if self.path is None else f": {self.path}"
-        return f"{_SAID[self.kind]}{where}{'' if self.arch is None else f', section {self.arch}'}"
+        return f"{_KIND_NAMES[self.kind]}{where}{'' if self.arch is None else f', section {self.arch}'}"
 
 
 @dataclass(frozen=True)
-class Place:
-    """A file that may have the answer, and whether it is there."""
+class TuneCandidate:
+    """A file that may have the operator, and whether it exists."""
 
     kind: Kind
     path: Path
-    there: bool
+    exists: bool
 
     def __str__(self) -> str:
-        return f"{_SAID[self.kind]}: {self.path}{'' if self.there else ' (not there)'}"
+        return f"{_KIND_NAMES[self.kind]}: {self.path}{'' if self.exists else ' (not found)'}"
 
 
 def hardware(backend: str | None, device: int | str | None, arch: str | None) -> tuple[Backend, Device | None]:
@@ -96,13 +97,13 @@ def hardware(backend: str | None, device: int | str | None, arch: str | None) ->
         backends.mention_experimental(backends.get(chosen.backend))
         return backends.get(chosen.backend), chosen.device
     if not isinstance(arch, str):
-        raise TypeError(f"`arch` is {arch!r}, a {type(arch).__name__}; allowed is an architecture's name.")
+        raise wrong_type("arch", "an architecture's name", arch)
     if device is not None:
-        raise RequestError(f"`arch` is {arch!r} and `device` is {device!r}; allowed is one of the two.")
+        raise RequestError(f"`arch` is {arch!r} and `device` is {device!r}; give only one of them.")
     family = backends.get(Target.current().default_backend) if backend is None else backends.find(backend)
     spelled = backends.guarded_text(family.parse_arch, "", arch)
     if not spelled:
-        raise RequestError(f"`arch` is {arch[:80]!r}, which is no architecture of {family.name}.")
+        raise RequestError(f"`arch` is {arch[:80]!r}, which is not an architecture of {family.name}.")
     return family, Device(family.name, 0, arch=spelled)
 
 
@@ -112,7 +113,7 @@ def kernel_of(module_name: object) -> Package | None:
     return current.get() if package is None else package
 
 
-def places(file: str, backend: Backend, package: Package | None) -> Iterator[Place]:
+def candidates(file: str, backend: Backend, package: Package | None) -> Iterator[TuneCandidate]:
     """The files to look into, in order.
 
     Args:
@@ -121,28 +122,28 @@ def places(file: str, backend: Backend, package: Package | None) -> Iterator[Pla
         package: The calling kernel, or None.
 
     Raises:
-        RequestError: `KERNELS_TUNE_PATH` names what is not there, or a folder with neither file.
+        RequestError: `KERNELS_TUNE_PATH` names a path that does not exist, or a folder with neither file.
     """
     for path in settings.tune_files():
         if os.path.isdir(path):  # unlike `Path.is_dir`, never an error
             if not any(os.path.exists(path / each) for each in (CONFIGS, HEURISTICS)):
                 raise RequestError(f"`KERNELS_TUNE_PATH` has {path}, a folder with neither {CONFIGS} nor {HEURISTICS}.")
-            yield _place("user", path / file)
+            yield _candidate("user", path / file)
         elif not os.path.exists(path):
-            raise RequestError(f"`KERNELS_TUNE_PATH` has {path}, which is not there; allowed are files and folders.")
+            raise RequestError(f"`KERNELS_TUNE_PATH` has {path}, which does not exist.")
         elif file == CONFIGS:
-            yield Place("user", path, there=True)
+            yield TuneCandidate("user", path, exists=True)
     if backend.folder is not None:
-        yield _place("vendor", backend.folder / file)
+        yield _candidate("vendor", backend.folder / file)
     if package is not None:
-        # Older builds hold the package in a folder of its own.
+        # In older builds the package is a subfolder.
         for folder in dict.fromkeys((package.init.parent, package.path)):
-            place = _place("kernel", folder / file)
-            yield place if package.lists(str(place.path)) else replace(place, there=False)
+            candidate = _candidate("kernel", folder / file)
+            yield candidate if package.lists(str(candidate.path)) else replace(candidate, exists=False)
 
 
-def _place(kind: Kind, path: Path) -> Place:
-    return Place(kind, path, os.path.exists(path))
+def _candidate(kind: Kind, path: Path) -> TuneCandidate:
+    return TuneCandidate(kind, path, os.path.exists(path))
 
 
 def section_of(file: TuneFile, op: str, backend: Backend, device: Device | None) -> tuple[str | None, Operators] | None:
@@ -187,14 +188,12 @@ def _nearness(fitting: dict[str, str], arch: str, backend: Backend, device: Devi
     )
 
 
-# Files are read again when they are others than before.
-
 _KEPT = 64
 _read: dict[Path, tuple[tuple[int, ...], TuneFile]] = {}
 
 
-def in_force(path: Path) -> TuneFile:
-    """What a `tune_configs.yaml` says, read once for as long as the file stays as it is."""
+def read_cached(path: Path) -> TuneFile:
+    """The content of a `tune_configs.yaml`; the file is read again only when it has changed."""
     identity = file_identity(path)
     kept = _read.get(path)
     if kept is not None and kept[0] == identity:
