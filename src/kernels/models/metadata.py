@@ -1,17 +1,14 @@
-"""metadata.json: what a build says about itself.
-
-Parsing is strict and bounded: the bytes come from a repository and are hostile until checked.
-"""
+"""`metadata.json`, a build's description of itself, parsed strictly: it comes from a repository and may be hostile."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -28,7 +25,6 @@ __all__ = [
     "MAX_KERNEL_DEPENDS",
     "MAX_METADATA_BYTES",
     "BackendInfo",
-    "BuildDescription",
     "Digest",
     "GitState",
     "KernelName",
@@ -36,10 +32,10 @@ __all__ = [
     "Provenance",
 ]
 
-#: The largest `metadata.json` that is read. A digest of 10,000 files needs about 1 MB; no published one passes 100 kB.
+#: The largest `metadata.json` that is read. A digest of 10,000 files takes about 1 MB; published files up to 100 kB.
 MAX_METADATA_BYTES = 4 * 1024 * 1024
 
-#: Kernels that one kernel may name as dependencies; published ones name a handful.
+#: The most dependencies of one kernel; published kernels have a handful.
 MAX_KERNEL_DEPENDS = 256
 
 _NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
@@ -59,12 +55,12 @@ class KernelName(str):
 
     @property
     def python_name(self) -> str:
-        """The name with dashes replaced by underscores: the package's folder in the sources."""
+        """The name of the Python package in the sources: with underscores for dashes."""
         return self.replace("-", "_")
 
     @staticmethod
     def allows(text: str) -> bool:
-        """Whether a text can be a kernel's name.
+        """Whether a text is a valid kernel name.
 
         Example:
             >>> KernelName.allows("rms-norm"), KernelName.allows("rms_norm")
@@ -75,20 +71,20 @@ class KernelName(str):
 
 @dataclass(frozen=True)
 class BackendInfo:
-    """The backend a build is for: its `type`, and the device architectures it was compiled for, if it says so."""
+    """The backend of a build (`type`), and the device architectures it was compiled for, if they are listed."""
 
     type: str
     archs: tuple[str, ...] | None = None
 
     @property
     def backend_type(self) -> str:
-        """The same as `type`, under the name other clients use."""
+        """`type`, under the name that other clients use."""
         return self.type
 
 
 @dataclass(frozen=True)
 class Digest:
-    """Digest of a variant's files: `algorithm` is `sha256` or `sha512`, `files` maps POSIX path to base64 digest."""
+    """Digest of a build's files: `algorithm` is `sha256` or `sha512`, `files` maps POSIX paths to base64 digests."""
 
     algorithm: str
     files: dict[str, str]
@@ -104,7 +100,7 @@ class GitState:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What built the kernel (`builder`, with `builder_version`) and from which sources (`kernel`)."""
+    """The builder of the kernel (`builder`, `builder_version`) and the commit of its sources (`kernel`)."""
 
     builder: GitState | None = None
     builder_version: str | None = None
@@ -116,55 +112,6 @@ class Provenance:
         return any(state is not None and state.dirty for state in (self.builder, self.kernel))
 
 
-class BuildDescription(Protocol):
-    """What is said of a kernel once, for all backends it is built for: `KernelSource` is one."""
-
-    @property
-    def name(self) -> str:
-        """The kernel's name."""
-        ...
-
-    @property
-    def version(self) -> int:
-        """Major version."""
-        ...
-
-    @property
-    def license(self) -> str | None:
-        """SPDX identifier."""
-        ...
-
-    @property
-    def upstream(self) -> str | None:
-        """URL of the project the kernel comes from."""
-        ...
-
-    @property
-    def source(self) -> str | None:
-        """URL of the kernel's sources."""
-        ...
-
-    @property
-    def kernels_minver(self) -> str | None:
-        """Oldest version of this package that may load the builds."""
-        ...
-
-    @property
-    def python_depends(self) -> Mapping[str, Sequence[str]]:
-        """Python dependencies, by backend."""
-        ...
-
-    @property
-    def kernel_depends(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """Kernel dependencies as `metadata.json` lists them, by backend."""
-        ...
-
-    @property
-    def archs(self) -> Mapping[str, Sequence[str]]:
-        """The device architectures that are listed, by backend."""
-        ...
-
-
 @dataclass(frozen=True)
 class Metadata:
     """The parsed `metadata.json` of one build.
@@ -172,16 +119,16 @@ class Metadata:
     Attributes:
         id: The module's name: a Python identifier, unique to a commit and backend.
         name: The kernel's name.
+        backend: Backend and device architectures.
         version: Major version, or None in builds from before versions.
-        license: SPDX identifier, if given.
-        python_depends: Names of Python dependencies, from the set the backends allow.
-        kernel_depends: Other kernels this one needs.
+        license: SPDX identifier.
+        python_depends: Python dependencies, by the names that backends define.
+        kernel_depends: The kernels that this one depends on.
         kernels_minver: Oldest version of this package that may load the build.
-        upstream: URL of the project the kernel comes from.
+        upstream: URL of the project that the kernel comes from.
         source: URL of the kernel's sources.
-        backend: Backend and architectures.
         digest: Digest of the build's files.
-        provenance: What it was built with and from.
+        provenance: The builder and the sources' commit.
 
     Example:
         >>> text = b'{"name": "relu", "id": "_relu_cpu_1234567", "version": 1, "backend": {"type": "cpu"}}'
@@ -208,64 +155,45 @@ class Metadata:
 
         Args:
             data: The file's bytes, at most `MAX_METADATA_BYTES`.
-            where: What to call the file in an error message.
+            where: The file's name in error messages.
 
         Raises:
             TypeError: `data` is not bytes.
             InvalidMetadata: The bytes are not JSON, are too large or nest too deep, or a field is missing, of the
-                wrong type or too long.
+                wrong type, too long or invalid.
         """
-        given: Any = data
-        if not isinstance(given, (bytes, bytearray)):
-            raise TypeError(f"`data` is {format_value(given)}, a {type(given).__name__}; allowed is bytes.")
-        return _parse(data, where)
+        if not isinstance(data, (bytes, bytearray)):
+            raise TypeError(f"`data`: expected bytes, got {format_value(data)} ({type(data).__name__}).")
+        if len(data) > MAX_METADATA_BYTES:
+            raise _too_large(where)
+        try:
+            check_json(data)
+            return _check(_DECODER.decode(data), where)
+        except TooComplex as error:
+            raise InvalidMetadata(f"{where} was not read: {error}.") from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InvalidMetadata(f"{where} is not valid metadata: {format_text(error)}") from None
 
     @staticmethod
-    def for_backend(
-        build: BuildDescription,
-        id: str,
-        backend: str,
-        *,
-        archs: Sequence[str] | None = None,
-        digest: Digest | None = None,
-        provenance: Mapping[str, Any] | None = None,
-    ) -> Metadata:
-        """The metadata of a kernel's build for one backend: noarch and compiled builds have theirs from here.
+    def from_fields(fields: Mapping[str, Any], *, where: str = "metadata.json") -> Metadata:
+        """Check the fields of a `metadata.json`.
 
         Args:
-            build: What is built.
-            id: The build's id.
-            backend: The backend's name.
-            archs: The device architectures that were compiled. Default: those that `build` lists for this backend.
-            digest: The digest of the build's files.
-            provenance: What it was built with and from, as the file has it.
+            fields: The fields as the file has them; None where one is left out.
+            where: The file's name in error messages.
 
         Raises:
-            RequestError: The kernel is not built for that backend.
-            InvalidMetadata: A field is one that a reader of the file would refuse.
+            InvalidMetadata: A field is missing, of the wrong type, too long or invalid.
+
+        Example:
+            >>> fields = {"name": "relu", "id": "_relu_cpu_1234567", "version": 1, "backend": {"type": "cpu"}}
+            >>> Metadata.from_fields(fields).version
+            1
         """
-        if backend not in build.python_depends:
-            raise RequestError(f"`backend` is {backend!r}; allowed are {', '.join(build.python_depends)}.")
-        covered = build.archs.get(backend) if archs is None else archs
-        fields = {
-            "id": id,
-            "name": str(build.name),
-            "backend": {"type": backend, "archs": list(covered) if covered else None},
-            "version": build.version,
-            "license": build.license,
-            "upstream": build.upstream,
-            "source": build.source,
-            "python-depends": list(build.python_depends[backend]),
-            "kernel-depends": [dict(each) for each in build.kernel_depends[backend]],
-            "kernels-minver": build.kernels_minver,
-            "digest": None if digest is None else {"algorithm": digest.algorithm, "files": digest.files},
-            "provenance": None if provenance is None else dict(provenance),
-        }
         try:
-            file = msgspec.convert(fields, _File)
+            return _check(msgspec.convert(fields, _File), where)
         except msgspec.ValidationError as error:
-            raise InvalidMetadata(f"The metadata of {build.name} is not valid: {format_text(error)}") from None
-        return _check(file, "metadata.json")
+            raise InvalidMetadata(f"{where} is not valid metadata: {format_text(error)}") from None
 
     def to_bytes(self) -> bytes:
         """The JSON of the file, the same bytes for the same metadata.
@@ -305,11 +233,10 @@ class Metadata:
             raise _too_large(str(path)) from None
         except OSError as error:
             raise InvalidMetadata(f"Cannot read {path}: {error.strerror or error}") from error
-        return _parse(data, str(path))
+        return Metadata.from_bytes(data, where=str(path))
 
 
-# Bounds on what is shown to people, far above what is published. A GPU has a few dozen architectures; a path that Linux
-# accepts has 4,096 bytes at most.
+# Bounds far above what is published. Linux accepts paths of up to 4,096 bytes.
 _Name = Annotated[str, msgspec.Meta(max_length=255)]
 _Text = Annotated[str, msgspec.Meta(max_length=2048)]
 _Path = Annotated[str, msgspec.Meta(max_length=4096)]
@@ -361,64 +288,47 @@ class _File(msgspec.Struct, rename="kebab"):
 _DECODER = msgspec.json.Decoder(_File)
 
 
-def _parse(data: bytes, where: str) -> Metadata:
-    if len(data) > MAX_METADATA_BYTES:
-        raise _too_large(where)
-    try:
-        check_json(data)
-        file = _DECODER.decode(data)
-    except TooComplex as error:
-        raise InvalidMetadata(f"{where} was not read: {error}.") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidMetadata(f"{where} is not valid metadata: {format_text(error)}") from None
-    return _check(file, where)
-
-
 def _too_large(where: str) -> InvalidMetadata:
-    return InvalidMetadata(f"{where} is larger than {MAX_METADATA_BYTES // 2**20} MiB; metadata never is.")
+    return InvalidMetadata(f"{where} is larger than {MAX_METADATA_BYTES // 2**20} MiB; no metadata is.")
 
 
 def _check(file: _File, where: str) -> Metadata:
-    def invalid(field: str, value: Any, allowed: str) -> InvalidMetadata:
-        return InvalidMetadata(f"{where}: `{field}` is {format_value(value)}; allowed is {allowed}.")
+    def require(valid: bool, field: str, value: Any, expected: str) -> None:
+        if not valid:
+            raise InvalidMetadata(f"{where}: `{field}`: expected {expected}, got {format_value(value)}.")
 
-    if not KernelName.allows(file.name):
-        raise invalid("name", file.name, "lower-case letters, digits and dashes, starting with a letter")
-    if not file.id.isascii() or not file.id.isidentifier():
-        raise invalid("id", file.id, "a Python identifier")
-    if file.version is not None and file.version < 0:
-        raise invalid("version", file.version, "0 or a positive integer")
-    if _BACKEND_TYPE.fullmatch(file.backend.type) is None:
-        raise invalid("backend.type", file.backend.type, "a backend's name")
-    if file.kernels_minver is not None and _MINVER.fullmatch(file.kernels_minver) is None:
-        raise invalid("kernels-minver", file.kernels_minver, "X.Y.Z")
-    if file.digest is not None and file.digest.algorithm not in ("sha256", "sha512"):
-        raise invalid("digest.algorithm", file.digest.algorithm, "sha256 or sha512")
+    name, id, backend, minver, digest = file.name, file.id, file.backend.type, file.kernels_minver, file.digest
+    require(KernelName.allows(name), "name", name, "lower-case letters, digits and dashes, starting with a letter")
+    require(id.isascii() and id.isidentifier(), "id", id, "a Python identifier")
+    require(file.version is None or file.version >= 0, "version", file.version, "0 or a positive integer")
+    require(_BACKEND_TYPE.fullmatch(backend) is not None, "backend.type", backend, "a backend's name")
+    require(minver is None or _MINVER.fullmatch(minver) is not None, "kernels-minver", minver, "X.Y.Z")
+    algorithm = "sha256" if digest is None else digest.algorithm
+    require(algorithm in ("sha256", "sha512"), "digest.algorithm", algorithm, "sha256 or sha512")
 
     depends: dict[str, Requirement] = {}
     for depend in file.kernel_depends:
-        if (depend.version is None) == (depend.revision is None):
-            raise invalid("kernel-depends", depend.repo_id, "a repo-id with either a version or a revision")
-        if depend.repo_id in depends:
-            # The kernel asks for it by the repository alone.
-            raise invalid("kernel-depends", depend.repo_id, "each repository once")
+        one = (depend.version is None) != (depend.revision is None)
+        require(one, "kernel-depends", depend.repo_id, "a repo-id with either a version or a revision")
+        # `get_kernel_dep` names a dependency by its repository alone.
+        require(depend.repo_id not in depends, "kernel-depends", depend.repo_id, "each repository once")
         try:
             depends[depend.repo_id] = Requirement(depend.repo_id, version=depend.version, revision=depend.revision)
         except RequestError as error:
             raise InvalidMetadata(f"{where}: `kernel-depends`: {error}") from None
 
     return Metadata(
-        id=file.id,
-        name=KernelName(file.name),
-        backend=BackendInfo(file.backend.type, None if file.backend.archs is None else tuple(file.backend.archs)),
+        id=id,
+        name=KernelName(name),
+        backend=BackendInfo(backend, None if file.backend.archs is None else tuple(file.backend.archs)),
         version=file.version,
         license=file.license,
         python_depends=tuple(file.python_depends),
         kernel_depends=tuple(depends.values()),
-        kernels_minver=_version(file.kernels_minver),
+        kernels_minver=_version(minver),
         upstream=file.upstream,
         source=file.source,
-        digest=None if file.digest is None else Digest(file.digest.algorithm, file.digest.files),
+        digest=None if digest is None else Digest(digest.algorithm, digest.files),
         provenance=_provenance(file.provenance),
     )
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from kernels.authoring.compile.build_plan import BuildPlan
 from kernels.authoring.compile.contents import package_files
-from kernels.models.metadata import Metadata
 from kernels.trust.digest import variant_digest
 
 __all__ = ["install_variant", "staged_variant", "write_package"]
@@ -47,8 +46,8 @@ def write_package(plan: BuildPlan, folder: Path) -> None:
     (folder / "_ops.py").write_text(_ops_module(plan), encoding="utf-8", newline="\n")
 
     digest = variant_digest(folder, "sha256")
-    metadata = Metadata.for_backend(
-        source, plan.id, plan.backend.name, archs=plan.archs, digest=digest, provenance=plan.state.provenance
+    metadata = source.metadata(
+        plan.id, plan.backend.name, archs=plan.archs, digest=digest, provenance=plan.state.provenance
     )
     (folder / "metadata.json").write_bytes(metadata.to_bytes())
 

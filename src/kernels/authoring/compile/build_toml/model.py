@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from kernels.models.metadata import KernelName
+from kernels.models.metadata import Digest, KernelName, Metadata
 
 __all__ = ["PYEXT", "Framework", "KernelSection", "KernelSource", "option", "spellings"]
 
@@ -114,6 +114,45 @@ class KernelSource:
     def package_dir(self) -> Path:
         """The folder of the Python package."""
         return self.extension_dir / self.name.python_name
+
+    def metadata(
+        self,
+        id: str,
+        backend: str,
+        *,
+        archs: Sequence[str] | None = None,
+        digest: Digest | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Metadata:
+        """The metadata of a build for one backend.
+
+        Args:
+            id: The build's id.
+            backend: The backend's name.
+            archs: The device architectures that were compiled. Default: those listed for this backend.
+            digest: The digest of the build's files.
+            provenance: The builder and the sources' commit, as the file has them.
+
+        Raises:
+            InvalidMetadata: A field is one that a reader of the file would refuse.
+        """
+        covered = self.archs.get(backend) if archs is None else archs
+        return Metadata.from_fields(
+            {
+                "id": id,
+                "name": str(self.name),
+                "backend": {"type": backend, "archs": list(covered) if covered else None},
+                "version": self.version,
+                "license": self.license,
+                "upstream": self.upstream,
+                "source": self.source,
+                "python-depends": list(self.python_depends[backend]),
+                "kernel-depends": [dict(each) for each in self.kernel_depends[backend]],
+                "kernels-minver": self.kernels_minver,
+                "digest": None if digest is None else {"algorithm": digest.algorithm, "files": digest.files},
+                "provenance": None if provenance is None else dict(provenance),
+            }
+        )
 
 
 def option(table: Mapping[str, Any], backend: str, *names: str) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from kernels.authoring.compile.build_toml.model import PYEXT, Framework, KernelS
 from kernels.authoring.compile.source_files import path_inside, source_fault
 from kernels.backends import all_backends, guarded_arch, known
 from kernels.errors import InvalidMetadata, RequestError
-from kernels.models.metadata import Metadata
 from kernels.models.spdx import license_problem
 from kernels.support.formatting import did_you_mean
 from kernels.support.toml import Section, TomlFile, TomlPath, read_toml
@@ -337,6 +336,6 @@ def _check_metadata(general: Section, source: KernelSource) -> None:
     for backend in source.backends:
         # What a reader of the finished metadata would refuse is refused here, before anything is built.
         try:
-            Metadata.for_backend(source, "_id", backend)
+            source.metadata("_id", backend)
         except InvalidMetadata as error:
             raise general.error((), f"the metadata for {backend} would be refused: {error}") from None
