@@ -17,7 +17,7 @@ from kernels import install_kernel
 from kernels.cache import CachedCommit, check_contents, frees, look, plan, prune
 from kernels.cache.repository import RepoStore
 from kernels.errors import StoreError
-from kernels.models.lockfile import Lock, Locked
+from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
 from kernels.support.process_lock import exclusively, lock_at
 
@@ -118,7 +118,7 @@ def test_only_what_no_branch_names_may_go(two_commits: tuple[str, str]) -> None:
 def test_all_is_what_branches_name_too_and_never_what_a_lock_pins(two_commits: tuple[str, str]) -> None:
     old, new = two_commits
     assert {each.commit for each in plan(look(), everything=True).remove} == {old, new}
-    lock = Lock((Locked(Requirement("acme/relu", version=1), old),), where="gpu.lock")
+    lock = Lock((Pin(Requirement("acme/relu", version=1), old),), where="gpu.lock")
     planned = plan(look(), everything=True, locks=[lock])
     assert [each.commit for each in planned.remove] == [new]
     assert [each.reason for each in planned.kept] == ["pinned by gpu.lock"]

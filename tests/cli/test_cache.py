@@ -12,7 +12,7 @@ import pytest
 from hub import TestHub
 
 from kernels import install_kernel
-from kernels.models.lockfile import Lock, Locked
+from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
 
 
@@ -37,7 +37,7 @@ def in_cache(cache: Path) -> set[str]:
 
 
 def lock(path: Path, commit: str) -> Path:
-    path.write_bytes(Lock((Locked(Requirement("acme/relu", version=1), commit),)).to_bytes())
+    path.write_bytes(Lock((Pin(Requirement("acme/relu", version=1), commit),)).to_bytes())
     return path
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hub import TestHub
 
-from kernels.models.lockfile import Lock, Locked
+from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
 
 HOPPER = "torch2.9-cu128-x86_64-linux+sm_90"
@@ -31,7 +31,7 @@ def relu(hub: TestHub) -> TestHub:
 def project(relu: TestHub, tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
-    pin = Locked(Requirement("acme/relu", version=1), relu.commit())
+    pin = Pin(Requirement("acme/relu", version=1), relu.commit())
     (folder / "kernels.lock").write_bytes(Lock((pin,)).to_bytes())
     return folder
 

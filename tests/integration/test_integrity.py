@@ -17,7 +17,7 @@ import kernels.operations.integrity
 from kernels import download_kernels, get_kernel, get_local_kernel, get_locked_kernel, install_kernel, load_kernel
 from kernels.api import KernelRequest, get_kernels
 from kernels.errors import DigestMismatch, RequestError
-from kernels.models.lockfile import Lock, Locked, hashes_path
+from kernels.models.lockfile import Lock, Pin, hashes_path
 from kernels.models.requirement import Requirement
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.content_hash import listed_hash
@@ -284,7 +284,7 @@ def locked(path: Path, hub: TestHub, *, value: str | None = None) -> Path:
     requirement = Requirement("acme/relu", version=1)
     content = listed_hash(source, source.snapshot(requirement, commit), "torch-cpu")
     hashes = {("acme/relu", commit): {"torch-cpu": content if value is None else replace(content, value=value)}}
-    lock = Lock((Locked(requirement, commit),), hashes)
+    lock = Lock((Pin(requirement, commit),), hashes)
     path.write_bytes(lock.to_bytes())
     hashes_path(path).write_bytes(lock.hashes_to_bytes())
     return path

@@ -28,7 +28,7 @@ from kernels.api import KernelRequest, explain, get_kernels
 from kernels.authoring.check.repository import audit_repository
 from kernels.cli import app
 from kernels.errors import DigestMismatch, InvalidRepository, LockError, NotInCache, NotLocked, RevisionNotFound
-from kernels.models.lockfile import ContentHash, Lock, Locked, hashes_path
+from kernels.models.lockfile import ContentHash, Lock, Pin, hashes_path
 from kernels.models.requirement import Requirement
 from kernels.operations.open_sources import open_sources
 from kernels.operations.verify import verify_lock
@@ -36,8 +36,8 @@ from kernels.resolver.content_hash import listed_hash
 from kernels.support.warn import KernelsWarning
 
 
-def pin(hub: TestHub, repo_id: str, version: int = 1) -> Locked:
-    return Locked(Requirement(repo_id, version=version), hub.commit(repo_id, f"v{version}"))
+def pin(hub: TestHub, repo_id: str, version: int = 1) -> Pin:
+    return Pin(Requirement(repo_id, version=version), hub.commit(repo_id, f"v{version}"))
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]
     path = tmp_path / "project" / "kernels.lock"
     monkeypatch.setenv("KERNELS_LOCKFILE", str(path))
 
-    def write(*pins: Locked) -> Path:
+    def write(*pins: Pin) -> Path:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(Lock(pins).to_bytes())
         return path
@@ -160,7 +160,7 @@ def test_a_dependency_that_the_lock_lacks_is_said_and_where_all_is_locked_refuse
 
 def test_a_commit_that_is_gone_names_the_lock(hub: TestHub, lock: Callable[..., Path]) -> None:
     hub.make_repo("acme/relu")
-    path = lock(Locked(Requirement("acme/relu", version=1), "9" * 40))
+    path = lock(Pin(Requirement("acme/relu", version=1), "9" * 40))
     with pytest.raises(RevisionNotFound, match="kernels lock --upgrade-repo acme/relu") as raised:
         get_kernel("acme/relu", version=1)
     assert f"{path} pins acme/relu to commit {'9' * 12}" in str(raised.value)
@@ -191,7 +191,7 @@ def test_a_build_that_has_another_content_than_the_lock_pins_is_refused(
         get_kernel("acme/relu", version=1)
 
 
-def pin_content(path: Path, *pins: Locked) -> None:
+def pin_content(path: Path, *pins: Pin) -> None:
     """Write the hashes of all builds beside a lock, then forget all that was read for them."""
     sources = open_sources()
     snapshots = [(each, sources.of(each.requirement.repo_id)) for each in pins]
@@ -459,7 +459,7 @@ def test_commands_use_the_lock_of_the_current_folders_project(
 def test_a_repository_under_a_new_name_has_the_commit_that_was_locked(hub: TestHub, lock: Callable[..., Path]) -> None:
     hub.make_repo("acme/new")
     pinned = pin(hub, "acme/new")
-    lock(Locked(Requirement("acme/old", version=1), pinned.commit))
+    lock(Pin(Requirement("acme/old", version=1), pinned.commit))
     move_on(hub, "acme/new")
     target = f"{hub.url}/api/kernels/acme/new/tree/{pinned.commit}?recursive=true&expand=false"
     hub.fail("/api/kernels/acme/old/tree", status=307, headers={"Location": target})

@@ -13,7 +13,7 @@ from torch import nn
 
 from kernels.errors import LockError, NotLocked
 from kernels.layer import LayerRepository, LockedFuncRepository, LockedLayerRepository, Mode, kernelize, unkernelize
-from kernels.models.lockfile import Lock, Locked
+from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
 
 LAYERS = """
@@ -28,7 +28,7 @@ class Any(nn.Module):
 
 def write_lock(path: Path, **commits: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    pins = [Locked(Requirement(f"acme/{name}", version=1), commit) for name, commit in commits.items()]
+    pins = [Pin(Requirement(f"acme/{name}", version=1), commit) for name, commit in commits.items()]
     path.write_bytes(Lock(tuple(pins)).to_bytes())
     return path
 

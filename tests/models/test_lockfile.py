@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kernels.errors import LockError
-from kernels.models.lockfile import ContentHash, Lock, Locked, hashes_path
+from kernels.models.lockfile import ContentHash, Lock, Pin, hashes_path
 from kernels.models.requirement import Requirement
 
 ONE, TWO, LONG = "1" * 40, "2" * 40, "3" * 64
@@ -66,11 +66,11 @@ WRITTEN = """\
   }
 ]"""
 PINS = (
-    Locked(Requirement("org/a_x", revision="main"), LONG),
-    Locked(Requirement("org/a_x", version=10), TWO),
-    Locked(Requirement("org/B", revision="abc"), ONE),
-    Locked(Requirement("org/a-x", version=1), TWO),
-    Locked(Requirement("org/a_x", version=2), ONE),
+    Pin(Requirement("org/a_x", revision="main"), LONG),
+    Pin(Requirement("org/a_x", version=10), TWO),
+    Pin(Requirement("org/B", revision="abc"), ONE),
+    Pin(Requirement("org/a-x", version=1), TWO),
+    Pin(Requirement("org/a_x", version=2), ONE),
 )
 
 
@@ -121,16 +121,16 @@ def test_hashes_are_written_in_the_order_of_names_and_read_back(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("written", "pin"),
     [
-        (entry(version=0), Locked(Requirement("org/relu", version=0), ONE)),
-        (entry(revision="refs/pr/1"), Locked(Requirement("org/relu", revision="refs/pr/1"), ONE)),
-        (entry(version=1, revision=None), Locked(Requirement("org/relu", version=1), ONE)),
-        (entry(commit="AB" * 20), Locked(Requirement("org/relu", version=1), "ab" * 20)),
-        (older(), Locked(Requirement("org/relu"), ONE)),
-        (older(sha="AB" * 32), Locked(Requirement("org/relu"), "ab" * 32)),
+        (entry(version=0), Pin(Requirement("org/relu", version=0), ONE)),
+        (entry(revision="refs/pr/1"), Pin(Requirement("org/relu", revision="refs/pr/1"), ONE)),
+        (entry(version=1, revision=None), Pin(Requirement("org/relu", version=1), ONE)),
+        (entry(commit="AB" * 20), Pin(Requirement("org/relu", version=1), "ab" * 20)),
+        (older(), Pin(Requirement("org/relu"), ONE)),
+        (older(sha="AB" * 32), Pin(Requirement("org/relu"), "ab" * 32)),
     ],
     ids=["version 0", "revision", "null", "capital letters", "older", "older, SHA-256"],
 )
-def test_an_entry_is_read(written: dict[str, Any], pin: Locked) -> None:
+def test_an_entry_is_read(written: dict[str, Any], pin: Pin) -> None:
     assert Lock.from_bytes(encoded(written)).pins == (pin,)
 
 
@@ -143,7 +143,8 @@ def test_the_older_format_is_recognized_with_its_hashes() -> None:
 
 
 def test_the_older_formats_variants_may_be_left_out() -> None:
-    assert Lock.from_bytes(encoded({"repo_id": "org/a", "sha": ONE})).commit(Requirement("org/a", version=3)) == ONE
+    [pin] = Lock.from_bytes(encoded({"repo_id": "org/a", "sha": ONE})).pins
+    assert pin == Pin(Requirement("org/a"), ONE)
 
 
 BAD = {
@@ -306,13 +307,20 @@ def test_a_broken_lock_says_what_helps_also_one_that_came_with_a_package(data: b
 # Asked
 
 
-def test_the_pin_of_what_is_asked_for_is_found() -> None:
-    lock = Lock(PINS)
-    assert lock.commit(Requirement("org/a_x", version=10)) == TWO
-    assert lock.commit(Requirement("org/a_x", revision="main")) == LONG
-    assert lock.commit(Requirement("org/a_x", revision=LONG)) == LONG  # the pinned commit, by itself
-    assert lock.commit(Requirement("org/B")) == ONE  # the only one there is
-    assert lock.commit(Requirement("org/other", version=1)) is None
+@pytest.mark.parametrize(
+    ("asked", "commit"),
+    [
+        (Requirement("org/a_x", version=10), TWO),
+        (Requirement("org/a_x", revision="main"), LONG),
+        (Requirement("org/a_x", revision=LONG), LONG),  # the pinned commit itself
+        (Requirement("org/B"), ONE),  # the only pin of the repository
+        (Requirement("org/other", version=1), None),
+    ],
+    ids=str,
+)
+def test_the_pin_of_a_requirement_is_found(asked: Requirement, commit: str | None) -> None:
+    pin = Lock(PINS).find(asked)
+    assert (pin.commit if pin is not None else None) == commit
 
 
 @pytest.mark.parametrize(

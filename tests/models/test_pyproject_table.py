@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernels.errors import RequestError
-from kernels.models.lockfile import Lock, Locked
+from kernels.models.lockfile import Lock, Pin
 from kernels.models.pyproject import Project, dependencies, unpinned
 from kernels.models.requirement import Requirement
 
@@ -116,6 +116,6 @@ def test_what_is_wrong_is_said_in_one_line_with_the_file_and_the_entry(content: 
 
 def test_what_a_lock_does_not_pin_is_told_in_either_format() -> None:
     assert unpinned((RELU, NORM), Lock()) == [RELU, NORM]
-    assert unpinned((RELU, NORM), Lock((Locked(RELU, "1" * 40),))) == [NORM]
-    assert unpinned((RELU,), Lock((Locked(Requirement("org/relu", version=2), "1" * 40),))) == [RELU]
-    assert unpinned((RELU, NORM), Lock((Locked(Requirement("org/norm"), "1" * 40),), older=True)) == [RELU]
+    assert unpinned((RELU, NORM), Lock((Pin(RELU, "1" * 40),))) == [NORM]
+    assert unpinned((RELU,), Lock((Pin(Requirement("org/relu", version=2), "1" * 40),))) == [RELU]
+    assert unpinned((RELU, NORM), Lock((Pin(Requirement("org/norm"), "1" * 40),), older=True)) == [RELU]

@@ -34,7 +34,7 @@ from kernels.errors import (
     UntrustedPublisher,
     UntrustedSignature,
 )
-from kernels.models.lockfile import ContentHash, Lock, Locked
+from kernels.models.lockfile import ContentHash, Lock, Pin
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import RepoFile
 from kernels.operations.download import DownloadedBuild, Downloads, prefetch
@@ -57,7 +57,7 @@ def kernels_hub(hub: TestHub) -> TestHub:
 
 def lock_of(hub: TestHub, folder: Path, *repo_ids: str, version: int = 1) -> Path:
     """A lock of the heads as they are now."""
-    pins = tuple(Locked(Requirement(each, version=version), hub.commit(each, f"v{version}")) for each in repo_ids)
+    pins = tuple(Pin(Requirement(each, version=version), hub.commit(each, f"v{version}")) for each in repo_ids)
     path = folder / "kernels.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(Lock(pins).to_bytes())

@@ -18,7 +18,7 @@ from zipfile import ZipFile
 import pytest
 
 from kernels.errors import LockError, NotLocked
-from kernels.models.lockfile import Lock, Locked
+from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
 from kernels.resolver import lock_scope
 from kernels.resolver.lock_scope import LockInForce, asked_lock, lock_in_force, lock_path, read_lock, same_lock
@@ -57,7 +57,7 @@ def _not_in_a_project(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def write_lock(folder: Path, digit: str = "1", requirement: Requirement = RELU) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "kernels.lock"
-    path.write_bytes(Lock((Locked(requirement, digit * 40),)).to_bytes())
+    path.write_bytes(Lock((Pin(requirement, digit * 40),)).to_bytes())
     return path
 
 

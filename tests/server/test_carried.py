@@ -150,11 +150,11 @@ def test_its_type_is_the_one_it_had(folder: Path) -> None:
 def test_a_lock_that_was_made_against_the_hub_holds_against_the_folder(
     hub: TestHub, folder: Path, tmp_path: Path, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kernels.models.lockfile import Lock, Locked
+    from kernels.models.lockfile import Lock, Pin
     from kernels.models.requirement import Requirement
 
     lock = tmp_path / "kernels.lock"
-    lock.write_bytes(Lock((Locked(Requirement(REPO, version=1), hub.commit()),)).to_bytes())
+    lock.write_bytes(Lock((Pin(Requirement(REPO, version=1), hub.commit()),)).to_bytes())
     hub.down()
     new_process()
     monkeypatch.setenv("KERNELS_CACHE", os.fspath(tmp_path / "another cache"))

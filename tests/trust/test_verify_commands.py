@@ -18,7 +18,7 @@ from writable_hub import TOKEN, WritableHub
 
 from kernels import download_kernels
 from kernels.cli import app
-from kernels.models.lockfile import Lock, Locked, hashes_path
+from kernels.models.lockfile import Lock, Pin, hashes_path
 from kernels.models.requirement import Requirement
 from kernels.resolver.content_hash import folder_hash
 
@@ -227,7 +227,7 @@ def locked(relu: Path, hub: TestHub, tmp_path: Path) -> Path:
     """A lock of `acme/relu`, with its content pinned when it had no build but those for the processor."""
     commit = hub.commit()
     hashes = {CPU: folder_hash(relu / "build" / CPU), UNIVERSAL: folder_hash(relu / "build" / UNIVERSAL)}
-    lock = Lock((Locked(Requirement("acme/relu", version=1), commit),), {("acme/relu", commit): hashes})
+    lock = Lock((Pin(Requirement("acme/relu", version=1), commit),), {("acme/relu", commit): hashes})
     path = tmp_path / "kernels.lock"
     path.write_bytes(lock.to_bytes())
     hashes_path(path).write_bytes(lock.hashes_to_bytes())

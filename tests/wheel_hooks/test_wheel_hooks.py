@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kernels.errors import LockError, RequestError
-from kernels.models.lockfile import Lock, Locked, hashes_path
+from kernels.models.lockfile import Lock, Pin, hashes_path
 from kernels.models.requirement import Requirement
 from kernels.wheel_hooks import shipment
 
@@ -26,7 +26,7 @@ else:
 
 ROOT = Path(__file__).parents[2]
 RELU = Requirement("acme/relu", version=1)
-LOCK = Lock((Locked(RELU, "1" * 40), Locked(Requirement("acme/base", revision="main"), "2" * 40)))
+LOCK = Lock((Pin(RELU, "1" * 40), Pin(Requirement("acme/base", revision="main"), "2" * 40)))
 TABLE = '[tool.kernels.dependencies]\n"acme/relu" = 1\n'
 
 PROJECT = """

@@ -1,8 +1,8 @@
-"""`kernels.lock`: which commit each kernel of a project is pinned to, and which content each build has.
+"""`kernels.lock`: the commit that each kernel of a project is pinned to, and the content hash of each build.
 
-Two formats are read (the one of today, and an older one with a hash for each variant); today's is written, in an order
-that does not depend on anything but what is locked. Content hashes stand in a file of their own beside it, as other
-readers refuse a lock with more in it.
+Two formats are read: the current one, and an older one with a hash for each variant. The current one is written, byte
+for byte as other clients write it. Content hashes have a file of their own beside it: other clients refuse a lockfile
+with more fields.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -24,24 +24,23 @@ from kernels.support.documents import load_json
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.support.formatting import format_text, format_value
 
-__all__ = ["HASHES_FILE", "LOCK_FILE", "ContentHash", "Lock", "Locked", "hashes_path", "lock_again", "unpinned_build"]
+__all__ = ["HASHES_FILE", "LOCK_FILE", "ContentHash", "Lock", "Pin", "hashes_path", "lock_again", "unpinned_build"]
 
 LOCK_FILE = "kernels.lock"
 HASHES_FILE = "kernels.hashes.json"
 
-#: Larger than any lock: 1,000 kernels take 200 kB, and their hashes 2 MB. What is parsed takes some ten times as much.
+#: Larger than any lockfile: 1,000 kernels take 200 kB, and their hashes 2 MB. Parsing takes ten times as much memory.
 _MAX_LOCK_BYTES = 2 * 1024 * 1024
 _MAX_HASHES_BYTES = 8 * 1024 * 1024
 
-#: Lists and objects inside each other: a file of hashes has 5.
+#: Nested lists and objects: a file of hashes has 5.
 _MAX_DEPTH = 8
 
-#: How a content hash is made: over the lines that `sha256sum` prints, or as the older lock format says.
+#: How a content hash is made: over the lines that `sha256sum` prints, or as the older lockfiles have it.
 SHA256SUM, GIT_LFS_CONCAT = "sha256sum", "git_lfs_concat"
 _HASH = re.compile(r"sha256-[0-9a-f]{64}")
 
-#: What writes a broken lock again, and what a broken file of hashes.
-_LOCK, _HASHES = "kernels lock --upgrade", "kernels lock --hashes"
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class ContentHash:
 
     Attributes:
         kind: `sha256sum`, the SHA-256 of the lines that `sha256sum` prints for the files in the order of their paths'
-            bytes; or `git_lfs_concat`, as older locks have it.
+            bytes; or `git_lfs_concat`, as older lockfiles have it.
         value: `sha256-` and 64 hexadecimal digits.
     """
 
@@ -59,13 +58,8 @@ class ContentHash:
 
 
 @dataclass(frozen=True)
-class Locked:
-    """One pin of a lock.
-
-    Attributes:
-        requirement: What was asked for. The older format knows the repository alone.
-        commit: What it is pinned to.
-    """
+class Pin:
+    """A requirement and the commit that it is pinned to; in the older format a requirement is a repository alone."""
 
     requirement: Requirement
     commit: str
@@ -73,16 +67,16 @@ class Locked:
 
 @dataclass(frozen=True)
 class Lock:
-    """The pins of a lock file.
+    """The content of a lockfile.
 
     Attributes:
-        pins: In the order in which they are written.
-        hashes: The content of builds: by repository and commit, then by variant. A commit that is here has no others.
-        where: What to call it in a message: the file.
-        older: Whether the file was of the older format.
+        pins: The pins, sorted.
+        hashes: The content hashes by variant, by repository and commit. A commit that is listed has no other builds.
+        where: The file's name in messages.
+        older: Whether the file has the older format.
     """
 
-    pins: tuple[Locked, ...] = ()
+    pins: tuple[Pin, ...] = ()
     hashes: Mapping[tuple[str, str], Mapping[str, ContentHash]] = field(default_factory=dict)
     where: str = LOCK_FILE
     older: bool = False
@@ -92,18 +86,18 @@ class Lock:
 
     @staticmethod
     def read(path: Path, *, hashes: bool = True) -> Lock:
-        """The lock in a file, with the hashes in the file beside it where there is one.
+        """Read a lockfile, and the file of hashes beside it if it exists.
 
         Args:
-            path: The lock file.
-            hashes: Whether to read those; False for who writes them anew.
+            path: The lockfile.
+            hashes: Whether to read the hashes; False where they are written anew.
 
         Raises:
-            LockError: It cannot be read, or is no lock; the message names the entry.
+            LockError: A file cannot be read or is not valid; the message names the entry.
         """
         lock = Lock.from_bytes(_content(path, _MAX_LOCK_BYTES), where=str(path))
         beside = hashes_path(path)
-        # A link that leads nowhere is no way to have content unpinned.
+        # A broken link is an error: it must not unpin the content.
         if not hashes or not os.path.lexists(beside):
             return lock
         content = _read_hashes(_content(beside, _MAX_HASHES_BYTES), str(beside))
@@ -111,41 +105,34 @@ class Lock:
 
     @staticmethod
     def from_bytes(data: bytes, where: str = LOCK_FILE) -> Lock:
-        """Read a lock of either format.
+        """Parse a lockfile of either format.
 
         Args:
             data: The file's content.
-            where: What to call it in a message.
+            where: The file's name in messages.
 
         Raises:
-            LockError: It is not JSON, has other fields than a lock has, or pins one thing twice.
+            LockError: It is not JSON, has other fields than a lockfile, or pins one requirement twice.
 
         Example:
             >>> Lock.from_bytes(b"[]").pins
             ()
         """
         if len(data) > _MAX_LOCK_BYTES:
-            raise LockError(f"{where} has {len(data)} bytes; a lock never has more than {_MAX_LOCK_BYTES}.")
-        entries = _parsed(data, where, _LOCK)
+            raise LockError(f"{where} has {len(data)} bytes; expected up to {_MAX_LOCK_BYTES}.")
+        file = _Reader(where, "kernels lock --upgrade", "no lock")
+        entries = file.parsed(data)
         if not isinstance(entries, list):
-            raise LockError(
-                f"{where} holds {format_value(entries)}; a lock is a list of locked kernels. {lock_again(where, _LOCK)}"
-            )
+            raise file.error(f" is no lock: expected a list of locked kernels, got {format_value(entries)}")
         older = bool(entries) and all(isinstance(entry, dict) and "repo_id" in entry for entry in entries)
-        try:
-            if older:
-                return _from_older(msgspec.convert(entries, list[_OlderEntry]), where)
-            return _from_entries(msgspec.convert(entries, list[_Entry]), where)
-        except msgspec.ValidationError as error:
-            raise LockError(f"{where} is no lock: {format_text(error)}. {lock_again(where, _LOCK)}") from None
+        return file.older(entries) if older else file.current(entries)
 
     def to_bytes(self) -> bytes:
-        """The lock file's content, in today's format; byte for byte what other writers of it write."""
-        entries = [{"dependency": _depend(pin.requirement), "lock": {"commit": pin.commit}} for pin in self.pins]
-        return _pretty(entries)
+        """The lockfile's content in the current format, byte for byte as other clients write it."""
+        return _pretty([{"dependency": _depend(pin.requirement), "lock": {"commit": pin.commit}} for pin in self.pins])
 
     def hashes_to_bytes(self) -> bytes:
-        """The content of the file with the hashes."""
+        """The content of the file of hashes."""
         kernels = [
             {
                 "repo-id": repo_id,
@@ -158,34 +145,22 @@ class Lock:
         ]
         return _pretty({"format": 1, "kernels": kernels})
 
-    def of(self, repo_id: str) -> tuple[Locked, ...]:
+    def of(self, repo_id: str) -> tuple[Pin, ...]:
         """The pins of a repository."""
         return tuple(pin for pin in self.pins if pin.requirement.repo_id == repo_id)
 
-    def commit(self, requirement: Requirement) -> str | None:
-        """The commit that something asked for is pinned to; None where the lock does not list the repository.
+    def find(self, requirement: Requirement) -> Pin | None:
+        """The pin for a requirement; None where the lockfile does not list the repository.
 
         Args:
-            requirement: What is asked for.
+            requirement: The requirement. Without a version and a revision, the repository's only pin is found.
 
         Raises:
-            LockError: The lock lists the repository, but not what is asked for; the message names both.
-        """
-        pin = self.find(requirement)
-        return None if pin is None else pin.commit
-
-    def find(self, requirement: Requirement) -> Locked | None:
-        """The pin that serves what is asked for; None where the lock does not list the repository.
-
-        Args:
-            requirement: What is asked for. Without a version and a revision, the one that is pinned.
-
-        Raises:
-            LockError: The lock lists the repository, but not what is asked for; the message names both.
+            LockError: The lockfile lists the repository, but not the requirement; the message names both.
 
         Example:
             >>> relu = Requirement("org/relu", version=1)
-            >>> Lock((Locked(relu, "1" * 40),)).find(Requirement("org/relu")).requirement
+            >>> Lock((Pin(relu, "1" * 40),)).find(Requirement("org/relu")).requirement
             Requirement(repo_id='org/relu', version=1, revision=None)
         """
         pins = self.of(requirement.repo_id)
@@ -195,17 +170,17 @@ class Lock:
         fits = [pin for pin in pins if unnamed or _serves(pin, requirement)]
         if len(fits) == 1 or (fits and not unnamed):
             return fits[0]
-        what = "; ".join(f"{_named(pin)} (commit {pin.commit[:12]})" for pin in pins)
+        pinned = "; ".join(f"{_named(pin)} (commit {pin.commit[:12]})" for pin in pins)
         if unnamed:
-            raise LockError(f"{requirement.repo_id} is asked for without a version, and {self.where} pins {what}.")
+            raise LockError(f"{requirement.repo_id} is asked for without a version, and {self.where} pins {pinned}.")
         raise LockError(
-            f"{requirement} is asked for, but {self.where} pins {what}. Ask for that, or have another one locked. "
+            f"{requirement} is asked for, but {self.where} pins {pinned}. Ask for that, or lock the other one. "
             f"{lock_again(self.where, f'kernels lock --upgrade-repo {requirement.repo_id}')}"
         )
 
 
 def hashes_path(lock: Path) -> Path:
-    """Where the hashes that belong to a lock file stand.
+    """The file of hashes that belongs to a lockfile.
 
     Example:
         >>> hashes_path(Path("project/kernels.lock")).name, hashes_path(Path("gpu.lock")).name
@@ -215,11 +190,11 @@ def hashes_path(lock: Path) -> Path:
 
 
 def lock_again(where: str, command: str) -> str:
-    """What to do about a lock: write it again, or where it came with a package, install that again.
+    """The advice to write a lockfile again; to install the package again if the lockfile came with one.
 
     Args:
-        where: The lock's file.
-        command: What writes it as it should be.
+        where: The lockfile.
+        command: The command that writes it.
 
     Example:
         >>> lock_again("project/kernels.lock", "kernels lock --upgrade")
@@ -235,7 +210,7 @@ def lock_again(where: str, command: str) -> str:
 
 
 def unpinned_build(variant: str) -> str:
-    """What is wrong with a build that is none of those whose content is pinned.
+    """The problem of a build whose content is not pinned, while its commit's builds are.
 
     Example:
         >>> unpinned_build("torch-cpu")
@@ -245,7 +220,7 @@ def unpinned_build(variant: str) -> str:
     return f"{name} is none of the commit's builds whose content is pinned, and a commit gets no builds later"
 
 
-# What stands in the files
+# The files' content
 
 
 class _Depend(msgspec.Struct, rename="kebab", forbid_unknown_fields=True):
@@ -290,110 +265,100 @@ class _Hashes(msgspec.Struct, forbid_unknown_fields=True):
     kernels: list[_Hashed]
 
 
-def _from_entries(entries: list[_Entry], where: str) -> Lock:
-    pins: dict[Requirement, Locked] = {}
-    for entry in entries:
-        depend = entry.dependency
-        named = f"{where}: {format_value(depend.repo_id)}"
-        if (depend.version is None) == (depend.revision is None):
-            raise LockError(f"{named} has to have either a version or a revision. {lock_again(where, _LOCK)}")
-        requirement = _requirement(where, _LOCK, depend.repo_id, depend.version, depend.revision)
-        if requirement in pins:
-            raise LockError(f"{where} pins {requirement} twice. {lock_again(where, _LOCK)}")
-        pins[requirement] = Locked(requirement, _checked_commit(where, _LOCK, depend.repo_id, entry.lock.commit))
-    return Lock(tuple(pins.values()), where=where)
+@dataclass(frozen=True)
+class _Reader:
+    """Reads one file: `where` it is, the `command` that writes it again, and the problem of another form."""
 
+    where: str
+    command: str
+    otherwise: str
 
-def _from_older(entries: list[_OlderEntry], where: str) -> Lock:
-    pins: dict[Requirement, Locked] = {}
-    hashes: dict[tuple[str, str], Mapping[str, ContentHash]] = {}
-    for entry in entries:
-        named = f"{where}: {format_value(entry.repo_id)}"
-        requirement = _requirement(where, _LOCK, entry.repo_id)
+    def error(self, problem: str) -> LockError:
+        return LockError(f"{self.where}{problem.rstrip('.')}. {lock_again(self.where, self.command)}")
+
+    def parsed(self, data: bytes) -> Any:
+        try:
+            value = load_json(data, depth=_MAX_DEPTH, pairs=_unique)
+            if b"\\u" in data:  # half a character, which JSON can spell and no file can hold
+                json.dumps(value, ensure_ascii=False).encode("utf-8")
+            return value
+        except ValueError as error:  # also what is not UTF-8, nests too deep, or has numbers of thousands of digits
+            raise self.error(f" is not JSON: {format_text(error)}") from None
+
+    def converted(self, value: Any, form: type[_T]) -> _T:
+        try:
+            return msgspec.convert(value, form)
+        except msgspec.ValidationError as error:
+            raise self.error(f" is {self.otherwise}: {format_text(error)}") from None
+
+    def current(self, entries: Any) -> Lock:
+        pins: dict[Requirement, Pin] = {}
+        for entry in self.converted(entries, list[_Entry]):
+            asked = entry.dependency
+            if (asked.version is None) == (asked.revision is None):
+                raise self.error(f": {format_value(asked.repo_id)}: expected either a version or a revision")
+            self.pin(pins, self.requirement(asked.repo_id, asked.version, asked.revision), entry.lock.commit)
+        return Lock(tuple(pins.values()), where=self.where)
+
+    def older(self, entries: Any) -> Lock:
+        pins: dict[Requirement, Pin] = {}
+        hashes: dict[tuple[str, str], Mapping[str, ContentHash]] = {}
+        for entry in self.converted(entries, list[_OlderEntry]):
+            pin = self.pin(pins, self.requirement(entry.repo_id), entry.sha)
+            if entry.variants:
+                hashes[entry.repo_id, pin.commit] = self.hashes(entry.repo_id, entry.variants)
+        return Lock(tuple(pins.values()), hashes, self.where, older=True)
+
+    def pin(self, pins: dict[Requirement, Pin], requirement: Requirement, commit: str) -> Pin:
         if requirement in pins:
-            raise LockError(f"{where} pins {requirement} twice. {lock_again(where, _LOCK)}")
-        pins[requirement] = Locked(requirement, _checked_commit(where, _LOCK, entry.repo_id, entry.sha))
-        if entry.variants:
-            hashes[entry.repo_id, pins[requirement].commit] = {
-                name: _content_hash(where, _LOCK, f"{named}, {format_value(name)}", each.hash, each.hash_type)
-                for name, each in entry.variants.items()
-            }
-    return Lock(tuple(pins.values()), hashes, where, older=True)
+            raise self.error(f" pins {requirement} twice")
+        return pins.setdefault(requirement, Pin(requirement, self.commit(requirement.repo_id, commit)))
+
+    def requirement(self, repo_id: str, version: int | None = None, revision: str | None = None) -> Requirement:
+        try:
+            return Requirement(repo_id, version=version, revision=revision)
+        except (RequestError, TypeError) as error:
+            raise self.error(f": {format_value(repo_id)}: {error}") from None
+
+    def commit(self, repo_id: str, commit: str) -> str:
+        if not is_commit(commit.lower()):  # other clients accept capital letters
+            found = f"expected a commit of 40 or 64 hexadecimal digits, got {format_value(commit)}"
+            raise self.error(f": {format_value(repo_id)}: {found}")
+        return commit.lower()
+
+    def hashes(self, repo_id: str, variants: Mapping[str, _Hash] | Mapping[str, _OlderHash]) -> dict[str, ContentHash]:
+        for name, each in variants.items():
+            named = f": {format_value(repo_id)}, {format_value(name)}"
+            if each.hash_type not in (SHA256SUM, GIT_LFS_CONCAT):
+                kinds = f"{SHA256SUM} or {GIT_LFS_CONCAT}"
+                raise self.error(f"{named}: expected the hash type {kinds}, got {format_value(each.hash_type)}")
+            if _HASH.fullmatch(each.hash) is None:
+                found = f"expected sha256- and 64 hexadecimal digits, got {format_value(each.hash)}"
+                raise self.error(f"{named}: {found}")
+        return {name: ContentHash(each.hash_type, each.hash) for name, each in variants.items()}
 
 
 def _read_hashes(data: bytes, where: str) -> dict[tuple[str, str], Mapping[str, ContentHash]]:
-    entries = _parsed(data, where, _HASHES)
-    try:
-        file = msgspec.convert(entries, _Hashes)
-    except msgspec.ValidationError as error:
-        raise LockError(
-            f"{where} is not a file of hashes: {format_text(error)}. {lock_again(where, _HASHES)}"
-        ) from None
-    if file.format != 1:
-        raise LockError(
-            f"{where} has format {file.format}; this version of kernels reads format 1. {lock_again(where, _HASHES)}"
-        )
+    file = _Reader(where, "kernels lock --hashes", "not a file of hashes")
+    content = file.converted(file.parsed(data), _Hashes)
+    if content.format != 1:
+        raise file.error(f": expected format 1, got {content.format}")
     hashes: dict[tuple[str, str], Mapping[str, ContentHash]] = {}
-    for each in file.kernels:
-        named = f"{where}: {format_value(each.repo_id)}"
-        _requirement(where, _HASHES, each.repo_id)
-        key = (each.repo_id, _checked_commit(where, _HASHES, each.repo_id, each.commit))
+    for each in content.kernels:
+        key = file.requirement(each.repo_id).repo_id, file.commit(each.repo_id, each.commit)
         if key in hashes:
-            raise LockError(f"{named} has the commit {each.commit} twice. {lock_again(where, _HASHES)}")
-        hashes[key] = {
-            name: _content_hash(where, _HASHES, f"{named}, {format_value(name)}", hashed.hash, hashed.hash_type)
-            for name, hashed in each.variants.items()
-        }
+            raise file.error(f": {format_value(each.repo_id)} has the commit {each.commit} twice")
+        hashes[key] = file.hashes(each.repo_id, each.variants)
     return hashes
 
 
-def _parsed(data: bytes, where: str, command: str) -> Any:
-    """JSON in which no name stands twice: of two values, one reader would take the first and another the last."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        fields = dict(pairs)
-        if len(fields) < len(pairs):
-            [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
-            raise ValueError(f"{format_value(twice)} stands twice in one object")
-        return fields
-
-    try:
-        value = load_json(data, depth=_MAX_DEPTH, pairs=once)
-        if b"\\u" in data:  # half a character, which JSON can spell and no file can hold
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
-        return value
-    except ValueError as error:  # also what is not UTF-8, nests too deep, or has numbers of thousands of digits
-        raise LockError(f"{where} is not JSON: {format_text(error)}. {lock_again(where, command)}") from None
-
-
-def _requirement(
-    where: str, command: str, repo_id: str, version: int | None = None, revision: str | None = None
-) -> Requirement:
-    try:
-        return Requirement(repo_id, version=version, revision=revision)
-    except (RequestError, TypeError) as error:
-        raise LockError(f"{where}: {format_value(repo_id)}: {error} {lock_again(where, command)}") from None
-
-
-def _checked_commit(where: str, command: str, repo_id: str, commit: str) -> str:
-    # Other readers take capital letters too.
-    if not is_commit(commit.lower()):
-        raise LockError(
-            f"{where}: {format_value(repo_id)} is pinned to {format_value(commit)}; expected a commit of 40 or 64 "
-            f"hexadecimal digits. {lock_again(where, command)}"
-        )
-    return commit.lower()
-
-
-def _content_hash(where: str, command: str, named: str, value: str, kind: str) -> ContentHash:
-    wrong = None
-    if kind not in (SHA256SUM, GIT_LFS_CONCAT):
-        wrong = f"the hash type {format_value(kind)}; allowed are {SHA256SUM} and {GIT_LFS_CONCAT}"
-    elif _HASH.fullmatch(value) is None:
-        wrong = f"the hash {format_value(value)}; allowed is sha256- and 64 hexadecimal digits"
-    if wrong is not None:
-        raise LockError(f"{named} has {wrong}. {lock_again(where, command)}")
-    return ContentHash(kind, value)
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names are unique: of two values, one client would read the first and another the last."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"an object has the name {format_value(twice)} twice")
+    return fields
 
 
 def _content(path: Path, limit: int) -> bytes:
@@ -402,22 +367,22 @@ def _content(path: Path, limit: int) -> bytes:
     except NotRegularFile:
         raise LockError(f"Cannot read {path}: it is not a file.") from None
     except FileTooLarge:
-        raise LockError(f"{path} has more than {limit} bytes; no lock is that large.") from None
+        raise LockError(f"{path} has more than {limit} bytes; no lockfile is that large.") from None
     except OSError as error:
         raise LockError(f"Cannot read {path}: {error.strerror or error}.") from error
 
 
-def _serves(pin: Locked, asked: Requirement) -> bool:
+def _serves(pin: Pin, asked: Requirement) -> bool:
     own = pin.requirement
     return own.branch is None or own.branch == asked.branch or asked.commit == pin.commit
 
 
-def _named(pin: Locked) -> str:
+def _named(pin: Pin) -> str:
     own = pin.requirement
     return f"version {own.version}" if own.version is not None else own.revision or "no version"
 
 
-def _order(pin: Locked) -> tuple[Any, ...]:
+def _order(pin: Pin) -> tuple[Any, ...]:
     own = pin.requirement
     return own.repo_id, own.version is None, own.version or 0, own.revision or ""
 
@@ -427,6 +392,6 @@ def _depend(requirement: Requirement) -> dict[str, Any]:
     return {"repo-id": requirement.repo_id, **{key: value for key, value in named.items() if value is not None}}
 
 
-def _pretty(value: Iterable[Any]) -> bytes:
-    # Without a line break at the end: that is how the file is written by others, so that no writer changes it.
+def _pretty(value: Any) -> bytes:
+    # Without a line break at the end, as other clients write it.
     return msgspec.json.format(msgspec.json.encode(value), indent=2)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels.errors import LockError, RequestError, StoreError
-from kernels.models.lockfile import ContentHash, Lock, Locked, hashes_path
+from kernels.models.lockfile import ContentHash, Lock, Pin, hashes_path
 from kernels.models.pyproject import Project
 from kernels.models.requirement import check_repo_id
 from kernels.models.snapshot import STATUS_FILE, Snapshot
@@ -157,7 +157,7 @@ def lock_project(
     absent = sorted(repositories - {requirement.repo_id for requirement in tree.commits})
     if absent:
         raise RequestError(f"{absent[0]} cannot be upgraded: no kernel that {project.file} asks for needs it.")
-    pins = tuple(Locked(requirement, commit) for requirement, commit in tree.commits.items())
+    pins = tuple(Pin(requirement, commit) for requirement, commit in tree.commits.items())
     hashed = hashes or os.path.lexists(hashes_path(file)) or (before is not None and bool(before.hashes))
     if not hashed:
         return Locking(file, before, Lock(pins, {}, str(file)), hashed)

@@ -27,7 +27,7 @@ from kernels.models.lockfile import (
     LOCK_FILE,
     ContentHash,
     Lock,
-    Locked,
+    Pin,
     hashes_path,
     lock_again,
     unpinned_build,
@@ -88,7 +88,7 @@ class LockInForce:
 
     Example:
         >>> relu = Requirement("org/relu", version=1)
-        >>> LockInForce(Lock((Locked(relu, "1" * 40),))).find(relu).commit[:4]
+        >>> LockInForce(Lock((Pin(relu, "1" * 40),))).find(relu).commit[:4]
         '1111'
         >>> LockInForce().find(relu) is None
         True
@@ -103,7 +103,7 @@ class LockInForce:
         """What to call the lock in a message."""
         return "no lock" if self.lock is None else self.lock.where
 
-    def find(self, requirement: Requirement) -> Locked | None:
+    def find(self, requirement: Requirement) -> Pin | None:
         """The pin that serves what is asked for; None where it may be loaded without one.
 
         Raises:
