@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from kernels.api import get_kernel as get_kernel
     from kernels.api import get_kernel_variants as get_kernel_variants
     from kernels.api import get_local_kernel as get_local_kernel
+    from kernels.api import get_locked_kernel as get_locked_kernel
     from kernels.api import has_kernel as has_kernel
     from kernels.api import install_kernel as install_kernel
+    from kernels.api import load_kernel as load_kernel
     from kernels.backends import BackendName as BackendName
     from kernels.backends import get_backend as get_backend
     from kernels.backends import list_backends as list_backends
@@ -57,8 +59,6 @@ if TYPE_CHECKING:
     from kernels.loader.load import LoadedKernel as LoadedKernel
     from kernels.loader.load import get_kernel_dep as get_kernel_dep
     from kernels.loader.load import get_loaded_kernels as get_loaded_kernels
-    from kernels.locked import get_locked_kernel as get_locked_kernel
-    from kernels.locked import load_kernel as load_kernel
     from kernels.models.metadata import Metadata as Metadata
     from kernels.models.requirement import RepoInfo as RepoInfo
     from kernels.operations.download import download_kernels as download_kernels
@@ -76,7 +76,15 @@ if TYPE_CHECKING:
     from kernels.support.warn import KernelsWarning as KernelsWarning
 else:
     _MODULES = {
-        "kernels.api": ("get_kernel", "get_kernel_variants", "get_local_kernel", "has_kernel", "install_kernel"),
+        "kernels.api": (
+            "get_kernel",
+            "get_kernel_variants",
+            "get_local_kernel",
+            "get_locked_kernel",
+            "has_kernel",
+            "install_kernel",
+            "load_kernel",
+        ),
         "kernels.backends": ("BackendName", "get_backend", "list_backends", "register_backend", "unregister_backend"),
         "kernels.backends.plugins.json_backend": ("load_backends",),
         "kernels.backends.plugins.vendor_folder": ("VendorInfo", "register_vendor"),
@@ -109,7 +117,6 @@ else:
         ),
         "kernels.layer.kernelize": ("kernelize", "unkernelize"),
         "kernels.loader.load": ("LoadedKernel", "get_kernel_dep", "get_loaded_kernels"),
-        "kernels.locked": ("get_locked_kernel", "load_kernel"),
         "kernels.models.metadata": ("Metadata",),
         "kernels.models.requirement": ("RepoInfo",),
         "kernels.operations.download": ("download_kernels",),

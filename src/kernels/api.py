@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from kernels.backends import BackendName
-from kernels.errors import BackendUnavailable, KernelsError
+from kernels.errors import BackendUnavailable
 from kernels.models.requirement import Requirement
-from kernels.operations.load import AT_ONCE, KernelRequest, fetch, get_requested, load, planner_for, prepare, target_of
+from kernels.operations.load import (
+    KernelRequest,
+    context_for,
+    fetch,
+    load_all,
+    load_requested,
+    prepare,
+    target_of,
+)
 from kernels.operations.open_sources import open_sources
-from kernels.resolver.lock_scope import caller, lock_in_force
-from kernels.resolver.planner import Choice, Planned, Planner
+from kernels.resolver.build_choice import BuildChoice, choose_build
+from kernels.resolver.context import ResolveContext
+from kernels.resolver.finder import find_snapshot
+from kernels.resolver.lock_scope import asked_lock, lock_in_force
+from kernels.resolver.planner import plan_tree
 from kernels.resolver.target import Target
 from kernels.settings import Verify
 from kernels.sources import PathSource
-from kernels.support.concurrency import side_by_side
+from kernels.trust import Policy
 from kernels.trust.publishers import TrustPolicy
 
 if TYPE_CHECKING:
@@ -32,8 +42,10 @@ __all__ = [
     "get_kernel_variants",
     "get_kernels",
     "get_local_kernel",
+    "get_locked_kernel",
     "has_kernel",
     "install_kernel",
+    "load_kernel",
 ]
 
 
@@ -97,38 +109,21 @@ def get_kernel(
         activation.silu_and_mul(out, x)
         ```
     """
-    return get_requested(
+    return load_requested(
         KernelRequest(repo_id, version, revision, backend, user_agent, trust_remote_code, check_arch, device, verify)
-    )
+    ).module
 
 
 def get_kernels(requests: Sequence[KernelRequest]) -> list[ModuleType | Exception]:
     """Get several kernels: all are planned and fetched side by side before the first is loaded.
 
     Args:
-        requests: What to get.
+        requests: The kernels.
 
     Returns:
         For each request its module, or the error that `get_kernel` would have raised.
     """
-
-    by = caller()  # who calls cannot be seen from the threads
-
-    def get(request: KernelRequest) -> tuple[Planned, dict[int, Path]] | Exception:
-        try:
-            request = replace(request, lock=request.lock or lock_in_force(by))
-            planned = planner_for(request).plan(request.requirement)
-            return planned, fetch(planned)
-        except (KernelsError, OSError, ValueError, TypeError) as error:
-            return error
-
-    results: list[ModuleType | Exception] = []
-    for got in side_by_side(get, requests, at_once=AT_ONCE, name="get"):
-        try:
-            results.append(got if isinstance(got, Exception) else load(*got))
-        except KernelsError as error:
-            results.append(error)
-    return results
+    return [each if isinstance(each, Exception) else each.module for each in load_all(requests)]
 
 
 def get_local_kernel(
@@ -169,8 +164,88 @@ def get_local_kernel(
     request = KernelRequest(
         requirement.repo_id, None, None, backend, user_agent, trust_remote_code, check_arch, device, verify
     )
-    planned = planner_for(request).plan_at(source, requirement)
-    return load(planned, fetch(planned))
+    return load_requested(request, source).module
+
+
+def get_locked_kernel(
+    repo_id: str,
+    *,
+    lockfile: str | os.PathLike[str] | None = None,
+    trust_remote_code: bool | Sequence[str] = False,
+    user_agent: str | Mapping[str, str] | None = None,
+    verify: Verify | None = None,
+) -> ModuleType:
+    """Get a kernel at the commit that a lock pins, with what it depends on at theirs.
+
+    Args:
+        repo_id: The repository, `org/name`. `LOCAL_KERNELS` does not count here.
+        lockfile: The lock's file; the default is the lock in force for the caller.
+        trust_remote_code: As for `get_kernel`.
+        user_agent: What to add to the `User-Agent` header of requests.
+        verify: When the content of the builds is checked, as for `get_kernel`: also against the lock's hashes.
+
+    Returns:
+        The kernel's module.
+
+    Raises:
+        NotLocked: There is no lock, or it does not list the kernel, or one that it depends on (a `ValueError`).
+        LockError: The lock cannot be read, or pins the kernel in two versions (a `ValueError`).
+        KernelsError: As for `get_kernel`.
+
+    Example:
+        ```python
+        activation = get_locked_kernel("kernels-community/activation", lockfile="kernels.lock")
+        ```
+    """
+    request = KernelRequest(
+        repo_id,
+        user_agent=user_agent,
+        trust_remote_code=trust_remote_code,
+        verify=verify,
+        local_kernels=False,
+        lock=asked_lock(lockfile),
+    )
+    return load_requested(request).module
+
+
+def load_kernel(
+    repo_id: str,
+    *,
+    lockfile: str | os.PathLike[str] | None = None,
+    backend: BackendName | None = None,
+    verify: Verify | None = None,
+) -> ModuleType:
+    """Load a kernel that was downloaded before, at the commit that a lock pins. No network is used.
+
+    Args:
+        repo_id: The repository, `org/name`. `LOCAL_KERNELS` does not count here.
+        lockfile: The lock's file; the default is the lock in force for the caller.
+        backend: The backend to load a build for; the default follows Torch's build.
+        verify: When the content of the builds is checked, as for `get_kernel`: also against the lock's hashes.
+
+    Returns:
+        The kernel's module.
+
+    Raises:
+        NotInCache: It is not on disk (a `FileNotFoundError`).
+        NotLocked: There is no lock, or it does not list the kernel, or one that it depends on (a `ValueError`).
+        LockError: The lock cannot be read, or pins the kernel in two versions (a `ValueError`).
+        KernelsError: As for `get_kernel`.
+
+    Example:
+        ```python
+        activation = load_kernel("kernels-community/activation", lockfile="kernels.lock")
+        ```
+    """
+    request = KernelRequest(
+        repo_id,
+        backend=backend,
+        verify=verify,
+        local_files_only=True,
+        local_kernels=False,
+        lock=asked_lock(lockfile),
+    )
+    return load_requested(request).module
 
 
 def install_kernel(
@@ -222,17 +297,16 @@ def install_kernel(
         local_files_only=local_files_only,
         local_kernels=False,
     )
-    planner = planner_for(
+    context = context_for(
         request,
         target=target_of(target),
         # Python packages are looked for where the kernel will run, which may be elsewhere.
         prerequisites=target is None,
     )
-    planned = planner.plan(request.requirement)
-    folders = fetch(planned)
+    installed = fetch(plan_tree(context, request.requirement))
     if target is None:
-        prepare(planned, folders)
-    return folders[id(planned)]
+        prepare(installed)
+    return installed[-1].path
 
 
 def has_kernel(
@@ -265,7 +339,7 @@ def has_kernel(
     """
     request = KernelRequest(repo_id, version, revision, backend, None, trust_remote_code, check_arch, device)
     try:
-        planner_for(request, prerequisites=False).plan(request.requirement)
+        plan_tree(context_for(request, prerequisites=False), request.requirement)
     except BackendUnavailable:
         raise
     except FileNotFoundError:
@@ -319,7 +393,7 @@ def explain(
     target: Target | str | None = None,
     check_arch: bool = True,
     device: int | str | None = None,
-) -> Choice:
+) -> BuildChoice:
     """Judge every build of a kernel for a machine, without downloading one.
 
     Args:
@@ -335,7 +409,15 @@ def explain(
     Returns:
         The snapshot, with a decision for each build and the metadata of those that fit by name.
     """
-    planner = Planner(
-        open_sources(), target_of(target), TrustPolicy(), backend, check_arch, device, lock=lock_in_force()
+    context = ResolveContext(
+        sources=open_sources(),
+        target=target_of(target),
+        trust=TrustPolicy(),
+        signing=Policy.in_force(),
+        lock=lock_in_force(),
+        backend=backend,
+        check_arch=check_arch,
+        device=device,
     )
-    return planner.choose(Requirement(repo_id, version=version, revision=revision), every=True)
+    found = find_snapshot(context, Requirement(repo_id, version=version, revision=revision))
+    return choose_build(context, found, every=True)

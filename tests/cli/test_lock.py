@@ -487,7 +487,7 @@ def test_a_commit_that_is_gone_is_named_with_the_command_that_helps(hub: TestHub
     (project / "kernels.lock").write_text(json.dumps([entry]))
     for options in ([], ["--check"]):
         message = failed(lock(project, *options))
-        assert f"pins acme/relu version 1 to the commit {'f' * 40}, which is gone" in message
+        assert f"pins acme/relu to commit {'f' * 12}." in message
         assert "kernels lock --upgrade-repo acme/relu" in message
     assert lock(project, "--upgrade-repo", "acme/relu").exit_code == 0
     assert pins(project) == {"acme/relu version 1": hub.commit()}
@@ -505,7 +505,7 @@ def test_an_untrusted_publisher_is_not_locked_unless_one_asks_for_it(hub: TestHu
     hub.make_repo(depends=[("stranger/base", 1)])
     assert "'stranger' is not one that" in failed(lock(project))
     assert files(project) == {"pyproject.toml"}
-    assert hub.count("stranger/base/(resolve|tree)") == 0
+    assert hub.count("stranger/base/resolve") == 0
     assert lock(project, "--trust-remote-code").exit_code == 0
     assert len(pins(project)) == 2
 
@@ -550,7 +550,7 @@ def test_dependencies_in_a_circle_are_shown(hub: TestHub, lock: Run, project: Pa
     hub.make_repo("acme/base", variants=["torch-cuda"], depends=[("acme/relu", 1)])
     message = failed(lock(project))
     assert "lead in a circle: acme/" in message
-    assert "acme/relu version 1 -> acme/base version 1" in message
+    assert "acme/relu -> acme/base -> acme/relu" in message
 
 
 def test_moves_in_a_circle_and_too_many_are_shown(hub: TestHub, lock: Run, project: Path) -> None:
@@ -566,7 +566,7 @@ def test_moves_in_a_circle_and_too_many_are_shown(hub: TestHub, lock: Run, proje
 def test_a_chain_of_a_thousand_kernels_is_given_up_early(hub: TestHub, lock: Run, project: Path) -> None:
     chain(hub, 1000)
     asks(project, '"acme/k0" = 1')
-    assert "nest more than 32 deep: acme/k0 version 1 -> " in failed(lock(project))
+    assert "nest more than 32 deep: acme/k0 -> " in failed(lock(project))
     assert hub.count("/tree/") <= 33
     assert files(project) == {"pyproject.toml"}
 
@@ -575,7 +575,7 @@ def test_a_tree_that_is_too_wide_is_given_up(hub: TestHub, lock: Run, project: P
     hub.make_repo("acme/relu", depends=[("acme/wide", 1), ("acme/other", 1)])
     hub.make_repo("acme/wide", depends=[(f"acme/w{number}", 1) for number in range(200)])
     hub.make_repo("acme/other", depends=[(f"acme/o{number}", 1) for number in range(200)])
-    assert "depend on more than 256 others" in failed(lock(project))
+    assert "acme/relu depends on more than 256 kernels" in failed(lock(project))
 
 
 def test_metadata_that_cannot_be_had_is_an_error_and_no_shorter_lock(

@@ -19,7 +19,8 @@ from kernels.cache import look, plan, prune
 from kernels.cache.in_use import in_use, unused
 from kernels.errors import KernelImportError, NotInCache
 from kernels.loader.load import kernel_layers
-from kernels.operations.load import KernelRequest, fetch, load, planner_for
+from kernels.operations.load import KernelRequest, context_for, fetch, load
+from kernels.resolver.planner import plan_tree
 from kernels.settings import Verify
 
 FILES = {
@@ -110,10 +111,9 @@ def test_what_is_cleared_between_download_and_import_is_downloaded_again(
     hub.make_repo("acme/relu", variants={"torch-cpu": FILES})
     hub.make_repo("acme/gelu", variants={"torch-cpu": FILES}, depends=[("acme/relu", 1)])
     request = KernelRequest("acme/gelu", 1, verify=verify)
-    planned = planner_for(request).plan(request.requirement)
-    folders = fetch(planned)
+    installed = fetch(plan_tree(context_for(request), request.requirement))
     clear(isolated_env)
-    module = load(planned, folders)
+    module = load(installed).module
     assert module.total == TOTAL
     assert get_kernel("acme/gelu", version=1) is module
 

@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from hub import TestHub, kernel_files
@@ -18,17 +19,36 @@ from kernels.errors import DependencyCycle, InvalidMetadata, InvalidRepository, 
 from kernels.models.metadata import MAX_KERNEL_DEPENDS
 from kernels.models.requirement import Requirement
 from kernels.operations.open_sources import open_sources
-from kernels.resolver import selection
-from kernels.resolver.finder import Finder
-from kernels.resolver.planner import MAX_READ, Planner
+from kernels.resolver import planner, selection
+from kernels.resolver.build_choice import MAX_READ, BuildChoice, choose_build
+from kernels.resolver.context import ResolveContext
+from kernels.resolver.finder import find_snapshot
+from kernels.resolver.lock_scope import NO_LOCK
+from kernels.resolver.planner import PlanTree, plan_tree
 from kernels.resolver.target import Target
 from kernels.trust.publishers import TrustPolicy
 
 CPU = "torch2.9-cpu-x86_64-linux"
 
 
-def planner(target: str = CPU) -> Planner:
-    return Planner(open_sources(), Target.parse(target), TrustPolicy(), prerequisites=False)
+def context(target: str = CPU) -> ResolveContext:
+    return ResolveContext(
+        sources=open_sources(),
+        target=Target.parse(target),
+        trust=TrustPolicy(),
+        signing=None,
+        lock=NO_LOCK,
+        prerequisites=False,
+    )
+
+
+def choose(target: str = CPU, *, every: bool = False) -> BuildChoice:
+    within = context(target)
+    return choose_build(within, find_snapshot(within, Requirement("acme/relu", version=1)), every=every)
+
+
+def plan(repo_id: str) -> PlanTree:
+    return plan_tree(context(), Requirement(repo_id, version=1))
 
 
 def fitting(count: int) -> list[str]:
@@ -69,7 +89,7 @@ def test_each_name_is_judged_once(hub: TestHub, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(selection, "parse_variant", lambda name: judged.update([name]) or parse(name))
     hub.list_files("acme/relu", [f"build/{name}/__init__.py" for name in fitting(300)])
     try:
-        choice = planner().choose(Requirement("acme/relu", version=1), every=every)
+        choice = choose(every=every)
         assert every
         assert {each.reason for each in choice.resolution.rejected} == {
             "it has no metadata.json, as builds from before the format"
@@ -97,7 +117,7 @@ def listing_of(count: int, metadata: bytes = b"{}") -> dict[str, bytes]:
 def test_no_more_metadata_is_read_than_bounded_to_choose_a_build(hub: TestHub) -> None:
     hub.list_files("acme/relu", listing_of(MAX_READ + 50))
     with pytest.raises(InvalidMetadata):
-        planner().choose(Requirement("acme/relu", version=1))
+        choose()
     assert hub.count("/resolve/") <= MAX_READ
 
 
@@ -107,7 +127,7 @@ def test_no_more_metadata_is_read_than_bounded_to_explain(hub: TestHub) -> None:
     for name, data in kernel_files("acme/relu", best).items():
         files[f"build/{best}/{name}"] = data
     hub.list_files("acme/relu", files)
-    choice = planner("torch1.999-cpu-x86_64-linux").choose(Requirement("acme/relu", version=1), every=True)
+    choice = choose("torch1.999-cpu-x86_64-linux", every=True)
     assert choice.best == best
     assert hub.count("/resolve/") == MAX_READ
     unread = [each for each in choice.resolution.rejected if "was not read: at most 256" in each.reason]
@@ -120,15 +140,15 @@ def test_builds_that_fit_and_are_not_read_are_named(hub: TestHub) -> None:
     own = kernel_files("acme/relu", name.format(0), archs=["7.0"])["metadata.json"]
     hub.list_files("acme/relu", {f"build/{name.format(each)}/metadata.json": own for each in range(MAX_READ + 50)})
     with pytest.raises(InvalidRepository, match=r"acme/relu version 1 .*was not read: at most 256"):
-        planner("torch2.9-cu128-x86_64-linux+sm_90").choose(Requirement("acme/relu", version=1))
+        choose("torch2.9-cu128-x86_64-linux+sm_90")
     assert hub.count("/resolve/") <= MAX_READ
 
 
 def test_metadata_of_many_builds_is_bounded_in_bytes(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernels.resolver.planner.MAX_READ_BYTES", 40_000)
+    monkeypatch.setattr("kernels.resolver.build_choice.MAX_READ_BYTES", 40_000)
     hub.list_files("acme/relu", listing_of(20, b'{"a": "' + b"x" * 4000 + b'"}'))
     with pytest.raises(InvalidMetadata):
-        planner().choose(Requirement("acme/relu", version=1))
+        choose()
     assert hub.count("/resolve/") == 9
 
 
@@ -158,21 +178,21 @@ def test_each_kernel_of_a_graph_is_found_and_planned_once(hub: TestHub, monkeypa
     layers(hub, 4, 4)
     found: Counter[str] = Counter()
     chosen: Counter[str] = Counter()
-    find, choose = Finder.find, Planner._choose
 
-    def counted_find(self, requirement, source):
+    def counted_resolve(within, requirement, source):
         found[requirement.repo_id] += 1
-        return find(self, requirement, source)
+        return resolve(within, requirement, source)
 
-    def counted_choose(self, snapshot, **options):
-        chosen[snapshot.snapshot.repo_id] += 1
-        return choose(self, snapshot, **options)
+    def counted_choose(within, release, **options):
+        chosen[release.snapshot.repo_id] += 1
+        return choose_build(within, release, **options)
 
-    monkeypatch.setattr(Finder, "find", counted_find)
-    monkeypatch.setattr(Planner, "_choose", counted_choose)
+    resolve = planner.resolve_snapshot
+    monkeypatch.setattr(planner, "resolve_snapshot", counted_resolve)
+    monkeypatch.setattr(planner, "choose_build", counted_choose)
     with most_threads() as peak:
-        planned = planner().plan(Requirement("acme/top", version=1))
-    assert len(list(planned.walk())) == 17
+        planned = plan("acme/top")
+    assert len(planned.builds) == 17
     assert set(found.values()) == set(chosen.values()) == {1}
     # Eight kernels at once, each with a thread for its publisher and one for its repository; some have just ended.
     assert peak[0] <= 40
@@ -183,23 +203,19 @@ def test_names_of_one_kernel_lead_to_one_plan(hub: TestHub, monkeypatch: pytest.
     for each in range(6):
         hub.make_repo(f"acme/old{each}", status='kind = "redirect"\ndestination = "acme/same"\nrevision = "v1"\n')
     hub.make_repo("acme/top", depends=[(f"acme/old{each}", 1) for each in range(6)])
-    planned = planner().plan(Requirement("acme/top", version=1))
-    assert len(planned.depends) == 6
-    assert len({id(each) for each in planned.depends.values()}) == 1
+    planned = plan("acme/top")
+    assert len(planned.root.depends) == 6
+    assert len(planned.builds) == 2
 
 
 def test_graphs_with_many_ways_are_planned_within_seconds(hub: TestHub) -> None:
     layers(hub, 8, 31)
     code = f"""
-import resource
+import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (3 * 10**9,) * 2)
-from kernels.resolver.planner import Planner
-from kernels.models.requirement import Requirement
-from kernels.operations.open_sources import open_sources
-from kernels.resolver.target import Target
-from kernels.trust.publishers import TrustPolicy
-planner = Planner(open_sources(), Target.parse({CPU!r}), TrustPolicy(), prerequisites=False)
-print(len(list(planner.plan(Requirement("acme/top", version=1)).walk())))
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_planning import plan
+print(len(plan("acme/top").builds))
 """
     assert limited(code) == "249"
 
@@ -209,7 +225,7 @@ def test_more_kernels_than_a_plan_may_have_are_refused_before_they_are_looked_at
         hub.make_repo(f"acme/k{each}", depends=[(f"acme/k{each}-{other}", 1) for other in range(100)])
     hub.make_repo("acme/top", depends=[(f"acme/k{each}", 1) for each in range(3)])
     with pytest.raises(DependencyCycle, match=f"acme/top depends on more than {MAX_KERNEL_DEPENDS} kernels"):
-        planner().plan(Requirement("acme/top", version=1))
+        plan("acme/top")
     assert not [asked for asked in hub.asked() if "acme/k0-" in str(asked)]
 
 
@@ -223,10 +239,10 @@ def test_a_long_way_to_a_kernel_that_is_near_counts(hub: TestHub) -> None:
     # The first is 33 kernels deep, the second 32.
     hub.make_repo("acme/deep", depends=[("acme/near", 1), ("acme/k1", 1)])
     with pytest.raises(DependencyCycle, match=r"more than 32 deep: acme/deep -> acme/k1 -> acme/k2"):
-        planner().plan(Requirement("acme/deep", version=1))
+        plan("acme/deep")
     hub.make_repo("acme/fits", depends=[("acme/near", 1), ("acme/k2", 1)])
-    planned = planner().plan(Requirement("acme/fits", version=1))
-    assert len(list(planned.walk())) == 32
+    planned = plan("acme/fits")
+    assert len(planned.builds) == 32
 
 
 def test_a_circle_below_shared_kernels_is_found_with_its_way(hub: TestHub) -> None:
@@ -235,7 +251,7 @@ def test_a_circle_below_shared_kernels_is_found_with_its_way(hub: TestHub) -> No
     hub.make_repo("acme/bb", depends=[("acme/cc", 1)])
     hub.make_repo("acme/cc", depends=[("acme/bb", 1)])
     with pytest.raises(DependencyCycle, match=r"in a circle: acme/cc -> acme/bb -> acme/cc\."):
-        planner().plan(Requirement("acme/top", version=1))
+        plan("acme/top")
 
 
 # Messages

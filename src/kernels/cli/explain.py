@@ -11,8 +11,7 @@ from kernels.cli._arguments import AsJson, BackendName, Kernel, Revision, Versio
 from kernels.cli._output import format_size, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from kernels.resolver.planner import Choice
-    from kernels.resolver.target import Target
+    from kernels.resolver.build_choice import BuildChoice
 
 __all__ = ["explain"]
 
@@ -34,12 +33,12 @@ def explain(
 ) -> None:
     """Show for each build of a kernel whether it fits this machine, or another one, and why."""
     from kernels import api
-    from kernels.operations.info import is_path
+    from kernels.operations.info import explain_folder, is_path
 
     machine = None if target is None else parse_target(target)
     if is_path(kernel):
         require_no_version(kernel, version, revision)
-        choice = _choose_in_folder(kernel, backend, machine)
+        choice = explain_folder(Path(kernel), backend=backend, target=machine)
     else:
         choice = api.explain(kernel, version=version, revision=revision, backend=backend, target=machine)
     rows = _rows(choice)
@@ -57,18 +56,7 @@ def explain(
         print_line(f"The publisher is not trusted: get_kernel needs {trust} to load it.")
 
 
-def _choose_in_folder(path: str, backend: str | None, target: Target | None) -> Choice:
-    from kernels.resolver.planner import Planner
-    from kernels.resolver.target import Target
-    from kernels.sources import PathSource, Sources
-    from kernels.trust.publishers import TrustPolicy
-
-    source = PathSource(Path(path).expanduser().absolute())
-    planner = Planner(Sources(source), target or Target.current(), TrustPolicy(), backend)
-    return planner.choose(source.requirement, every=True)
-
-
-def _rows(choice: Choice) -> list[dict[str, Any]]:
+def _rows(choice: BuildChoice) -> list[dict[str, Any]]:
     from kernels.resolver.selection import VariantRejected
 
     best = choice.best
@@ -85,7 +73,7 @@ def _rows(choice: Choice) -> list[dict[str, Any]]:
     return rows
 
 
-def _why_chosen(choice: Choice) -> str:
+def _why_chosen(choice: BuildChoice) -> str:
     from kernels.backends import listed
 
     reason = "the best that fits" if len(choice.resolution.accepted) > 1 else "the only one that fits"
@@ -93,7 +81,7 @@ def _why_chosen(choice: Choice) -> str:
     return f"{reason}; does not cover device {listed(uncovered)}" if uncovered else reason
 
 
-def _title(choice: Choice) -> str:
+def _title(choice: BuildChoice) -> str:
     resolution = choice.resolution
     pinned = "" if choice.lock is None else f", pinned by {choice.lock}"
     commit = f" (commit {choice.snapshot.commit[:12]}{pinned})" if choice.snapshot.commit else ""
@@ -102,14 +90,14 @@ def _title(choice: Choice) -> str:
     return f"{choice.requirement}{commit} for {resolution.target}, backend {resolution.backend}{device}{result}"
 
 
-def _is_untrusted(choice: Choice) -> bool:
+def _is_untrusted(choice: BuildChoice) -> bool:
     """Whether the Hub says that the publisher is not trusted; False if the Hub cannot be reached."""
     from kernels.trust.publishers import PublisherTrust, TrustPolicy, ask_trust
 
     return ask_trust(choice.snapshot.repo_id, choice.source.publishers, TrustPolicy()) is PublisherTrust.UNTRUSTED
 
 
-def _plain(choice: Choice, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _plain(choice: BuildChoice, rows: list[dict[str, Any]]) -> dict[str, Any]:
     device = choice.resolution.device
     return {
         "repo_id": choice.snapshot.repo_id,

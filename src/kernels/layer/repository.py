@@ -113,9 +113,9 @@ class HubRepository(_KernelRepository):
         )
 
     def load_kernel(self, device: ModuleDevice | None) -> ModuleType:
-        from kernels.operations.load import get_requested
+        from kernels.operations.load import load_requested
 
-        return get_requested(self.request(device))
+        return load_requested(self.request(device)).module
 
     def _lock(self) -> LockInForce:
         return lock_in_force(self._caller)

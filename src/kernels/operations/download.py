@@ -18,24 +18,25 @@ from kernels.models import redirect
 from kernels.models.lockfile import Lock
 from kernels.models.requirement import SHORTEST_COMMIT, Requirement
 from kernels.models.snapshot import STATUS_FILE, Snapshot
-from kernels.operations.builds_wanted import (
-    AT_ONCE,
+from kernels.operations.download_plan import (
     PROBLEMS,
     DownloadFailure,
-    DownloadJob,
     KernelPlan,
     WantedBuild,
-    each_once,
+    deduplicate_builds,
     is_dependency_only,
+    plan_download,
 )
-from kernels.operations.load import check_user_agent, fetch_build, target_of
+from kernels.operations.load import AT_ONCE, check_user_agent, fetch_build, target_of
 from kernels.operations.mirror import CarriedFolder
 from kernels.operations.open_sources import open_sources
+from kernels.resolver.context import ResolveContext
 from kernels.resolver.lock_scope import lock_in_force
 from kernels.resolver.target import Target
 from kernels.sources import Source
 from kernels.sources.progress import watched
 from kernels.support.concurrency import side_by_side
+from kernels.trust import Policy
 from kernels.trust.publishers import PublisherTrust, TrustPolicy
 
 __all__ = ["DownloadFailure", "DownloadedBuild", "Downloads", "Progress", "download_kernels", "prefetch"]
@@ -188,16 +189,18 @@ def prefetch(
         machines = list({str(each): each for each in map(target_of, targets or (None,))}.values())
     sources = open_sources(user_agent=user_agent, overrides=False)
     carried = None if to is None else _carried(Path(to), sources.default)
-    job = DownloadJob(
-        sources,
-        locked,
-        TrustPolicy.of(trust_remote_code),
-        backend,
+    context = ResolveContext(
+        sources=sources,
+        target=Target.current(),
+        trust=TrustPolicy.of(trust_remote_code),
+        signing=Policy.in_force(),
+        lock=locked,
+        backend=backend,
         # Python packages are looked for where the kernel will run, which may be elsewhere.
         prerequisites=not (targets or to or all_variants),
     )
     planned = side_by_side(
-        lambda item: job.plan(*item),
+        lambda item: plan_download(context, *item),
         [(each, machine) for each in asked for machine in machines],
         at_once=AT_ONCE,
         name="plan",
@@ -205,8 +208,8 @@ def prefetch(
     plans = [each for each in planned if isinstance(each, KernelPlan)]
     failures = [each for each in planned if isinstance(each, DownloadFailure)]
     if pins is not None and not kernels:
-        failures = [each for each in failures if not is_dependency_only(each, job, pins)]
-    wanted = each_once(plans)
+        failures = [each for each in failures if not is_dependency_only(each, context, pins)]
+    wanted = deduplicate_builds(plans)
     if carried is None:
         builds, failed = _fetch(wanted, None, progress)
     else:
@@ -265,31 +268,30 @@ def _fetch(
             return carried.has(planned.snapshot, planned.variant)
         return planned.source.is_local(planned.snapshot, planned.variant)
 
-    missing = [each for each in wanted if not here(each)]
+    is_new = [not here(each) for each in wanted]
+    missing = [each for each, new in zip(wanted, is_new, strict=True) if new]
     if progress is not None and missing:
         progress.start(sum(each.files for each in missing), sum(each.size for each in missing))
-    new = {id(each) for each in missing}
 
-    def bring(each: WantedBuild) -> DownloadedBuild | list[DownloadFailure]:
+    def bring(item: tuple[WantedBuild, bool]) -> DownloadedBuild | list[DownloadFailure]:
+        each, new = item
         planned = each.planned
         snapshot, variant = planned.snapshot, planned.variant
         try:
-            if carried is not None and id(each) not in new:
+            if carried is not None and not new:
                 folder = carried.folder(snapshot, variant)
             else:
-                with watched(_Counter(each, progress if id(each) in new else None)) as counter:
-                    folder = fetch_build(planned)
+                with watched(_Counter(each, progress if new else None)) as counter:
+                    folder = fetch_build(planned).path
                 if carried is not None:
                     folder = carried.add(snapshot, variant, folder)
                 counter.finish()
         except PROBLEMS as error:
             kernel = f"{snapshot.repo_id} {variant}"
             return [DownloadFailure(kernel, target, error) for target in each.targets or (None,)]
-        return DownloadedBuild(
-            snapshot.repo_id, snapshot.commit, variant, each.size, each.targets, folder, id(each) in new
-        )
+        return DownloadedBuild(snapshot.repo_id, snapshot.commit, variant, each.size, each.targets, folder, new)
 
-    done = side_by_side(bring, wanted, at_once=AT_ONCE, name="fetch")
+    done = side_by_side(bring, zip(wanted, is_new, strict=True), at_once=AT_ONCE, name="fetch")
     builds = [each for each in done if isinstance(each, DownloadedBuild)]
     return builds, [failure for each in done if isinstance(each, list) for failure in each]
 
@@ -327,7 +329,9 @@ def _point(carried: CarriedFolder, plans: Iterable[KernelPlan], builds: Iterable
         return verdicts[publisher]
 
     routes = {
-        (route.asked, *(step.snapshot.commit for step in route.steps)): route for plan in plans for route in plan.routes
+        (route.asked, *(step.snapshot.commit for step in route.steps)): route
+        for plan in plans
+        for route in plan.tree.routes
     }
     for route in routes.values():
         source, last = route.found.source, route.found.snapshot

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, LockError, RepositoryNotFound, RequestError
 from kernels.models.requirement import Requirement, check_repo_id
 from kernels.operations.open_sources import open_sources
+from kernels.resolver.build_choice import BuildChoice, choose_build
+from kernels.resolver.build_metadata import read_metadata
+from kernels.resolver.context import ResolveContext
+from kernels.resolver.finder import find_snapshot
 from kernels.resolver.lock_scope import NO_LOCK, LockInForce, lock_in_force
-from kernels.resolver.planner import Choice, Planner, read_metadata
 from kernels.resolver.selection import VariantRejected
 from kernels.resolver.target import Target
 from kernels.resolver.variant import Variant
@@ -20,6 +23,7 @@ from kernels.sources import PathSource, Sources
 from kernels.sources.base import Moved
 from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import format_text
+from kernels.trust import Policy
 from kernels.trust.publishers import TrustPolicy
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ __all__ = [
     "BuildInfo",
     "RepositoryInfo",
     "VersionInfo",
+    "explain_folder",
     "is_path",
     "repository_info",
     "repository_versions",
@@ -164,8 +169,8 @@ def repository_versions(repo_id: str) -> list[VersionInfo]:
         RepositoryNotFound: There is no such repository (a `FileNotFoundError`).
         HubUnavailable: The Hub gave no answer, and the cache has none (a `ConnectionError`).
     """
-    planner = _planner(open_sources())
-    source = planner.sources.of(check_repo_id(repo_id))
+    context = _context(open_sources(), NO_LOCK)
+    source = context.sources.of(check_repo_id(repo_id))
     try:
         heads = source.heads(repo_id)
     except Moved as moved:
@@ -173,7 +178,7 @@ def repository_versions(repo_id: str) -> list[VersionInfo]:
     lock = lock_in_force()
 
     def look(item: tuple[int, str]) -> VersionInfo:
-        found = _version(planner, source, repo_id, *item, heads.branches[item[1]])
+        found = _version(context, source, repo_id, *item, heads.branches[item[1]])
         return replace(found, locked=_pinned(lock, repo_id, found.version))
 
     versions = list(heads.versions.items())
@@ -203,13 +208,13 @@ def repository_info(
     path = _expanded(kernel) if is_path(kernel) else None
     if path is None:
         requirement = Requirement(os.fspath(kernel), version=version, revision=revision)
-        choice = _planner(open_sources(), lock_in_force()).choose(requirement, every=True)
+        context = _context(open_sources(), lock_in_force())
+        choice = choose_build(context, find_snapshot(context, requirement), every=True)
     elif version is not None or revision is not None:
         asked = f"`version` {version}" if version is not None else f"`revision` {revision!r}"
         raise RequestError(f"{asked} of {path}: a folder has one version only. Ask without it, or for a repository.")
     else:
-        folder = PathSource(path.absolute())
-        choice = _planner(Sources(folder)).choose(folder.requirement, every=True)
+        choice = explain_folder(path)
     return RepositoryInfo(
         repo_id=choice.snapshot.repo_id if path is None else None,
         path=path,
@@ -219,6 +224,27 @@ def repository_info(
         fits=choice.best,
         lock=choice.lock,
     )
+
+
+def explain_folder(
+    path: Path,
+    *,
+    backend: str | None = None,
+    target: Target | None = None,
+) -> BuildChoice:
+    """Judge every build in a folder for a machine.
+
+    Args:
+        path: The folder.
+        backend: The backend to judge builds for.
+        target: The machine; the default is this one.
+
+    Raises:
+        RepositoryNotFound: There is no kernel in the folder (a `FileNotFoundError`).
+    """
+    source = PathSource(path.expanduser().absolute())
+    context = replace(_context(Sources(source), NO_LOCK), backend=backend, target=target or Target.current())
+    return choose_build(context, find_snapshot(context, source.requirement), every=True)
 
 
 def is_path(kernel: str | os.PathLike[str]) -> bool:
@@ -251,8 +277,10 @@ def _expanded(kernel: str | os.PathLike[str]) -> Path:
         raise RequestError(f"`kernel` is {os.fspath(kernel)!r}, but there is no such user's home to find.") from None
 
 
-def _planner(sources: Sources, lock: LockInForce = NO_LOCK) -> Planner:
-    return Planner(sources, Target.current(), TrustPolicy(), lock=lock)
+def _context(sources: Sources, lock: LockInForce) -> ResolveContext:
+    return ResolveContext(
+        sources=sources, target=Target.current(), trust=TrustPolicy(), signing=Policy.in_force(), lock=lock
+    )
 
 
 def _pinned(lock: LockInForce, repo_id: str, version: int) -> str | None:
@@ -263,20 +291,22 @@ def _pinned(lock: LockInForce, repo_id: str, version: int) -> str | None:
     return None if pin is None else pin.commit
 
 
-def _version(planner: Planner, source: Source, repo_id: str, version: int, branch: str, commit: str) -> VersionInfo:
+def _version(
+    context: ResolveContext, source: Source, repo_id: str, version: int, branch: str, commit: str
+) -> VersionInfo:
     date = None
     with suppress(HubUnavailable):  # a date is worth a question, not an error: the rest may be in the cache
         date = source.commit_date(repo_id, commit)
     try:
         # By branch, as an older version is no choice of the caller's here that needs a warning.
-        choice = planner.choose(Requirement(repo_id, revision=branch))
+        choice = choose_build(context, find_snapshot(context, Requirement(repo_id, revision=branch)))
     except KernelsError as error:
         return VersionInfo(version, branch, commit, date, problem=str(error))
     moved = choice.snapshot.repo_id if choice.snapshot.repo_id != repo_id else None
     return VersionInfo(version, branch, commit, date, tuple(choice.snapshot.builds), choice.best, moved)
 
 
-def _builds(choice: Choice) -> tuple[BuildInfo, ...]:
+def _builds(choice: BuildChoice) -> tuple[BuildInfo, ...]:
     def read(name: str) -> Metadata | None:
         try:
             return choice.metadata.get(name) or read_metadata(choice.source, choice.snapshot, name)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -21,10 +21,14 @@ from kernels.models.requirement import RepoInfo, Requirement
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 from kernels.operations.integrity import Expected, check_build
 from kernels.operations.open_sources import open_sources
-from kernels.resolver.lock_scope import LockInForce, lock_in_force
-from kernels.resolver.planner import Planned, Planner
+from kernels.resolver.context import ResolveContext
+from kernels.resolver.finder import SnapshotKey
+from kernels.resolver.lock_scope import LockInForce, caller, lock_in_force
+from kernels.resolver.planner import Planned, PlanTree, plan_tree
 from kernels.resolver.target import Target
+from kernels.sources import PathSource
 from kernels.support.concurrency import side_by_side
+from kernels.trust import Policy
 from kernels.trust.publishers import TrustPolicy
 
 if TYPE_CHECKING:
@@ -33,13 +37,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AT_ONCE",
+    "Installed",
     "KernelRequest",
+    "Loaded",
     "check_user_agent",
+    "context_for",
     "fetch",
     "fetch_build",
-    "get_requested",
     "load",
-    "planner_for",
+    "load_all",
+    "load_requested",
     "prepare",
     "target_of",
 ]
@@ -81,17 +88,65 @@ class KernelRequest:
         return Requirement(self.repo_id, version=self.version, revision=self.revision)
 
 
-def get_requested(request: KernelRequest) -> ModuleType:
+@dataclass(frozen=True)
+class Installed:
+    """A build that is on disk, and its folder."""
+
+    planned: Planned
+    path: Path
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A build whose module is loaded, with those it depends on."""
+
+    installed: Installed
+    module: ModuleType
+
+
+def load_requested(request: KernelRequest, source: PathSource | None = None) -> Loaded:
     """Get a kernel, as `get_kernel` does.
 
     Args:
-        request: What to get.
+        request: The kernel.
+        source: The folder it is in, for a local kernel.
 
     Raises:
         KernelsError: As for `get_kernel`.
     """
-    planned = planner_for(request).plan(request.requirement)
-    return load(planned, fetch(planned))
+    context = context_for(request)
+    # Resolve and choose: `resolve_snapshot` and `choose_build` for the kernel and each one it depends on.
+    tree = plan_tree(context, request.requirement, source)
+    # Fetch and check: `fetch_build` for each, side by side.
+    installed = fetch(tree)
+    return load(installed)
+
+
+def load_all(requests: Sequence[KernelRequest]) -> list[Loaded | Exception]:
+    """Get several kernels: all are planned and fetched side by side before the first is loaded.
+
+    Args:
+        requests: The kernels.
+
+    Returns:
+        For each request the kernel, or the error that `get_kernel` would have raised.
+    """
+    by = caller()  # who calls cannot be seen from the threads
+
+    def get(request: KernelRequest) -> Sequence[Installed] | Exception:
+        try:
+            request = replace(request, lock=request.lock or lock_in_force(by))
+            return fetch(plan_tree(context_for(request), request.requirement))
+        except (KernelsError, OSError, ValueError, TypeError) as error:
+            return error
+
+    results: list[Loaded | Exception] = []
+    for got in side_by_side(get, requests, at_once=AT_ONCE, name="get"):
+        try:
+            results.append(got if isinstance(got, Exception) else load(got))
+        except KernelsError as error:
+            results.append(error)
+    return results
 
 
 def target_of(target: Target | str | None) -> Target:
@@ -117,18 +172,18 @@ def check_user_agent(user_agent: object) -> None:
         )
 
 
-def planner_for(
+def context_for(
     request: KernelRequest,
     *,
     target: Target | None = None,
     prerequisites: bool = True,
-) -> Planner:
-    """Who plans a request.
+) -> ResolveContext:
+    """What a request is resolved with.
 
     Args:
-        request: What to get.
+        request: The kernel.
         target: The machine to choose builds for; the default is this one.
-        prerequisites: Whether what a build needs beside a fitting machine must be there.
+        prerequisites: Whether the client's version and the Python packages that a build needs are checked.
 
     Raises:
         TypeError: An argument of the request is of the wrong type.
@@ -137,31 +192,30 @@ def planner_for(
     _check_flag("check_arch", request.check_arch)
     _check_flag("local_files_only", request.local_files_only)
     check_user_agent(request.user_agent)
-    return Planner(
-        open_sources(
+    return ResolveContext(
+        sources=open_sources(
             user_agent=request.user_agent,
             local_files_only=request.local_files_only,
             overrides=request.local_kernels,
             verify=request.verify,
         ),
-        target or Target.current(),
-        TrustPolicy.of(request.trust_remote_code),
-        request.backend,
-        request.check_arch,
-        request.device,
-        prerequisites,
+        target=target or Target.current(),
+        trust=TrustPolicy.of(request.trust_remote_code),
+        signing=Policy.in_force(),
         lock=lock_in_force() if request.lock is None else request.lock,
+        backend=request.backend,
+        check_arch=request.check_arch,
+        device=request.device,
+        prerequisites=prerequisites,
     )
 
 
-def fetch(planned: Planned) -> dict[int, Path]:
-    """Everything of a plan on disk: the folder of each kernel, by the identity of its plan."""
-    [*depends, last] = list(planned.walk())
-    folders = side_by_side(fetch_build, depends, at_once=AT_ONCE, name="fetch")
-    return {id(each): folder for each, folder in zip([*depends, last], [*folders, fetch_build(last)], strict=True)}
+def fetch(tree: PlanTree) -> list[Installed]:
+    """Every build of a plan on disk, in the plan's order."""
+    return side_by_side(fetch_build, tree.builds, at_once=AT_ONCE, name="fetch")
 
 
-def fetch_build(planned: Planned) -> Path:
+def fetch_build(planned: Planned) -> Installed:
     """One build of a plan on disk, with the content that its source lists and its metadata's digest names."""
     source, snapshot, variant = planned.source, planned.snapshot, planned.variant
     expected = Expected(planned.metadata.digest, planned.pinned, planned.lock or "", signed=planned.signed)
@@ -177,54 +231,54 @@ def fetch_build(planned: Planned) -> Path:
                 continue
         if there:
             break
-    return path
+    return Installed(planned, path)
 
 
-def prepare(planned: Planned, folders: Mapping[int, Path]) -> None:
-    """What the backends that builds were chosen for do with them once, before the first is loaded."""
-    for each in planned.walk():
-        prepare_build(backends.known(each.backend), folders[id(each)], each.device)
+def prepare(installed: Iterable[Installed]) -> None:
+    """Let the backends that builds were chosen for prepare them, once, before the first is loaded."""
+    for each in installed:
+        prepare_build(backends.known(each.planned.backend), each.path, each.planned.device)
 
 
-def load(planned: Planned, folders: Mapping[int, Path]) -> ModuleType:
-    """The module of a plan that is on disk, after those it depends on; what was cleared away since is fetched again."""
-    folders = dict(folders)
-    builds = list(planned.walk())
+def load(installed: Sequence[Installed]) -> Loaded:
+    """Load a plan that is on disk, the kernel after those it depends on; what was cleared away is fetched again."""
     for tries_left in reversed(range(_CLEARED_TRIES)):
         with ExitStack() as held:
             # Of a kernel that is loaded no file is needed.
-            needed = [each for each in builds if not is_loaded(folders[id(each)])]
-            cleared = [each for each in needed if not held.enter_context(in_use(folders[id(each)]))]
-            before = {id(each): _identity(folders[id(each)]) for each in needed}
+            needed = [each for each in installed if not is_loaded(each.path)]
+            cleared = [each for each in needed if not held.enter_context(in_use(each.path))]
+            before = {each.path: _identity(each.path) for each in needed}
             if not cleared or not tries_left:
                 try:
-                    return _load(planned, folders)
+                    return _load(installed)
                 except (KernelsError, OSError) as error:
-                    cleared = [each for each in needed if _was_cleared(each, folders, before, error)]
+                    cleared = [each for each in needed if _was_cleared(each, before[each.path], error)]
                     if not cleared or not tries_left:
                         raise
         # Not while it is held: who clears it away waits for nobody, and would be waited for.
-        folders.update({id(each): fetch_build(each) for each in cleared})
+        for each in cleared:
+            fetch_build(each.planned)
     raise AssertionError
 
 
-def _load(planned: Planned, folders: Mapping[int, Path]) -> ModuleType:
-    prepare(planned, folders)
-    modules: dict[int, ModuleType] = {}
-    for each in planned.walk():
-        own = each.source.user_owned  # a folder of the user's, in which everything counts
-        prefix = f"{BUILD_FOLDER}/{each.variant}/"
-        modules[id(each)] = load_variant(
-            folders[id(each)],
-            each.metadata,
-            deps={repo_id: modules[id(depend)] for repo_id, depend in each.depends.items()},
-            repo_info=None if own else RepoInfo(each.snapshot.repo_id, each.snapshot.commit),
-            stages=stages_of(backends.known(each.backend), each.device),
-            root=each.source.link_boundary(each.snapshot),
-            files=None if own else [file.path.removeprefix(prefix) for file in each.snapshot.builds[each.variant]],
-            fetch=None if own else partial(fetch_build, each),
+def _load(installed: Sequence[Installed]) -> Loaded:
+    prepare(installed)
+    modules: dict[SnapshotKey, ModuleType] = {}
+    for each in installed:
+        planned, snapshot = each.planned, each.planned.snapshot
+        own = planned.source.user_owned  # a folder of the user's, in which everything counts
+        prefix = f"{BUILD_FOLDER}/{planned.variant}/"
+        module = modules[planned.found.key] = load_variant(
+            each.path,
+            planned.metadata,
+            deps={repo_id: modules[key] for repo_id, key in planned.depends.items()},
+            repo_info=None if own else RepoInfo(snapshot.repo_id, snapshot.commit),
+            stages=stages_of(backends.known(planned.backend), planned.device),
+            root=planned.source.link_boundary(snapshot),
+            files=None if own else [file.path.removeprefix(prefix) for file in snapshot.builds[planned.variant]],
+            fetch=None if own else partial(fetch_build, planned),
         )
-    return modules[id(planned)]
+    return Loaded(each, module)
 
 
 def _identity(folder: Path) -> tuple[int, ...] | None:
@@ -236,16 +290,14 @@ def _identity(folder: Path) -> tuple[int, ...] | None:
     return facts.st_dev, facts.st_ino, facts.st_ctime_ns
 
 
-def _was_cleared(
-    each: Planned, folders: Mapping[int, Path], before: Mapping[int, tuple[int, ...] | None], error: BaseException
-) -> bool:
+def _was_cleared(installed: Installed, before: tuple[int, ...] | None, error: BaseException) -> bool:
     """Whether a build's files were removed while it was loaded, whether or not they are there again."""
-    if each.source.user_owned:
+    planned, path = installed.planned, installed.path
+    if planned.source.user_owned:
         return False
-    folder = folders[id(each)]
-    if not each.source.is_local(each.snapshot, each.variant) or _identity(folder) != before[id(each)]:
+    if not planned.source.is_local(planned.snapshot, planned.variant) or _identity(path) != before:
         return True
-    listed = {os.path.join(folder, *file.path.split("/")[2:]) for file in each.snapshot.builds[each.variant]}
+    listed = {os.path.join(path, *file.path.split("/")[2:]) for file in planned.snapshot.builds[planned.variant]}
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, FilesGone) or (isinstance(cause, FileNotFoundError) and cause.filename in listed):

@@ -12,14 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernels.errors import LockError, RequestError, StoreError
-from kernels.models.lockfile import ContentHash, Lock, Pin, hashes_path
+from kernels.models.lockfile import SHA256SUM, ContentHash, Lock, Pin, hashes_path
 from kernels.models.pyproject import Project
 from kernels.models.requirement import check_repo_id
-from kernels.models.snapshot import STATUS_FILE, Snapshot
+from kernels.models.snapshot import STATUS_FILE
+from kernels.operations.lock_tree import lock_tree
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.content_hash import listed_hash
-from kernels.resolver.dependency_graph import Tree
-from kernels.sources import Source
+from kernels.resolver.context import ResolveContext
+from kernels.resolver.finder import FoundSnapshot
+from kernels.resolver.lock_scope import NO_LOCK
+from kernels.resolver.target import Target
 from kernels.support.concurrency import side_by_side
 from kernels.support.json_store import replace_file
 from kernels.trust.publishers import TrustPolicy
@@ -152,8 +155,14 @@ def lock_project(
     hashes = hashes or rehash
     before = _existing(file, needed=upgrade is not True, hashes=not hashes)
     kept = Lock() if before is None or upgrade is True else before
-    tree = Tree(open_sources(overrides=False), TrustPolicy.of(trust_remote_code), kept, repositories, project.places)
-    tree.grow(project.dependencies)
+    context = ResolveContext(
+        sources=open_sources(overrides=False),
+        target=Target.current(),
+        trust=TrustPolicy.of(trust_remote_code),
+        signing=None,  # what is locked is not loaded
+        lock=NO_LOCK,
+    )
+    tree = lock_tree(context, project.dependencies, kept, repositories, project.places)
     absent = sorted(repositories - {requirement.repo_id for requirement in tree.commits})
     if absent:
         raise RequestError(f"{absent[0]} cannot be upgraded: no kernel that {project.file} asks for needs it.")
@@ -171,7 +180,7 @@ _Content = dict[tuple[str, str], dict[str, ContentHash]]
 
 
 def _hashes(
-    snapshots: Mapping[tuple[str, str], tuple[Source, Snapshot]],
+    snapshots: Mapping[tuple[str, str], FoundSnapshot],
     pinned: Mapping[tuple[str, str], Mapping[str, ContentHash]],
     anew: Collection[tuple[str, str]],
     *,
@@ -181,21 +190,18 @@ def _hashes(
     # For each repository apart, so that it does not depend on another one which of its files are read.
     small: dict[tuple[str, str], dict[str, str]] = {key: {} for key in snapshots}
     # The builds of a repository that has moved are not used: that none is pinned says that it led elsewhere.
-    moved = {key for key, (_, snapshot) in snapshots.items() if snapshot.file(STATUS_FILE) is not None}
-    builds = [
-        (key, variant)
-        for key, (_, snapshot) in sorted(snapshots.items())
-        if key not in moved
-        for variant in snapshot.builds
-    ]
+    moved = {key for key, found in snapshots.items() if found.snapshot.file(STATUS_FILE) is not None}
+    builds = [(key, variant) for key in sorted(snapshots.keys() - moved) for variant in snapshots[key].snapshot.builds]
 
     def one(build: tuple[tuple[str, str], str]) -> tuple[ContentHash, ContentHash | None]:
         key, variant = build
         known = None if key in anew else pinned.get(key, {}).get(variant)
-        if known is None:
-            return listed_hash(*snapshots[key], variant, known=small[key]), None
-        listed = listed_hash(*snapshots[key], variant, known.kind, small[key]) if compare else known
-        return known, listed if listed != known else None
+        kind = SHA256SUM if known is None else known.kind
+        if known is not None and not compare:
+            return known, None
+        found = snapshots[key]
+        listed = listed_hash(found.source, found.snapshot, variant, kind, small[key])
+        return known or listed, None if known in (None, listed) else listed
 
     # Also of what has no builds, as a repository that has moved: nobody can put one there later. And of builds that
     # this Hub does not list, as a mirror that carries some of them: the commit has them nevertheless.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,9 +26,12 @@ from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import METADATA_FILE, Heads, Snapshot
 from kernels.operations.open_sources import open_sources
+from kernels.resolver.build_choice import choose_build
+from kernels.resolver.build_metadata import check_signed_version
 from kernels.resolver.content_hash import folder_hash, large_files
+from kernels.resolver.context import ResolveContext
+from kernels.resolver.finder import find_snapshot
 from kernels.resolver.lock_scope import LockInForce, lock_in_force
-from kernels.resolver.planner import Planner, wrong_version
 from kernels.resolver.selection import no_suitable_build
 from kernels.resolver.target import Target
 from kernels.sources import FolderSource, PathSource, Source
@@ -255,16 +259,20 @@ def _chosen(
     offline: bool,
     lock: LockInForce,
 ) -> list[_Build]:
-    sources = open_sources(overrides=False, local_files_only=offline)
-    # A verdict is given on what would be refused as well, so here nothing is.
-    planner = Planner(sources, Target.current(), TrustPolicy(), prerequisites=False, signed=None, lock=lock)
-    *_, found = planner.finder.follow(requirement, planner.finder.source(requirement))
+    context = ResolveContext(
+        sources=open_sources(overrides=False, local_files_only=offline),
+        target=Target.current(),
+        trust=TrustPolicy(),
+        signing=None,  # a verdict is given on what would be refused as well
+        lock=lock,
+    )
+    found = find_snapshot(context, requirement)
     snapshot = found.snapshot
     if not snapshot.builds:
         raise NoSuitableBuild(f"{snapshot.repo_id} has no builds at {snapshot.commit}.")
     names = list(snapshot.builds)
     if not all_variants:
-        choice = planner.choose_among(found, every=True)
+        choice = choose_build(context, found, every=True)
         if choice.best is None:
             error = no_suitable_build(str(requirement), choice.resolution)
             raise type(error)(f"{error}\nAll builds are verified with --all-variants.")
@@ -405,12 +413,8 @@ def _signature(
 
 def _check_signed_version(metadata: bytes, version: int | None) -> None:
     """Raise `UntrustedSignature` where what was signed is not the version that was named."""
-    try:
-        problem = wrong_version(version, Metadata.from_bytes(metadata))
-    except InvalidMetadata:  # the digest, which is in it, says so
-        return
-    if problem is not None:
-        raise UntrustedSignature(problem)
+    with suppress(InvalidMetadata):  # the digest, which is in it, says so
+        check_signed_version(version, Metadata.from_bytes(metadata))
 
 
 def _digest(folder: Path, metadata: bytes | None, remedy: str) -> Proof:

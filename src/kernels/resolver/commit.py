@@ -15,7 +15,7 @@ from kernels.support import distributed
 from kernels.support.formatting import format_names
 from kernels.support.warn import warn_once
 
-__all__ = ["Pin", "pin"]
+__all__ = ["SettledCommit", "settle_commit"]
 
 #: What somebody may have taken for a commit; a Hub looks up whole ones alone.
 _SHORTENED = re.compile(r"[0-9a-f]{4,39}", re.IGNORECASE)
@@ -24,7 +24,7 @@ _SHORTENED = re.compile(r"[0-9a-f]{4,39}", re.IGNORECASE)
 _LISTED = 20
 
 
-class Pin(NamedTuple):
+class SettledCommit(NamedTuple):
     """What is meant by a requirement.
 
     Attributes:
@@ -40,7 +40,7 @@ class Pin(NamedTuple):
     listed_as: str = ""
 
 
-def pin(requirement: Requirement, source: Source, lock: LockInForce = NO_LOCK) -> Pin:
+def settle_commit(requirement: Requirement, source: Source, lock: LockInForce = NO_LOCK) -> SettledCommit:
     """What is meant by a requirement; the same for all ranks of a job.
 
     Args:
@@ -54,18 +54,18 @@ def pin(requirement: Requirement, source: Source, lock: LockInForce = NO_LOCK) -
         NotLocked: Only locked kernels may be loaded, and this one is not.
     """
     if source.user_owned:
-        return Pin(requirement, "")
+        return SettledCommit(requirement, "")
     locked = lock.find(requirement)
     if locked is not None:
         named = next((each for each in (requirement, locked.requirement) if each.branch is not None), None)
         named = named or Requirement(requirement.repo_id, revision=locked.commit)
-        return Pin(named, locked.commit, lock.where, requirement.repo_id)
+        return SettledCommit(named, locked.commit, lock.where, requirement.repo_id)
     if requirement.commit is not None:
-        return Pin(requirement, requirement.commit)
+        return SettledCommit(requirement, requirement.commit)
     key = json.dumps([source.name, requirement.repo_id, requirement.branch])
     answer = json.loads(distributed.agree(key, lambda: json.dumps(_look_up(requirement, source))))
     version, revision, commit = answer
-    return Pin(Requirement(requirement.repo_id, version=version, revision=revision), commit)
+    return SettledCommit(Requirement(requirement.repo_id, version=version, revision=revision), commit)
 
 
 def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str | None, str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, cast
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernels.errors import (
     InvalidRepository,
@@ -17,228 +17,345 @@ from kernels.errors import (
     UntrustedSignature,
 )
 from kernels.models import redirect
-from kernels.models.lockfile import lock_again
+from kernels.models.lockfile import ContentHash, lock_again
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import STATUS_FILE, Snapshot
-from kernels.resolver.commit import Pin, pin
-from kernels.resolver.lock_scope import NO_LOCK, LockInForce
+from kernels.resolver.commit import SettledCommit, settle_commit
 from kernels.sources.base import Moved, Source
 from kernels.support.concurrency import side_by_side
 from kernels.support.warn import warn_once
 from kernels.trust.publishers import Admission, admission, ask_trust
 
 if TYPE_CHECKING:
-    from kernels.sources import Sources
-    from kernels.trust import Policy
-    from kernels.trust.publishers import PublisherTrust, TrustPolicy
+    from kernels.resolver.context import ResolveContext
+    from kernels.trust import Rule
+    from kernels.trust.publishers import PublisherTrust
 
-__all__ = ["Finder", "Found", "Route"]
+__all__ = [
+    "FoundSnapshot",
+    "OfSnapshot",
+    "PinnedCommitGone",
+    "Resolved",
+    "SettleCommit",
+    "SnapshotKey",
+    "find_snapshot",
+    "follow_redirects",
+    "mention_unlocked",
+    "resolve_snapshot",
+    "source_of",
+]
+
+
+class PinnedCommitGone(LockError, RevisionNotFound):
+    """A lock pins a commit that its source no longer has."""
+
+
+class SnapshotKey(NamedTuple):
+    """What identifies a snapshot: its source's name, its repository and its commit."""
+
+    source: str
+    repo_id: str
+    commit: str
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundSnapshot:
     """A snapshot that a requirement leads to.
 
     Attributes:
-        requirement: What was asked for, or what a redirect asks for instead.
+        asked: The requirement that this snapshot answers: the first one, or the one that a redirect names.
+        requirement: The same, with its version or revision settled.
         source: Where it comes from.
         snapshot: The repository at a commit.
         lock: The lock that chose the commit, as a message calls it; None where no lock did.
         listed_as: The repository as that lock lists it: under its former name, where it was renamed since.
         version: The version that was first asked for, or settled; a redirect may name a revision instead.
+        former: The requirements on the way that name the repository as it was called before it was renamed.
     """
 
+    asked: Requirement
     requirement: Requirement
     source: Source
     snapshot: Snapshot
     lock: str | None = None
     listed_as: str = ""
     version: int | None = None
+    former: tuple[Requirement, ...] = ()
+
+    @property
+    def key(self) -> SnapshotKey:
+        """What identifies the snapshot."""
+        return SnapshotKey(self.source.name, self.snapshot.repo_id, self.snapshot.commit)
+
+    def pinned_content(self, context: ResolveContext, variant: str) -> ContentHash | None:
+        """The content that the lock pins of a build; None where the lock pins no content of the commit.
+
+        Raises:
+            DigestMismatch: The lock pins the content of the commit's builds, and this build is not among them.
+        """
+        return None if self.lock is None else context.lock.content(self.listed_as, self.snapshot.commit, variant)
+
+    def signing_rule(self, context: ResolveContext) -> Rule | None:
+        """Who must have signed the snapshot's builds; None where no policy applies."""
+        if context.signing is None or self.source.user_owned:
+            return None
+        return context.signing.rule(self.snapshot.repo_id)
+
+
+class OfSnapshot:
+    """What was decided about a snapshot: with the snapshot, and where it comes from."""
+
+    found: FoundSnapshot
+
+    @property
+    def requirement(self) -> Requirement:
+        """The requirement, after redirects."""
+        return self.found.requirement
+
+    @property
+    def source(self) -> Source:
+        """Where the snapshot comes from."""
+        return self.found.source
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The repository at the commit chosen."""
+        return self.found.snapshot
+
+    @property
+    def lock(self) -> str | None:
+        """The lock that chose the commit, as a message calls it; None where no lock did."""
+        return self.found.lock
 
 
 @dataclass(frozen=True)
-class Route:
-    """How something asked for led to a snapshot.
+class Resolved:
+    """Where a requirement leads, and what may be done with the snapshot there.
 
     Attributes:
-        asked: What was asked for.
+        asked: The requirement.
         steps: Each snapshot on the way; all but the last redirect.
+        admission: What may be done with the last one: the least that any step on the way allows.
     """
 
     asked: Requirement
-    steps: tuple[Found, ...]
+    steps: tuple[FoundSnapshot, ...]
+    admission: Admission
 
     @property
-    def found(self) -> Found:
-        """What it led to."""
+    def found(self) -> FoundSnapshot:
+        """The snapshot that it leads to."""
         return self.steps[-1]
 
 
-@dataclass(frozen=True)
-class Finder:
-    """Finds snapshots.
+#: Chooses the commit of a requirement; the pin is that of the repository's former name, where it was just renamed.
+SettleCommit = Callable[[Requirement, Source, SettledCommit | None], SettledCommit]
+
+
+def resolve_snapshot(
+    context: ResolveContext,
+    requirement: Requirement,
+    source: Source | None = None,
+    *,
+    settle: SettleCommit | None = None,
+) -> Resolved:
+    """The snapshot that a requirement leads to, of publishers that are trusted.
+
+    Each step of a redirect is trusted or refused on its own. The Hub is asked about the publisher and the repository
+    at the same time.
 
     Args:
-        sources: Where kernels are found.
-        policy: What may be loaded beside what trusted publishers offer.
-        lock: The lock in force.
-        signed: What must be signed, and by whom; None for nothing.
+        context: What the call resolves with.
+        requirement: The requirement.
+        source: Its source; the default is the one that the context's sources name.
+        settle: Chooses commits; the default asks the context's lock, then the source.
+
+    Raises:
+        UntrustedPublisher: A publisher on the way is not trusted.
+        KernelsError: As for `follow_redirects`.
     """
+    source = source or source_of(context, requirement)
+    if not source.user_owned and settle is None:
+        context.lock.find(requirement)  # what the lock refuses is refused before any request
+    steps = follow_redirects(context, requirement, source, settle)
+    standings: dict[str, PublisherTrust] = {}
+    begun: list[FoundSnapshot] = []
 
-    sources: Sources
-    policy: TrustPolicy
-    lock: LockInForce = NO_LOCK
-    signed: Policy | None = None
+    def ask_publisher() -> None:
+        standings[requirement.repo_id] = ask_trust(requirement.repo_id, source.publishers, context.trust)
 
-    def source(self, requirement: Requirement) -> Source:
-        """The source of a repository. A folder that stands in for it is the user's choice, but not where all is locked.
+    def take_first_step() -> None:
+        begun.append(next(steps))
 
-        Raises:
-            NotLocked: `LOCAL_KERNELS` names a folder for it, and only locked kernels may be loaded.
-        """
-        repo_id = requirement.repo_id
-        source = self.sources.of(repo_id)
-        if repo_id in self.sources.overrides:
-            if self.lock.required is not None:
-                raise NotLocked(
-                    f"{requirement} was not loaded: `LOCAL_KERNELS` puts {source.name} in its place, and "
-                    f"{self.lock.required}. Take it out of LOCAL_KERNELS."
+    tasks: list[Callable[[], None]] = [ask_publisher, take_first_step]
+    side_by_side(lambda task: task(), tasks, at_once=2, name="find")
+    taken: list[FoundSnapshot] = []
+    least = Admission.GRANTED
+    for found in chain(begun, steps):
+        taken.append(found)
+        repo_id, publishers = found.requirement.repo_id, found.source.publishers
+        if repo_id not in standings:
+            standings[repo_id] = ask_trust(repo_id, publishers, context.trust)
+        admitted = admission(repo_id, standings[repo_id], publishers, context.trust, found.snapshot)
+        least = max(least, admitted, key=lambda each: each.value)
+    _warn_of_moves(context, taken)
+    return Resolved(requirement, tuple(taken), least)
+
+
+def find_snapshot(context: ResolveContext, requirement: Requirement, source: Source | None = None) -> FoundSnapshot:
+    """The snapshot that a requirement leads to, whether or not its publisher is trusted. None of its code may run.
+
+    Args:
+        context: What the call resolves with.
+        requirement: The requirement.
+        source: Its source; the default is the one that the context's sources name.
+
+    Raises:
+        KernelsError: As for `follow_redirects`.
+    """
+    steps = list(follow_redirects(context, requirement, source or source_of(context, requirement)))
+    _warn_of_moves(context, steps)
+    return steps[-1]
+
+
+def source_of(context: ResolveContext, requirement: Requirement) -> Source:
+    """The source of a repository: a folder that `LOCAL_KERNELS` names, unless everything must be locked.
+
+    Raises:
+        NotLocked: `LOCAL_KERNELS` names a folder for it, and only locked kernels may be loaded.
+    """
+    repo_id, lock = requirement.repo_id, context.lock
+    source = context.sources.of(repo_id)
+    if repo_id in context.sources.overrides:
+        if lock.required is not None:
+            raise NotLocked(
+                f"{requirement} was not loaded: `LOCAL_KERNELS` puts {source.name} in its place, and "
+                f"{lock.required}. Take it out of LOCAL_KERNELS."
+            )
+        if lock.lists(repo_id):
+            warn_once(f"{repo_id} is {source.name}, as LOCAL_KERNELS says, and not the commit that {lock.where} pins.")
+    return source
+
+
+def follow_redirects(
+    context: ResolveContext, requirement: Requirement, source: Source, settle: SettleCommit | None = None
+) -> Iterator[FoundSnapshot]:
+    """The snapshot of a requirement, and each one that a redirect leads to, whether or not the publisher is trusted.
+
+    Raises:
+        InvalidRepository: A redirect leads in a circle, too far, or nowhere.
+        RevisionNotFound: There is no such version or revision, or no longer the commit that a lock pins.
+        LockError: The lock lists the repository in another version only; or its content is pinned, and it leads out of
+            the lock.
+        NotLocked: Only locked kernels may be loaded, and this one is not locked.
+    """
+    settle = settle or _settle_with(context)
+    visited = [requirement]
+    former: tuple[Requirement, ...] = ()
+    renamed: SettledCommit | None = None
+    version = requirement.named_version
+    while True:
+        asked = visited[-1]
+        chosen: SettledCommit | None = None
+        try:
+            chosen = settle(asked, source, renamed)
+            snapshot = source.snapshot(chosen.requirement, chosen.commit)
+        except Moved as moved:
+            following = Requirement(moved.destination, version=asked.version, revision=asked.revision)
+            # A repository under a new name has the commits it had.
+            renamed = chosen if chosen is not None and chosen.lock is not None else None
+            former = (*former, asked)
+        except (NotInCache, RevisionNotFound) as error:
+            if chosen is None or chosen.lock is None:
+                raise
+            raise _error_of_lock(error, chosen) from error
+        else:
+            version = chosen.requirement.named_version if version is None else version
+            found = FoundSnapshot(
+                asked, chosen.requirement, source, snapshot, chosen.lock, chosen.listed_as, version, former
+            )
+            yield found
+            status = None if source.user_owned else snapshot.file(STATUS_FILE)
+            if status is None:
+                return
+            following = redirect.destination(source.read(snapshot, status, redirect.MAX_STATUS_BYTES), asked)
+            former, renamed = (), None
+            if following.repo_id.lower() == asked.repo_id.lower() and following not in visited:
+                raise InvalidRepository(
+                    f"{asked} has moved to {following}, the same repository. Ask for that revision, or for another "
+                    "version."
                 )
-            if self.lock.lists(repo_id):
-                where = self.lock.where
-                warn_once(f"{repo_id} is {source.name}, as LOCAL_KERNELS says, and not the commit that {where} pins.")
-        return source
+            _check_pinned_redirect(context, found, following)
+        route = " -> ".join(str(each) for each in [*visited, following])
+        if following in visited:
+            raise InvalidRepository(f"{visited[0]} moved in a circle: {route}.")
+        if len(visited) > redirect.MAX_REDIRECTS:
+            raise InvalidRepository(f"{visited[0]} moved more than {redirect.MAX_REDIRECTS} times: {route}.")
+        visited.append(following)
+        source = source_of(context, following)
+        _check_signing_kept(context, asked.repo_id, following.repo_id, source)
 
-    def find(self, requirement: Requirement, source: Source) -> tuple[list[Found], Admission]:
-        """The steps to the snapshot that a requirement leads to, the last, and what may be done with it.
 
-        Each step of a redirect is trusted or refused on its own. The Hub is asked about the publisher while it is asked
-        about the repository: neither waits for the other.
-
-        Raises:
-            UntrustedPublisher: A publisher on the way is not trusted.
-            KernelsError: As for `follow`.
-        """
-        if not source.user_owned:
-            self.lock.find(requirement)  # what it refuses is refused before anybody is asked
-        steps = self.follow(requirement, source)
-        standings: dict[str, PublisherTrust] = {}
-        first = requirement.repo_id
-
-        def look(what: str) -> object:
-            return ask_trust(first, source.publishers, self.policy) if what == "publisher" else next(steps)
-
-        standing, begun = side_by_side(look, ["publisher", "repository"], at_once=2, name="find")
-        standings[first] = cast("PublisherTrust", standing)
-        found: Found | None = cast("Found", begun)
-        taken: list[Found] = []
-        worst = Admission.GRANTED
-        while found is not None:
-            taken.append(found)
-            repo_id, publishers = found.requirement.repo_id, found.source.publishers
-            if repo_id not in standings:
-                standings[repo_id] = ask_trust(repo_id, publishers, self.policy)
-            admitted = admission(repo_id, standings[repo_id], publishers, self.policy, found.snapshot)
-            worst = max(worst, admitted, key=lambda each: each.value)
-            found = next(steps, None)
-        return taken, worst
-
-    def follow(self, requirement: Requirement, source: Source) -> Iterator[Found]:
-        """The snapshot asked for, and each one that a redirect leads to, whoever publishes it.
-
-        Raises:
-            InvalidRepository: A redirect leads in a circle, too far, or nowhere.
-            RevisionNotFound: There is no such version or revision, or no longer the commit that a lock pins.
-            LockError: The lock lists the repository, but not what is asked for; or its content is pinned, and it leads
-                out of the lock.
-            NotLocked: Only locked kernels may be loaded, and this one is not.
-        """
-        visited = [requirement]
-        renamed: Pin | None = None
-        version = requirement.named_version
-        while True:
-            asked = visited[-1]
-            meant: Pin | None = None
-            try:
-                if renamed is not None and not self.lock.lists(asked.repo_id):
-                    meant = renamed._replace(requirement=asked)
-                else:
-                    meant = pin(asked, source, self.lock)
-                snapshot = source.snapshot(meant.requirement, meant.commit)
-                version = meant.requirement.named_version if version is None else version
-                found = Found(meant.requirement, source, snapshot, meant.lock, meant.listed_as, version)
-            except Moved as moved:
-                following = Requirement(moved.destination, version=asked.version, revision=asked.revision)
-                # A repository under a new name has the commits it had.
-                renamed = meant if meant is not None and meant.lock is not None else None
-            except (NotInCache, RevisionNotFound) as error:
-                if meant is None or meant.lock is None:
-                    raise
-                raise _of_lock(error, meant) from error
-            else:
-                yield found
-                # Said now, when the one who asked has admitted the destination.
-                for old, new in pairwise(each.repo_id for each in visited):
-                    warn_once(f"{old} has moved to {new}; ask for it there.")
-                status = None if source.user_owned else found.snapshot.file(STATUS_FILE)
-                if status is None:
-                    return
-                following = redirect.destination(source.read(found.snapshot, status, redirect.MAX_STATUS_BYTES), asked)
-                renamed = None
-                if following.repo_id.lower() == asked.repo_id.lower() and following not in visited:
-                    raise InvalidRepository(
-                        f"{asked} has moved to {following}, the same repository. Ask for that revision, or for another "
-                        "version."
-                    )
-                self._check_pinned_redirect(found, following)
-                self.mention_unlocked(found, following)
-            route = " -> ".join(str(each) for each in [*visited, following])
-            if following in visited:
-                raise InvalidRepository(f"{visited[0]} moved in a circle: {route}.")
-            if len(visited) > redirect.MAX_REDIRECTS:
-                raise InvalidRepository(f"{visited[0]} moved more than {redirect.MAX_REDIRECTS} times: {route}.")
-            visited.append(following)
-            source = self.source(following)
-            self._check_demand(asked.repo_id, following.repo_id, source)
-
-    def _check_demand(self, old: str, new: str, source: Source) -> None:
-        """Refuse a way out of having to be signed: what says where a repository has moved to is signed by nobody."""
-        signed = self.signed
-        if signed is None or source.user_owned or not signed.rule(old).required or signed.rule(new).required:
-            return
-        raise UntrustedSignature(
-            f"{old} must be signed, as {signed.where} says, and has moved to {new}, which need not be. Require a "
-            f"signature of {new} as well, or ask for it by its own name."
+def mention_unlocked(context: ResolveContext, found: FoundSnapshot, following: Requirement) -> None:
+    """Warn, once, of a redirect or dependency of a locked kernel that the lock does not list."""
+    lock = context.lock
+    if found.lock is not None and lock.required is None and not lock.lists(following.repo_id):
+        warn_once(
+            f"{found.requirement} is locked, and {following.repo_id}, which it leads to, is not: {found.lock} does "
+            f"not list it. {lock_again(found.lock, 'kernels lock')}"
         )
 
-    def _check_pinned_redirect(self, found: Found, following: Requirement) -> None:
-        """Refuse a way out of pinned content: a commit never changes, so what was a kernel does not lead elsewhere.
 
-        Of a commit that led elsewhere when it was locked, no build is pinned.
-        """
-        if found.lock is None or not self.lock.pins_content(found.listed_as, found.snapshot.commit):
-            return
-        listed = self.lock.lists(following.repo_id)
-        if not listed or self.lock.pins_builds(found.listed_as, found.snapshot.commit):
-            unlisted = "" if listed else f", which {found.lock} does not list"
-            raise LockError(
-                f"{found.requirement} is locked with its content, and now leads to {following.repo_id}{unlisted}: "
-                f"{found.source.name} gives something else than when it was locked. Is that meant? "
-                f"{lock_again(found.lock or '', 'kernels lock --rehash')}"
-            )
+def _settle_with(context: ResolveContext) -> SettleCommit:
+    def settle(asked: Requirement, source: Source, renamed: SettledCommit | None) -> SettledCommit:
+        if renamed is not None and not context.lock.lists(asked.repo_id):
+            return renamed._replace(requirement=asked)
+        return settle_commit(asked, source, context.lock)
 
-    def mention_unlocked(self, found: Found, following: Requirement) -> None:
-        """Warn, once, of what a locked kernel leads to and the lock does not list: it is whatever its branch holds."""
-        if found.lock is not None and self.lock.required is None and not self.lock.lists(following.repo_id):
-            warn_once(
-                f"{found.requirement} is locked, and {following.repo_id}, which it leads to, is not: {found.lock} does "
-                f"not list it. {lock_again(found.lock, 'kernels lock')}"
-            )
+    return settle
 
 
-def _of_lock(error: KernelsError, meant: Pin) -> KernelsError:
+def _warn_of_moves(context: ResolveContext, steps: list[FoundSnapshot]) -> None:
+    asked = [each for step in steps for each in (*step.former, step.asked)]
+    for old, new in pairwise(each.repo_id for each in asked):
+        warn_once(f"{old} has moved to {new}; ask for it there.")
+    for step, following in pairwise(steps):
+        mention_unlocked(context, step, following.former[0] if following.former else following.asked)
+
+
+def _check_signing_kept(context: ResolveContext, old: str, new: str, source: Source) -> None:
+    """Refuse a redirect out of a required signature: the file that redirects is not signed."""
+    signing = context.signing
+    if signing is None or source.user_owned or not signing.rule(old).required or signing.rule(new).required:
+        return
+    raise UntrustedSignature(
+        f"{old} must be signed, as {signing.where} says, and has moved to {new}, which need not be. Require a "
+        f"signature of {new} as well, or ask for it by its own name."
+    )
+
+
+def _check_pinned_redirect(context: ResolveContext, found: FoundSnapshot, following: Requirement) -> None:
+    """Refuse a redirect out of pinned content: a commit never changes, so a kernel's commit cannot become a redirect.
+
+    Of a commit that was a redirect when it was locked, no build is pinned.
+    """
+    lock = context.lock
+    if found.lock is None or not lock.pins_content(found.listed_as, found.snapshot.commit):
+        return
+    listed = lock.lists(following.repo_id)
+    if not listed or lock.pins_builds(found.listed_as, found.snapshot.commit):
+        unlisted = "" if listed else f", which {found.lock} does not list"
+        raise LockError(
+            f"{found.requirement} is locked with its content, and now leads to {following.repo_id}{unlisted}: "
+            f"{found.source.name} gives something else than when it was locked. Is that meant? "
+            f"{lock_again(found.lock, 'kernels lock --rehash')}"
+        )
+
+
+def _error_of_lock(error: KernelsError, chosen: SettledCommit) -> KernelsError:
     """The error about a commit that a lock chose."""
-    repo_id = meant.requirement.repo_id
-    again = f" {lock_again(meant.lock or '', f'kernels lock --upgrade-repo {repo_id}')}"
-    gone = isinstance(error, RevisionNotFound)
-    return type(error)(f"{error} {meant.lock} pins {repo_id} to commit {meant.commit[:12]}.{again * gone}")
+    repo_id, lock = chosen.requirement.repo_id, chosen.lock or ""
+    message = f"{error} {lock} pins {repo_id} to commit {chosen.commit[:12]}."
+    if not isinstance(error, RevisionNotFound):
+        return type(error)(message)
+    return PinnedCommitGone(f"{message} {lock_again(lock, f'kernels lock --upgrade-repo {repo_id}')}")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 
 from kernels import backends
 from kernels.backends import Backend, Device
@@ -17,8 +18,10 @@ from kernels.errors import (
     InvalidVariant,
     KernelsError,
     NoSuitableBuild,
+    NotInCache,
     RequestError,
     UnsupportedArch,
+    UntrustedSignature,
 )
 from kernels.models.metadata import Metadata
 from kernels.resolver.target import Target
@@ -29,6 +32,7 @@ from kernels.support.version import MajorMinor
 __all__ = [
     "Decision",
     "Ranking",
+    "RejectionKind",
     "Resolution",
     "VariantAccepted",
     "VariantRejected",
@@ -45,6 +49,26 @@ _DEVICE = re.compile(r"([A-Za-z][A-Za-z0-9_]*)(?::([0-9]{1,4}))?")
 _KIND_ORDER = {"torch-stable-abi": 0, "torch": 1, "tvm-ffi": 2, "torch-noarch": 3}
 
 
+class RejectionKind(Enum):
+    """What a variant was rejected for; those of the name in the order in which they are checked."""
+
+    BACKEND = "backend"
+    PLATFORM = "platform"
+    PYTHON = "python"
+    FRAMEWORK = "framework"
+    ABI = "abi"
+    ACCELERATOR = "accelerator"
+    NAME = "name"
+    """It is no variant's name."""
+    METADATA = "metadata"
+    """It is missing, not valid, contradicts the name, or was not read."""
+    SIGNATURE = "signature"
+    ARCH = "arch"
+    """It does not cover the device's architecture."""
+    NOT_LOCAL = "not-local"
+    """It is not complete on disk, and nothing may be downloaded."""
+
+
 @dataclass(frozen=True)
 class VariantAccepted:
     """A variant that suits the target."""
@@ -58,6 +82,7 @@ class VariantRejected:
 
     variant: Variant | UnparsedVariant
     reason: str
+    kind: RejectionKind = field(default=RejectionKind.METADATA, compare=False)
 
 
 Decision = VariantAccepted | VariantRejected
@@ -75,7 +100,6 @@ class Resolution:
         best: The variant to use; None when none suits, or while `needs_metadata` names one.
         needs_metadata: Name of the variant whose metadata must be known before `best` is final, or None.
         uncovered_devices: Visible devices of the backend that `best` does not cover.
-        arch_rejected: Names of the variants rejected for the device's architecture alone.
     """
 
     target: Target
@@ -85,7 +109,6 @@ class Resolution:
     best: Variant | None
     needs_metadata: str | None
     uncovered_devices: tuple[Device, ...] = ()
-    arch_rejected: tuple[str, ...] = ()
 
     @property
     def accepted(self) -> tuple[Variant, ...]:
@@ -96,6 +119,10 @@ class Resolution:
     def rejected(self) -> tuple[VariantRejected, ...]:
         """The rejected variants with their reasons."""
         return tuple(each for each in self.decisions if isinstance(each, VariantRejected))
+
+    def rejects_for(self, kind: RejectionKind) -> bool:
+        """Whether any variant was rejected for this."""
+        return any(each.kind is kind for each in self.rejected)
 
 
 def resolve(
@@ -178,8 +205,7 @@ class Ranking:
         self._check_arch = check_arch and self._backend.checks_archs and self._device is not None
         #: What was learned of those that fit by name, and why that turns them down: None where it does not.
         self._facts: dict[str, Metadata | KernelsError] = {}
-        self._reasons: dict[str, str | None] = {}
-        self._wrong_arch: set[str] = set()
+        self._judged: dict[str, VariantRejected | None] = {}
 
         fitting: list[Variant] = []
         rejected: list[tuple[tuple[int, ...], VariantRejected]] = []
@@ -187,14 +213,14 @@ class Ranking:
             try:
                 variant = parse_variant(name)
             except InvalidVariant as error:
-                rejected.append(((len(_CHECKS) + 1,), VariantRejected(UnparsedVariant(name), str(error))))
+                unparsed = VariantRejected(UnparsedVariant(name), str(error), RejectionKind.NAME)
+                rejected.append(((len(_CHECKS) + 1,), unparsed))
                 continue
-            misfit = _misfit(variant, target, self._backend)
+            misfit = next(_misfits(variant, target, self._backend), None)
             if misfit is None:
                 fitting.append(variant)
             else:
-                step, why = misfit
-                rejected.append(((len(_CHECKS) - step, *_preference(variant)), VariantRejected(variant, why)))
+                rejected.append(((len(_CHECKS) - _STEPS[misfit.kind], *_preference(variant)), misfit))
         fitting.sort(key=lambda variant: (_preference(variant), variant.name))
         rejected.sort(key=lambda each: (each[0], each[1].variant.name))
         self._fitting = {variant.name: variant for variant in fitting}
@@ -207,9 +233,9 @@ class Ranking:
             every: Those of all variants that fit by name, and not only those needed to find the best.
         """
         for name in self._fitting:
-            if name not in self._reasons:
+            if name not in self._judged:
                 yield name
-            if not every and name in self._reasons and self._reasons[name] is None:
+            if not every and name in self._judged and self._judged[name] is None:
                 return
 
     def learn(self, name: str, facts: Metadata | KernelsError) -> None:
@@ -217,14 +243,22 @@ class Ranking:
         variant = self._fitting.get(name)
         if variant is None:
             return
-        reason = str(facts) if isinstance(facts, KernelsError) else _contradiction(variant, facts)
+        self._facts[name] = facts
+        self._judged[name] = self._judge(variant, facts)
+
+    def _judge(self, variant: Variant, facts: Metadata | KernelsError) -> VariantRejected | None:
+        if isinstance(facts, KernelsError):
+            return VariantRejected(variant, str(facts), _kind_of(facts))
+        if variant.accelerator != UNIVERSAL and facts.backend.type != variant.backend:
+            # Metadata and name that contradict each other are not believed.
+            why = f"its metadata says it is for {facts.backend.type}, its name for {variant.backend}"
+            return VariantRejected(variant, why, RejectionKind.METADATA)
         chosen = self._backend
-        if reason is None and self._check_arch and isinstance(facts, Metadata) and facts.backend.type == chosen.name:
+        if self._check_arch and facts.backend.type == chosen.name:
             reason = backends.guarded_reason(chosen, chosen.arch_reason, facts.backend.archs, self._device)
             if reason is not None:
-                self._wrong_arch.add(name)
-        self._facts[name] = facts
-        self._reasons[name] = reason
+                return VariantRejected(variant, reason, RejectionKind.ARCH)
+        return None
 
     def resolution(self) -> Resolution:
         """What is decided by now, as `resolve` gives it."""
@@ -232,11 +266,11 @@ class Ranking:
         refused: list[VariantRejected] = []
         needed: str | None = None
         for name, variant in self._fitting.items():
-            reason = self._reasons.get(name)
-            if reason is not None:
-                refused.append(VariantRejected(variant, reason))
+            rejected = self._judged.get(name)
+            if rejected is not None:
+                refused.append(rejected)
                 continue
-            if self._check_arch and not accepted and name not in self._reasons:
+            if self._check_arch and not accepted and name not in self._judged:
                 needed = name
             accepted.append(variant)
         best = accepted[0] if accepted and needed is None else None
@@ -248,7 +282,6 @@ class Ranking:
             best=best,
             needs_metadata=needed,
             uncovered_devices=_uncovered(best, self._facts, self._backend, self._visible),
-            arch_rejected=tuple(name for name in self._fitting if name in self._wrong_arch),
         )
 
 
@@ -323,13 +356,17 @@ def _preference(variant: Variant) -> tuple[int, ...]:
     )
 
 
-def _misfit(variant: Variant, target: Target, backend: Backend) -> tuple[int, str] | None:
-    """The first check that a variant's name does not pass, by its number, and why."""
-    for step, check in enumerate(_CHECKS):
+def _misfits(variant: Variant, target: Target, backend: Backend) -> Iterator[VariantRejected]:
+    """The checks that a variant's name does not pass, each with its reason."""
+    for kind, check in _CHECKS.items():
         reason = check(variant, target, backend)
         if reason is not None:
-            return step, reason
-    return None
+            yield VariantRejected(variant, reason, kind)
+
+
+def _kind_of(error: KernelsError) -> RejectionKind:
+    kinds = {NotInCache: RejectionKind.NOT_LOCAL, UntrustedSignature: RejectionKind.SIGNATURE}
+    return next((kind for each, kind in kinds.items() if isinstance(error, each)), RejectionKind.METADATA)
 
 
 def _backend_reason(variant: Variant, target: Target, backend: Backend) -> str | None:
@@ -398,21 +435,15 @@ def _accelerator_reason(variant: Variant, target: Target, backend: Backend) -> s
 
 
 # In the order a person would ask; a variant that fails late is a nearer miss than one that fails early.
-_CHECKS = (
-    _backend_reason,
-    _platform_reason,
-    _python_reason,
-    _framework_reason,
-    _abi_reason,
-    _accelerator_reason,
-)
-
-
-def _contradiction(variant: Variant, metadata: Metadata) -> str | None:
-    """A build that says in its metadata that it is for another backend than its name does is not to be believed."""
-    if variant.accelerator == UNIVERSAL or metadata.backend.type == variant.backend:
-        return None
-    return f"its metadata says it is for {metadata.backend.type}, its name for {variant.backend}"
+_CHECKS = {
+    RejectionKind.BACKEND: _backend_reason,
+    RejectionKind.PLATFORM: _platform_reason,
+    RejectionKind.PYTHON: _python_reason,
+    RejectionKind.FRAMEWORK: _framework_reason,
+    RejectionKind.ABI: _abi_reason,
+    RejectionKind.ACCELERATOR: _accelerator_reason,
+}
+_STEPS = {kind: step for step, kind in enumerate(_CHECKS)}
 
 
 def _uncovered(
@@ -444,7 +475,7 @@ def no_suitable_build(asked: str, resolution: Resolution, *, here: bool = True) 
           torch-cuda: for cuda, not cpu
         Try a machine with cuda, or another version of the kernel.
     """
-    kind = UnsupportedArch if resolution.arch_rejected else NoSuitableBuild
+    kind = UnsupportedArch if resolution.rejects_for(RejectionKind.ARCH) else NoSuitableBuild
     return kind(explain(asked, resolution, here=here))
 
 
@@ -463,14 +494,16 @@ def explain(asked: str, resolution: Resolution, *, here: bool = True) -> str:
 
 def _advice(resolution: Resolution, here: bool) -> str:
     target, backend = resolution.target, backends.get(resolution.backend)
-    if resolution.arch_rejected and not here:
+    arch_rejected = resolution.rejects_for(RejectionKind.ARCH)
+    if arch_rejected and not here:
         return "Try another version of the kernel."
-    if resolution.arch_rejected:
+    if arch_rejected:
         return (
             "Try another version of the kernel, another device with `device=`, or, where the declared architectures "
             "are known to be incomplete, `check_arch=False`."
         )
-    own = any(getattr(each.variant, "backend", None) == backend.name for each in resolution.rejected)
+    variants = [each.variant for each in resolution.rejected if isinstance(each.variant, Variant)]
+    own = any(each.backend == backend.name for each in variants)
     if own and target.torch is not None and backend.name not in target.torch_backends:
         return (
             f"Try a Torch that is built for {backend.name}, or import the package that adds its device to this one; "
@@ -478,24 +511,18 @@ def _advice(resolution: Resolution, here: bool) -> str:
         )
     # What would suit if one thing were different: the checks that a variant fails, when there is only one.
     single: dict[str, set[str]] = {}
-    for each in resolution.rejected:
-        variant = each.variant
-        if not isinstance(variant, Variant):
-            continue
-        failing = [check for check in _CHECKS if check(variant, target, backend) is not None]
-        if len(failing) != 1:
-            continue
-        if failing[0] is _framework_reason and variant.framework_version is not None:
+    for variant in variants:
+        failing = [each.kind for each in _misfits(variant, target, backend)]
+        if failing == [RejectionKind.FRAMEWORK] and variant.framework_version is not None:
             newer = " or newer" if variant.kind == "torch-stable-abi" else ""
             name = "tvm-ffi" if variant.kind == "tvm-ffi" else "Torch"
             single.setdefault("framework", set()).add(f"{name} {variant.framework_version}{newer}")
-        elif failing[0] is _accelerator_reason:
+        elif failing == [RejectionKind.ACCELERATOR]:
             single.setdefault("accelerator", set()).add(f"{backend.name} {variant.accelerator_version}")
     wishes = [format_names(sorted(options), " or ") for options in single.values()]
     if wishes:
         return f"Try an environment with {'; or '.join(wishes)}."
-    others = {each.variant.backend for each in resolution.rejected if isinstance(each.variant, Variant)}
-    others -= {backend.name, UNIVERSAL}
+    others = {each.backend for each in variants} - {backend.name, UNIVERSAL}
     if others:
         return f"Try a machine with {format_names(sorted(others), ' or ')}, or another version of the kernel."
     return "Try another version of the kernel, or ask its publisher for a build that suits."

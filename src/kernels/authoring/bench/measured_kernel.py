@@ -18,11 +18,13 @@ from kernels.models.requirement import Requirement
 from kernels.models.snapshot import RepoFile, is_bytecode
 from kernels.operations.info import is_path
 from kernels.operations.open_sources import open_sources
+from kernels.resolver.context import ResolveContext
 from kernels.resolver.lock_scope import lock_in_force
-from kernels.resolver.planner import Planned, Planner
+from kernels.resolver.planner import Planned, plan_tree
 from kernels.resolver.target import Target
 from kernels.sources import PathSource
 from kernels.support.files import read_bounded
+from kernels.trust import Policy
 from kernels.trust.publishers import Admission, TrustPolicy, admission, ask_trust, unverified
 
 __all__ = ["MeasuredKernel", "prepare_kernel"]
@@ -76,7 +78,16 @@ def prepare_kernel(
     """
     policy = TrustPolicy.of(trust_remote_code)
     target = Target.current()
-    planner = Planner(open_sources(), target, policy, backend, True, device, lock=lock_in_force())
+    signing = Policy.in_force()
+    context = ResolveContext(
+        sources=open_sources(),
+        target=target,
+        trust=policy,
+        signing=signing,
+        lock=lock_in_force(),
+        backend=backend,
+        device=device,
+    )
     path: Path | None = None
     workspace = None
     if is_path(kernel):
@@ -87,9 +98,10 @@ def prepare_kernel(
         path = Path(os.path.expanduser(kernel)).absolute()
         workspace = _workspace(path)
         source = PathSource(path if workspace is None else workspace.folder)
-        planned = planner.plan_at(source, source.requirement)
+        planned = plan_tree(context, source.requirement, source).root
     else:
-        planned = planner.plan(Requirement(os.fspath(kernel), version=version, revision=revision))
+        requirement = Requirement(os.fspath(kernel), version=version, revision=revision)
+        planned = plan_tree(context, requirement).root
         if isinstance(planned.source, PathSource):  # LOCAL_KERNELS names a folder for it
             path = planned.source.path
     named = _torch_device(planned, device)
@@ -104,7 +116,7 @@ def prepare_kernel(
             yield MeasuredKernel(str(path), home, planned, root, named, target, notes)
         return
     _check_fetchable(planned, policy)
-    _check_unsigned(planned, planner)
+    _check_unsigned(planned, signing)
     files = _scripts(planned)
     with TemporaryDirectory(prefix="kernels-benchmark-") as folder:
         for file in files:
@@ -164,12 +176,12 @@ def _check_fetchable(planned: Planned, policy: TrustPolicy) -> None:
         raise unverified(repo_id, publishers)
 
 
-def _check_unsigned(planned: Planned, planner: Planner) -> None:
+def _check_unsigned(planned: Planned, signing: Policy | None) -> None:
     """Raise if the repository must be signed: a signature covers a build, not the scripts beside it."""
-    if planned.signed and planner.signed is not None:
+    if planned.signed and signing is not None:
         repo_id = planned.snapshot.repo_id
         raise UntrustedSignature(
-            f"{repo_id} must be signed, as {planner.signed.where} says, and no signature covers its benchmarks, so "
+            f"{repo_id} must be signed, as {signing.where} says, and no signature covers its benchmarks, so "
             "they are not run. Download and review them, then run them from a folder: kernels benchmark ./folder"
         )
 

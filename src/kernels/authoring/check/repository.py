@@ -11,11 +11,15 @@ from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.operations.integrity import Expected, check_build
 from kernels.operations.open_sources import open_sources
-from kernels.resolver.finder import Found
+from kernels.resolver.build_choice import choose_build
+from kernels.resolver.build_metadata import read_metadata
+from kernels.resolver.context import ResolveContext
+from kernels.resolver.finder import Resolved, find_snapshot, resolve_snapshot
 from kernels.resolver.lock_scope import lock_in_force
-from kernels.resolver.planner import Planner, read_metadata
+from kernels.resolver.planner import plan_tree
 from kernels.resolver.target import Target
-from kernels.trust.publishers import TrustPolicy
+from kernels.trust import Policy
+from kernels.trust.publishers import Admission, TrustPolicy, unverified
 
 __all__ = ["audit_repository"]
 
@@ -49,27 +53,29 @@ def audit_repository(
         NoSuitableBuild: No build fits this machine, or there is none at all (a `FileNotFoundError`).
         KernelsError: As for `get_kernel`.
     """
-    planner = Planner(
-        open_sources(overrides=False),
-        Target.current(),
-        TrustPolicy.of(trust_remote_code),
-        prerequisites=False,
+    context = ResolveContext(
+        sources=open_sources(overrides=False),
+        target=Target.current(),
+        trust=TrustPolicy.of(trust_remote_code),
+        signing=Policy.in_force(),
         lock=lock_in_force(),
+        prerequisites=False,
     )
     requirement = Requirement(repo_id, version=version, revision=revision)
     if dynamic:
+        resolved = resolve_snapshot(context, requirement)
+        found = resolved.found
         variant: str | None = None
         try:
-            variant = planner.plan(requirement).variant  # refuses what must not run here
+            variant = plan_tree(context, requirement).root.variant  # refuses what must not run here
         except NoSuitableBuild:
             if not all_variants:
                 raise
-        found = next(route for route in reversed(planner.routes) if route.asked == requirement).found
         names = _names(found.snapshot, None if all_variants else variant)
-        folders = [_folder_to_load(planner, requirement, found, name) for name in names]
+        folders = [_folder_to_load(context, resolved, name) for name in names]
         root = found.source.link_boundary(found.snapshot)
         return [audit_variant(folder, root=root) for folder in folders]
-    choice = planner.choose(requirement, every=True)
+    choice = choose_build(context, find_snapshot(context, requirement), every=True)
     if not all_variants and choice.best is None:
         raise NoSuitableBuild(
             f"{requirement} has no build that fits this machine; `kernels explain` says why for each. "
@@ -88,12 +94,14 @@ def _names(snapshot: Snapshot, variant: str | None) -> list[str]:
     return names
 
 
-def _folder_to_load(planner: Planner, requirement: Requirement, found: Found, variant: str) -> Path:
-    """A build on disk, held against what must hold before its code may run: who signed it, and what a lock pins."""
+def _folder_to_load(context: ResolveContext, resolved: Resolved, variant: str) -> Path:
+    """A build on disk, after the checks that must pass before its code may run: who signed it, and what a lock pins."""
+    found = resolved.found
     source, snapshot = found.source, found.snapshot
-    if not source.is_local(snapshot, variant):
-        planner.find(requirement)  # refuses what may be used where it is here, and not be fetched
-    rule = planner.rule(source, snapshot)
+    allowed = (Admission.GRANTED, Admission.ON_DISK) if source.is_local(snapshot, variant) else (Admission.GRANTED,)
+    if resolved.admission not in allowed:
+        raise unverified(snapshot.repo_id, source.publishers)
+    rule = found.signing_rule(context)
     signed = rule is not None and rule.required
     digest: Digest | None = None
     if signed:
@@ -104,7 +112,7 @@ def _folder_to_load(planner: Planner, requirement: Requirement, found: Found, va
                 f"{snapshot.repo_id}, build {variant}: {error}. It may not be loaded; without that it is checked with "
                 "--static."
             ) from error
-    pinned = planner.pinned(found, variant)
+    pinned = found.pinned_content(context, variant)
     folder = source.fetch(snapshot, variant)
     # A digest that nobody demands is looked at by the checks, which say what is wrong with it.
     check_build(source, snapshot, variant, folder, Expected(digest, pinned, found.lock or "", signed=signed))

@@ -1,0 +1,127 @@
+"""Which builds a download takes: each kernel planned for each machine, and every build once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from kernels.errors import KernelsError, NoSuitableBuild
+from kernels.models.lockfile import Lock
+from kernels.models.metadata import Metadata
+from kernels.models.requirement import Requirement
+from kernels.resolver.build_metadata import read_all_metadata
+from kernels.resolver.context import ResolveContext
+from kernels.resolver.finder import resolve_snapshot
+from kernels.resolver.planner import Planned, PlanTree, plan_every_build, plan_tree
+from kernels.resolver.target import Target
+from kernels.trust.publishers import Admission
+
+__all__ = [
+    "PROBLEMS",
+    "DownloadFailure",
+    "KernelPlan",
+    "WantedBuild",
+    "deduplicate_builds",
+    "is_dependency_only",
+    "plan_download",
+]
+
+#: What may go wrong with one kernel without an effect on the others.
+PROBLEMS = (KernelsError, OSError, ValueError, TypeError)
+
+
+@dataclass(frozen=True)
+class DownloadFailure:
+    """One kernel that could not be downloaded for one machine.
+
+    Attributes:
+        kernel: The requirement, or the build that failed.
+        target: The machine, or None where every build was asked for.
+        error: Why.
+        requirement: The requirement, where it could not be planned.
+    """
+
+    kernel: str
+    target: str | None
+    error: Exception
+    requirement: Requirement | None = None
+
+
+@dataclass(frozen=True)
+class KernelPlan:
+    """The builds that one kernel takes on one machine.
+
+    Attributes:
+        tree: Its build and those that it depends on; or every build of each.
+        target: The machine, or None where every build was asked for.
+    """
+
+    tree: PlanTree
+    target: str | None
+
+
+def plan_download(context: ResolveContext, asked: Requirement, target: Target | None) -> KernelPlan | DownloadFailure:
+    """The builds that a kernel takes on a machine, or, where that is None, all of its builds; or why it has none."""
+    try:
+        if target is None:
+            return KernelPlan(plan_every_build(context, asked), None)
+        return KernelPlan(plan_tree(replace(context, target=target), asked), str(target))
+    except PROBLEMS as error:
+        return DownloadFailure(str(asked), None if target is None else str(target), error, asked)
+
+
+def is_dependency_only(failure: DownloadFailure, context: ResolveContext, lock: Lock) -> bool:
+    """Whether a kernel without a build for a target is locked only because builds for other targets depend on it."""
+    if not isinstance(failure.error, NoSuitableBuild) or failure.requirement is None:
+        return False
+    repo_id = failure.requirement.repo_id
+    for pin in lock.pins:
+        if pin.requirement.repo_id == repo_id:
+            continue
+        try:
+            resolved = resolve_snapshot(context, pin.requirement)
+            found = resolved.found
+            if resolved.admission is not Admission.GRANTED:
+                continue
+            read = read_all_metadata(pin.requirement, found.source, found.snapshot, found.signing_rule(context))
+        except PROBLEMS:
+            continue
+        depends = [depend for each in read.values() if isinstance(each, Metadata) for depend in each.kernel_depends]
+        if any(depend.repo_id == repo_id for depend in depends):
+            return True
+    return False
+
+
+@dataclass(frozen=True)
+class WantedBuild:
+    """A build to download.
+
+    Attributes:
+        planned: The build.
+        targets: The machines it is for; none where every build was asked for.
+    """
+
+    planned: Planned
+    targets: tuple[str, ...]
+
+    @property
+    def files(self) -> int:
+        """How many files it has."""
+        return len(self.planned.snapshot.builds[self.planned.variant])
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return self.planned.snapshot.size(self.planned.variant)
+
+
+def deduplicate_builds(plans: Iterable[KernelPlan]) -> list[WantedBuild]:
+    """The builds of all plans, each once, with the machines that it is for; in order."""
+    wanted: dict[tuple[str, str, str], WantedBuild] = {}
+    for plan in plans:
+        for planned in plan.tree.builds:
+            key = (planned.snapshot.repo_id, planned.snapshot.commit, planned.variant)
+            known = wanted.get(key) or WantedBuild(planned, ())
+            targets = [*known.targets, *([] if plan.target is None else [plan.target])]
+            wanted[key] = replace(known, targets=tuple(dict.fromkeys(targets)))
+    return [wanted[key] for key in sorted(wanted)]

@@ -1,0 +1,163 @@
+"""The commit of everything that a project's kernels need, over all of their builds.
+
+Listings and metadata are read, and no build is downloaded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from kernels.errors import InvalidMetadata, NotInCache, RepositoryNotFound, RequestError, RevisionNotFound
+from kernels.models.lockfile import Lock
+from kernels.models.metadata import Metadata
+from kernels.models.requirement import Requirement, is_commit
+from kernels.resolver.build_metadata import MetadataNotInCache, read_all_metadata
+from kernels.resolver.commit import SettledCommit, settle_commit
+from kernels.resolver.context import ResolveContext
+from kernels.resolver.dependency_graph import Asked, Node, walk_dependencies
+from kernels.resolver.finder import FoundSnapshot, Resolved, resolve_snapshot
+from kernels.sources import Source
+from kernels.support.formatting import format_error
+from kernels.support.warn import warn_once
+from kernels.trust.publishers import Admission, unverified
+
+__all__ = ["LockedTree", "lock_tree"]
+
+
+@dataclass(frozen=True)
+class LockedTree:
+    """What a lock has to list.
+
+    Attributes:
+        commits: The commit of every requirement: of the project, of kernels, and of repositories that have moved, each
+            step of a move.
+        snapshots: Each snapshot, by repository and commit.
+    """
+
+    commits: Mapping[Requirement, str]
+    snapshots: Mapping[tuple[str, str], FoundSnapshot]
+
+
+def lock_tree(
+    context: ResolveContext,
+    roots: Sequence[Requirement],
+    kept: Lock,
+    upgrade: Collection[str],
+    places: Mapping[Requirement, str],
+) -> LockedTree:
+    """Find the commit of everything that requirements need.
+
+    Args:
+        context: What the call resolves with; without a lock.
+        roots: The project's requirements.
+        kept: The pins that stay, where the tree needs them.
+        upgrade: Repositories whose pins do not stay.
+        places: Where the project requires what, to be named where that is not found.
+
+    Raises:
+        LockError: A pin's commit is gone.
+        DependencyCycle: Dependencies lead in a circle, nest too deep, or are too many.
+        InvalidRepository: Repositories moved in a circle, or too often; or one is hostile.
+        UntrustedPublisher: A publisher is not trusted.
+    """
+    pins = _KeptPins(kept, upgrade, {each.repo_id: each for each in roots})
+
+    def resolve(asked: Asked) -> Resolved:
+        requirement = asked.requirement
+        try:
+            resolved = _admitted(resolve_snapshot(context, requirement, settle=pins.settle))
+            if kept.older and _pins_another_version(resolved.found):
+                resolved = _admitted(resolve_snapshot(context, requirement))
+        except (RepositoryNotFound, RevisionNotFound) as error:
+            if requirement not in places:
+                raise
+            raise type(error)(f"{places[requirement]}: {error}") from error
+        for step in resolved.steps:
+            _check_lockable(step)
+        return resolved
+
+    graph = walk_dependencies([Asked(each) for each in sorted(roots, key=str)], resolve, _edges_of)
+    steps = [step for way in graph.ways.values() for step in way.steps]
+    return LockedTree(
+        {each: step.snapshot.commit for step in steps for each in (*step.former, step.asked)},
+        {(step.snapshot.repo_id, step.snapshot.commit): step for step in steps},
+    )
+
+
+class _KeptPins:
+    """The commits of a lock that stay where they are."""
+
+    def __init__(self, kept: Lock, upgrade: Collection[str], roots: Mapping[str, Requirement]) -> None:
+        self._kept = kept
+        self._upgrade = upgrade
+        self._roots = roots
+        self._unversioned: dict[str, Requirement] = {}
+        self._guard = threading.Lock()
+
+    def settle(self, asked: Requirement, source: Source, renamed: SettledCommit | None) -> SettledCommit:
+        """The commit that a requirement stays at; else that of its former name, else its head."""
+        if asked.repo_id in self._upgrade or asked.commit is not None:
+            return settle_commit(asked, source)
+        commit = self._commit(asked)
+        if commit is not None:
+            return SettledCommit(asked, commit, self._kept.where, asked.repo_id)
+        return settle_commit(asked, source) if renamed is None else renamed._replace(requirement=asked)
+
+    def _commit(self, asked: Requirement) -> str | None:
+        for each in self._kept.of(asked.repo_id):
+            if each.requirement == asked:
+                return each.commit
+            # A pin of the older format has no version. It is the one that the project requires, else the first one.
+            if each.requirement.branch is None and self._roots.get(asked.repo_id, asked) == asked:
+                with self._guard:
+                    first = self._unversioned.setdefault(asked.repo_id, asked)
+                if first == asked:
+                    return each.commit
+        return None
+
+
+def _admitted(resolved: Resolved) -> Resolved:
+    if resolved.admission is not Admission.GRANTED:
+        raise unverified(resolved.found.snapshot.repo_id, resolved.found.source.publishers)
+    return resolved
+
+
+def _pins_another_version(found: FoundSnapshot) -> bool:
+    """Whether the builds of a snapshot that a lock of the older format chose are of another version than required."""
+    if found.lock is None or found.asked.version is None:
+        return False
+    read = read_all_metadata(found.asked, found.source, found.snapshot).values()
+    versions = {each.version for each in read if isinstance(each, Metadata)} - {None}
+    return bool(versions) and found.asked.version not in versions
+
+
+def _check_lockable(found: FoundSnapshot) -> None:
+    asked, source, snapshot = found.asked, found.source, found.snapshot
+    if not is_commit(snapshot.commit):
+        raise RequestError(f"{asked} cannot be locked: {source.name} has no commits. Lock against a Hub (KERNELS_HUB).")
+    if not snapshot.listed:
+        raise NotInCache(
+            f"{asked} cannot be locked: {source.name} has files of the commit {snapshot.commit[:12]}, but not the list "
+            "of all of them. Lock it while online."
+        )
+
+
+def _edges_of(ways: Sequence[Resolved]) -> Node[None]:
+    """What any build of a snapshot depends on."""
+    found = ways[0].found
+    read = read_all_metadata(found.asked, found.source, found.snapshot)
+    invalid = {name: each for name, each in read.items() if isinstance(each, InvalidMetadata)}
+    for each in invalid.values():
+        if isinstance(each, MetadataNotInCache):  # it may be valid, and name others
+            raise each.error
+    if not read:
+        warn_once(f"{found.asked} is locked, but it has no builds.")
+    for name, each in list(invalid.items())[:1]:
+        warn_once(
+            f"{found.asked} is locked, but {len(invalid)} of its {len(read)} builds cannot be loaded: {name}: "
+            f"{format_error(each)}."
+        )
+    depends = {depend for each in read.values() if isinstance(each, Metadata) for depend in each.kernel_depends}
+    return Node(None, tuple(sorted(depends, key=str)))

@@ -1,0 +1,176 @@
+"""Which build of a snapshot to use: metadata is read in the order of preference until one suits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from kernels.errors import InvalidMetadata, InvalidRepository, KernelsError, NotInCache, UntrustedSignature
+from kernels.models.lockfile import lock_again
+from kernels.models.metadata import Metadata
+from kernels.models.requirement import Requirement
+from kernels.models.snapshot import METADATA_FILE
+from kernels.resolver.build_metadata import MAX_READ_BYTES, check_signed_version, metadata_bytes, read_metadata
+from kernels.resolver.context import ResolveContext
+from kernels.resolver.finder import FoundSnapshot, OfSnapshot
+from kernels.resolver.selection import Ranking, RejectionKind, Resolution, no_suitable_build
+from kernels.resolver.target import Target
+from kernels.support.formatting import format_names
+from kernels.trust.publishers import Admission, unverified
+
+__all__ = ["BuildChoice", "choose_build", "no_build_error"]
+
+#: Builds of one snapshot whose metadata is read to choose among them; published kernels have at most some 60 builds.
+MAX_READ = 256
+
+#: Versions that are looked at to name one that has a suitable build, and builds of each whose metadata is read.
+_MAX_ALTERNATIVES, _HINT_READ = 5, 16
+
+_LOCAL_HINT = "The folder of a local build must keep its variant's name, such as torch-cpu."
+
+
+@dataclass(frozen=True)
+class BuildChoice(OfSnapshot):
+    """Which builds of a snapshot suit, and why the others do not.
+
+    Attributes:
+        found: The snapshot.
+        resolution: The builds, judged.
+        metadata: The metadata of builds, by name, as far as it was read.
+    """
+
+    found: FoundSnapshot
+    resolution: Resolution
+    metadata: Mapping[str, Metadata]
+
+    @property
+    def best(self) -> str | None:
+        """The name of the build to use."""
+        return None if self.resolution.best is None else self.resolution.best.name
+
+
+def choose_build(
+    context: ResolveContext,
+    found: FoundSnapshot,
+    *,
+    every: bool = False,
+    fetchable: bool = True,
+    most: int = MAX_READ,
+) -> BuildChoice:
+    """Choose among the builds of a snapshot; only metadata is downloaded.
+
+    Args:
+        context: What the call resolves with.
+        found: The snapshot.
+        every: Judge every build, not only those needed to find the best.
+        fetchable: Whether builds may be downloaded; if not, only those that are complete on disk are candidates.
+        most: Builds whose metadata is read at most.
+
+    Raises:
+        UntrustedSignature, InvalidMetadata, InvalidRepository: No build suits, and one was rejected for that. Not where
+            every build is judged.
+    """
+    source, snapshot = found.source, found.snapshot
+    known: dict[str, Metadata | KernelsError] = {}
+    if source.offline or not fetchable:
+        # One that was changed on disk is a candidate: it is refused where it would be used, and no other one takes its
+        # place without a word.
+        known = {
+            name: NotInCache("not here, and nothing may be downloaded")
+            for name in snapshot.builds
+            if not (source.is_local(snapshot, name) or (source.offline and source.is_damaged(snapshot, name)))
+        }
+    rule = found.signing_rule(context)
+    ranking = Ranking(
+        snapshot.builds,
+        context.target,
+        backend=context.backend,
+        check_arch=context.check_arch,
+        device=context.device,
+    )
+    for name, fact in known.items():
+        ranking.learn(name, fact)
+    read = read_bytes = 0
+    for name in ranking.unread(every=every):
+        size = metadata_bytes(snapshot, name)
+        read, read_bytes = read + (size > 0), read_bytes + size
+        if read > most or read_bytes > MAX_READ_BYTES:
+            known[name] = _too_many(most)
+        else:
+            try:
+                metadata = known[name] = read_metadata(source, snapshot, name, rule)
+                if rule is not None and rule.required:
+                    check_signed_version(found.version, metadata)
+            except (InvalidMetadata, UntrustedSignature) as error:
+                known[name] = error
+        ranking.learn(name, known[name])
+    resolution = ranking.resolution()
+    choice = BuildChoice(found, resolution, {name: fact for name, fact in known.items() if isinstance(fact, Metadata)})
+    for kind in (UntrustedSignature, InvalidMetadata, InvalidRepository):
+        refused = next((fact for fact in known.values() if isinstance(fact, kind)), None)
+        if refused is not None and resolution.best is None and not every:
+            raise kind(f"{_called(choice)}: {refused}") from refused
+    return choice
+
+
+def no_build_error(context: ResolveContext, choice: BuildChoice, admission: Admission) -> Exception:
+    """The error for a snapshot of which no build can be used.
+
+    Args:
+        context: What the call resolves with.
+        choice: The choice, without a best build.
+        admission: What may be done with the snapshot.
+    """
+    found, source, snapshot = choice.found, choice.source, choice.snapshot
+    if choice.resolution.rejects_for(RejectionKind.NOT_LOCAL):
+        if admission is not Admission.GRANTED and not source.offline:
+            return unverified(snapshot.repo_id, source.publishers)
+        here = [name for name in snapshot.builds if source.is_local(snapshot, name)]
+        return NotInCache(
+            f"No suitable build of {snapshot.repo_id}{_at(choice)} is complete in {source.name}. It has "
+            f"{format_names(here) or 'none'}; this machine is {context.target}. "
+            f"{source.advice(snapshot.repo_id, str(context.target))}"
+        )
+    here_too = context.target == Target.current()
+    error = no_suitable_build(_called(choice), choice.resolution, here=here_too)
+    hint = _LOCAL_HINT if source.user_owned else _alternative(context, found)
+    return type(error)(f"{error}\n{hint}") if hint else error
+
+
+def _alternative(context: ResolveContext, found: FoundSnapshot) -> str | None:
+    """A sentence that names a version with a suitable build, if one of the newest has one."""
+    repo_id, version, source = found.requirement.repo_id, found.requirement.version, found.source
+    if found.lock is not None:
+        again = lock_again(found.lock, f"kernels lock --upgrade-repo {repo_id}")
+        return f"The lock chose that commit. Does a newer one suit? {again}"
+    if version is None:
+        return None
+    try:
+        heads = source.heads(repo_id)
+        for other in islice((each for each in heads.versions if each != version), _MAX_ALTERNATIVES):
+            asked = Requirement(repo_id, version=other)
+            snapshot = source.snapshot(asked, heads.branches[heads.versions[other]])
+            there = FoundSnapshot(asked, asked, source, snapshot, version=other)
+            if choose_build(context, there, most=_HINT_READ).best is not None:
+                return f"Version {other} has a build that suits: version={other}."
+    except (OSError, ValueError):
+        return None  # a hint is not worth another error
+    return None
+
+
+def _too_many(most: int) -> InvalidRepository:
+    return InvalidRepository(
+        f"its {METADATA_FILE} was not read: at most {most} of a snapshot are, with {MAX_READ_BYTES // 2**20} MiB "
+        "together, and other builds come first"
+    )
+
+
+def _called(choice: BuildChoice) -> str:
+    return choice.source.name if choice.source.user_owned else f"{choice.requirement}{_at(choice)}"
+
+
+def _at(choice: BuildChoice) -> str:
+    commit = choice.snapshot.commit[:12]
+    pinned = "" if choice.lock is None else f", pinned by {choice.lock}"
+    return f" (commit {commit}{pinned})" if commit else ""

@@ -1,0 +1,127 @@
+"""The metadata of a snapshot's builds, read within bounds, and only where it is signed as a policy requires."""
+
+from __future__ import annotations
+
+from kernels.errors import InvalidMetadata, InvalidRepository, NotInCache, UntrustedSignature
+from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
+from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Snapshot
+from kernels.resolver.signature_check import require_signature
+from kernels.sources.base import Source
+from kernels.support.concurrency import side_by_side
+from kernels.trust import Rule
+
+__all__ = ["MetadataNotInCache", "check_signed_version", "metadata_bytes", "read_all_metadata", "read_metadata"]
+
+#: Bytes of metadata that are read of one snapshot; published builds have a few kilobytes each.
+MAX_READ_BYTES = 64 * 2**20
+
+#: Builds of one snapshot whose metadata is read where all is; published ones have at most some 60.
+MAX_BUILDS = 1024
+
+#: Builds that are read at the same time.
+_AT_ONCE = 8
+
+
+class MetadataNotInCache(InvalidMetadata):
+    """Nothing may be downloaded, and a build's metadata was never downloaded here: it may be valid.
+
+    Args:
+        error: The error of the source.
+    """
+
+    def __init__(self, error: NotInCache) -> None:
+        super().__init__(f"its {METADATA_FILE} is not in the cache")
+        self.error = error
+
+
+def read_metadata(source: Source, snapshot: Snapshot, variant: str, rule: Rule | None = None) -> Metadata:
+    """The metadata of a build.
+
+    Args:
+        source: Where the snapshot comes from.
+        snapshot: The snapshot.
+        variant: The build.
+        rule: What a policy says of the repository: where it requires a signature, that is checked before the metadata
+            is parsed.
+
+    Raises:
+        InvalidMetadata: It is missing, too large, or not in the format.
+        UntrustedSignature: A signature is required, and there is none that the rule accepts.
+    """
+    path = f"{BUILD_FOLDER}/{variant}/{METADATA_FILE}"
+    file = snapshot.file(path)
+    if file is None:
+        raise InvalidMetadata(f"it has no {METADATA_FILE}, as builds from before the format")
+    if file.size > MAX_METADATA_BYTES:
+        raise InvalidMetadata(f"its {METADATA_FILE} has {file.size} bytes; metadata is never that large")
+    try:
+        content = source.read(snapshot, file, MAX_METADATA_BYTES)
+    except NotInCache as error:
+        raise MetadataNotInCache(error) from error
+    required = rule is not None and rule.required
+    if rule is not None and required:
+        require_signature(source, snapshot, variant, content, rule)
+    metadata = Metadata.from_bytes(content, where=path)
+    if required and metadata.digest is None:
+        raise UntrustedSignature(f"its {METADATA_FILE} is signed, but has no digest: nothing says what its files are")
+    return metadata
+
+
+def read_all_metadata(
+    asked: object, source: Source, snapshot: Snapshot, rule: Rule | None = None
+) -> dict[str, Metadata | InvalidMetadata]:
+    """The metadata of every build of a snapshot, by name, or why it is not valid.
+
+    Args:
+        asked: What to call the snapshot in a message.
+        source: Where the snapshot comes from.
+        snapshot: The snapshot.
+        rule: As for `read_metadata`.
+
+    Raises:
+        InvalidRepository: It has too many builds, or too much metadata.
+        UntrustedSignature: A signature is required, and a build has none that the rule accepts.
+    """
+    names = list(snapshot.builds)
+    if len(names) > MAX_BUILDS:
+        raise InvalidRepository(f"{asked} has {len(names)} builds; more than {MAX_BUILDS} are not read.")
+    size = sum(metadata_bytes(snapshot, name) for name in names)
+    if size > MAX_READ_BYTES:
+        raise InvalidRepository(
+            f"{asked} has builds with {size} bytes of metadata; more than {MAX_READ_BYTES} are not read."
+        )
+
+    def read(name: str) -> Metadata | InvalidMetadata:
+        try:
+            return read_metadata(source, snapshot, name, rule)
+        except InvalidMetadata as error:
+            return error
+
+    return dict(zip(names, side_by_side(read, names, at_once=_AT_ONCE, name="metadata"), strict=True))
+
+
+def metadata_bytes(snapshot: Snapshot, variant: str) -> int:
+    """Bytes of a build's metadata that would be read; 0 where there is none, or where it is too large."""
+    file = snapshot.file(f"{BUILD_FOLDER}/{variant}/{METADATA_FILE}")
+    return 0 if file is None or file.size > MAX_METADATA_BYTES else max(1, file.size)
+
+
+def check_signed_version(asked: int | None, metadata: Metadata) -> None:
+    """Refuse signed metadata of another version than the one that was named: an older one may have known faults.
+
+    Args:
+        asked: The version that was named; None where none was.
+        metadata: What was signed.
+
+    Raises:
+        UntrustedSignature: It is another version.
+
+    Example:
+        >>> text = b'{"name": "relu", "id": "_relu_cpu_1234567", "backend": {"type": "cpu"}}'
+        >>> check_signed_version(2, Metadata.from_bytes(text))
+        Traceback (most recent call last):
+        kernels.errors.UntrustedSignature: what was signed has no version, and version 2 is asked for
+    """
+    if asked is not None and metadata.version != asked:
+        signed = "has no version" if metadata.version is None else f"is version {metadata.version}"
+        raise UntrustedSignature(f"what was signed {signed}, and version {asked} is asked for")

@@ -1,0 +1,44 @@
+"""What everything that finds and plans kernels for one call has in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernels.resolver.lock_scope import LockInForce
+
+if TYPE_CHECKING:
+    from kernels.resolver.target import Target
+    from kernels.sources import Sources
+    from kernels.trust import Policy
+    from kernels.trust.publishers import TrustPolicy
+
+__all__ = ["ResolveContext"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolveContext:
+    """What one call resolves kernels with. What decides about security has no default.
+
+    Attributes:
+        sources: Where kernels are found.
+        target: The machine they must run on.
+        trust: Which repositories may be loaded besides those of trusted publishers.
+        signing: Which builds must be signed, and by whom (`Policy.in_force()`); None for none. Folders of the user's
+            own need no signature.
+        lock: The active lock: it chooses the commits of the repositories it lists, dependencies and redirects too.
+        backend: The backend to choose builds for, or None for the target's default.
+        check_arch: Whether builds must cover the device's architecture.
+        device: The device's index or Torch name, or None for the current one.
+        prerequisites: Whether the client's version and the Python packages that a build needs are checked.
+    """
+
+    sources: Sources
+    target: Target
+    trust: TrustPolicy
+    signing: Policy | None
+    lock: LockInForce
+    backend: str | None = None
+    check_arch: bool = True
+    device: int | str | None = None
+    prerequisites: bool = True
