@@ -19,7 +19,7 @@ from kernels.backend_check.machine import probe
 from kernels.backend_check.subject import Subject
 from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor, PythonDependency
 from kernels.backends.plugins.json_backend import declared_backends
-from kernels.backends.registration import Entry, Origin
+from kernels.backends.registration import BackendEntry, Origin
 from kernels.errors import RequestError
 from kernels.support.checks import run_step
 
@@ -318,38 +318,15 @@ def test_a_backend_that_lets_nobody_set_anything_is_asked_each_time(found_in: Ca
     assert not found_in(__setattr__=refuse).failed
 
 
-def test_a_backend_that_never_says_anything_of_torch_is_waited_for_once() -> None:
-    pytest.importorskip("torch")
-    release = threading.Event()
-    asked = []
-
-    class Slow(Acme):
-        def torch_build(self, torch: Any) -> Found | None:
-            asked.append(torch)
-            release.wait(60)
-            return None
-
-    try:
-        with as_before():
-            backends.register_backend(Slow())
-            said = check_entry(backends.entry_of("acme"), seconds=4.0)
-    finally:
-        release.set()
-    assert [each.what for each in said if each.verdict == "failed"] == [
-        "torch_build: no answer within 2 seconds; allowed is Found(MajorMinor(1, 2)), Found() or None"
-    ]
-    assert len(asked) == 1
-
-
 # What is wrong: members in place of Acme's, the step that fails, and what it says.
 
 DEVICE = Device("acme", 0, "Acme One", "a100x", 100)
 WRONG: list[tuple[dict[str, object], str, str]] = [
     ({"probe": raising(RuntimeError("no licence"))}, "probe", "RuntimeError: no licence"),
     ({"probe": raising(SystemExit(3))}, "probe", "SystemExit: 3"),
-    ({"probe": answering(None)}, "probe", "None, which is no BackendProbe"),
-    ({"probe": answering(BackendProbe(True, "1.2"))}, "probe", "`version` is '1.2'"),  # type: ignore[arg-type]
-    ({"probe": answering(BackendProbe(True, None, (Device("cuda", 0),)))}, "probe", "which is none of acme"),
+    ({"probe": answering(None)}, "probe", "expected a BackendProbe, got None"),
+    ({"probe": answering(BackendProbe(True, "1.2"))}, "probe", "got `str` - at `$.version`"),  # type: ignore[arg-type]
+    ({"probe": answering(BackendProbe(True, None, (Device("cuda", 0),)))}, "probe", "expected devices of acme"),
     ({"probe": answering(BackendProbe(True, MajorMinor(1, 2), (Device("acme", 1, "", "a100x"),)))}, "probe", "[1]"),
     ({"format_accelerator": answering("acme-12")}, "build names", "parse_accelerator reads as nothing"),
     ({"format_accelerator": answering(12)}, "build names", "returned 12; it must return text"),
@@ -365,9 +342,9 @@ WRONG: list[tuple[dict[str, object], str, str]] = [
     ({"device_capability": answering(True)}, "capability", "is True; it must be a whole number"),
     ({"device_capability": answering(90)}, "capability", "is 90, but its probe says capability=100"),
     ({"torch_build": answering(Found())}, "Torch", "this Torch has no device 'acme'"),
-    ({"torch_build": answering(True)}, "Torch", "torch_build: it answered True; allowed is Found(MajorMinor"),
-    ({"torch_build": answering("1.2")}, "Torch", "torch_build: it answered '1.2'; allowed is Found("),
-    ({"torch_build": answering(Found("1.2"))}, "Torch", "it answered Found(version='1.2'); allowed is"),  # type: ignore[arg-type]
+    ({"torch_build": answering(True)}, "Torch", "expected Found(MajorMinor(1, 2)), Found() or None, got True"),
+    ({"torch_build": answering("1.2")}, "Torch", "Found() or None, got '1.2'"),
+    ({"torch_build": answering(Found("1.2"))}, "Torch", "Found() or None, got Found(version='1.2')"),  # type: ignore[arg-type]
     ({"torch_build": raising(SystemExit(3))}, "Torch", "SystemExit: 3 (in member, "),
     ({"torch_build": raising(AttributeError("torch.acme"))}, "Torch", "AttributeError: torch.acme"),
     ({"dispatch_key": "Acme"}, "Torch", "Torch has no dispatch key 'Acme'"),
@@ -420,7 +397,7 @@ def test_a_member_that_became_wrong_after_registration_fails(found_in: Callable[
     backend: Any = backends.get("acme")
     backend.order = "first"
     assert lines(checkup("acme"), "members") == [
-        "failed: TypeError: `backend.order` of Vendor is 'first'; allowed is a whole number."
+        "failed: TypeError: `backend.order` (Vendor): expected an int, got 'first'."
     ]
 
 
@@ -491,7 +468,7 @@ def test_a_step_that_never_comes_back_fails_and_the_others_run() -> None:
             said = [each for each in check_entry(backends.entry_of("acme"), seconds=2.0) if each.verdict == "failed"]
     finally:
         release.set()
-    assert {"probe": "no answer within 1 seconds", "stages": "no answer within 2 seconds"}.items() <= {
+    assert {"probe": "TimeoutError: no answer within 1 seconds", "stages": "no answer within 2 seconds"}.items() <= {
         each.step: each.what.partition(";")[0] for each in said
     }.items()
 
@@ -523,18 +500,18 @@ def test_an_error_is_a_line_of_bounded_length(error: BaseException, said: str) -
 
 
 def test_a_name_that_nobody_knows_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(RequestError, match=r"(?s)`what` is 'abacus'; allowed is one of .*cuda, cu, .*file or folder"):
+    with pytest.raises(RequestError, match=r"(?s)expected one of .*cuda, cu, .*got 'abacus'.*file or folder"):
         checkup("abacus")
 
 
 @pytest.mark.parametrize("path", ["no/such", "acme.json", "\0"])
 def test_a_path_that_is_not_there_is_refused(path: str) -> None:
-    with pytest.raises(RequestError, match=r"(?s)`what` is .*(there is no such file or folder|none is called so)"):
+    with pytest.raises(RequestError, match=r"[Nn]o (such )?file or folder"):
         checkup(path)
 
 
 def test_what_is_no_text_is_refused() -> None:
-    with pytest.raises(TypeError, match="`what` is 3, a int"):
+    with pytest.raises(TypeError, match=r"`what`: expected .*, got 3 \(int\)"):
         checkup(3)  # type: ignore[arg-type]
 
 
@@ -649,7 +626,7 @@ def extended_torch(monkeypatch: pytest.MonkeyPatch) -> Any:
 def asking_torch(folder: Path) -> Subject:
     """A declared backend that asks Torch for everything, to be checked."""
     [backend] = declared_backends(declaration(folder, archs={"torch": "acme.arch"}, version={"torch": "acme.version"}))
-    return Subject(Entry(backend, Origin("declared", str(folder))))
+    return Subject(BackendEntry(backend, Origin("declared", str(folder))))
 
 
 @pytest.mark.usefixtures("extended_torch")
@@ -818,6 +795,6 @@ def test_what_is_left_out_cannot_be_checked_and_leaves_nothing(tmp_path: Path, m
     file.write_text('{"acme": {"device_string": "acme"}}')
     monkeypatch.setenv("KERNELS_DISABLE_BACKENDS", "acme")
     for what in (folder, file):
-        assert "left out by KERNELS_DISABLE_BACKENDS" in checkup(str(what)).findings[0].what
+        assert "disabled by KERNELS_DISABLE_BACKENDS" in checkup(str(what)).findings[0].what
     monkeypatch.delenv("KERNELS_DISABLE_BACKENDS")
     assert "acme" not in [entry.name for entry in list_backends()]

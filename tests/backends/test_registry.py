@@ -79,13 +79,13 @@ def test_a_backends_own_name_wins_over_anothers_torch_device() -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(RequestError, match=r"`backend` is 'gpu'; allowed is one of .*cuda.*npu"):
+    with pytest.raises(RequestError, match=r"`backend`: expected one of .*cuda.*npu.*, got 'gpu'"):
         backends.find("gpu")
-    with pytest.raises(RequestError, match=r"'npu'.*allowed is one of cpu"):
+    with pytest.raises(RequestError, match=r"expected one of cpu, got 'npu'"):
         backends.find("npu", among=["cpu"])
     with pytest.raises(RequestError, match="'mps'"):
         backends.get("mps")
-    with pytest.raises(TypeError, match="`backend` is 7, a int"):
+    with pytest.raises(TypeError, match=r"`backend`: expected a backend's name, got 7 \(int\)"):
         backends.find(7)  # type: ignore[arg-type]
 
 
@@ -149,20 +149,14 @@ def test_a_plain_object_with_the_members_serves(stranger: Backend) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"token": None}, "`backend.token` of Vendor is None"),
-        ({"probe": "later"}, "`backend.probe` of Vendor is 'later'; allowed is a method"),
-        ({"experimental": "yes"}, "`backend.experimental` of Vendor is 'yes'; allowed is True or False"),
-        ({"order": None, "vendor": 3}, "`backend.vendor` of Vendor is 3; .*\n`backend.order` .* is None"),
-        (
-            {"version_reason": lambda self: None},
-            r"`backend.version_reason` .* called as version_reason\(build, target\)",
-        ),
+        ({"token": None}, r"`backend.token` \(Vendor\): expected a str, got None"),
+        ({"probe": "later"}, r"`backend.probe` \(Vendor\): expected a method probe\(\)"),
+        ({"experimental": "yes"}, r"`backend.experimental` \(Vendor\): expected a bool, got 'yes'"),
+        ({"order": None, "vendor": 3}, "`backend.vendor` .*: expected a str, got 3.\n`backend.order` .* got None"),
+        ({"version_reason": lambda self: None}, r"`backend.version_reason` .*version_reason\(build, target\)"),
         ({"python_depends": {"x": "x"}}, "`backend.python_depends` .* PythonDependency"),
-        ({"probe": Backend.probe}, "is a Vendor without probe"),
-        ({"probe": lambda: None}, r"`backend.probe` .* cannot be called as probe\(\)"),
-        ({"vendor": property(lambda self: 1 / 0)}, "`backend.vendor` of Vendor raised ZeroDivisionError"),
-        ({"name": property(lambda self: 1 / 0)}, "`backend.name` of Vendor raised ZeroDivisionError"),
-        ({"name": type("Text", (str,), {})("text")}, "`backend.name` of Vendor is 'text'; allowed is a name"),
+        ({"probe": Backend.probe}, r"\(Vendor\) has no probe"),
+        ({"probe": lambda: None}, r"`backend.probe` .* expected a method probe\(\)"),
     ],
 )
 def test_an_object_with_a_wrong_member_is_refused(change: dict[str, object], message: str) -> None:
@@ -172,7 +166,7 @@ def test_an_object_with_a_wrong_member_is_refused(change: dict[str, object], mes
 
 
 def test_an_object_without_the_members_is_refused_with_their_names() -> None:
-    with pytest.raises(TypeError, match=r"SimpleNamespace without device_type, probe"):
+    with pytest.raises(TypeError, match=r"\(SimpleNamespace\) has no device_type, probe"):
         backends.register_backend(SimpleNamespace(name="x"))  # type: ignore[arg-type]
 
 
@@ -188,12 +182,12 @@ def test_two_backends_cannot_share_a_name(member: str) -> None:
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ({"name": "Acme"}, "`backend.name` .* is 'Acme'; allowed is a name of lower-case"),
-        ({"name": ""}, "`backend.name` .* is ''"),
-        ({"noarch_name": "universal"}, "stands for every backend"),
-        ({"token": "tt-x"}, "`backend.token` .* is 'tt-x'; allowed .* without a dash"),
-        ({"token": "tt2"}, "`backend.token` .* is 'tt2'; allowed .* without a digit at the end"),
-        ({"device_type": "tt:0"}, "`backend.device_type` .* is 'tt:0'"),
+        ({"name": "Acme"}, "`backend.name` .* expected lower-case letters, .* got 'Acme'"),
+        ({"name": ""}, "`backend.name` .* got ''"),
+        ({"noarch_name": "universal"}, "means every backend"),
+        ({"token": "tt-x"}, "`backend.token` .* expected lower-case letters, .* got 'tt-x'"),
+        ({"token": "tt2"}, "`backend.token` .* without a digit at the end.* got 'tt2'"),
+        ({"device_type": "tt:0"}, "`backend.device_type` .* got 'tt:0'"),
         ({"dispatch_key": "Private Use"}, "`backend.dispatch_key`"),
     ],
 )
@@ -214,7 +208,7 @@ def greedy(self: Backend, text: str) -> Found | None:
 )
 def test_a_token_that_swallows_anothers_names_is_refused(members: dict[str, object], swallowed: str) -> None:
     vendor = type("Vendor", (Tenstorrent,), members)()
-    with pytest.raises(ValueError, match=f"swallows '{swallowed}.*built in"):
+    with pytest.raises(ValueError, match=f"so it also reads '{swallowed}.*built in"):
         backends.register_backend(vendor)
 
 
@@ -226,7 +220,7 @@ def test_a_token_that_begins_anothers_names_is_refused_whoever_comes_first(order
 
     backends.register_backend(vendor(order[0]))
     try:
-        with pytest.raises(ValueError, match="'tt', which swallows 'ttx'"):
+        with pytest.raises(ValueError, match="'tt', so it also reads 'ttx'"):
             backends.register_backend(vendor(order[1]))
     finally:
         backends.unregister_backend(order[0])
@@ -262,7 +256,7 @@ def test_a_token_is_refused_that_a_backend_registered_before_would_swallow() -> 
     )
     names = dict.fromkeys(("name", "noarch_name", "mapping_device", "device_type"), "late")
     try:
-        with pytest.raises(ValueError, match="'tt', which swallows 'ttx' of backend 'late'"):
+        with pytest.raises(ValueError, match="'tt', so it also reads 'ttx' of backend 'late'"):
             backends.register_backend(type("Vendor", (Tenstorrent,), {**names, "token": "ttx"})())
     finally:
         backends.unregister_backend("ttnn")

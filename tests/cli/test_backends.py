@@ -384,10 +384,10 @@ def test_what_is_wrong_elsewhere_is_still_warned_of(
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (("show", "abacus"), 1, "is 'abacus'; allowed is one of "),
-        (("check", "abacus"), 1, "Or the path of a file or folder; none is called so."),
-        (("check", "./abacus"), 1, "there is no such file or folder"),
-        (("check", "abacus.json"), 1, "there is no such file or folder"),
+        (("show", "abacus"), 1, "`backend`: expected one of "),
+        (("check", "abacus"), 1, "No file or folder has that name either."),
+        (("check", "./abacus"), 1, "no such file or folder"),
+        (("check", "abacus.json"), 1, "no such file or folder"),
     ],
 )
 def test_what_nobody_knows_is_one_line_of_error(

@@ -252,7 +252,7 @@ def test_a_backend_is_chosen_by_any_of_its_names(target: str, asked: str, chosen
     [
         ({"backend": "rocm"}, RequestError, r"`backend` is 'rocm'; allowed on this machine \(.*\) is one of cuda, cpu"),
         ({"backend": "gpu"}, RequestError, "`backend` is 'gpu'"),
-        ({"backend": 3}, TypeError, "`backend` is 3, a int"),
+        ({"backend": 3}, TypeError, "`backend`: expected a backend's name, got 3"),
         ({"device": 5}, RequestError, "`device` is 5; allowed for cuda is one of 0"),
         ({"device": -1}, RequestError, "`device` is -1"),
         ({"device": "cuda:5"}, RequestError, "`device` is 5"),

@@ -220,7 +220,7 @@ def test_a_described_machine_has_what_resolving_needs() -> None:
         ("torch2.9", "allowed is torch<version>"),
         ("torch2.9-cu128-x86_64-solaris", "allowed is torch<version>"),
         ("torch29-cu128-x86_64-linux", "'torch29' is no accelerator|allowed is torch<version>"),
-        ("torch2.9-gpu-x86_64-linux", "'gpu' is no accelerator known here"),
+        ("torch2.9-gpu-x86_64-linux", "'gpu' is not a known accelerator"),
         ("torch2.9-cu128-x86_64-linux+hopper", "'hopper' is no architecture of cuda"),
         ("torch2.9-cu128-x86_64-linux+", "'' is no architecture of cuda"),
         ("torch2.9-cu128-x86_64-linux+99999xsm_90", "is no architecture"),

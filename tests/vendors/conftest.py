@@ -14,7 +14,7 @@ from acme_packages import add_package
 from hub import TestHub
 
 HERE = Path(__file__).parent
-SUPPORT = HERE.parent / "support"
+SUPPORT = HERE.parent / "fixtures"
 
 
 @pytest.fixture(scope="session")

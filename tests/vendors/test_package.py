@@ -41,7 +41,7 @@ def test_it_can_be_left_out(acme: Callable[..., str], installed: Path) -> None:
     left_out = {"site": installed, "KERNELS_DISABLE_BACKENDS": "xpu,acme"}
     assert acme("-c", ORIGINS, **left_out) == "None\n"
     ask = "import kernels\ntry: kernels.get_backend('acme')\nexcept ValueError as error: print(error)"
-    assert "left out by KERNELS_DISABLE_BACKENDS" in acme("-c", ask, **left_out)
+    assert "disabled by KERNELS_DISABLE_BACKENDS" in acme("-c", ask, **left_out)
 
 
 TWIN = """

@@ -14,7 +14,7 @@ from kernels.backend_check.naming import added_to, build_names, members, names
 from kernels.backend_check.offers import notes, own_stages, stages
 from kernels.backend_check.subject import Step, Subject
 from kernels.backends import lookup
-from kernels.backends.registration import Entry
+from kernels.backends.registration import BackendEntry
 from kernels.errors import KernelsError
 from kernels.support.checks import STEP_SECONDS, CheckResult, StepResults, Verdict, failed, ok, run_step
 
@@ -88,7 +88,7 @@ def checkup(what: str, seconds: float = STEP_SECONDS) -> Checkup:
     """
     register = way_in(what)
     with as_before() as before:
-        entries: list[Entry] = []
+        entries: list[BackendEntry] = []
 
         def registration() -> StepResults:
             try:
@@ -102,7 +102,7 @@ def checkup(what: str, seconds: float = STEP_SECONDS) -> Checkup:
             there = [entry.name for entry in lookup.entries()]
             entries.extend(entry for entry in arrived if entry.name in there)
             if len(entries) < len(arrived) or not arrived:
-                yield failed("what it registers is left out by KERNELS_DISABLE_BACKENDS")
+                yield failed("its backends are disabled by KERNELS_DISABLE_BACKENDS")
             if entries:
                 yield ok(", ".join(f"{entry.name}, {entry.origin}" for entry in entries))
 
@@ -112,7 +112,7 @@ def checkup(what: str, seconds: float = STEP_SECONDS) -> Checkup:
     return Checkup(what, {entry.name: str(entry.origin) for entry in entries}, tuple(findings))
 
 
-def check_entry(entry: Entry, seconds: float = STEP_SECONDS) -> list[CheckResult]:
+def check_entry(entry: BackendEntry, seconds: float = STEP_SECONDS) -> list[CheckResult]:
     """Run a registered backend through every step but its registration.
 
     Args:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kernels.backends import lookup, registry
-from kernels.backends.registration import Entry
+from kernels.backends.registration import BackendEntry
 from kernels.errors import RequestError
 
 __all__ = ["as_before", "way_in"]
 
 
-def way_in(what: str) -> Callable[[], Sequence[Entry]]:
+def way_in(what: str) -> Callable[[], Sequence[BackendEntry]]:
     """What registers that which is to be checked, and returns its entries.
 
     Args:
@@ -29,7 +29,7 @@ def way_in(what: str) -> Callable[[], Sequence[Entry]]:
         ['cann']
     """
     if not isinstance(what, str):
-        raise TypeError(f"`what` is {what!r}, a {type(what).__name__}; allowed is a backend's name, or a path.")
+        raise TypeError(f"`what`: expected a backend's name or a path, got {what!r} ({type(what).__name__}).")
     try:
         entry = lookup.entry_of(lookup.find(what).name)
     except RequestError as error:
@@ -40,29 +40,27 @@ def way_in(what: str) -> Callable[[], Sequence[Entry]]:
             return lambda: _declared(Path(what))
         if os.sep in what or what.endswith(".json"):
             raise RequestError(
-                f"`what` is {what[:200]!r}: there is no such file or folder. Allowed is a backend's name, the "
-                "path of a JSON file that declares backends, or that of a vendor's folder."
+                f"`what`: no such file or folder: {what[:200]!r}. Expected a backend's name, the path of a JSON file "
+                "that declares backends, or the path of a vendor folder."
             ) from None
-        raise RequestError(
-            f"{str(error).replace('`backend`', '`what`', 1)}\nOr the path of a file or folder; none is called so."
-        ) from None
+        raise RequestError(f"{error}\nNo file or folder has that name either.") from None
     return lambda: [entry]
 
 
-def _vendor(folder: Path) -> Entry:
+def _vendor(folder: Path) -> BackendEntry:
     from kernels.backends.plugins.vendor_folder import register_vendor
 
     return register_vendor(folder)
 
 
-def _declared(file: Path) -> Sequence[Entry]:
+def _declared(file: Path) -> Sequence[BackendEntry]:
     from kernels.backends.plugins.json_backend import load_backends
 
     # One that the environment names is here already.
     return [entry for entry in lookup.entries() if _is_from(entry, file)] or load_backends(file)
 
 
-def _is_from(entry: Entry, file: Path) -> bool:
+def _is_from(entry: BackendEntry, file: Path) -> bool:
     return entry.origin.kind == "declared" and Path(entry.origin.place).resolve() == file.resolve()
 
 
@@ -99,9 +97,9 @@ class as_before:
             while (entry := _registered(name)) is not None and not self._was_there(entry):
                 registry.unregister_backend(name)
 
-    def _was_there(self, entry: Entry) -> bool:
+    def _was_there(self, entry: BackendEntry) -> bool:
         return any(entry.given is given for given in self._before)
 
 
-def _registered(name: str) -> Entry | None:
+def _registered(name: str) -> BackendEntry | None:
     return next((entry for entry in registry.registered() if entry.name == name), None)

@@ -14,8 +14,8 @@ from kernels.backend_check.subject import Subject
 from kernels.backends.base import Backend, Device, PythonDependency, allowed_python_depends
 from kernels.backends.plugins.json_backend import DeclaredBackend
 from kernels.backends.plugins.json_probe import BEFORE_TORCH
-from kernels.backends.sandbox import PROBE_SECONDS, guarded_probe, guarded_torch_build
-from kernels.backends.torch_build import installed_torch
+from kernels.backends.probing import PROBE_SECONDS, checked_probe
+from kernels.backends.torch_build import checked_torch_build, installed_torch
 from kernels.support.checks import StepResult, StepResults, failed, missing, ok, skipped
 from kernels.support.formatting import error_on_one_line, plural
 
@@ -33,7 +33,7 @@ def probe(subject: Subject) -> StepResults:
     backend = subject.backend
     seconds = answer_seconds(subject.seconds)
     imported = "torch" in sys.modules
-    answer = guarded_probe(backend, seconds)
+    answer = checked_probe(backend, seconds)
     if not imported and "torch" in sys.modules:
         yield missing(
             "the probe imports torch; it must look without, as it is asked where nobody needs Torch, and importing it "
@@ -43,11 +43,7 @@ def probe(subject: Subject) -> StepResults:
     if any(note.endswith(BEFORE_TORCH) for note in answer.notes):
         no_torch = _import_torch()
         if no_torch is None:
-            answer = guarded_probe(backend, seconds)
-    refused = [note for note in answer.notes if note.startswith("could not be probed: ")]
-    if refused and not answer.found:
-        yield failed(f"{refused[0].removeprefix('could not be probed: ')}; probe() must return a BackendProbe")
-        return
+            answer = checked_probe(backend, seconds)
     subject.probe = answer
     # Of a declared backend that is there, a note is a question of the declaration that got no answer.
     unanswered = answer.found and isinstance(backend, DeclaredBackend)
@@ -201,11 +197,7 @@ def torch(subject: Subject) -> StepResults:
         return
     import torch
 
-    try:
-        found = guarded_torch_build(backend, torch, answer_seconds(subject.seconds))
-    except (TimeoutError, ValueError) as error:
-        yield failed(f"torch_build: {error}")
-        return
+    found = checked_torch_build(backend, torch)
     given = "torch_build" in mine(backend)
     if found is not None:
         version = "" if found.version is None else f" {found.version}"

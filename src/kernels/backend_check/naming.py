@@ -10,18 +10,15 @@ from typing import Any
 from kernels.backend_check.subject import Subject
 from kernels.backends import lookup
 from kernels.backends.base import Backend
-from kernels.backends.conflicts import check_clashes
-from kernels.backends.interface_check import checked
+from kernels.backends.conflicts import SAMPLE_VERSIONS, check_clashes
+from kernels.backends.interface_check import validated
 from kernels.backends.plugins.json_backend import DeclaredBackend
-from kernels.backends.registration import Entry
+from kernels.backends.registration import BackendEntry
 from kernels.errors import InvalidVariant
 from kernels.support.checks import StepResults, failed, missing, ok
 from kernels.support.version import MajorMinor
 
 __all__ = ["added_to", "build_names", "build_versions", "members", "mine", "names"]
-
-#: Versions that are tried in build names where no device tells one: two digits, three, five.
-_VERSIONS = (MajorMinor(1, 0), MajorMinor(12, 8), MajorMinor(2025, 3))
 
 #: How like a member's name another must be (`difflib`, 0 to 1) to be taken for it: `verson` and `versioned` have 0.8.
 _NEAR = 0.75
@@ -41,7 +38,7 @@ _FIELDS = {
 
 def members(subject: Subject) -> StepResults:
     """Every member has the right type; which are the vendor's, and which have the default."""
-    checked(subject.entry.given if subject.entry.given is not None else subject.backend)
+    validated(subject.entry.given if subject.entry.given is not None else subject.backend)
     if isinstance(subject.backend, DeclaredBackend):
         yield ok(f"declared: {', '.join(subject.backend.declaration.given())}")
         return
@@ -98,14 +95,14 @@ def names(subject: Subject) -> StepResults:
         yield ok(f"shares Torch's device {backend.device_type} with {', '.join(sharing)}: the installed Torch decides")
 
 
-def added_to(entry: Entry) -> list[Entry]:
+def added_to(entry: BackendEntry) -> list[BackendEntry]:
     """The registrations that a file or a vendor's folder adds to, the first one first; they still count in part.
 
     Example:
         >>> added_to(lookup.entry_of("cpu"))
         []
     """
-    beneath: list[Entry] = []
+    beneath: list[BackendEntry] = []
     while entry.overrides is not None and entry.origin.kind in ("declared", "vendor"):
         entry = entry.overrides
         beneath.insert(0, entry)
@@ -116,7 +113,7 @@ def build_versions(subject: Subject) -> Iterator[tuple[MajorMinor | None, Any]]:
     """Versions that build names can carry, this machine's first, each with how a name writes it."""
     backend = subject.backend
     there = (subject.probe.version,) if subject.probe.version is not None else ()
-    for version in dict.fromkeys((*there, *_VERSIONS)) if backend.versioned else (None,):
+    for version in dict.fromkeys((*there, *SAMPLE_VERSIONS)) if backend.versioned else (None,):
         try:
             text = backend.format_accelerator(version)
         except ValueError:
@@ -132,8 +129,8 @@ def build_names(subject: Subject) -> StepResults:
     tried = list(build_versions(subject))
     if not tried:
         yield failed(
-            f"format_accelerator has no name for any of {', '.join(map(str, _VERSIONS))}; it must return the token "
-            "and the version, such as cu128, or, with versioned = False, the token alone for None"
+            f"format_accelerator has no name for any of {', '.join(map(str, SAMPLE_VERSIONS))}; it must return the "
+            "token and the version, such as cu128, or, with versioned = False, the token alone for None"
         )
     for version, text in tried:
         if not isinstance(text, str):

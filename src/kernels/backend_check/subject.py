@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kernels.backends.base import Backend, BackendProbe, Device
-from kernels.backends.registration import Entry
+from kernels.backends.registration import BackendEntry
 from kernels.support.checks import STEP_SECONDS, StepResults
 
 __all__ = ["Step", "Subject"]
@@ -22,7 +22,7 @@ class Subject:
         probe: What its probe answered; nothing found while it has not.
     """
 
-    entry: Entry
+    entry: BackendEntry
     seconds: float = STEP_SECONDS
     probe: BackendProbe = field(default_factory=BackendProbe)
 

@@ -1,4 +1,4 @@
-"""Which accelerators exist: what a backend is, those there are, and the ways in which a vendor's joins."""
+"""Which accelerators exist: the interface of a backend, the registered ones, and how a vendor adds one."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kernels.backends.base import (
     PythonDependency,
     Stage,
     allowed_python_depends,
+    arch_of_build,
     listed,
 )
 from kernels.backends.builtin import BUILT_IN, BuiltInName
-from kernels.backends.experimental import mention_experimental
 from kernels.backends.lookup import (
     all_backends,
     device_types,
@@ -29,35 +29,27 @@ from kernels.backends.lookup import (
     host,
     known,
     list_backends,
+    mention_experimental,
     parse_accelerator,
     problems,
     reserved_names,
     unknown_accelerator,
     variant_tokens,
 )
-from kernels.backends.registration import Entry, Origin, Problem
-from kernels.backends.registry import MISSING_VENDOR, enter, on_first_need, register_backend, unregister_backend
-from kernels.backends.sandbox import (
-    guarded_arch,
-    guarded_capability,
-    guarded_index,
-    guarded_probe,
-    guarded_reason,
-    guarded_text,
-)
+from kernels.backends.registration import BackendEntry, Origin, Problem
+from kernels.backends.registry import MISSING_VENDOR, enter, register_backend, unregister_backend
 from kernels.backends.torch_build import for_device_type, for_torch
-from kernels.settings import backend_sources
 from kernels.support.version import MajorMinor
 
 __all__ = [
     "GENERAL_PYTHON_DEPENDS",
     "MISSING_VENDOR",
     "Backend",
+    "BackendEntry",
     "BackendLike",
     "BackendName",
     "BackendProbe",
     "Device",
-    "Entry",
     "Found",
     "MajorMinor",
     "Origin",
@@ -66,6 +58,7 @@ __all__ = [
     "Stage",
     "all_backends",
     "allowed_python_depends",
+    "arch_of_build",
     "device_types",
     "dispatch_keys",
     "entries",
@@ -76,12 +69,6 @@ __all__ = [
     "generation",
     "get",
     "get_backend",
-    "guarded_arch",
-    "guarded_capability",
-    "guarded_index",
-    "guarded_probe",
-    "guarded_reason",
-    "guarded_text",
     "host",
     "known",
     "list_backends",
@@ -100,12 +87,3 @@ __all__ = [
 BackendName = BuiltInName | str
 
 enter((family(), Origin("built-in")) for family in BUILT_IN)
-
-
-def _discover() -> bool:
-    from kernels.backends.plugins.discovery import discover
-
-    return discover()
-
-
-on_first_need(backend_sources, _discover)

@@ -30,6 +30,7 @@ __all__ = [
     "PythonDependency",
     "Stage",
     "allowed_python_depends",
+    "arch_of_build",
     "listed",
 ]
 
@@ -267,6 +268,22 @@ def listed(archs: Sequence[str]) -> str:
     """
     rest = len(archs) - _LISTED
     return ", ".join(one_line(arch) for arch in archs[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def arch_of_build(backend: Backend, text: str) -> str:
+    """An architecture of a build's list as the backend reads it; "" where the backend does not know it.
+
+    Args:
+        backend: The backend.
+        text: As lists have it: it may also say how far it reaches, with `+PTX` or the suffix for a family.
+
+    Example:
+        >>> from kernels.backends import get
+        >>> arch_of_build(get("cuda"), "9.0+PTX"), arch_of_build(get("cuda"), "10.0f"), arch_of_build(get("cuda"), "x")
+        ('9.0', '10.0', '')
+    """
+    plain = text.removesuffix("+PTX")
+    return backend.parse_arch(plain[:-1] if re.fullmatch(r"[0-9]+\.[0-9]f", plain) else plain) or ""
 
 
 #: Python dependencies that kernels of every backend may ask for.

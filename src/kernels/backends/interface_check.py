@@ -1,4 +1,4 @@
-"""Whether an object has what a backend must have; a plain object is completed with the base class's answers."""
+"""Whether an object has the members of a backend; a plain object gets those of the base class for the rest."""
 
 from __future__ import annotations
 
@@ -6,159 +6,122 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kernels.backends.base import Backend, PythonDependency
 from kernels.support.formatting import format_value
 
-__all__ = ["checked"]
+__all__ = ["NAME_PATTERNS", "validated"]
 
+_NAME = r"[a-z][a-z0-9_]{0,62}"
+_TORCH_NAME = r"[A-Za-z][A-Za-z0-9_]{0,62}"
 
-class _Text(NamedTuple):
-    """A member that is a name: its spelling, and what an error says is allowed."""
-
-    pattern: str
-    allowed: str
-
-
-#: As they stand in variant names, which a build's folder has (see `kernels.resolver.variant`), and in Torch.
-_NAME = _Text(r"[a-z][a-z0-9_]{0,62}", "a name of lower-case letters, digits and underscores")
-_TEXTS = {
-    "name": _NAME,
-    "noarch_name": _NAME,
-    "token": _Text(
+#: How each name is spelled in the names of variants (see `kernels.resolver.variant`) and in Torch, and that in words.
+NAME_PATTERNS = {
+    "name": (_NAME, "lower-case letters, digits and underscores"),
+    "noarch_name": (_NAME, "lower-case letters, digits and underscores"),
+    "token": (
         r"[a-z](?:[a-z0-9_]{0,61}[a-z_])?",
-        "lower-case letters, digits and underscores, without a dash and without a digit at the end (versions go there)",
+        "lower-case letters, digits and underscores, without a digit at the end: the version follows there",
     ),
-    "device_type": _Text(r"[A-Za-z][A-Za-z0-9_]{0,62}", "Torch's name of a device type"),
-    "mapping_device": _NAME,
-    "dispatch_key": _Text(r"[A-Za-z][A-Za-z0-9_]{0,62}", "the name of one of Torch's dispatch keys"),
+    "device_type": (_TORCH_NAME, "Torch's name of a device type"),
+    "mapping_device": (_NAME, "lower-case letters, digits and underscores"),
+    "dispatch_key": (_TORCH_NAME, "the name of a dispatch key of Torch"),
 }
-_FLAGS = ("versioned", "checks_archs", "experimental")
-_NOTES = ("vendor", "guidance_block", "kernel_guidance", "prepare_key")
-#: What an object that is no subclass must bring along; `Backend` has an answer for everything else.
+
 _REQUIRED = ("name", "device_type", "probe")
 _METHODS = tuple(name for name, member in vars(Backend).items() if inspect.isfunction(member) and name[0] != "_")
-_OTHERS = ("order", "python_depends", "cuda_hacks_to_strip", "folder")
 
-#: Names that stand for something else where a backend's name may stand.
-_RESERVED = frozenset({"universal"})
+#: A build for it is for every backend.
+_UNIVERSAL = "universal"
 
 
-def checked(given: Any) -> Backend:
-    """The backend that an object is, once every member is found to be what it must be.
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+#: Members that are no names: whether a value has the right type, and that in words.
+_TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    **dict.fromkeys(NAME_PATTERNS, (_is_text, "a str")),
+    **dict.fromkeys(("versioned", "checks_archs", "experimental"), (_is_flag, "a bool")),
+    **dict.fromkeys(("vendor", "guidance_block", "kernel_guidance", "prepare_key"), (_is_text, "a str")),
+    "order": (lambda value: isinstance(value, int), "an int"),
+    "python_depends": (
+        lambda value: isinstance(value, Mapping) and all(isinstance(each, PythonDependency) for each in value.values()),
+        "a mapping from names to PythonDependency(package, module)",
+    ),
+    "cuda_hacks_to_strip": (
+        lambda value: isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value),
+        "a list of source lines",
+    ),
+    "folder": (lambda value: value is None or isinstance(value, Path), "a pathlib.Path or None"),
+}
+
+
+def validated(given: Any) -> Backend:
+    """The backend that an object is, with every member of the right type and every name spelled as names are.
 
     Args:
-        given: A `Backend`, or any object with at least its members `name`, `device_type` and `probe`.
+        given: A `Backend`, or any object with at least `name`, `device_type` and `probe`.
 
     Returns:
         The object itself, or, for one that is no `Backend`, a `Backend` with its members.
 
     Raises:
-        TypeError: A member is missing or of the wrong type; all of them are named.
+        TypeError: A member is missing or of the wrong type; the message names all of them.
         ValueError: A name is not spelled as names are, or is reserved.
 
     Example:
-        >>> checked(object())
+        >>> validated(object())
         Traceback (most recent call last):
             ...
-        TypeError: `backend` is a object without name, device_type, probe; see kernels.backends.Backend.
+        TypeError: `backend` (object) has no name, device_type, probe; see kernels.backends.Backend.
     """
-    if isinstance(given, type):
-        raise TypeError(f"`backend` is the class {given.__name__}; allowed is an instance of it.")
     kind = type(given).__name__
-    missing = [name for name in _REQUIRED if not _has(given, name) or _inherited(given, name)]
+    if isinstance(given, type):
+        raise TypeError(f"`backend`: expected an instance of {given.__name__}, got the class.")
+    missing = [name for name in _REQUIRED if not hasattr(given, name)]
+    if getattr(getattr(given, "probe", None), "__func__", None) is Backend.probe:
+        missing.append("probe")
     if missing:
-        raise TypeError(f"`backend` is a {kind} without {', '.join(missing)}; see kernels.backends.Backend.")
+        raise TypeError(f"`backend` ({kind}) has no {', '.join(missing)}; see kernels.backends.Backend.")
     backend = given if isinstance(given, Backend) else _completed(given)
-    wrong = _wrong_types(backend)
+    wrong = [
+        f"`backend.{name}` ({kind}): expected {expected}, got {format_value(getattr(backend, name))}."
+        for name, (fits, expected) in _TYPES.items()
+        if not fits(getattr(backend, name))
+    ]
+    for name in _METHODS:
+        arguments = list(inspect.signature(getattr(Backend, name)).parameters)[1:]
+        if not _takes(getattr(backend, name), arguments):
+            wrong.append(f"`backend.{name}` ({kind}): expected a method {name}({', '.join(arguments)}).")
     if wrong:
-        raise TypeError("\n".join(f"`backend.{name}` of {kind} is {why}" for name, why in wrong))
-    for name, text in _TEXTS.items():
+        raise TypeError("\n".join(wrong))
+    for name, (pattern, expected) in NAME_PATTERNS.items():
         value = getattr(backend, name)
-        if re.fullmatch(text.pattern, value) is None:
-            raise ValueError(f"`backend.{name}` of {kind} is {value[:80]!r}; allowed is {text.allowed}.")
-        if value in _RESERVED:
-            raise ValueError(f"`backend.{name}` of {kind} is {value!r}, which stands for every backend.")
+        if value == _UNIVERSAL or re.fullmatch(pattern, value) is None:
+            expected = "another name, as it means every backend" if value == _UNIVERSAL else expected
+            raise ValueError(f"`backend.{name}` ({kind}): expected {expected}, got {value[:80]!r}.")
     return backend
-
-
-def _has(given: Any, name: str) -> bool:
-    try:
-        getattr(given, name)
-    except AttributeError:
-        return False
-    except Exception as error:
-        raise TypeError(f"`backend.{name}` of {type(given).__name__} raised {type(error).__name__}: {error}") from error
-    return True
-
-
-def _inherited(given: Any, name: str) -> bool:
-    """Whether a member is the base class's own, which stands for none."""
-    own = getattr(Backend, name, None)
-    return own is not None and getattr(getattr(given, name), "__func__", None) is own
 
 
 def _completed(given: Any) -> Backend:
     backend = Backend()
-    for name in (*_TEXTS, *_FLAGS, *_NOTES, *_OTHERS, *_METHODS):
-        if _has(given, name):
+    for name in (*_TYPES, *_METHODS):
+        if hasattr(given, name):
             setattr(backend, name, getattr(given, name))
     return backend
 
 
-def _wrong_types(backend: Backend) -> list[tuple[str, str]]:
-    """Every member of the wrong type, and what is wrong."""
-    wrong: list[tuple[str, str]] = []
-    expected: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
-        (tuple(_TEXTS), lambda value: type(value) is str, "a name"),
-        (_FLAGS, lambda value: isinstance(value, bool), "True or False"),
-        (_NOTES, lambda value: type(value) is str, "text"),
-        (("order",), lambda value: type(value) is int, "a whole number"),
-        (("python_depends",), _is_python_depends, "a mapping from names to PythonDependency(package, module)"),
-        (("cuda_hacks_to_strip",), _is_texts, "a sequence of source lines"),
-        (("folder",), lambda value: value is None or isinstance(value, Path), "a pathlib.Path, or None"),
-    )
-    for names, fits, allowed in expected:
-        for name in names:
-            value = getattr(backend, name) if _has(backend, name) else None
-            if not fits(value):
-                wrong.append((name, f"{format_value(value)}; allowed is {allowed}."))
-    for name in _METHODS:
-        method = getattr(backend, name)
-        if not callable(method):
-            wrong.append((name, f"{format_value(method)}; allowed is a method."))
-        elif not _takes(method, name):
-            wrong.append((name, f"a method that cannot be called as {name}({_arguments(name)})."))
-    return wrong
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
-
-
-def _is_python_depends(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(key, str) and isinstance(each, PythonDependency) for key, each in value.items()
-    )
-
-
-def _parameters(name: str) -> list[str]:
-    return list(inspect.signature(getattr(Backend, name)).parameters)[1:]
-
-
-def _arguments(name: str) -> str:
-    return ", ".join(_parameters(name))
-
-
-def _takes(method: Callable[..., Any], name: str) -> bool:
+def _takes(method: Any, arguments: list[str]) -> bool:
     try:
-        signature = inspect.signature(method)
-    except (TypeError, ValueError):
-        # Written in C nothing tells; written in Python it lacks the parameter `self`.
-        return not inspect.isfunction(getattr(method, "__func__", None))
-    try:
-        signature.bind(*_parameters(name))
+        inspect.signature(method).bind(*arguments)
     except TypeError:
         return False
+    except ValueError:  # a method without `self`, or one that is written in C
+        return not inspect.ismethod(method)
     return True

@@ -1,14 +1,15 @@
-"""Questions about the backends there are: one by any of its names, all of them, what they have in common."""
+"""Registered backends: one by any of its names, all of them, and what they have in common."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
 
 from kernels.backends.base import Backend
-from kernels.backends.registration import Entry, Problem
+from kernels.backends.registration import BackendEntry, Problem
 from kernels.backends.registry import MISSING_VENDOR, check_name, current, host_among, unknown
+from kernels.support.version import MajorMinor
+from kernels.support.warn import warn_once
 
 __all__ = [
     "all_backends",
@@ -23,6 +24,7 @@ __all__ = [
     "host",
     "known",
     "list_backends",
+    "mention_experimental",
     "parse_accelerator",
     "problems",
     "reserved_names",
@@ -41,17 +43,16 @@ def all_backends() -> tuple[Backend, ...]:
     return tuple(entry.backend for entry in current().entries.values())
 
 
-def entries() -> tuple[Entry, ...]:
+def entries() -> tuple[BackendEntry, ...]:
     """Every registered backend with its origin, in the same order."""
     return tuple(current().entries.values())
 
 
-def list_backends() -> list[Entry]:
+def list_backends() -> list[BackendEntry]:
     """Every backend with its origin, in the order in which one is chosen when none is named.
 
     Returns:
-        Built-in, installed, declared and run-time ones: `entry.name`, `entry.backend`, and `entry.origin` with its
-        `kind` and `place`.
+        Entries with `name`, `backend`, and `origin` with its `kind` and `place`.
 
     Example:
         >>> from kernels import list_backends
@@ -62,7 +63,7 @@ def list_backends() -> list[Entry]:
 
 
 def problems() -> tuple[Problem, ...]:
-    """What kept backends of installed packages, declared ones and vendors' folders from coming in."""
+    """Backends of installed packages, JSON files and vendor folders that could not be registered, and why."""
     return current().problems
 
 
@@ -82,7 +83,7 @@ def dispatch_keys() -> tuple[str, ...]:
 
 
 def reserved_names() -> tuple[str, ...]:
-    """Every name that means a backend: no other may take one of them for its own.
+    """Every name that means a backend; a new backend cannot use one of them.
 
     Example:
         >>> {"cann", "npu"} <= set(reserved_names())
@@ -96,15 +97,15 @@ def _all(member: str) -> tuple[str, ...]:
 
 
 def host() -> Backend:
-    """The backend that is there when nothing else is: the last built-in one."""
+    """The backend of the host processor, which is always there."""
     return host_among(entries())
 
 
-def entry_of(name: str) -> Entry:
+def entry_of(name: str) -> BackendEntry:
     """The entry of the backend with that own name.
 
     Raises:
-        RequestError: There is none.
+        RequestError: No backend has that name.
     """
     known = current().entries
     if name not in known:
@@ -116,7 +117,7 @@ def get(name: str) -> Backend:
     """The backend with that name, as metadata's `backend.type` has it.
 
     Raises:
-        RequestError: There is none; the message lists those there are.
+        RequestError: No backend has that name; the message lists the known ones.
 
     Example:
         >>> get("cann").device_type
@@ -126,7 +127,7 @@ def get(name: str) -> Backend:
 
 
 def known(name: str) -> Backend | None:
-    """The backend with that name, or None: a build for every backend may name one that is not known here.
+    """The backend with that name, or None.
 
     Example:
         >>> known("abacus") is None
@@ -144,7 +145,7 @@ def get_backend(name: str) -> Backend:
 
     Raises:
         TypeError: `name` is not a string.
-        RequestError: No backend has that name; the message lists those there are.
+        RequestError: No backend has that name; the message lists the known ones.
 
     Example:
         >>> from kernels import get_backend
@@ -157,7 +158,7 @@ def get_backend(name: str) -> Backend:
 def find(name: str, among: Iterable[str] | None = None) -> Backend:
     """The backend with that name, by any of its four: own, noarch, accelerator token, Torch device.
 
-    Where one backend's device type is another's name, the own name wins; `among` leaves only backends that are there.
+    Where one backend's device type is another's name, the own name wins.
 
     Args:
         name: The name to look for.
@@ -178,8 +179,8 @@ def find(name: str, among: Iterable[str] | None = None) -> Backend:
     if name in candidates:
         return candidates[name].backend
     if among is None and name in state.disabled:
-        raise unknown(name, known)  # not another one that has it for a further name
-    # A backend's further names, those unique to it before the Torch device that two may share.
+        raise unknown(name, known)  # not another backend that has it as its token or device type
+    # Names that only one backend has go before the Torch device, which two may share.
     for entry in candidates.values():
         if name in (entry.backend.noarch_name, entry.backend.token):
             return entry.backend
@@ -190,21 +191,21 @@ def find(name: str, among: Iterable[str] | None = None) -> Backend:
 
 
 def unknown_accelerator(text: str) -> str:
-    """What is wrong with an accelerator part that no backend reads, for an error.
+    """Why an accelerator part cannot be read, for an error message.
 
     Example:
         >>> unknown_accelerator("abacus12").partition(" (")[0]
-        "'abacus12' is no accelerator known here"
+        "'abacus12' is not a known accelerator"
     """
     known = ", ".join(backend.token for backend in all_backends())
     unversioned = [
         each.name for each in all_backends() if not each.versioned and text.rstrip("0123456789") == each.token
     ]
     hint = f"builds of {unversioned[0]} carry no version" if unversioned else MISSING_VENDOR
-    return f"{text!r} is no accelerator known here ({known}); {hint}"
+    return f"{text!r} is not a known accelerator ({known}); {hint}"
 
 
-def parse_accelerator(text: str) -> tuple[Backend, Any] | None:
+def parse_accelerator(text: str) -> tuple[Backend, MajorMinor | None] | None:
     """The backend and version that a compiled variant's accelerator part names, or None.
 
     Example:
@@ -212,10 +213,22 @@ def parse_accelerator(text: str) -> tuple[Backend, Any] | None:
         >>> backend.name, str(version)
         ('cuda', '12.8')
     """
-    # Who has the text's token is asked first: a stranger's parser must not take another's names.
+    # The backend that has the text's token is asked first: another one's parser must not take its names.
     for backend in sorted(all_backends(), key=lambda each: not text.startswith(each.token)):
-        with suppress(Exception, SystemExit):  # one that fails must not take them down either
+        with suppress(Exception):  # a plugin whose parser fails harms only itself
             found = backend.parse_accelerator(text)
             if found is not None:
                 return backend, found.version
     return None
+
+
+def mention_experimental(backend: Backend) -> None:
+    """Warn, once a process, when an experimental backend is used.
+
+    Example:
+        >>> from kernels import get_backend
+        >>> mention_experimental(get_backend("cpu"))
+    """
+    if backend.experimental:
+        origin = next((str(entry.origin) for entry in entries() if entry.backend is backend), "not registered")
+        warn_once(f"Backend {backend.name!r} ({origin}) is experimental: it may change, or not work yet.")

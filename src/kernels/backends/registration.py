@@ -1,4 +1,4 @@
-"""What the registry keeps of a backend: the object, and how it came here."""
+"""What the registry keeps of a backend: the object, and where it comes from."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kernels.backends.base import Backend
+from kernels.errors import RequestError
 
-__all__ = ["Entry", "Origin", "Problem"]
+__all__ = ["BackendEntry", "DeclarationError", "Origin", "OriginKind", "Problem"]
 
 OriginKind = Literal["built-in", "installed", "declared", "vendor", "run-time"]
 
@@ -23,7 +24,7 @@ _SAID: dict[OriginKind, str] = {
 
 @dataclass(frozen=True)
 class Origin:
-    """How a backend came here.
+    """Where a backend comes from.
 
     Attributes:
         kind: `built-in`, `installed` (an entry point), `declared` (a JSON file), `vendor` (a vendor's folder) or
@@ -43,47 +44,49 @@ class Origin:
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class BackendEntry:
     """A registered backend.
 
     Attributes:
-        backend: The object that is asked.
-        origin: How it came here.
+        backend: The backend.
+        origin: Where it comes from.
         given: The object that was registered; not `backend` where that completes a plain object.
-        overrides: The entry that it stands in for; it comes back when this one is unregistered.
-        override: Whether it was registered to stand in for another.
-        name: The backend's own name, as it was when it came.
+        override: Whether it may replace another of its name.
+        overrides: The entry that it replaces; it comes back when this one is unregistered.
+        discovered: Whether it was found in the environment (a package, a file, a folder), and not added by a call.
+        name: The backend's own name, as it was when it was registered.
     """
 
     backend: Backend
     origin: Origin
     given: object = None
-    overrides: Entry | None = None
     override: bool = False
+    overrides: BackendEntry | None = None
+    discovered: bool = False
     name: str = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.backend.name)
 
-    def layers(self) -> Iterator[Entry]:
-        """This entry, what it stands in for, and so on."""
-        entry: Entry | None = self
+    def layers(self) -> Iterator[BackendEntry]:
+        """This entry, the one that it overrides, and so on."""
+        entry: BackendEntry | None = self
         while entry is not None:
             yield entry
             entry = entry.overrides
 
     @property
-    def root(self) -> Entry:
-        """The first that was registered under this name, whatever stands in for it."""
+    def root(self) -> BackendEntry:
+        """The first entry that was registered under this name."""
         return [*self.layers()][-1]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A backend that should be here and is not.
+    """A backend that could not be registered.
 
     Attributes:
-        origin: Where it was looked for.
+        origin: Where it comes from.
         message: What is wrong, in a sentence that names the place.
         names: Names of the backends that are missing because of it, as far as they are known.
     """
@@ -91,3 +94,15 @@ class Problem:
     origin: Origin
     message: str
     names: tuple[str, ...] = ()
+
+
+class DeclarationError(RequestError):
+    """A file that declares backends cannot be used.
+
+    Attributes:
+        names: The backends that the file declares, as far as they are known.
+    """
+
+    def __init__(self, message: str, names: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.names = names

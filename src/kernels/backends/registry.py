@@ -1,84 +1,87 @@
-"""Which backends are registered, and how they come and go: built-in ones and a stranger's by the same door."""
+"""Which backends are registered: built-in ones and those of plugins, in the same way."""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from kernels.backends.base import Backend, BackendLike
 from kernels.backends.conflicts import check_clashes
-from kernels.backends.interface_check import checked
-from kernels.backends.registration import Entry, Origin, Problem
+from kernels.backends.interface_check import validated
+from kernels.backends.registration import BackendEntry, Origin, Problem
 from kernels.errors import RequestError
+from kernels.settings import backend_sources
 from kernels.support.formatting import did_you_mean
 
 __all__ = [
     "MISSING_VENDOR",
-    "beneath",
     "check_name",
     "current",
     "enter",
+    "forget_discovered",
     "host_among",
-    "on_first_need",
     "on_leaving",
     "register_backend",
     "registered",
-    "renew",
     "report",
     "unknown",
     "unregister_backend",
+    "would_override",
 ]
 
 #: What to try where a name may be that of a vendor's backend.
 MISSING_VENDOR = "a vendor's backend joins with its package, or a file in KERNELS_BACKENDS_JSON"
 
-_PACKAGE = str(Path(__file__).parents[1])
+#: How long a thread waits while another one looks for backends. They can wait for each other: one imports a module
+#: that asks for backends, the other runs a vendor's code that imports the same module.
+_WAIT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class _State:
-    """All that is known, replaced as a whole and never changed: readers take no lock."""
+    """Everything that is known, replaced as a whole and never changed: readers take no lock."""
 
-    registered: Mapping[str, Entry]
-    entries: Mapping[str, Entry]  # without those that are left out
+    registered: Mapping[str, BackendEntry]
+    entries: Mapping[str, BackendEntry]  # without the disabled ones
     disabled: frozenset[str] = frozenset()
     problems: tuple[Problem, ...] = ()
     generation: int = 0
 
-    def holding(self, entries: Iterable[Entry]) -> _State:
+    def holding(self, entries: Iterable[BackendEntry]) -> _State:
         registered = {each.name: each for each in sorted(entries, key=lambda each: each.backend.order)}
         active = {name: each for name, each in registered.items() if name not in self.disabled}
         return replace(self, registered=registered, entries=active, generation=self.generation + 1)
 
 
-# Held while the state is replaced, and never while a stranger's code runs.
-_lock = threading.Lock()
+class _Looking(threading.local):
+    """Whether this thread looks for backends now: then it does not look again."""
+
+    now = False
+
+
+# Held while the state is replaced, never while code of a plugin is imported.
+_lock = threading.RLock()
 _state = _State({}, {})
 
-#: What tells whether to look again, what looks, and what the last look was for.
-_key: Callable[[], Hashable] = lambda: None  # noqa: E731
-_look: Callable[[], bool] = lambda: True  # noqa: E731
-_seen: Hashable = object()
+#: Held by the thread that registers what it has found.
+_discovery = threading.RLock()
+_looking = _Looking()
 
-#: The thread that looks, and what others wait on meanwhile; in the middle of an import not for longer than this.
-_looker: int | None = None
-_turn = threading.Condition()
-_IMPORT_SECONDS = 2.0
+#: The settings of the last complete search.
+_seen: object = None
 
-
-#: Called with each backend that is not known any more.
+#: Called with each backend that leaves.
 _leaving: list[Callable[[Backend], None]] = []
 
 
 def _renew() -> None:
     # A lock that another thread of the parent held is held for ever in the child.
-    global _lock, _turn, _looker
-    _lock, _turn, _looker = threading.Lock(), threading.Condition(), None
+    global _lock, _discovery
+    _lock, _discovery = threading.RLock(), threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -90,12 +93,12 @@ def register_backend(backend: BackendLike, *, override: bool = False) -> None:
 
     Args:
         backend: A `kernels.backends.Backend`, or an object with at least its members `name`, `device_type` and `probe`.
-        override: Stand in for the backend of the same name; `unregister_backend` brings that one back.
+        override: Replace the backend of the same name; `unregister_backend` brings that one back.
 
     Raises:
         TypeError: A member is missing or of the wrong type; the message names each.
         ValueError: A name is not spelled as names are, or means another backend already; the message names where both
-            come from. The registry is as it was.
+            come from. The registry is unchanged.
 
     Example:
         >>> from kernels import list_backends, register_backend, unregister_backend
@@ -111,88 +114,95 @@ def register_backend(backend: BackendLike, *, override: bool = False) -> None:
         >>> unregister_backend("acme")
     """
     if not isinstance(override, bool):
-        raise TypeError(f"`override` is {override!r}, a {type(override).__name__}; allowed is True or False.")
-    enter([(backend, Origin("run-time", _caller()))], override=override)
+        raise TypeError(f"`override`: expected a bool, got {override!r} ({type(override).__name__}).")
+    caller = sys._getframe(1)
+    origin = Origin("run-time", f"{caller.f_code.co_filename}, line {caller.f_lineno}")
+    enter([(backend, origin)], override=override)
 
 
-def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> list[Entry]:
+def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> list[BackendEntry]:
     """Add backends from one place: all of them, or none.
 
     Args:
-        arrivals: Each object, and how it came here.
-        override: Whether one may stand in for another of its name.
+        arrivals: Each object and its origin.
+        override: Whether one may replace another of its name.
 
     Returns:
-        Their entries, in order; for an object that was here already the one it has.
+        Their entries, in order; for an object or a vendor's folder that is registered already, its present entry.
 
     Raises:
         TypeError: As for `register_backend`.
         ValueError: As for `register_backend`.
     """
-    new = [Entry(checked(given), origin, given, override=override) for given, origin in arrivals]
+    new = [
+        BackendEntry(validated(given), origin, given, override, discovered=_looking.now and origin.kind != "run-time")
+        for given, origin in arrivals
+    ]
     global _state
     _discover()
-    while True:
-        state = _state
-        registered, result = _with(new, state.registered)
-        with _lock:
-            # Another thread may have come in while the newcomers were compared with what was there: then once more.
-            if _state.registered is state.registered:
-                if registered is not None:
-                    _state = _state.holding(registered.values())
-                return result
-
-
-def _with(new: Iterable[Entry], there: Mapping[str, Entry]) -> tuple[dict[str, Entry] | None, list[Entry]]:
-    """What is registered when others come in, None where nothing changes, and the entry that each of them has."""
-    registered = dict(there)
-    changed = False
-    result = []
-    for entry in new:
-        present = registered.get(entry.name)
-        if present is not None and present.given is entry.given:
+    with _lock:
+        registered, result = dict(_state.registered), []
+        for entry in new:
+            layers = _layers(registered.get(entry.name))
+            present = _present(entry, layers)
+            if present is None:
+                above, beneath = _parted(layers, entry.discovered)
+                present = replace(entry, overrides=beneath[0] if beneath else None)
+                # Also those that others replace: they may come back.
+                others = [each for name, other in registered.items() if name != entry.name for each in other.layers()]
+                check_clashes(present, others if override else [*others, *beneath[:1]])
+                [registered[entry.name]] = _stacked([*above, present, *beneath])
             result.append(present)
-            continue
-        # Also those that others stand in for: they come back.
-        others = [each for name, other in registered.items() if name != entry.name for each in other.layers()]
-        above, beneath = _parted(present)
-        placed = replace(entry, overrides=beneath)
-        check_clashes(placed, others if entry.override or beneath is None else [*others, beneath])
-        result.append(placed)
-        for each in reversed(above):
-            placed = replace(each, overrides=placed)
-        registered[entry.name], changed = placed, True
-    return registered if changed else None, result
+        if registered != _state.registered:
+            _state = _state.holding(registered.values())
+    return result
 
 
-def beneath(name: str) -> Backend | None:
-    """The backend upon which one of that name would be laid that enters now, if there is one."""
+def _present(entry: BackendEntry, layers: list[BackendEntry]) -> BackendEntry | None:
+    """The entry of the same object, or of the same vendor's folder, where threads register one at once."""
+    for each in layers[:1]:
+        if each.given is entry.given or (each.origin.kind == "vendor" and each.origin == entry.origin):
+            return each
+    return None
+
+
+def would_override(name: str) -> Backend | None:
+    """The backend that one of that name would override if it were registered now, or None."""
     _discover()
-    entry = _parted(_state.registered.get(name))[1]
-    return None if entry is None else entry.backend
+    beneath = _parted(_layers(_state.registered.get(name)), _looking.now)[1]
+    return beneath[0].backend if beneath else None
 
 
-def _parted(entry: Entry | None) -> tuple[list[Entry], Entry | None]:
-    """The layers above one that enters now, the topmost first, and what lies beneath it.
+def _layers(entry: BackendEntry | None) -> list[BackendEntry]:
+    return [] if entry is None else [*entry.layers()]
 
-    What is found in the environment stays below what a call has put in the place of another.
-    """
-    above = []
-    while _looker == threading.get_ident() and entry is not None and entry.origin.kind == "run-time" and entry.override:
-        above.append(entry)
-        entry = entry.overrides
-    return above, entry
+
+def _parted(layers: list[BackendEntry], discovered: bool) -> tuple[list[BackendEntry], list[BackendEntry]]:
+    """The layers above and below one that enters now: what is discovered stays below what a call has overridden."""
+    count = 0
+    while discovered and count < len(layers) and layers[count].override and not layers[count].discovered:
+        count += 1
+    return layers[:count], layers[count:]
+
+
+def _stacked(layers: list[BackendEntry]) -> list[BackendEntry]:
+    """The first of some layers in a list, each of them overriding the next one; an empty list for no layers."""
+    top: list[BackendEntry] = []
+    for each in reversed(layers):
+        beneath = top[0] if top else None
+        top = [each if each.overrides is beneath else replace(each, overrides=beneath)]
+    return top
 
 
 def unregister_backend(name: str) -> None:
-    """Remove a backend; one that it stood in for is back.
+    """Remove a backend; one that it overrides is back.
 
     Args:
         name: The backend's own name.
 
     Raises:
         TypeError: `name` is not a string.
-        RequestError: None is registered under that name, or it is a built-in one.
+        RequestError: No backend is registered under that name, or it is a built-in one.
     """
     global _state
     check_name(name)
@@ -203,151 +213,104 @@ def unregister_backend(name: str) -> None:
             raise unknown(name, _state.registered)
         if entry.origin.kind == "built-in":
             raise RequestError(
-                f"`name` is {name!r}, a built-in backend; KERNELS_DISABLE_BACKENDS={name} leaves it out, and "
-                "register_backend(…, override=True) puts another in its place."
+                f"`name` is {name!r}, a built-in backend; KERNELS_DISABLE_BACKENDS={name} disables it, and "
+                "register_backend(…, override=True) replaces it."
             )
         rest = [other for other in _state.registered.values() if other is not entry]
         _state = _state.holding([*rest, *([entry.overrides] if entry.overrides else [])])
-    _say_goodbye([entry])
+    _announce([entry])
 
 
 def on_leaving(call: Callable[[Backend], None]) -> None:
-    """Have someone told of each backend that is not known any more; it is called once for each, and must not fail."""
+    """Call a function with each backend that is removed; it must not fail."""
     _leaving.append(call)
 
 
-def registered() -> tuple[Entry, ...]:
-    """Every entry, also of backends that are left out."""
-    return tuple(_state.registered.values())
-
-
-def _say_goodbye(entries: Iterable[Entry]) -> None:
+def _announce(entries: Iterable[BackendEntry]) -> None:
     for entry in entries:
         for call in _leaving:
             call(entry.backend)
 
 
-def on_first_need(key: Callable[[], Hashable], look: Callable[[], bool]) -> None:
-    """Have someone look for backends before the first question is answered, and again when the key has changed.
+def registered() -> tuple[BackendEntry, ...]:
+    """Every entry, also of disabled backends."""
+    return tuple(_state.registered.values())
+
+
+# Discovery
+
+
+def _discover() -> None:
+    """Look for backends before the first question is answered, and again when the settings have changed."""
+    global _seen
+    key = backend_sources()
+    # The built-in ones are registered first.
+    if key == _seen or _looking.now or not _state.registered:
+        return
+    from kernels.backends.plugins.discovery import collect, register
+
+    _looking.now = True
+    try:
+        # No lock is held: another thread may be importing one of these packages, and ask for backends there.
+        arrivals = collect()
+        if _discovery.acquire(timeout=_WAIT_SECONDS):
+            try:
+                if key != _seen and register(arrivals):
+                    _seen = key
+            finally:
+                _discovery.release()
+    finally:
+        _looking.now = False
+
+
+def forget_discovered(disabled: frozenset[str]) -> None:
+    """Forget all problems and every discovered backend; one that it overrides is back.
 
     Args:
-        key: What the look depends on, such as settings; asked at every question, so it must be quick.
-        look: Calls `renew`, and tells whether all was found: else it looks again at the next question.
-    """
-    global _key, _look, _seen
-    _key, _look, _seen = key, look, object()
-
-
-def renew(keep: Callable[[Entry], bool], disabled: frozenset[str] = frozenset()) -> None:
-    """Forget the problems and every entry that is not to be kept, with what it stood in for in its place.
-
-    Args:
-        keep: Whether an entry stays.
-        disabled: Names of backends that are left out of every answer; the one that is always there stays.
+        disabled: Names of backends that are left out of every answer; the host backend stays.
     """
     global _state
     with _lock:
-        remaining = [_remaining(entry, keep) for entry in _state.registered.values()]
-        kept = [entry for entry in remaining if entry is not None]
+        layers = [[*entry.layers()] for entry in _state.registered.values()]
+        kept = [top for stack in layers for top in _stacked([each for each in stack if not each.discovered])]
         always = {host_among(kept).name} if kept else set()
-        before = [each for entry in _state.registered.values() for each in entry.layers()]
         _state = replace(_state, problems=(), disabled=disabled - always).holding(kept)
-    _say_goodbye(each for each in before if not keep(each))
-
-
-def _remaining(entry: Entry | None, keep: Callable[[Entry], bool]) -> Entry | None:
-    if entry is None:
-        return None
-    beneath = _remaining(entry.overrides, keep)
-    if not keep(entry):
-        return beneath
-    return entry if beneath is entry.overrides else replace(entry, overrides=beneath)
+    _announce(each for stack in layers for each in stack if each.discovered)
 
 
 def report(problem: Problem) -> None:
-    """Keep what stood in a backend's way, for the call that needs it and for `kernels doctor`."""
+    """Keep what is wrong with a backend, for the call that needs it and for `kernels doctor`."""
     global _state
     with _lock:
         _state = replace(_state, problems=(*_state.problems, problem))
 
 
-def _discover() -> None:
-    """Have what the environment names looked for, once; other threads wait for it.
-
-    No lock is held while a stranger's code is imported: it may ask, or wait for a thread that does.
-    """
-    global _seen, _looker
-    if _key() == _seen:
-        return
-    me = threading.get_ident()
-    with _turn:
-        while _looker not in (None, me) and _key() != _seen:
-            # The one who looks may wait for the very import that asks here.
-            if not _turn.wait(_IMPORT_SECONDS if _importing() else None):
-                return
-        key = _key()
-        if key == _seen or _looker == me:  # looking asks questions of its own
-            return
-        _looker = me
-    complete = False
-    try:
-        complete = _look()
-    finally:
-        with _turn:
-            _looker = None
-            if complete:
-                _seen = key
-            _turn.notify_all()
-
-
-def _importing() -> bool:
-    """Whether this thread is in the middle of an import."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None:
-        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            return True
-        frame = frame.f_back
-    return False
-
-
 def current() -> _State:
-    """All that is known now, once what the environment names was looked for."""
+    """Everything that is known, after backends were looked for."""
     _discover()
     return _state
 
 
-def host_among(entries: Iterable[Entry]) -> Backend:
-    """The built-in backend that comes last, or what stands in for it."""
-    own = [(root.backend.order, entry) for entry in entries if (root := entry.root).origin.kind == "built-in"]
-    return max(own, key=lambda each: each[0])[1].backend
-
-
-def _caller() -> str:
-    """The file and line of the code that called this package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}, line {frame.f_lineno}"
+def host_among(entries: Iterable[BackendEntry]) -> Backend:
+    """The built-in backend that comes last, or the one that overrides it."""
+    built_in = [entry for entry in entries if entry.root.origin.kind == "built-in"]
+    return max(built_in, key=lambda entry: entry.root.backend.order).backend
 
 
 def check_name(name: object) -> None:
     """Raise a `TypeError` unless it is text."""
     if not isinstance(name, str):
-        raise TypeError(f"`backend` is {name!r}, a {type(name).__name__}; allowed is a backend's name.")
+        raise TypeError(f"`backend`: expected a backend's name, got {name!r} ({type(name).__name__}).")
 
 
-def unknown(name: str, among: Mapping[str, Entry]) -> RequestError:
-    """The error for a name that no backend has; where something stood in its way, that is said."""
+def unknown(name: str, among: Mapping[str, BackendEntry]) -> RequestError:
+    """The error for a name that no backend has, with the reason where one is known."""
     names = dict.fromkeys(each for entry in among.values() for each in entry.backend.device_names())
-    message = f"`backend` is {name!r}; allowed is one of {', '.join(names)}.{did_you_mean(name, names)}"
-    reasons = [*_why_missing(name)] or [f"{MISSING_VENDOR[0].upper()}{MISSING_VENDOR[1:]}."]
-    return RequestError("\n".join([message, *reasons]))
-
-
-def _why_missing(name: str) -> Iterator[str]:
-    """What may be why a backend is not here: it is left out, or a problem names it, or could not tell whom it hits."""
-    problems = _state.problems
+    message = f"`backend`: expected one of {', '.join(names)}, got {name!r}.{did_you_mean(name, names)}"
     if name in _state.disabled:
-        return iter([f"{name!r} is left out by KERNELS_DISABLE_BACKENDS."])
-    naming = [problem.message for problem in problems if name in problem.names]
-    return iter(naming or [problem.message for problem in problems if not problem.names])
+        reasons = [f"{name!r} is disabled by KERNELS_DISABLE_BACKENDS."]
+    else:
+        # A problem without names may be the reason for any name.
+        naming = [problem.message for problem in _state.problems if name in problem.names]
+        reasons = naming or [problem.message for problem in _state.problems if not problem.names]
+    return RequestError("\n".join([message, *(reasons or [f"{MISSING_VENDOR[0].upper()}{MISSING_VENDOR[1:]}."])]))

@@ -9,19 +9,19 @@ import importlib.util
 import mmap
 import os
 import sys
-import threading
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from kernels.backends import lookup
-from kernels.backends.base import Backend
-from kernels.backends.sandbox import guarded_torch_build
+from kernels.backends.base import Backend, Found
 from kernels.errors import RequestError
 from kernels.support.files import open_regular, read_bounded
+from kernels.support.formatting import format_error, format_value
 from kernels.support.version import MajorMinor
 
 __all__ = [
+    "checked_torch_build",
     "cxx11_abi",
     "for_device_type",
     "for_torch",
@@ -30,19 +30,8 @@ __all__ = [
     "torch_builds",
 ]
 
-_lock = threading.Lock()
 _described: dict[str, SimpleNamespace] = {}
 _failures: dict[str, str] = {}
-
-
-def _renew() -> None:
-    # A lock that another thread of the parent held is held for ever in the child.
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
 
 
 def installed_torch() -> Any:
@@ -79,18 +68,30 @@ def torch_builds() -> dict[str, MajorMinor | None]:
     failed: dict[str, str] = {}
     for backend in lookup.all_backends():
         try:
-            found = guarded_torch_build(backend, torch)
-        except Exception as error:  # noqa: BLE001 - a stranger's backend must not take the others down
-            waited = isinstance(error, (TimeoutError, ValueError))
-            if not waited and not isinstance(torch, ModuleType) and _import_torch() is not None:
+            found = checked_torch_build(backend, torch)
+        except Exception as error:  # noqa: BLE001 - a plugin that fails is reported and passed over
+            if not isinstance(torch, ModuleType) and _import_torch() is not None:
                 return torch_builds()  # it looks at more of Torch than the stand-in has
-            found = None
-            failed[backend.name] = f"its torch_build failed: {type(error).__name__}: {error}"
+            failed[backend.name] = f"its torch_build failed: {format_error(error)}"
+            continue
         if found is not None:
-            builds[backend.name] = None if found.version is None else MajorMinor(*found.version)
+            builds[backend.name] = found.version
     _failures.clear()
     _failures.update(failed)
     return builds
+
+
+def checked_torch_build(backend: Backend, torch: Any) -> Found | None:
+    """What a backend's `torch_build` returns, if it has the right type.
+
+    Raises:
+        TypeError: It has another type.
+        Exception: What `torch_build` raises.
+    """
+    found: Any = backend.torch_build(torch)
+    if found is None or (isinstance(found, Found) and isinstance(found.version, MajorMinor | None)):
+        return found
+    raise TypeError(f"expected Found(MajorMinor(1, 2)), Found() or None, got {format_value(found)}")
 
 
 def torch_build_failures() -> dict[str, str]:
@@ -157,18 +158,17 @@ def _extensions_installed() -> bool:
 def _describe(folder: Path) -> SimpleNamespace | None:
     """The facts in an installation's files, or None where they are not all there."""
     key = str(folder)
-    with _lock:
-        if key not in _described:
-            version, abi = _version_file(folder / "version.py"), _library_abi(folder / "lib" / "libc10.so")
-            if version is None or (abi is None and sys.platform.startswith("linux")):
-                return None
-            _described[key] = SimpleNamespace(
-                __version__=version["__version__"],
-                version=SimpleNamespace(**{"cuda": None, "hip": None, "xpu": None, **version}),
-                backends=SimpleNamespace(),
-                cxx11_abi=abi,
-            )
-        return _described[key]
+    if key not in _described:
+        version, abi = _version_file(folder / "version.py"), _library_abi(folder / "lib" / "libc10.so")
+        if version is None or (abi is None and sys.platform.startswith("linux")):
+            return None
+        _described[key] = SimpleNamespace(
+            __version__=version["__version__"],
+            version=SimpleNamespace(**{"cuda": None, "hip": None, "xpu": None, **version}),
+            backends=SimpleNamespace(),
+            cxx11_abi=abi,
+        )
+    return _described[key]
 
 
 def _version_file(path: Path) -> dict[str, Any] | None:

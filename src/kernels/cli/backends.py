@@ -25,7 +25,7 @@ from kernels.cli._output import (
 from kernels.errors import KernelsError, RequestError
 
 if TYPE_CHECKING:
-    from kernels.backends import Backend, Entry
+    from kernels.backends import Backend, BackendEntry
     from kernels.resolver.target import Target
 
 __all__ = ["backends"]
@@ -103,7 +103,7 @@ def _list(as_json: bool) -> None:
         print_fields({"Not registered": [line for each in missing for line in each.message.splitlines()]})
 
 
-def _row(entry: Entry, machine: Target) -> tuple[str, ...]:
+def _row(entry: BackendEntry, machine: Target) -> tuple[str, ...]:
     backend = entry.backend
     here = (machine.backends[entry.name] or "yes") if entry.name in machine.backends else "no"
     return (
@@ -118,7 +118,7 @@ def _row(entry: Entry, machine: Target) -> tuple[str, ...]:
     )
 
 
-def _origins(entry: Entry) -> list[str]:
+def _origins(entry: BackendEntry) -> list[str]:
     """The origins of a backend and of the registrations that it extends, the first one first."""
     from kernels.backend_check import added_to
 
@@ -142,7 +142,7 @@ def _origin(of: Any) -> dict[str, str]:
     return {"kind": of.origin.kind, "place": of.origin.place}
 
 
-def _plain(entry: Entry, machine: Target) -> dict[str, Any]:
+def _plain(entry: BackendEntry, machine: Target) -> dict[str, Any]:
     """The JSON of a backend: the same keys in `list` and in `show`."""
     backend = entry.backend
     return {
@@ -182,7 +182,7 @@ def _show(name: str, as_json: bool) -> None:
     _print_text("Source lines that are not allowed in a kernel (cuda_hacks_to_strip)", backend.cuda_hacks_to_strip)
 
 
-def _more(entry: Entry) -> dict[str, Any]:
+def _more(entry: BackendEntry) -> dict[str, Any]:
     """The keys of the JSON that only `show` has."""
     from kernels.backend_check import offered_configs, offered_operators, own_stages
     from kernels.backends import allowed_python_depends
@@ -213,7 +213,7 @@ def _or_none(offered: Callable[[Backend], Any], backend: Backend) -> Any:
         return None
 
 
-def _fields(entry: Entry, machine: Target) -> dict[str, str | list[str]]:
+def _fields(entry: BackendEntry, machine: Target) -> dict[str, str | list[str]]:
     from kernels.backend_check import own_stages
     from kernels.backends import allowed_python_depends
 
@@ -242,7 +242,7 @@ def _fields(entry: Entry, machine: Target) -> dict[str, str | list[str]]:
     }
 
 
-def _extended(entry: Entry) -> dict[str, str]:
+def _extended(entry: BackendEntry) -> dict[str, str]:
     """The registrations that this one extends (files and vendor folders do), or the one that it replaces."""
     from kernels.backend_check import added_to
 

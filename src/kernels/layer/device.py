@@ -163,10 +163,8 @@ class ModuleDevice:
 
     def capability(self) -> int | None:
         """The device's capability as one number (7.5 is 75), or None where there is no such number."""
-        from kernels.backends import guarded_capability
-
         probed = self._probed()
-        return None if probed is None else guarded_capability(self.backend, probed)
+        return None if probed is None else self.backend.device_capability(probed)
 
     def arch(self) -> str | None:
         """The device's architecture, by which builds are chosen, or None where nothing tells."""
@@ -174,11 +172,10 @@ class ModuleDevice:
         return None if probed is None else probed.arch or None
 
     def _probed(self) -> ProbedDevice | None:
-        from kernels.backends import guarded_index
         from kernels.resolver.target import Target
 
         backend = self.backend
-        index = guarded_index(backend) if self.index is None else self.index
+        index = backend.current_device() if self.index is None else self.index
         for device in Target.current().devices:
             if device.backend == backend.name and device.index == index:
                 return device

@@ -255,9 +255,10 @@ class Ranking:
             return VariantRejected(variant, why, RejectionKind.METADATA)
         chosen = self._backend
         if self._check_arch and facts.backend.type == chosen.name:
-            reason = backends.guarded_reason(chosen, chosen.arch_reason, facts.backend.archs, self._device)
+            reason = chosen.arch_reason(facts.backend.archs, self._device)
             if reason is not None:
-                return VariantRejected(variant, reason, RejectionKind.ARCH)
+                # It may quote the architectures that a repository declares.
+                return VariantRejected(variant, format_text(reason, 1000), RejectionKind.ARCH)
         return None
 
     def resolution(self) -> Resolution:
@@ -388,7 +389,7 @@ def _platform_reason(variant: Variant, target: Target, backend: Backend) -> str 
         return f"for {variant.os}, this machine runs {target.os}"
     if variant.cpu != target.cpu:
         return f"for {variant.cpu} processors, this machine has {target.cpu}"
-    return backends.guarded_reason(backend, backend.platform_reason, target)
+    return backend.platform_reason(target)
 
 
 def _python_reason(variant: Variant, target: Target, backend: Backend) -> str | None:
@@ -430,8 +431,7 @@ def _abi_reason(variant: Variant, target: Target, backend: Backend) -> str | Non
 def _accelerator_reason(variant: Variant, target: Target, backend: Backend) -> str | None:
     if variant.noarch:
         return None
-    there = target.backend_version(backend.name)
-    return backends.guarded_reason(backend, backend.version_reason, variant.accelerator_version, there)
+    return backend.version_reason(variant.accelerator_version, target.backend_version(backend.name))
 
 
 # In the order a person would ask; a variant that fails late is a nearer miss than one that fails early.
@@ -456,8 +456,7 @@ def _uncovered(
     if not isinstance(facts, Metadata) or facts.backend.type != backend.name:
         return ()
     archs = facts.backend.archs
-    judge = backend.arch_reason
-    return tuple(each for each in visible if backends.guarded_reason(backend, judge, archs, each) is not None)
+    return tuple(each for each in visible if backend.arch_reason(archs, each) is not None)
 
 
 def no_suitable_build(asked: str, resolution: Resolution, *, here: bool = True) -> NoSuitableBuild:

@@ -19,6 +19,7 @@ import msgspec
 
 from kernels import backends, settings
 from kernels.backends import Device
+from kernels.backends.probing import probe_backend
 from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_build_failures, torch_builds
 from kernels.errors import RequestError
 from kernels.support.documents import TooComplex, check_json
@@ -96,7 +97,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         """
         target = _cached()
         default = _preferred(target) or target.default_backend
-        index = backends.guarded_index(backends.get(default))
+        index = backends.get(default).current_device()
         if (default, index) == (target.default_backend, target.current_device):
             return target
         return msgspec.structs.replace(target, default_backend=default, current_device=index)
@@ -176,12 +177,13 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
             parts.append(f"py{_minor(self.python or '3.0')}t")
         backend = backends.get(self.default_backend)
         version = self.backend_version(backend.name)
-        # Else a version that names cannot carry (rocm 7.10), or one that is not known.
-        plain = f"{backend.token}{version or ''}"
-        parts.append(backends.guarded_text(backend.format_accelerator, plain, version))
+        try:
+            parts.append(backend.format_accelerator(version))
+        except ValueError:  # a version that names cannot carry (rocm 7.10), or one that is not known
+            parts.append(f"{backend.token}{version or ''}")
         system = self.os + (self.os_version or "" if self.os == "darwin" else "")
         named = [device.arch for device in self.backend_devices(backend.name) if device.arch]
-        runs = groupby(backends.guarded_text(backend.format_arch, arch, arch) for arch in named)
+        runs = groupby(backend.format_arch(arch) for arch in named)
         counted = [(arch, len(list(run))) for arch, run in runs]
         archs = [f"+{count}x{arch}" if count > 1 else f"+{arch}" for arch, count in counted]
         return "-".join([*parts, self.cpu, system]) + "".join(archs)
@@ -232,7 +234,7 @@ def _probe(builds: dict[str, MajorMinor | None]) -> Target:
     notes: list[str] = []
     torch, failures = installed_torch(), torch_build_failures()
     for backend in backends.all_backends():
-        probe = backends.guarded_probe(backend)
+        probe = probe_backend(backend)
         notes += [f"{backend.name}: {note}" for note in probe.notes]
         devices += probe.devices
         built = backend.name in builds
@@ -357,12 +359,12 @@ def _parse_devices(text: str, backend: backends.Backend, archs: Sequence[str]) -
     devices: list[Device] = []
     for part in archs:
         match = _DEVICES.fullmatch(part)
-        arch = None if match is None else backends.guarded_text(backend.parse_arch, "", match["arch"])
+        arch = None if match is None else backend.parse_arch(match["arch"])
         if match is None or not arch:
             raise RequestError(f"`target` is {text[:200]!r}: {part!r} is no architecture of {backend.name}.")
         if len(devices) + int(match["count"] or 1) > _MAX_DEVICES:
             raise RequestError(f"`target` is {text[:200]!r}: it has more than {_MAX_DEVICES} devices.")
         for _ in range(int(match["count"] or 1)):
             device = Device(backend.name, len(devices), arch=arch)
-            devices.append(replace(device, capability=backends.guarded_capability(backend, device)))
+            devices.append(replace(device, capability=backend.device_capability(device)))
     return tuple(devices)

@@ -101,7 +101,7 @@ def hardware(backend: str | None, device: int | str | None, arch: str | None) ->
     if device is not None:
         raise RequestError(f"`arch` is {arch!r} and `device` is {device!r}; give only one of them.")
     family = backends.get(Target.current().default_backend) if backend is None else backends.find(backend)
-    spelled = backends.guarded_text(family.parse_arch, "", arch)
+    spelled = family.parse_arch(arch)
     if not spelled:
         raise RequestError(f"`arch` is {arch[:80]!r}, which is not an architecture of {family.name}.")
     return family, Device(family.name, 0, arch=spelled)
@@ -168,14 +168,14 @@ def section_of(file: TuneFile, op: str, backend: Backend, device: Device | None)
 
 def _spelled(arch: str, backend: Backend, device: Device) -> str | None:
     """A section's architecture as the backend spells it, when it is the device's or a build for it runs there."""
-    spelled = arch if arch == device.arch else backends.guarded_text(backend.parse_arch, "", arch)
+    spelled = arch if arch == device.arch else backend.parse_arch(arch)
     if not spelled or (spelled != device.arch and not _runs(spelled, device, backend)):
         return None
     return spelled
 
 
 def _runs(arch: str, device: Device, backend: Backend) -> bool:
-    return backend.checks_archs and backends.guarded_reason(backend, backend.arch_reason, [arch], device) is None
+    return backend.checks_archs and backend.arch_reason([arch], device) is None
 
 
 def _nearness(fitting: dict[str, str], arch: str, backend: Backend, device: Device) -> tuple[bool, bool, int]:

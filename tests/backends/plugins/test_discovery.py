@@ -87,9 +87,9 @@ def test_a_package_joins_by_being_installed(install: Callable[..., None], value:
         ("import no_such_module", "ModuleNotFoundError"),
         ("", "AttributeError"),
         ("def Acme(): 1 / 0", "ZeroDivisionError"),
-        ("Acme = 7", "without name, device_type, probe"),
+        ("Acme = 7", "has no name, device_type, probe"),
         (PACKAGE.replace('"acme"', '"cuda"'), "which backend 'cuda' (built in) already has"),
-        (PACKAGE.replace('"acme"', '"Acme"'), "'Acme'; allowed is a name of lower-case"),
+        (PACKAGE.replace('"acme"', '"Acme"'), "lower-case letters, digits and underscores, got 'Acme'"),
     ],
 )
 def test_a_package_that_fails_is_told_of_by_the_doctor_and_otherwise_ignored(
@@ -107,7 +107,7 @@ def test_a_package_that_fails_is_told_of_by_the_doctor_and_otherwise_ignored(
 
 def test_the_call_that_needs_a_backend_that_failed_says_why(install: Callable[..., None]) -> None:
     install("raise OSError('no libacme')", acme="acme_kernels:Acme")
-    with pytest.raises(RequestError, match=r"(?s)`backend` is 'acme'; allowed is one of .*OSError: no libacme"):
+    with pytest.raises(RequestError, match=r"(?s)`backend`: expected one of .*, got 'acme'.*OSError: no libacme"):
         get_backend("acme")
     with pytest.raises(RequestError) as other:
         get_backend("zeta")
@@ -121,7 +121,7 @@ def test_a_package_that_is_switched_off_is_not_even_imported(
     monkeypatch.setenv("KERNELS_DISABLE_BACKENDS", "acme, other")
     assert not [each for each in doctor_report().problems if "acme" in each]
     assert "acme_kernels" not in sys.modules
-    with pytest.raises(RequestError, match="'acme' is left out by KERNELS_DISABLE_BACKENDS"):
+    with pytest.raises(RequestError, match="'acme' is disabled by KERNELS_DISABLE_BACKENDS"):
         get_backend("acme")
 
 
@@ -133,8 +133,8 @@ def test_a_built_in_backend_can_be_switched_off_and_the_one_that_is_always_there
     assert "cuda" not in names
     assert "cpu" in names
     assert backends.parse_accelerator("cu128") is None
-    assert "KERNELS_DISABLE_BACKENDS names 'cpu', which cannot be left out." in doctor_report().problems
-    with pytest.raises(RequestError, match="left out by KERNELS_DISABLE_BACKENDS"):
+    assert "KERNELS_DISABLE_BACKENDS: 'cpu' cannot be disabled." in doctor_report().problems
+    with pytest.raises(RequestError, match="disabled by KERNELS_DISABLE_BACKENDS"):
         get_backend("cuda")
     monkeypatch.delenv("KERNELS_DISABLE_BACKENDS")
     assert get_backend("cuda").token == "cu"
@@ -169,7 +169,7 @@ def test_a_bad_file_warns_and_breaks_only_the_call_that_needs_it(
     with pytest.warns(UserWarning, match="bad.json.*arch_rule"):
         assert Target.current().default_backend == "cpu"
     assert get_backend("cpu").name == "cpu"
-    with pytest.raises(RequestError, match=r"(?s)`backend` is 'acme'.*bad.json.*arch_rule.*nearest"):
+    with pytest.raises(RequestError, match=r"(?s)got 'acme'.*bad.json.*arch_rule.*nearest"):
         get_backend("acme")
     assert any("bad.json" in problem for problem in doctor_report().problems)
 
@@ -242,11 +242,10 @@ def test_what_a_call_put_in_the_place_of_a_declared_backend_stays_there_when_the
         "class Acme:\n    device_type = 'acme'\n    name = property(lambda self: 1 / 0)\n    def probe(self): ...",
         PACKAGE + "\nAcme.token = property(lambda self: 1 / 0)",
         PACKAGE + "\nAcme.vendor = type('Bad', (), {'__repr__': lambda self: 1 / 0})()",
-        PACKAGE + "\nAcme.order = type('Bad', (int,), {'__lt__': lambda self, other: 1 / 0})(3)",
     ],
-    ids=["name raises", "token raises", "repr raises", "order raises"],
+    ids=["name raises", "token raises", "repr raises"],
 )
-def test_a_hostile_object_is_a_problem_and_nothing_else(install: Callable[..., None], source: str) -> None:
+def test_an_object_that_fails_is_a_problem_and_nothing_else(install: Callable[..., None], source: str) -> None:
     before = list_backends()
     install(source, acme="acme_kernels:Acme")
     assert list_backends() == before

@@ -42,11 +42,11 @@ def write(tmp_path: Path) -> Callable[[object], Path]:
 
 
 @pytest.fixture
-def load(write: Callable[[object], Path]) -> Iterator[Callable[[object], list[backends.Entry]]]:
+def load(write: Callable[[object], Path]) -> Iterator[Callable[[object], list[backends.BackendEntry]]]:
     before = backends.list_backends()
     names: list[str] = []
 
-    def load(content: object) -> list[backends.Entry]:
+    def load(content: object) -> list[backends.BackendEntry]:
         entries = load_backends(write(content))
         names.extend(entry.name for entry in entries)
         return entries
@@ -138,7 +138,7 @@ def test_a_new_backend_has_the_declared_members_and_sensible_others() -> None:
     assert (backend.mapping_device, backend.dispatch_key, backend.order) == ("acme", "PrivateUse1", 1000)
     assert (backend.versioned, backend.checks_archs, backend.experimental) == (True, True, True)
     assert (backend.vendor, backend.cuda_hacks_to_strip) == ("Acme", ("x = 1",))
-    assert interface_check.checked(backend) is backend
+    assert interface_check.validated(backend) is backend
 
 
 def test_a_new_backend_without_version_and_architectures_checks_neither() -> None:
@@ -197,7 +197,7 @@ def test_two_backends_of_one_file_may_share_a_device(load: Any) -> None:
         ),
         ({"acme2": {"device_string": "acme"}}, "`acme2` has no `variant_token`, and its name ends with a digit"),
         ({"cpu": {"version": "1.2"}}, "`cpu.version` is declared, but build names of cpu carry no version"),
-        ({"universal": {"device_string": "acme"}}, "'universal', which stands for every backend"),
+        ({"universal": {"device_string": "acme"}}, "means every backend, got 'universal'"),
         ({"npu": {"device_string": "npu"}}, "'npu', which backend 'cann' .built in. already has"),
     ],
 )
@@ -323,7 +323,7 @@ def test_a_stand_in_for_torch_does_not_drive_a_strangers_device() -> None:
     ],
 )
 def test_torch_drives_a_device_that_an_extension_gave_it(members: dict[str, Any], drives: bool) -> None:
-    assert new().torch_build(fake_torch(**interface_check)) == (Found() if drives else None)
+    assert new().torch_build(fake_torch(**members)) == (Found() if drives else None)
 
 
 def test_a_device_that_nobody_named_is_nobodys() -> None:

@@ -22,7 +22,7 @@ INFO = """
 ACME = INFO.format("vendor_name='acme', device_name='acme'")
 
 
-def traces() -> tuple[list[str], list[backends.Entry]]:
+def traces() -> tuple[list[str], list[backends.BackendEntry]]:
     return sorted(name for name in sys.modules if name.startswith("kernels_vendor_")), backends.list_backends()
 
 

@@ -98,7 +98,7 @@ def _agreement(found: Metadata, subject: Subject) -> StepResults:
     if backend is None:
         yield missing(f"`backend.type` is {found.backend.type!r}, which is not registered here")
     elif found.backend.archs:
-        unknown = [arch for arch in found.backend.archs if not backends.guarded_arch(backend, arch)]
+        unknown = [arch for arch in found.backend.archs if not backends.arch_of_build(backend, arch)]
         if unknown:
             yield missing(f"`backend.archs` has {backends.listed(unknown)}, which {backend.name} does not know")
     elif backend.checks_archs:

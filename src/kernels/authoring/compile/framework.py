@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from kernels.authoring.compile.build_toml.reader import KernelSource
 from kernels.authoring.compile.compilers import Toolchain, is_header, toolchain_for
-from kernels.backends import Backend, find, guarded_reason, guarded_text
+from kernels.backends import Backend, find
 from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_builds
 from kernels.errors import CompilerNotFound
 from kernels.resolver.target import Target
@@ -187,7 +187,7 @@ def _tvm_ffi(source: KernelSource) -> tuple[str, MajorMinor, Path]:
 def _against_tvm_ffi(source: KernelSource, backend: Backend) -> InstalledFramework:
     said, version, folder = _tvm_ffi(source)
     target = Target.current()
-    reason = guarded_reason(backend, backend.platform_reason, target)
+    reason = backend.platform_reason(target)
     if reason:
         raise CompilerNotFound(f"No build for {backend.name} is made on this machine: {reason}.")
     hip = _is_hip(backend)
@@ -212,7 +212,7 @@ def _is_hip(backend: Backend) -> bool:
 
     The two compilers' architectures are spelled `gfx942` and `9.0`.
     """
-    return bool(guarded_text(backend.parse_arch, "", "gfx942")) and not guarded_text(backend.parse_arch, "", "9.0")
+    return backend.parse_arch("gfx942") is not None and backend.parse_arch("9.0") is None
 
 
 def _toolkit(source: KernelSource, backend: Backend, hip: bool) -> MajorMinor:

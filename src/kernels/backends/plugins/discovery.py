@@ -1,97 +1,90 @@
-"""What joins without being called: installed packages, declared files, vendors' folders, as the environment says.
+"""Backends that join without a call: installed packages, JSON files and vendor folders that the environment names.
 
-Looked for at the first question about backends, and again when the environment's answer has changed. What cannot come
-in is a `Problem`: it breaks the call that needs it, and no other.
+The registry looks for them at the first question, and again when the environment has changed. One that fails is a
+`Problem`: it is reported, and every other backend works.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from kernels import settings
 from kernels.backends import lookup, registry
-from kernels.backends.plugins.entry_points import Unfinished, installed_backends
-from kernels.backends.registration import Entry, Origin, Problem
+from kernels.backends.plugins.entry_points import installed_backends
+from kernels.backends.registration import DeclarationError, Origin, OriginKind, Problem
 from kernels.errors import RequestError
 from kernels.support.formatting import format_error
 from kernels.support.warn import warn_once
 
-__all__ = ["discover"]
-
-#: What the last look brought in.
-_found: list[Any] = []
+__all__ = ["collect", "register"]
 
 
-def discover() -> bool:
-    """Bring in what packages and the environment offer, in place of what an earlier look brought in.
+def collect() -> list[tuple[Any, Origin] | Problem | None]:
+    """Import the installed packages that offer backends; None stands for one whose import has not finished."""
+    return [*installed_backends(settings.disabled_backends())]
+
+
+def register(arrivals: list[tuple[Any, Origin] | Problem | None]) -> bool:
+    """Register installed, declared and vendors' backends in place of those of an earlier search.
 
     Returns:
-        Whether all of it was there to be looked at; a package that is being imported is not yet.
+        Whether these were all: a package whose import has not finished is missing.
     """
     disabled = settings.disabled_backends()
-    registry.renew(lambda entry: not any(entry.given is each for each in _found), disabled)
-    _found.clear()
-    complete = True
-    for arrival in installed_backends(disabled):
-        if isinstance(arrival, Unfinished):
-            complete = False
-        elif isinstance(arrival, Problem):
+    registry.forget_discovered(disabled)
+    for arrival in arrivals:
+        if isinstance(arrival, Problem):
             registry.report(arrival)
-        else:
-            _installed(*arrival)
-    always = lookup.host().name
-    if always in disabled:
+        elif arrival is not None:
+            _register_installed(*arrival)
+    host = lookup.host().name
+    if host in disabled:
         origin = Origin("run-time", "KERNELS_DISABLE_BACKENDS")
-        problem = f"KERNELS_DISABLE_BACKENDS names {always!r}, which cannot be left out."
-        registry.report(Problem(origin, problem, (always,)))
-    _each(settings.backend_files, "declared", _declared)
-    _each(settings.vendor_folders, "vendor", _vendor)
-    return complete
+        registry.report(Problem(origin, f"KERNELS_DISABLE_BACKENDS: {host!r} cannot be disabled.", (host,)))
+    _register_paths(settings.backend_files, "declared", _load_file)
+    _register_paths(settings.vendor_folders, "vendor", _load_folder)
+    return None not in arrivals
 
 
-def _installed(given: Any, origin: Origin) -> None:
+def _register_installed(given: Any, origin: Origin) -> None:
     try:
         registry.enter([(given, origin)])
-    except Exception as error:  # noqa: BLE001 - a stranger's object
+    except Exception as error:  # noqa: BLE001 - a plugin that fails is reported and passed over
         name = vars(type(given)).get("name")
         names = (name,) if isinstance(name, str) else ()
         registry.report(Problem(origin, f"Backend {name or type(given).__name__!r}, {origin}: {_said(error)}", names))
-    else:
-        _found.append(given)
 
 
-# What most processes never need is imported by those that do.
+# Most processes need neither of these modules.
 
 
-def _declared(path: Path) -> list[Entry]:
+def _load_file(path: Path) -> object:
     from kernels.backends.plugins.json_backend import load_backends
 
     return load_backends(path)
 
 
-def _vendor(path: Path) -> list[Entry]:
+def _load_folder(path: Path) -> object:
     from kernels.backends.plugins.vendor_folder import register_vendor
 
-    return [register_vendor(path)]
+    return register_vendor(path)
 
 
-def _each(paths: Callable[[], Iterable[Path]], kind: Any, bring: Callable[[Path], Iterable[Entry]]) -> None:
+def _register_paths(setting: Callable[[], tuple[Path, ...]], kind: OriginKind, load: Callable[[Path], object]) -> None:
     try:
-        named = list(paths())
+        paths = setting()
     except RequestError:
-        return  # `kernels doctor` tells of settings that cannot be read
-    for path in named:
+        return  # `kernels doctor` reports settings that cannot be read
+    for path in paths:
         try:
-            _found.extend(entry.given for entry in bring(path))
-        except Exception as error:  # noqa: BLE001 - a vendor's code
-            message = _said(error)
-            registry.report(Problem(Origin(kind, str(path)), message, tuple(getattr(error, "names", ()))))
-            warn_once(f"{message}\nWhat it says of backends does not count until it is mended.")
+            load(path)
+        except Exception as error:  # noqa: BLE001 - a plugin that fails is reported and passed over
+            names = error.names if isinstance(error, DeclarationError) else ()
+            registry.report(Problem(Origin(kind, str(path)), _said(error), names))
+            warn_once(f"{_said(error)}\nIts backends are not available until this is fixed.")
 
 
 def _said(error: Exception) -> str:
-    if isinstance(error, (RequestError, TypeError, ValueError)):
-        return str(error)
-    return format_error(error)
+    return str(error) if isinstance(error, (RequestError, TypeError, ValueError)) else format_error(error)

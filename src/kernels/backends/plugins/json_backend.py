@@ -17,12 +17,11 @@ from kernels.backends.plugins.arch_rules import arch_number, rule_allows, rule_r
 from kernels.backends.plugins.json_queries import Questions
 from kernels.backends.plugins.json_schema import (
     Declaration,
-    DeclarationError,
     DeclaredDependency,
     read_declarations,
 )
 from kernels.backends.plugins.json_values import SCHEMA_PATH, schema
-from kernels.backends.registration import Entry, Origin
+from kernels.backends.registration import BackendEntry, DeclarationError, Origin
 from kernels.backends.torch_extension import extends
 from kernels.errors import RequestError
 
@@ -52,7 +51,7 @@ _MEMBERS = {
 }
 
 
-def load_backends(path: os.PathLike[str] | str) -> list[Entry]:
+def load_backends(path: os.PathLike[str] | str) -> list[BackendEntry]:
     """Add the backends that a JSON file declares, all of them or none.
 
     A name that is known already is declared anew: the file's fields stand in for that backend's, and
@@ -107,7 +106,7 @@ def declared_backends(path: os.PathLike[str] | str) -> list[Backend]:
         if name in disabled and lookup.known(name) is None:
             continue
         try:
-            made = declare(name, declaration, registry.beneath(name), beside=backends, reserved=declarations)
+            made = declare(name, declaration, registry.would_override(name), beside=backends, reserved=declarations)
         except RequestError as error:
             raise DeclarationError(f"{path}: {error}", tuple(declarations)) from None
         backends.append(made)

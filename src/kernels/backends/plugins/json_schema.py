@@ -19,7 +19,7 @@ import msgspec
 
 from kernels.backends.plugins.json_values import Wrong, below, short, wrong_values
 from kernels.backends.plugins.torch_expression import parse_torch_path
-from kernels.errors import RequestError
+from kernels.backends.registration import DeclarationError
 from kernels.support.documents import TooComplex, load_json
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 
@@ -28,7 +28,6 @@ __all__ = [
     "MAX_FILE_BYTES",
     "ArchRule",
     "Declaration",
-    "DeclarationError",
     "DeclaredDependency",
     "Detect",
     "Query",
@@ -47,18 +46,6 @@ _SHOWN = 10
 
 #: Which devices a build runs on; see the schema.
 ArchRule = Literal["exact", "prefix", "same-major-minor-not-newer", "any"]
-
-
-class DeclarationError(RequestError):
-    """A file that declares backends cannot be used.
-
-    Attributes:
-        names: The backends that the file declares, as far as that can be told.
-    """
-
-    def __init__(self, message: str, names: tuple[str, ...] = ()) -> None:
-        super().__init__(message)
-        self.names = names
 
 
 class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -21,7 +21,7 @@ from kernels.backends.plugins.json_backend import declare
 from kernels.backends.plugins.json_schema import Declaration, wrong_meanings
 from kernels.backends.plugins.json_values import wrong_values
 from kernels.backends.plugins.vendor_modules import package_of, vendor_module
-from kernels.backends.registration import Entry, Origin
+from kernels.backends.registration import BackendEntry, Origin
 from kernels.errors import RequestError
 
 __all__ = ["VendorInfo", "read_vendor", "register_vendor", "vendor_module"]
@@ -93,7 +93,7 @@ _OWN = ("vendor_name", "device_name", "device_query_cmd", "triton_extra_name", "
 _MEMBERS = {"device_string": "device_name", "vendor": "vendor_name"}
 
 
-def register_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> Entry:
+def register_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> BackendEntry:
     """Add a vendor's backend from its folder, or the folder to a backend that is there already.
 
     Args:
@@ -184,7 +184,7 @@ def _given(path_or_module: object) -> ModuleType | None:
     return path_or_module if isinstance(path_or_module, ModuleType) else None
 
 
-def _registered_from(folder: Path) -> Entry | None:
+def _registered_from(folder: Path) -> BackendEntry | None:
     path = os.path.realpath(folder)
     lookup.entries()  # what the environment names is there before
     for entry in registry.registered():
@@ -220,7 +220,7 @@ def _info(module: ModuleType, folder: Path) -> VendorInfo:
 def _backend(info: VendorInfo, folder: Path) -> tuple[Backend, bool]:
     """The backend that a folder makes, and whether it stands in for one that there is."""
     name, declared = _declared(info, folder)
-    existing = registry.beneath(name)
+    existing = registry.would_override(name)
     if existing is not None:
         device = declared.pop("device_string")
         if device != existing.device_type:

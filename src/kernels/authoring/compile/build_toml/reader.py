@@ -10,7 +10,7 @@ from kernels.authoring.compile.build_toml.editions import EDITION, FRAMEWORKS, e
 from kernels.authoring.compile.build_toml.general import by_backend, hub, kernel_backends, kernel_name, kernel_version
 from kernels.authoring.compile.build_toml.model import PYEXT, Framework, KernelSection, KernelSource, option, spellings
 from kernels.authoring.compile.source_files import path_inside, source_fault
-from kernels.backends import all_backends, guarded_arch, known
+from kernels.backends import all_backends, arch_of_build, known
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.models.spdx import license_problem
 from kernels.support.formatting import did_you_mean
@@ -204,9 +204,9 @@ def _check_archs(section: Section, key: str, archs: tuple[str, ...], name: str) 
         return
     for index, arch in enumerate(archs):
         # A tool's own name for it, such as sm_90, is read where it is asked for, but stands in no list.
-        if not arch.startswith(guarded_arch(backend, arch) or "\0"):
+        if not arch.startswith(arch_of_build(backend, arch) or "\0"):
             meant = filter(
-                None, (guarded_arch(backend, each) for each in (arch, f"{arch[:-1]}.{arch[-1]}", f"{arch}.0"))
+                None, (arch_of_build(backend, each) for each in (arch, f"{arch[:-1]}.{arch[-1]}", f"{arch}.0"))
             )
             hint = "".join(f"; did you mean {each!r}?" for each in [*meant][:1]) or "."
             raise section.error(

@@ -1,0 +1,107 @@
+"""A backend's probe, limited in time: one that raises or hangs found nothing, and a note says why."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TypeVar
+
+import msgspec
+
+from kernels.backends.base import Backend, BackendProbe
+from kernels.backends.builtin import BUILT_IN
+from kernels.support.formatting import format_error, format_value
+
+__all__ = ["PROBE_SECONDS", "answer_within", "checked_probe", "probe_backend"]
+
+#: A working driver answers in milliseconds; one that hangs must not stop the other backends.
+PROBE_SECONDS = 10.0
+
+_T = TypeVar("_T")
+
+#: The last probe of each backend, by its name: one that hangs is not started again.
+_probes: dict[str, tuple[Backend, threading.Thread]] = {}
+
+
+def probe_backend(backend: Backend) -> BackendProbe:
+    """What a backend's probe returns; where it fails, a probe that found nothing, with the reason in `notes`.
+
+    Example:
+        >>> from kernels import get_backend
+        >>> probe_backend(get_backend("cpu"))
+        BackendProbe(found=True, version=None, devices=(), notes=())
+    """
+    try:
+        return checked_probe(backend)
+    except Exception as error:  # noqa: BLE001 - a driver or plugin that fails is reported and passed over
+        return BackendProbe(notes=(f"could not be probed: {format_error(error)}",))
+
+
+def checked_probe(backend: Backend, seconds: float = PROBE_SECONDS) -> BackendProbe:
+    """What a backend's probe returns, with every value of the right type.
+
+    Args:
+        backend: The backend.
+        seconds: The longest time for a probe that is not built in; the built-in ones have limits of their own.
+
+    Raises:
+        TimeoutError: It has not returned in time.
+        Exception: What the probe raises, or what is wrong with the values that it returns.
+    """
+    if type(backend) in BUILT_IN:
+        return backend.probe()
+    earlier = _probes.get(backend.name)
+    if earlier is not None and earlier[0] is backend and earlier[1].is_alive():
+        raise TimeoutError("the previous probe has not returned")
+
+    def started(thread: threading.Thread) -> None:
+        _probes[backend.name] = backend, thread
+
+    probe: object = answer_within(seconds, backend.probe, started=started)
+    if not isinstance(probe, BackendProbe):
+        raise TypeError(f"expected a BackendProbe, got {format_value(probe)}")
+    probe = msgspec.convert(asdict(probe), BackendProbe)
+    for device in probe.devices:
+        if device.backend != backend.name:
+            raise ValueError(f"expected devices of {backend.name}, got {format_value(device)}")
+    return probe
+
+
+def answer_within(
+    seconds: float, ask: Callable[[], _T], *, started: Callable[[threading.Thread], None] = lambda thread: None
+) -> _T:
+    """What a function returns, if it returns in time; a call that hangs in a driver cannot be ended, only left alone.
+
+    Args:
+        seconds: The longest time.
+        ask: The function, called in a thread of its own.
+        started: Called with that thread.
+
+    Raises:
+        TimeoutError: It has not returned in time.
+        Exception: What the function raises.
+
+    Example:
+        >>> answer_within(1.0, lambda: 7)
+        7
+    """
+    answers: list[_T] = []
+    errors: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            answers.append(ask())
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+            errors.append(error)
+
+    # A daemon: a call that never returns must not keep the process from ending.
+    thread = threading.Thread(target=call, name="kernels-backend", daemon=True)
+    started(thread)
+    thread.start()
+    thread.join(seconds)
+    for error in errors:
+        raise error if isinstance(error, Exception) else RuntimeError(format_error(error))
+    if not answers:
+        raise TimeoutError(f"no answer within {seconds:g} seconds")
+    return answers[0]
