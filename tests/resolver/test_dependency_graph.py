@@ -1,0 +1,145 @@
+"""One walk over dependencies: each snapshot once, its dependencies first, within limits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import pytest
+from memory_source import MemorySource
+
+from kernels.errors import DependencyCycle
+from kernels.models.metadata import MAX_KERNEL_DEPENDS
+from kernels.models.requirement import Requirement
+from kernels.models.snapshot import Snapshot
+from kernels.resolver.dependency_graph import MAX_DEPTH, Asked, DependencyGraph, Node, walk_dependencies
+from kernels.resolver.finder import FoundSnapshot, Resolved
+from kernels.trust.publishers import Admission
+
+SOURCE = MemorySource({})
+
+
+def asked(name: str) -> Asked:
+    return Asked(Requirement(f"acme/{name}", version=1))
+
+
+def walk(
+    depends: Mapping[str, Sequence[str]],
+    roots: Sequence[str],
+    *,
+    names: Mapping[str, str] | None = None,
+    calls: Counter[str] | None = None,
+) -> DependencyGraph[str]:
+    """Walk over a graph of names; `names` says which kernel a name leads to, where that is another one."""
+    calls = Counter() if calls is None else calls
+
+    def resolve(each: Asked) -> Resolved:
+        name = each.requirement.repo_id.removeprefix("acme/")
+        calls[f"resolve {name}"] += 1
+        real = (names or {}).get(name, name)
+        snapshot = Snapshot(f"acme/{real}", "1" * 40, ())
+        found = FoundSnapshot(each.requirement, each.requirement, SOURCE, snapshot)
+        return Resolved(each.requirement, (found,), Admission.GRANTED)
+
+    def edges_of(ways: Sequence[Resolved]) -> Node[str]:
+        name = ways[0].found.snapshot.repo_id.removeprefix("acme/")
+        calls[f"edges {name}"] += 1
+        return Node(name, tuple(asked(each).requirement for each in depends.get(name, ())))
+
+    return walk_dependencies([asked(each) for each in roots], resolve, edges_of)
+
+
+def chain(length: int) -> dict[str, list[str]]:
+    return {f"k{each}": [f"k{each + 1}"] for each in range(length - 1)}
+
+
+@pytest.mark.parametrize(
+    ("depends", "roots", "names", "order"),
+    [
+        ({}, ["a"], {}, "a"),
+        ({}, [], {}, ""),
+        ({"a": ["b"], "b": ["c"]}, ["a"], {}, "c b a"),
+        ({"a": ["b", "c"]}, ["a"], {}, "b c a"),
+        ({"a": ["b", "c"], "b": ["d"], "c": ["d"]}, ["a"], {}, "d b c a"),
+        ({"a": ["b", "c"], "c": ["b"]}, ["a"], {}, "b c a"),
+        ({"a": ["c"], "b": ["c"]}, ["a", "b"], {}, "c a b"),
+        ({"a": ["b"]}, ["a", "b"], {}, "b a"),
+        ({"a": ["old", "older"]}, ["a"], {"old": "b", "older": "b"}, "b a"),
+        ({"a": ["b", "old"], "b": ["c"]}, ["a"], {"old": "c"}, "c b a"),
+    ],
+    ids=["one", "none", "chain", "two", "diamond", "shortcut", "two roots", "a root", "two names", "a later name"],
+)
+def test_each_kernel_comes_once_after_its_dependencies(
+    depends: dict[str, list[str]], roots: list[str], names: dict[str, str], order: str
+) -> None:
+    calls: Counter[str] = Counter()
+    graph = walk(depends, roots, names=names, calls=calls)
+    assert [node.value for node in graph.nodes.values()] == order.split()
+    assert set(calls.values()) <= {1}
+
+
+@pytest.mark.parametrize(
+    ("depends", "message"),
+    [
+        ({"a": ["a"]}, "in a circle: acme/a -> acme/a."),
+        ({"a": ["b"], "b": ["a"]}, "in a circle: acme/a -> acme/b -> acme/a."),
+        ({"a": ["b"], "b": ["c"], "c": ["b"]}, "in a circle: acme/b -> acme/c -> acme/b."),
+        ({"a": ["b", "d"], "b": ["c"], "c": ["d"], "d": ["c"]}, "in a circle: acme/c -> acme/d -> acme/c."),
+        ({"k0": []} | chain(MAX_DEPTH + 1), f"more than {MAX_DEPTH} deep: acme/k0 -> acme/k1 -> acme/k2"),
+        ({"a": [f"b{each}" for each in range(MAX_KERNEL_DEPENDS + 1)]}, "acme/a depends on more than 256 kernels"),
+    ],
+    ids=["itself", "two", "below", "shared", "deep", "wide"],
+)
+def test_graphs_beyond_the_limits_are_refused(depends: dict[str, list[str]], message: str) -> None:
+    with pytest.raises(DependencyCycle) as caught:
+        walk(depends, [next(iter(depends))])
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("depends", "root", "count"),
+    [
+        (chain(MAX_DEPTH), "k0", MAX_DEPTH),
+        ({"a": [f"b{each}" for each in range(MAX_KERNEL_DEPENDS)]}, "a", 1 + MAX_KERNEL_DEPENDS),
+    ],
+    ids=["deep", "wide"],
+)
+def test_graphs_at_the_limits_are_walked(depends: dict[str, list[str]], root: str, count: int) -> None:
+    assert len(walk(depends, [root]).nodes) == count
+
+
+def test_the_longest_path_counts_however_short_another_one_is() -> None:
+    depends = {"top": ["k0", f"k{MAX_DEPTH - 2}"], **chain(MAX_DEPTH)}
+    with pytest.raises(DependencyCycle, match=r"deep: acme/top -> acme/k0 -> acme/k1"):
+        walk(depends, ["top"])
+
+
+def test_a_chain_without_end_is_given_up_at_the_limit() -> None:
+    calls: Counter[str] = Counter()
+    with pytest.raises(DependencyCycle):
+        walk(chain(1000), ["k0"], calls=calls)
+    assert len([each for each in calls if each.startswith("resolve")]) == MAX_DEPTH + 1
+
+
+def test_the_limit_grows_with_the_roots() -> None:
+    depends = {name: [f"{name}{each}" for each in range(MAX_KERNEL_DEPENDS)] for name in ("a", "b")}
+    assert len(walk(depends, ["a", "b"]).nodes) == 2 * (1 + MAX_KERNEL_DEPENDS)
+    with pytest.raises(DependencyCycle, match="2 kernels depend on more than 512 kernels"):
+        walk({**depends, "a0": ["c"]}, ["a", "b"])
+
+
+def test_a_given_source_is_another_kernel_than_the_repository_of_that_name() -> None:
+    folder = MemorySource({})
+    requirement = Requirement("local/kernel")
+
+    def resolve(each: Asked) -> Resolved:
+        snapshot = Snapshot("local/kernel", "2" * 40 if each.source is None else "", ())
+        found = FoundSnapshot(each.requirement, each.requirement, each.source or SOURCE, snapshot)
+        return Resolved(each.requirement, (found,), Admission.GRANTED)
+
+    def edges_of(ways: Sequence[Resolved]) -> Node[str]:
+        commit = ways[0].found.snapshot.commit
+        return Node(commit, () if commit else (requirement,))
+
+    graph = walk_dependencies([Asked(requirement, folder)], resolve, edges_of)
+    assert [node.value for node in graph.nodes.values()] == ["2" * 40, ""]
