@@ -200,12 +200,20 @@ def test_the_old_name_for_functions_still_works_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("make", "error", "says"),
     [
-        (lambda: use_kernel_forward_from_hub(nn.Linear), TypeError, "`layer_name` is"),
-        (lambda: use_kernel_forward_from_hub("x", condition="never"), TypeError, "`condition` is 'never'"),
-        (lambda: use_kernel_forward_from_hub("x")(nn.Linear(1, 1)), TypeError, "allowed is a class or a function"),
-        (lambda: replace_kernel_forward_from_hub("nn.Linear", "x"), TypeError, "`cls` is 'nn.Linear', a str"),
-        (lambda: use_kernelized_func(len), ValueError, "'len', which is not decorated"),
-        (lambda: use_kernelized_func(triple)(triple), TypeError, "allowed is a class"),
+        (lambda: use_kernel_forward_from_hub(nn.Linear), TypeError, "`layer_name`: expected a string"),
+        (
+            lambda: use_kernel_forward_from_hub("x", condition="never"),
+            TypeError,
+            "`condition`: expected a function or None",
+        ),
+        (lambda: use_kernel_forward_from_hub("x")(nn.Linear(1, 1)), TypeError, "a class or a function"),
+        (
+            lambda: replace_kernel_forward_from_hub("nn.Linear", "x"),
+            TypeError,
+            "`cls`: expected a class",
+        ),
+        (lambda: use_kernelized_func(len), ValueError, "'len' is not decorated"),
+        (lambda: use_kernelized_func(triple)(triple), TypeError, "expected a class"),
     ],
 )
 def test_a_mark_in_the_wrong_place_is_refused(make: Any, error: type[Exception], says: str) -> None:

@@ -78,7 +78,7 @@ def test_kernelizing_again_starts_from_the_original() -> None:
     assert "forward" not in model.blocks[0].norm.__dict__
 
 
-def test_a_layer_whose_condition_does_not_hold_is_left_alone() -> None:
+def test_a_layer_whose_condition_is_false_is_not_changed() -> None:
     @use_kernel_forward_from_hub("Norm", condition=lambda module: module.fast)
     class Choosy(Norm):
         fast = True
@@ -93,7 +93,7 @@ def test_a_layer_whose_condition_does_not_hold_is_left_alone() -> None:
     model[0].fast = False
     report = kernelize(model, mode=INFERENCE, report=True)
     assert [norm_of(model[0]), norm_of(model[1]), float(never(X))] == [0, 100, 3]
-    assert [row.reason for row in report] == ["its condition does not hold", None, "its condition does not hold"]
+    assert [row.reason for row in report] == ["its condition is false", None, "its condition is false"]
 
 
 @pytest.mark.parametrize(
@@ -262,13 +262,13 @@ def test_a_model_may_be_used_by_a_thread_while_another_mapping_is_registered_the
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [
-        ({"model": "llama"}, TypeError, "`model` is 'llama', a str"),
+        ({"model": "llama"}, TypeError, "`model`: expected a torch.nn.Module, got 'llama'"),
         ({"mode": Mode.FALLBACK}, ValueError, "only be used to register"),
         ({"mode": Mode.TORCH_COMPILE}, ValueError, "must contain"),
-        ({"mode": "inference"}, TypeError, "`mode` is 'inference'"),
-        ({"device": "gpu"}, ValueError, "`device` is of type 'gpu'"),
-        ({"use_fallback": "yes"}, TypeError, "`use_fallback` is 'yes', a str"),
-        ({"report": "no"}, TypeError, "`report` is 'no', a str; allowed is True or False"),
+        ({"mode": "inference"}, TypeError, "`mode`: expected a Mode such as Mode.INFERENCE, got 'inference'"),
+        ({"device": "gpu"}, ValueError, "`device`: expected one of the types .*, got 'gpu'"),
+        ({"use_fallback": "yes"}, TypeError, "`use_fallback`: expected a bool or a KernelizeFallback, got 'yes'"),
+        ({"report": "no"}, TypeError, "`report`: expected True or False, got 'no'"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: dict[str, Any], error: type[Exception], says: str) -> None:
@@ -278,7 +278,7 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], error: type[Except
 
 def test_only_modules_can_be_unkernelized_or_reported() -> None:
     for function in (unkernelize, kernelize_report):
-        with pytest.raises(TypeError, match="`model` is None"):
+        with pytest.raises(TypeError, match=r"`model`: expected a torch.nn.Module, got None"):
             function(None)  # type: ignore[operator]
 
 

@@ -15,7 +15,7 @@ import pytest
 from kernels.errors import RequestError
 from kernels.layer import CUDAProperties, Device, KernelizeFallback, Mode, register_kernel_mapping, use_kernel_mapping
 from kernels.layer.device import ModuleDevice
-from kernels.layer.mapping import Missing, Selected, current_mapping, select
+from kernels.layer.mapping import NoKernel, SelectedKernel, current_mapping, select
 from kernels.resolver.target import Target
 
 CPU = ModuleDevice("cpu")
@@ -36,7 +36,7 @@ A, B, C = Kernel("a"), Kernel("b"), Kernel("c")
 
 def chosen(layer: str = "Norm", device: ModuleDevice = CPU, mode: Mode = Mode.INFERENCE) -> str | KernelizeFallback:
     choice = select(current_mapping(), layer, device, mode)
-    if isinstance(choice, Missing):
+    if isinstance(choice, NoKernel):
         return choice.flag
     assert isinstance(choice.repository, Kernel)
     return choice.repository.name
@@ -163,7 +163,7 @@ def test_overlays_left_in_another_order_than_entered_each_take_only_themselves_a
     inner.__enter__()
     outer.__exit__(None, None, None)
     assert (chosen("Norm"), chosen("Act")) == (KernelizeFallback.NO_LAYER, "b")
-    with pytest.raises(RequestError, match="left twice"):
+    with pytest.raises(RequestError, match="exits twice"):
         outer.__exit__(None, None, None)
     inner.__exit__(None, None, None)
     assert chosen("Act") == KernelizeFallback.NO_LAYER
@@ -189,7 +189,7 @@ def test_a_registration_during_an_overlay_reaches_it_and_outlives_it() -> None:
 def test_a_view_is_not_changed_by_what_is_registered_later() -> None:
     view = current_mapping()
     register_kernel_mapping({"Norm": {"cpu": A}})
-    assert isinstance(select(view, "Norm", CPU, Mode.INFERENCE), Missing)
+    assert isinstance(select(view, "Norm", CPU, Mode.INFERENCE), NoKernel)
 
 
 def test_devices_of_a_layer_are_added_and_the_same_one_is_replaced() -> None:
@@ -221,10 +221,10 @@ def test_the_first_mode_that_serves_is_taken(registered: list[Mode], asked: Mode
     register_kernel_mapping({"Norm": {"cpu": {mode: Kernel(str(mode)) for mode in registered}}})
     choice = select(current_mapping(), "Norm", CPU, asked)
     if serves is None:
-        assert isinstance(choice, Missing)
+        assert isinstance(choice, NoKernel)
         assert choice.flag is KernelizeFallback.NO_COMPATIBLE_MODE
     else:
-        assert isinstance(choice, Selected)
+        assert isinstance(choice, SelectedKernel)
         assert choice.mode == serves
 
 
@@ -261,7 +261,7 @@ def test_a_device_outside_every_range_has_no_compatible_properties(capability: A
     capability("sm_80")
     register_kernel_mapping({"Norm": {Device("cuda", CUDAProperties(90, 99)): A}})
     missing = select(current_mapping(), "Norm", ModuleDevice("cuda"), Mode.INFERENCE)
-    assert isinstance(missing, Missing)
+    assert isinstance(missing, NoKernel)
     assert missing.flag is KernelizeFallback.NO_COMPATIBLE_PROPERTIES
     assert "(80), only for 90 to 99" in missing.reason
 
@@ -276,7 +276,7 @@ def test_a_device_whose_capability_nobody_knows_gets_the_kernel_for_any() -> Non
 def test_a_layer_without_an_entry_for_the_device_says_which_there_are() -> None:
     register_kernel_mapping({"Norm": {"cuda": A, "mps": A}})
     missing = select(current_mapping(), "Norm", CPU, Mode.INFERENCE)
-    assert isinstance(missing, Missing)
+    assert isinstance(missing, NoKernel)
     assert missing.flag is KernelizeFallback.NO_DEVICE
     assert "'cpu', only for cuda, mps" in missing.reason
 
@@ -284,19 +284,19 @@ def test_a_layer_without_an_entry_for_the_device_says_which_there_are() -> None:
 @pytest.mark.parametrize(
     ("mapping", "error", "says"),
     [
-        ([], TypeError, r"`mapping` is \[\], a list"),
-        ({1: {"cpu": A}}, TypeError, "`mapping` has the key 1, a int"),
-        ({"Norm": A}, TypeError, r"`mapping\['Norm'\]` is a Kernel"),
-        ({"Norm": {"gpu": A}}, RequestError, "device type 'gpu'; allowed is one of cpu, cuda"),
-        ({"Norm": {0: A}}, TypeError, "has the key 0, a int; allowed is a Device"),
-        ({"Norm": {"cpu": {"INFERENCE": A}}}, TypeError, "has the key 'INFERENCE', a str; allowed is a Mode"),
-        ({"Norm": {"cpu": {}}}, RequestError, r"\['cpu'\]` is empty; allowed is a repository, or"),
-        ({"Norm": {"cpu": {Mode(6): A}}}, RequestError, r"has the mode TRAINING \| INFERENCE, .* one of INFERENCE, "),
-        ({"Norm": {"cpu": {Mode(0): A}}}, RequestError, "has the mode NONE, which serves no model; .* FALLBACK"),
-        ({"Norm": {"cpu": {Mode.TORCH_COMPILE: A}}}, RequestError, "has the mode TORCH_COMPILE, which serves no model"),
-        ({"Norm": {"cpu": {~Mode.TRAINING: A}}}, RequestError, "which serves no model"),
-        ({"Norm": {"cpu": "org/repo"}}, TypeError, "'org/repo', a str; allowed is a LayerRepository"),
-        ({"Norm": {"cpu": Kernel}}, TypeError, "a type; allowed is a LayerRepository"),
+        ([], TypeError, r"`mapping`: expected a dictionary .*, got \[\] \(list\)"),
+        ({1: {"cpu": A}}, TypeError, "`mapping`: expected layer names as keys, got 1"),
+        ({"Norm": A}, TypeError, r"`mapping\['Norm'\]`: expected a dictionary .*\(Kernel\)"),
+        ({"Norm": {"gpu": A}}, RequestError, "one of the device types cpu, cuda, .*, got 'gpu'"),
+        ({"Norm": {0: A}}, TypeError, "expected device types or Devices as keys, got 0"),
+        ({"Norm": {"cpu": {"INFERENCE": A}}}, TypeError, "expected Modes as keys, got 'INFERENCE'"),
+        ({"Norm": {"cpu": {}}}, RequestError, r"\['cpu'\]` is empty; expected a repository, or"),
+        ({"Norm": {"cpu": {Mode(6): A}}}, RequestError, r"one of the modes INFERENCE, .*, got TRAINING \| INFERENCE"),
+        ({"Norm": {"cpu": {Mode(0): A}}}, RequestError, "one of the modes .* FALLBACK, got NONE"),
+        ({"Norm": {"cpu": {Mode.TORCH_COMPILE: A}}}, RequestError, "one of the modes .*, got TORCH_COMPILE"),
+        ({"Norm": {"cpu": {~Mode.TRAINING: A}}}, RequestError, "one of the modes"),
+        ({"Norm": {"cpu": "org/repo"}}, TypeError, "expected a LayerRepository, or .*, got 'org/repo'"),
+        ({"Norm": {"cpu": Kernel}}, TypeError, r"expected a LayerRepository, .* \(type\)"),
     ],
 )
 def test_a_wrong_entry_is_named_and_nothing_is_registered(mapping: Any, error: type[Exception], says: str) -> None:
@@ -312,7 +312,7 @@ def test_a_wrong_entry_is_named_and_nothing_is_registered(mapping: Any, error: t
 @pytest.mark.parametrize("enter", [register_kernel_mapping, use_kernel_mapping])
 def test_whether_to_inherit_is_a_bool(enter: Any, value: Any) -> None:
     register_kernel_mapping({"Norm": {"cpu": A}})
-    with pytest.raises(TypeError, match=f"`inherit_mapping` is {value!r}, a .*; allowed is True or False"):
+    with pytest.raises(TypeError, match=f"`inherit_mapping`: expected True or False, got {value!r}"):
         enter({}, inherit_mapping=value)
     assert chosen() == "a"
 

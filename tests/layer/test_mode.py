@@ -77,10 +77,10 @@ def test_a_mode_is_served_by_itself_then_by_those_that_do_more(asked: Mode, orde
         (COMPILE, RequestError, "must contain Mode.INFERENCE or Mode.TRAINING"),
         (Mode(0), RequestError, "NONE"),
         (Mode(6), RequestError, "TRAINING | INFERENCE; .* and not both".replace("|", r"\|")),
-        ("inference", TypeError, "`mode` is 'inference', a str"),
+        ("inference", TypeError, "`mode`: expected a Mode such as Mode.INFERENCE, got 'inference'"),
     ],
 )
-def test_a_mode_that_says_not_what_a_model_is_for_is_refused(asked: Any, error: type[Exception], says: str) -> None:
+def test_a_mode_that_no_model_can_have_is_refused(asked: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         serving_modes(asked)
 

@@ -103,7 +103,7 @@ class Opaque(nn.Module):
 
 
 def test_functions_are_not_layers() -> None:
-    with pytest.raises(LayerError, match="allowed is a subclass of"):
+    with pytest.raises(LayerError, match="expected a subclass of"):
         check_layer(lambda x: x, Replaced, "org/repo")
 
 
@@ -119,10 +119,10 @@ def test_a_layer_with_a_forward_and_known_marks_may_stand_in(layer: type[nn.Modu
         (Plain(), "subclass of torch.nn.Module"),
         (Constructed, "must not override the constructor"),
         (Created, "must not override the constructor"),
-        (Stateful, "must not contain additional members, and has counter"),
-        (Helped, "must not contain additional members, and has scaled"),
-        (Mixed, "must not contain additional members, and has scaled"),
-        (Sized, "must not contain additional members, and has __len__"),
+        (Stateful, "must not contain additional members, but has counter"),
+        (Helped, "must not contain additional members, but has scaled"),
+        (Mixed, "must not contain additional members, but has scaled"),
+        (Sized, "must not contain additional members, but has __len__"),
         (Shorter, "different number of arguments"),
         (Longer, "different number of arguments"),
         (OtherKind, "different kinds of arguments .flag: keyword-only, flag: positional or keyword"),
@@ -130,7 +130,7 @@ def test_a_layer_with_a_forward_and_known_marks_may_stand_in(layer: type[nn.Modu
     ],
 )
 def test_a_layer_that_breaks_a_rule_is_a_type_error_that_names_it(layer: Any, says: str) -> None:
-    with pytest.raises(TypeError, match=f"(?s)org/repo, layer L .*{says}"):
+    with pytest.raises(TypeError, match=f"(?s)org/repo, layer L[: ].*{says}"):
         check_layer(layer, Replaced, "org/repo, layer L")
 
 

@@ -1,4 +1,4 @@
-"""Marks on layers and functions: under which name a mapping knows them."""
+"""Mark layers and functions with the name that mappings use for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from kernels.errors import RequestError
 from kernels.layer.function import wrap_function
-from kernels.layer.places import layer_name_of
+from kernels.layer.marked import layer_name_of
+from kernels.support.formatting import wrong_type
 
 __all__ = [
     "always",
@@ -28,15 +29,15 @@ _Target = TypeVar("_Target", bound=Callable[..., Any])
 def replace_kernel_forward_from_hub(
     cls: type[_Layer], layer_name: str, condition: Callable[[_Layer], bool] | None = None
 ) -> None:
-    """Mark a class that is not one's own, so that `kernelize` may replace its forward.
+    """Mark a third-party class, so that `kernelize` may replace its forward.
 
-    Its members and the parameters of its forward may change with the library that defines it; where the class is
-    one's own, `use_kernel_forward_from_hub` says the same at its definition.
+    Its members and the parameters of its forward may change with the library that defines it. For your own class, use
+    the decorator `use_kernel_forward_from_hub`.
 
     Args:
         cls: A layer class.
-        layer_name: The name by which mappings know it.
-        condition: Called with each instance when a model is kernelized; one for which it is false is left alone.
+        layer_name: Its name in mappings.
+        condition: Called with each instance when a model is kernelized; if it is false, the instance is not changed.
 
     Raises:
         TypeError: An argument is of the wrong type.
@@ -49,7 +50,7 @@ def replace_kernel_forward_from_hub(
         'LayerNorm'
     """
     if not inspect.isclass(cls):
-        raise TypeError(f"`cls` is {cls!r}, a {type(cls).__name__}; allowed is a class.")
+        raise wrong_type("cls", "a class", cls)
     _check_mark(layer_name, condition)
     cls.kernel_layer_name = layer_name  # type: ignore[attr-defined]
     # Static, so that reading it from an instance does not bind it: its one argument is the module.
@@ -61,12 +62,12 @@ def use_kernel_forward_from_hub(
 ) -> Callable[[_Target], _Target]:
     """A decorator that marks a layer class, or makes a function a layer, so that `kernelize` may replace its forward.
 
-    A function becomes an `nn.Module` that is called and looks like it. `kernelize` finds it where it is attached to a
-    module: by `use_kernelized_func`, or as an attribute. It is one object: the last `kernelize` decides what it runs.
+    A function becomes an `nn.Module` that is called like it. `kernelize` finds it where it is attached to a module: by
+    `use_kernelized_func`, or as an attribute. It is one object: the last `kernelize` decides which forward it runs.
 
     Args:
-        layer_name: The name by which mappings know it.
-        condition: Called with each instance when a model is kernelized; one for which it is false is left alone.
+        layer_name: Its name in mappings.
+        condition: Called with each instance when a model is kernelized; if it is false, the instance is not changed.
 
     Raises:
         TypeError: An argument, or what is decorated, is of the wrong type.
@@ -93,16 +94,13 @@ def use_kernel_forward_from_hub(
         if inspect.isclass(target):
             replace_kernel_forward_from_hub(target, layer_name, condition)
             return target
-        raise TypeError(
-            f"@use_kernel_forward_from_hub({layer_name!r}) is applied to {target!r}, a {type(target).__name__}; "
-            "allowed is a class or a function."
-        )
+        raise wrong_type("@use_kernel_forward_from_hub", "a class or a function", target)
 
     return mark
 
 
 def use_kernelized_func(*functions: Callable[..., Any]) -> Callable[[_Class], _Class]:
-    """A class decorator that attaches functions which the class's forward calls, so that `kernelize` finds them.
+    """A class decorator that attaches the functions which the class's forward calls, so that `kernelize` finds them.
 
     Each instance gets a dictionary `_kernel_funcs`, layer name → function; the functions are no submodules.
 
@@ -129,15 +127,12 @@ def use_kernelized_func(*functions: Callable[..., Any]) -> Callable[[_Class], _C
     for function in functions:
         if not hasattr(type(function), "kernel_layer_name"):
             name = getattr(function, "__name__", repr(function))
-            raise RequestError(
-                f"@use_kernelized_func is given {name!r}, which is not decorated with @use_kernel_forward_from_hub; "
-                "allowed is a function that is."
-            )
+            raise RequestError(f"@use_kernelized_func: {name!r} is not decorated with @use_kernel_forward_from_hub.")
         named[layer_name_of(type(function))] = function
 
     def attach(cls: _Class) -> _Class:
         if not inspect.isclass(cls):
-            raise TypeError(f"@use_kernelized_func is applied to {cls!r}, a {type(cls).__name__}; allowed is a class.")
+            raise wrong_type("@use_kernelized_func", "a class", cls)
         init = cls.__init__
 
         @functools.wraps(init)
@@ -155,7 +150,7 @@ def use_kernel_func_from_hub(func_name: str) -> Callable[[_Target], _Target]:
     """Deprecated: `use_kernel_forward_from_hub` marks functions too.
 
     Args:
-        func_name: The name by which mappings know the function.
+        func_name: Its name in mappings.
     """
     warnings.warn(
         "use_kernel_func_from_hub is deprecated: use_kernel_forward_from_hub marks functions too.",
@@ -167,9 +162,9 @@ def use_kernel_func_from_hub(func_name: str) -> Callable[[_Target], _Target]:
 
 def _check_mark(layer_name: Any, condition: Any) -> None:
     if not isinstance(layer_name, str):
-        raise TypeError(f"`layer_name` is {layer_name!r}, a {type(layer_name).__name__}; allowed is a string.")
+        raise wrong_type("layer_name", "a string", layer_name)
     if condition is not None and not callable(condition):
-        raise TypeError(f"`condition` is {condition!r}, a {type(condition).__name__}; allowed is a function or None.")
+        raise wrong_type("condition", "a function or None", condition)
 
 
 def always(module: object) -> bool:

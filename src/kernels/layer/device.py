@@ -1,6 +1,6 @@
 """Devices as kernel mappings name them: a type, and a range of capabilities where that matters.
 
-Which types there are, and what Torch calls them, is the business of `kernels.backends`.
+`kernels.backends` defines the types and their names in Torch.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernels.errors import RequestError
+from kernels.support.formatting import wrong_type
 
 if TYPE_CHECKING:
     import torch
@@ -27,13 +28,13 @@ __all__ = [
     "requested_device",
 ]
 
-#: The range of a mapping without properties: any device, and one whose capability nobody knows.
+#: The range of a mapping without properties: any device, also one of unknown capability.
 ANY_CAPABILITY = (0, 2**63 - 1)
 
 
 @dataclass(frozen=True)
 class CapabilityRange:
-    """The devices that a kernel is for, by capability; a vendor's backend subclasses it and sets `device_type`.
+    """The devices that a kernel supports, by capability; a vendor's backend subclasses it and sets `device_type`.
 
     Args:
         min_capability: Lowest capability, as one number: 7.5 is 75.
@@ -53,14 +54,11 @@ class CapabilityRange:
         for name in ("min_capability", "max_capability"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f"`{name}` is {value!r}, a {type(value).__name__}; allowed is an integer such as 75.")
+                raise wrong_type(name, "an int such as 75", value)
             if value < 0:
-                raise RequestError(f"`{name}` is {value}; allowed is 0 or a positive integer such as 75.")
+                raise RequestError(f"`{name}`: expected 0 or a positive integer such as 75, got {value}.")
         if self.min_capability > self.max_capability:
-            raise RequestError(
-                f"`min_capability` is {self.min_capability}, above `max_capability` ({self.max_capability}); "
-                "allowed is a capability up to it."
-            )
+            raise RequestError(f"`min_capability` ({self.min_capability}) > `max_capability` ({self.max_capability}).")
 
 
 @dataclass(frozen=True)
@@ -119,22 +117,18 @@ class Device:
         kind: Any = self.type
         properties: Any = self.properties
         if not isinstance(kind, str):
-            raise TypeError(f"`type` is {kind!r}, a {type(kind).__name__}; allowed is a string.")
+            raise wrong_type("type", "a string", kind)
         if properties is None:
             return
         if not isinstance(properties, CapabilityRange):
-            found = type(properties).__name__
-            raise TypeError(f"`properties` is {properties!r}, a {found}; allowed is a range of capabilities.")
-        allowed = properties.device_type
-        if allowed is not None and allowed != kind:
-            raise RequestError(
-                f"`properties` are {type(properties).__name__}, for a device of type {kind!r}; "
-                f"allowed is the type {allowed!r}."
-            )
+            raise wrong_type("properties", "a CapabilityRange or None", properties)
+        expected = properties.device_type
+        if expected is not None and expected != kind:
+            raise RequestError(f"`type`: expected {expected!r} for {type(properties).__name__}, got {kind!r}.")
 
     @property
     def range(self) -> tuple[int, int]:
-        """The capabilities it stands for, lowest and highest."""
+        """The lowest and the highest capability."""
         if self.properties is None:
             return ANY_CAPABILITY
         return self.properties.min_capability, self.properties.max_capability
@@ -162,12 +156,12 @@ class ModuleDevice:
         return name if self.index is None else f"{name}:{self.index}"
 
     def capability(self) -> int | None:
-        """The device's capability as one number (7.5 is 75), or None where there is no such number."""
+        """The device's capability as one number (7.5 is 75), or None if it has none."""
         probed = self._probed()
         return None if probed is None else self.backend.device_capability(probed)
 
     def arch(self) -> str | None:
-        """The device's architecture, by which builds are chosen, or None where nothing tells."""
+        """The device's architecture, by which builds are chosen, or None if it is unknown."""
         probed = self._probed()
         return None if probed is None else probed.arch or None
 
@@ -193,16 +187,16 @@ def backend_of_mapping(device_type: str) -> Backend:
     """The backend of a mapping's device type.
 
     Raises:
-        RequestError: There is none; the message lists those there are.
+        RequestError: No backend has this type; the message lists the known types.
     """
     known = mapping_types()
     if device_type not in known:
-        raise RequestError(f"`device` is of type {device_type!r}; allowed is one of {', '.join(sorted(known))}.")
+        raise RequestError(f"`device`: expected one of the types {', '.join(sorted(known))}, got {device_type!r}.")
     return known[device_type]
 
 
 def of_tensor(device: torch.device) -> ModuleDevice:
-    """The device that a parameter lies on, as mappings name it; a type that no backend has stays as it is."""
+    """The device that a parameter lies on, as mappings name it; a type without a backend is kept."""
     from kernels.backends import for_device_type
 
     try:
@@ -212,28 +206,26 @@ def of_tensor(device: torch.device) -> ModuleDevice:
 
 
 def requested_device(device: Any) -> ModuleDevice | None:
-    """The device that a caller of `kernelize` asks for, or None when each module's own counts.
+    """The `device` argument of `kernelize`; None means each module's own device.
 
     Args:
         device: A mapping's device type, a Torch device or its name, with or without an index.
 
     Raises:
-        TypeError: It is neither.
-        RequestError: No backend has that type; the message lists the types there are.
+        TypeError: It is none of these.
+        RequestError: No backend has that type; the message lists the known types.
     """
     if device is None:
         return None
     if isinstance(device, str):
         name, separator, number = device.partition(":")
         if separator and not (number.isascii() and number.isdecimal()):
-            raise RequestError(f"`device` is {device!r}; allowed is a device type, or a type and an index: 'cuda:0'.")
+            raise RequestError(f"`device`: expected a device type, or a type and an index ('cuda:0'), got {device!r}.")
         index = int(number) if separator else None
     elif isinstance(getattr(device, "type", None), str) and hasattr(device, "index"):
         name, index = device.type, device.index
     else:
-        raise TypeError(
-            f"`device` is {device!r}, a {type(device).__name__}; allowed is a device type, a torch.device or None."
-        )
+        raise wrong_type("device", "a device type, a torch.device or None", device)
     from kernels.backends import all_backends, for_device_type
 
     # A name that Torch uses means the backend behind it: under a ROCm Torch "cuda" is an AMD GPU.

@@ -1,7 +1,7 @@
-"""A function as a layer: an `nn.Module` that stands where the function stood and looks like it.
+"""A function as a layer: an `nn.Module` that replaces the function and has its name and signature.
 
-A wrapped function is one object in the process. A copy of it is itself, and it pickles by reference like the function
-it wraps, so a model that holds one can be copied and pickled, and stays attached to the function that its code calls.
+A wrapped function is one object in the process. A copy of it is itself, and it pickles by reference like a function. So
+a model that contains one can be copied and pickled, and its code still calls the same object.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def wrap_function(function: Callable[..., Any]) -> nn.Module:
     for name in WRAPPER_ASSIGNMENTS:
         if hasattr(function, name):
             attributes[name] = getattr(function, name)
-    # What a caller set on the function is found here too, unless a layer has its own meaning for the name.
+    # Attributes of the function are copied, unless a layer uses the name itself.
     attributes.update({name: value for name, value in vars(function).items() if not hasattr(wrapped, name)})
     attributes["__wrapped__"] = function
     return wrapped
@@ -50,7 +50,7 @@ def _layer_class(function: Callable[..., Any], base: type[nn.Module] | None = No
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
-    # The function's parameters behind `self`: what a kernel's layer is compared with.
+    # The function's parameters after `self`: a kernel's layer is compared with these.
     signature = inspect.signature(function)
     receiver = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     parameters = list(signature.parameters.values())
@@ -68,7 +68,7 @@ def _layer_class(function: Callable[..., Any], base: type[nn.Module] | None = No
 
 
 def _unused(receiver: inspect.Parameter, parameters: list[inspect.Parameter]) -> inspect.Parameter:
-    # A function may have a parameter `self` of its own.
+    # A function may have a parameter named `self`.
     name = receiver.name
     while any(parameter.name == name for parameter in parameters):
         name = f"_{name}"
@@ -87,7 +87,7 @@ def _function_base() -> type[nn.Module]:
             return self
 
         def __reduce_ex__(self, protocol: Any) -> str:
-            # A string is what pickle looks up in `__module__`: the same as for a function.
+            # Pickle looks a string up in `__module__`, as it does for a function.
             return str(self.__dict__["__qualname__"])
 
     return KernelFunction

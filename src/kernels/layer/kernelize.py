@@ -1,23 +1,24 @@
-"""Kernels into a model: plan for every layer, load all kernels, and only then replace the first forward."""
+"""Kernelize a model: decide for every layer, load all kernels, and only then replace the first forward."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 from kernels import settings
 from kernels.errors import MappingError, RequestError
 from kernels.layer.decorate import always
 from kernels.layer.device import ModuleDevice, of_tensor, requested_device
-from kernels.layer.mapping import MappingView, Missing, RepositoryProtocol, Selected, current_mapping, select
+from kernels.layer.mapping import MappingView, RepositoryProtocol, SelectedKernel, check_bool, current_mapping, select
+from kernels.layer.marked import MarkedLayer, find_marked, layer_name_of, with_functions
 from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
-from kernels.layer.places import Place, find_places, layer_name_of, swappable_modules
 from kernels.layer.report import KernelizeReport, check_model, kernelize_report
 from kernels.layer.repository import HubRepository, LocalRepository
-from kernels.layer.swap import Outcome, install, restore
+from kernels.layer.swap import LayerDecision, install, restore
 from kernels.layer.validate import check_layer, check_registered_mode, unsupported
+from kernels.support.formatting import wrong_type
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 
@@ -30,9 +31,6 @@ __all__ = ["kernelize", "unkernelize"]
 _logger = logger(__name__)
 
 _Model = TypeVar("_Model", bound="nn.Module")
-
-#: What decides the kernel of a layer: its class, and the device it runs on.
-_Kind = tuple[type, ModuleDevice]
 
 
 @overload
@@ -76,27 +74,27 @@ def kernelize(
     use_fallback: bool | KernelizeFallback = True,
     report: bool = False,
 ) -> nn.Module | KernelizeReport:
-    """Let the layers of a model run through the kernels that are mapped to them.
+    """Replace the forward of a model's layers by the kernels that are mapped to them.
 
-    Every kernel that the model needs is found, fetched and checked, side by side, before the first layer changes: an
-    error leaves the model as it was. A model that was kernelized before starts from its original forwards.
+    Every kernel that the model needs is found, fetched and checked, in parallel, before the first layer changes: an
+    error leaves the model unchanged. A model that was kernelized before starts from its original forwards.
 
     Args:
         model: The model; its layers are changed in place.
-        mode: What it will be used for. Default: training or inference, as `model.training` says.
-        device: The device type that it will run on, with or without an index. Default: each layer's own device, that
-            of its parameters, else of its nearest ancestor's.
+        mode: What the model will be used for. Default: training or inference, by `model.training`.
+        device: The device type that the model will run on, with or without an index. Default: each layer's own device:
+            that of its parameters, else of its nearest ancestor's.
         use_fallback: In which cases a layer may keep its own forward instead of an error. True is
             `KernelizeFallback.DEFAULT`, False `KernelizeFallback.NONE`.
         report: Return a report instead of the model.
 
     Returns:
-        The model itself, or with `report` what each layer runs through.
+        The model itself, or with `report` the kernel of each layer.
 
     Raises:
         TypeError: An argument is of the wrong type, or a kernel's layer breaks the rules for layers.
-        ValueError: An argument's value is not allowed, the mapping has no kernel for a layer and that is no case for
-            falling back, or a kernel's publisher is not trusted.
+        ValueError: An argument's value is wrong, the mapping has no kernel for a layer that may not fall back, or a
+            kernel's publisher is not trusted.
         FileNotFoundError: A kernel cannot be found, or no build of it suits this machine.
         ImportError: A kernel lacks a dependency, or cannot be imported.
 
@@ -119,18 +117,15 @@ def kernelize(
         42
     """
     check_model(model)
-    wants_report: Any = report
-    if not isinstance(wants_report, bool):
-        raise TypeError(f"`report` is {wants_report!r}, a {type(wants_report).__name__}; allowed is True or False.")
+    check_bool("report", report)
     request = _Request(
         mode=_mode(mode, model),
         device=requested_device(device),
         fallback=_fallback(use_fallback),
         mapping=current_mapping(),
     )
-    modules, outcomes = _plan(find_places(model), request)
-    for number, module in modules.items():
-        install(module, outcomes[number])
+    for module, decision in _plan(find_marked(model), request):
+        install(module, decision)
     return kernelize_report(model) if report else model
 
 
@@ -152,7 +147,7 @@ def unkernelize(model: _Model) -> _Model:
         Linear(in_features=2, out_features=2, bias=True)
     """
     check_model(model)
-    for module in swappable_modules(model):
+    for module in with_functions(model):
         restore(module)
     return model
 
@@ -168,108 +163,131 @@ class _Request:
         return flag in self.fallback
 
 
-@dataclass(frozen=True)
-class _Loaded:
-    """A repository's layer, as it came."""
+class _LayerKind(NamedTuple):
+    """What decides the kernel of a layer: its class, and the device it runs on."""
 
-    layer: Any
-    kernel: ModuleType | None
+    cls: type
+    device: ModuleDevice
+
+    @property
+    def name(self) -> str:
+        return layer_name_of(self.cls)
 
 
-def _plan(places: Iterable[Place], request: _Request) -> tuple[dict[int, nn.Module], dict[int, Outcome]]:
-    """The modules by their identity, and what will hold for each; a function in several places is one of them."""
-    modules: dict[int, nn.Module] = {}
-    outcomes: dict[int, Outcome] = {}
-    kinds: dict[int, _Kind] = {}
-    further: dict[int, list[_Kind]] = {}  # of a function that stands on several devices
-    known: dict[tuple[type, torch.device | None], _Kind] = {}
-    first_path: dict[_Kind, str] = {}
+@dataclass(slots=True)
+class _Layer:
+    """A layer, or a function with the kind of each module it is attached to, and what is decided for it."""
+
+    module: nn.Module
+    kinds: list[_LayerKind]
+    decision: LayerDecision | None = None
+
+
+@dataclass
+class _Load:
+    """A repository's layer for a device: what to load, and what came of it."""
+
+    repository: RepositoryProtocol
+    device: ModuleDevice
+    layer: Any = None
+    kernel: ModuleType | None = None
+    error: FileNotFoundError | None = None
+
+
+def _plan(marked: Iterable[MarkedLayer], request: _Request) -> Iterable[tuple[nn.Module, LayerDecision]]:
+    """Decide for each layer of a model; a function that is attached to several modules is one layer."""
+    layers: dict[int, _Layer] = {}
+    known: dict[tuple[type, torch.device | None], _LayerKind] = {}
+    first_path: dict[_LayerKind, str] = {}
     disabled = settings.mapping_disabled()
-    for path, module, device in places:
-        number, cls = id(module), type(module)
-        modules[number] = module
+    for path, module, device in marked:
+        cls = type(module)
+        layer = layers.get(id(module))
+        if layer is None:
+            layer = layers[id(module)] = _Layer(module, [])
         if disabled:
-            outcomes[number] = _kept(cls, request, "DISABLE_KERNEL_MAPPING is set")
+            layer.decision = _kept(cls, request, "DISABLE_KERNEL_MAPPING is set")
             continue
         condition = getattr(cls, "kernel_condition", always)
         if condition is not always and not condition(module):
-            outcomes[number] = _kept(cls, request, "its condition does not hold")
+            layer.decision = _kept(cls, request, "its condition is false")
             continue
         kind = known.get((cls, device))
         if kind is None:
-            kind = known[cls, device] = cls, _device(path, device, request)
+            kind = known[cls, device] = _LayerKind(cls, _device(path, device, request))
             first_path.setdefault(kind, path)
-        if kinds.setdefault(number, kind) != kind:
-            further.setdefault(number, []).append(kind)
+        if kind not in layer.kinds:
+            layer.kinds.append(kind)
 
     by_kind = _decide(first_path, request)
-    for number, kind in kinds.items():
-        outcomes[number] = by_kind[kind]
-    for number, others in further.items():
-        outcomes[number] = _agreed([kinds[number], *dict.fromkeys(others)], by_kind, request)
-    return modules, outcomes
+    return [(layer.module, layer.decision or _agreed(layer.kinds, by_kind, request)) for layer in layers.values()]
 
 
 def _device(path: str, device: torch.device | None, request: _Request) -> ModuleDevice:
-    """Which device a layer counts as that runs on a Torch device."""
+    """The device that a layer's kernel is chosen for."""
     own = None if device is None else of_tensor(device)
-    asked = request.device
-    if asked is None:
+    requested = request.device
+    if requested is None:
         if own is None:
             raise RequestError(
-                f"The device of {path or 'the model'} cannot be told, since neither it nor a module around it has "
-                "parameters or buffers; give `device`, such as device='cuda'."
+                f"The device of {path or 'the model'} is unknown: neither it nor a module around it has parameters or "
+                "buffers. Give `device`, such as device='cuda'."
             )
         return own
-    # The caller names the type; which one of that type, the parameters say.
-    if asked.index is None and own is not None and own.type == asked.type:
+    # The caller names the type; the parameters say which device of that type.
+    if requested.index is None and own is not None and own.type == requested.type:
         return own
-    return asked
+    return requested
 
 
-def _decide(first_path: dict[_Kind, str], request: _Request) -> dict[_Kind, Outcome]:
-    """What holds for each kind of layer: the mapping is asked, then every kernel loaded, then each layer checked."""
-    found: dict[_Kind, Selected | Missing] = {}
+def _decide(first_path: dict[_LayerKind, str], request: _Request) -> dict[_LayerKind, LayerDecision]:
+    """Decide for each kind of layer: select from the mapping, load every kernel, then check each layer."""
+    decisions: dict[_LayerKind, LayerDecision] = {}
+    selected: dict[_LayerKind, tuple[SelectedKernel, _Load]] = {}
+    loads: dict[Any, _Load] = {}
+    unmapped: set[str] = set()
     for kind, path in first_path.items():
-        found[kind] = select(request.mapping, _layer_name(kind), kind[1], request.mode)
-        missing = found[kind]
-        if isinstance(missing, Missing) and not request.allows(missing.flag):
-            raise MappingError(f"Layer {_layer_name(kind)!r} ({path or 'the model'}): {missing.reason}.")
-    _warn_of_unmapped(found)
+        choice = select(request.mapping, kind.name, kind.device, request.mode)
+        if isinstance(choice, SelectedKernel):
+            key = _load_key(choice.repository, kind.device)
+            selected[kind] = choice, loads.setdefault(key, _Load(choice.repository, kind.device))
+            continue
+        if not request.allows(choice.flag):
+            raise MappingError(f"Layer {kind.name!r} ({path or 'the model'}): {choice.reason}.")
+        if choice.flag is KernelizeFallback.NO_LAYER:
+            unmapped.add(kind.name)
+        decisions[kind] = _kept(kind.cls, request, choice.reason)
+    for name in sorted(unmapped):
+        warn_once(
+            f"No kernel is mapped to layer {name!r}: it keeps its own forward. `register_kernel_mapping` maps one."
+        )
+    _load_all(loads.values())
+    for kind, (choice, load) in selected.items():
+        decisions[kind] = _checked(kind, choice, load, request)
+    return decisions
 
-    selected = {kind: choice for kind, choice in found.items() if isinstance(choice, Selected)}
-    loaded = _load_all([(choice.repository, kind[1]) for kind, choice in selected.items()])
-    outcomes: dict[_Kind, Outcome] = {}
-    for kind, choice in found.items():
-        if isinstance(choice, Missing):
-            outcomes[kind] = _kept(kind[0], request, choice.reason)
-        else:
-            outcomes[kind] = _served(kind, choice, loaded[_load_key(choice.repository, kind[1])], request)
-    return outcomes
 
-
-def _served(kind: _Kind, choice: Selected, loaded: _Loaded | FileNotFoundError, request: _Request) -> Outcome:
-    cls, repository = kind[0], choice.repository
-    origin = _origin(repository)
-    if isinstance(loaded, FileNotFoundError):
+def _checked(kind: _LayerKind, choice: SelectedKernel, load: _Load, request: _Request) -> LayerDecision:
+    """Decide by a loaded layer, which must follow the rules for layers."""
+    origin = _origin(choice.repository)
+    if load.error is not None:
         if not request.allows(KernelizeFallback.CANNOT_LOAD):
-            raise loaded
-        _logger.info("Layer %r keeps its own forward: %s", _layer_name(kind), loaded)
-        return _kept(cls, request, f"cannot load: {_first_line(loaded)}", origin)
-    layer = loaded.layer
-    check_layer(layer, cls, str(repository))
-    check_registered_mode(layer, _layer_name(kind), choice.mode, str(repository))
-    # A kernel registered as FALLBACK promised nothing, so what it lacks is a reason to fall back.
-    lacking = unsupported(layer, request.mode)
+            raise load.error
+        _logger.info("Layer %r keeps its own forward: %s", kind.name, load.error)
+        return _kept(kind.cls, request, f"cannot load: {_first_line(load.error)}", origin)
+    check_layer(load.layer, kind.cls, str(choice.repository))
+    check_registered_mode(load.layer, kind.name, choice.mode, str(choice.repository))
+    # A kernel registered as FALLBACK promises nothing, so what it lacks is a reason to fall back.
+    lacking = unsupported(load.layer, request.mode)
     if lacking is not None:
         if not request.allows(KernelizeFallback.NO_COMPATIBLE_MODE):
-            raise MappingError(f"Layer {_layer_name(kind)!r}: {repository} {lacking}, needed for {request.mode}.")
-        return _kept(cls, request, f"the kernel's layer {lacking}", origin)
-    commit, variant = _provenance(loaded.kernel)
-    return Outcome(
-        layer=_layer_name(kind),
+            raise MappingError(f"Layer {kind.name!r}: {choice.repository} {lacking}, needed for {request.mode}.")
+        return _kept(kind.cls, request, f"the kernel's layer {lacking}", origin)
+    commit, variant = _provenance(load.kernel)
+    return LayerDecision(
+        layer=kind.name,
         mode=request.mode,
-        function=layer.forward,
+        function=load.layer.forward,
         kernel=origin,
         commit=commit,
         variant=variant,
@@ -277,56 +295,46 @@ def _served(kind: _Kind, choice: Selected, loaded: _Loaded | FileNotFoundError, 
     )
 
 
-def _agreed(kinds: list[_Kind], by_kind: dict[_Kind, Outcome], request: _Request) -> Outcome:
-    """What holds for a function that stands on several devices: it is one object, so all must want the same."""
-    outcomes = [by_kind[kind] for kind in kinds]
-    if all(outcome.function is outcomes[0].function for outcome in outcomes):
-        return outcomes[0]
-    wanted = ", ".join(f"{kind[1]}: {by_kind[kind].kernel or 'none'}" for kind in kinds)
+def _agreed(kinds: list[_LayerKind], by_kind: dict[_LayerKind, LayerDecision], request: _Request) -> LayerDecision:
+    """The decision for a layer; a function on several devices is one object, so it must be the same for all."""
+    first = by_kind[kinds[0]]
+    if all(by_kind[kind].function is first.function for kind in kinds):
+        return first
+    wanted = ", ".join(f"{kind.device}: {by_kind[kind].kernel or 'none'}" for kind in kinds)
     reason = f"a function is one object, and its modules need different kernels ({wanted})"
     if not request.allows(KernelizeFallback.NO_COMPATIBLE_PROPERTIES):
-        raise MappingError(f"Function {outcomes[0].layer!r}: {reason}.")
-    return _kept(kinds[0][0], request, reason)
+        raise MappingError(f"Function {first.layer!r}: {reason}.")
+    return _kept(kinds[0].cls, request, reason)
 
 
-def _load_all(needed: Sequence[tuple[RepositoryProtocol, ModuleDevice]]) -> dict[Any, _Loaded | FileNotFoundError]:
-    """Every kernel once for each device it is for; those on a Hub side by side."""
-    results: dict[Any, _Loaded | FileNotFoundError] = {}
-    unique = {_load_key(repository, device): (repository, device) for repository, device in needed}
-    on_hub = {
-        key: (repository, device)
-        for key, (repository, device) in unique.items()
-        if isinstance(repository, HubRepository)
-    }
+def _load_all(loads: Collection[_Load]) -> None:
+    """Load kernels, those on a Hub in parallel; a kernel that is not found leaves its error."""
+    on_hub = [(load, load.repository) for load in loads if isinstance(load.repository, HubRepository)]
     if on_hub:
         from kernels.api import get_kernels
 
-        kernels = get_kernels([repository.request(device) for repository, device in on_hub.values()])
-        for (key, (repository, _)), kernel in zip(on_hub.items(), kernels, strict=True):
+        kernels = get_kernels([repository.request(load.device) for load, repository in on_hub])
+        for (load, repository), kernel in zip(on_hub, kernels, strict=True):
             if isinstance(kernel, FileNotFoundError):
-                results[key] = kernel
+                load.error = kernel
             elif isinstance(kernel, Exception):
                 raise kernel
             else:
-                results[key] = _Loaded(repository.layer_in(kernel), kernel)
-    for key, each in unique.items():
-        if key not in results:
-            try:
-                results[key] = _load(*each)
-            except FileNotFoundError as error:
-                results[key] = error
-    return results
-
-
-def _load(repository: RepositoryProtocol, device: ModuleDevice) -> _Loaded:
-    if isinstance(repository, LocalRepository):
-        kernel = repository.load_kernel(device)
-        return _Loaded(repository.layer_in(kernel), kernel)
-    return _Loaded(repository.load(), None)
+                load.kernel, load.layer = kernel, repository.layer_in(kernel)
+    for load in loads:
+        other = load.repository
+        try:
+            if isinstance(other, LocalRepository):
+                load.kernel = other.load_kernel(load.device)
+                load.layer = other.layer_in(load.kernel)
+            elif not isinstance(other, HubRepository):
+                load.layer = other.load()
+        except FileNotFoundError as error:
+            load.error = error
 
 
 def _load_key(repository: RepositoryProtocol, device: ModuleDevice) -> Any:
-    # A stranger's repository need not be hashable, and knows nothing of devices.
+    # A third-party repository may not be hashable, and knows no devices.
     if isinstance(repository, (HubRepository, LocalRepository)):
         return repository, device.type, device.arch() or device.index
     return id(repository)
@@ -345,24 +353,8 @@ def _provenance(kernel: ModuleType | None) -> tuple[str | None, str | None]:
     return None, None
 
 
-def _warn_of_unmapped(found: dict[_Kind, Selected | Missing]) -> None:
-    unmapped = {
-        _layer_name(kind)
-        for kind, choice in found.items()
-        if isinstance(choice, Missing) and choice.flag is KernelizeFallback.NO_LAYER
-    }
-    for name in sorted(unmapped):
-        warn_once(
-            f"No kernel is mapped to layer {name!r}: it keeps its own forward. `register_kernel_mapping` maps one."
-        )
-
-
-def _kept(cls: type, request: _Request, reason: str, kernel: str | None = None) -> Outcome:
-    return Outcome(layer=layer_name_of(cls), mode=request.mode, reason=reason, kernel=kernel)
-
-
-def _layer_name(kind: _Kind) -> str:
-    return layer_name_of(kind[0])
+def _kept(cls: type, request: _Request, reason: str, kernel: str | None = None) -> LayerDecision:
+    return LayerDecision(layer=layer_name_of(cls), mode=request.mode, reason=reason, kernel=kernel)
 
 
 def _origin(repository: RepositoryProtocol) -> str:
@@ -376,7 +368,7 @@ def _first_line(error: BaseException) -> str:
 def _mode(mode: Mode | None, model: nn.Module) -> Mode:
     if mode is None:
         return Mode.TRAINING if model.training else Mode.INFERENCE
-    serving_modes(mode)  # refuses what a model cannot be kernelized for
+    serving_modes(mode)  # raises for a mode that no model can have
     return mode
 
 
@@ -385,5 +377,4 @@ def _fallback(use_fallback: Any) -> KernelizeFallback:
         return use_fallback
     if isinstance(use_fallback, bool):
         return KernelizeFallback.DEFAULT if use_fallback else KernelizeFallback.NONE
-    kind = type(use_fallback).__name__
-    raise TypeError(f"`use_fallback` is {use_fallback!r}, a {kind}; allowed is a bool or a KernelizeFallback.")
+    raise wrong_type("use_fallback", "a bool or a KernelizeFallback", use_fallback)

@@ -1,4 +1,4 @@
-"""Where a mapping's layer comes from, when nothing but what a lock pins will do."""
+"""Where a mapping's layer comes from, if a lock must pin it."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class LockedRepository(HubRepository):
         self._in_force = asked_lock(lockfile)
         pin = self._in_force.find(asked)
         lock = self._in_force.lock
-        assert pin is not None  # what it does not list is an error
+        assert pin is not None  # `find` raises for a kernel that is not listed
         assert lock is not None
         super().__init__(pin.requirement, trust_remote_code, user_agent)
         self._pins = lock.pins
         self._commit = pin.commit
 
     def request(self, device: ModuleDevice | None) -> KernelRequest:
-        """The kernel to fetch for a device; no folder stands in for it."""
+        """The kernel to fetch for a device; `LOCAL_KERNELS` does not replace it."""
         return dataclasses.replace(super().request(device), local_kernels=False)
 
     def _lock(self) -> LockInForce:
@@ -49,7 +49,7 @@ class LockedRepository(HubRepository):
         return *super()._key(), self._pins
 
     def __eq__(self, other: object) -> bool:
-        # By what is pinned, wherever that is written.
+        # By what is pinned, in whichever file.
         return type(self) is type(other) and isinstance(other, LockedRepository) and self._key() == other._key()
 
     __hash__ = HubRepository.__hash__
@@ -62,15 +62,15 @@ class LockedLayerRepository(NamedLayer, LockedRepository):
     """A layer of a kernel on a Hub, at the commit that a lock pins, for a mapping.
 
     Args:
-        repo_id: The repository, `org/name`. `LOCAL_KERNELS` does not count here.
-        lockfile: The lock's file; the default is the lock in force for the code that makes this object.
+        repo_id: The repository, `org/name`. `LOCAL_KERNELS` is ignored.
+        lockfile: The lockfile; the default is the caller's active lock.
         layer_name: The layer's name in the kernel's `layers`.
         trust_remote_code: True trusts every publisher, a list those repositories beside the trusted publishers.
         user_agent: Added to the user agent of requests.
 
     Raises:
         TypeError: An argument is of the wrong type.
-        NotLocked: There is no lock, or it does not list the repository (a `ValueError`).
+        NotLocked: No lock was found, or it does not list the repository (a `ValueError`).
         LockError: The lock cannot be read, or pins the repository twice (a `ValueError`).
 
     Example:
@@ -103,7 +103,7 @@ class LockedFuncRepository(NamedFunction, LockedRepository):
 
     Raises:
         TypeError: An argument is of the wrong type.
-        NotLocked: There is no lock, or it does not list the repository (a `ValueError`).
+        NotLocked: No lock was found, or it does not list the repository (a `ValueError`).
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Which kernel is meant for which layer: a mapping for the whole process, and overlays for a context.
+"""Which kernel is mapped to which layer: a mapping for the whole process, and overlays for a context.
 
-The process-wide mapping is replaced as a whole, never changed, so readers take no lock. An overlay is a link to what
-lies below it: entering one costs what its own mapping costs, whatever else is registered.
+The process-wide mapping is replaced as a whole, never changed, so readers take no lock. An overlay links to the
+mapping below it: the cost of entering one depends on its own mapping alone.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 from kernels.errors import RequestError
 from kernels.layer.device import ANY_CAPABILITY, Device, ModuleDevice, mapping_types
 from kernels.layer.mode import REGISTERED_MODES, KernelizeFallback, Mode, serving_modes
+from kernels.support.formatting import wrong_type
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,9 +26,10 @@ __all__ = [
     "KernelMapping",
     "LayerMapping",
     "MappingView",
-    "Missing",
+    "NoKernel",
     "RepositoryProtocol",
-    "Selected",
+    "SelectedKernel",
+    "check_bool",
     "current_mapping",
     "register_kernel_mapping",
     "select",
@@ -73,7 +75,7 @@ def _renew_lock() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # A thread that held it while another one forked does not exist in the child, and would never release it there.
+    # A lock that another thread held during a fork would stay locked in the child.
     os.register_at_fork(after_in_child=_renew_lock)
 
 
@@ -82,30 +84,30 @@ class _Overlay:
     kernels: _Kernels
     below: _Overlay | None
     inherits: bool
-    entered: use_kernel_mapping  # whose `with` it is
+    entered: use_kernel_mapping  # the object of the `with`
 
 
 _overlay: ContextVar[_Overlay | None] = ContextVar("kernels_mapping", default=None)
 
 
 def register_kernel_mapping(mapping: KernelMapping, inherit_mapping: bool = True) -> None:
-    """Say which kernels layers get when a model is kernelized: for the whole process, every thread of it.
+    """Map kernels to layers for `kernelize`, in the whole process.
 
     Args:
         mapping: Layer name → device (a type, or a `Device`) → repository, or a dictionary mode → repository. A
-            repository without a mode serves every mode. What is registered for the same layer and device is replaced.
-        inherit_mapping: False forgets everything registered before.
+            repository without a mode serves every mode. An earlier entry for the same layer and device is replaced.
+        inherit_mapping: False removes everything registered before.
 
     Raises:
         TypeError: An argument or an entry is of the wrong type.
-        RequestError: An unknown device type, or a mode that serves no model.
+        RequestError: An unknown device type, or a mode that no kernel can be registered for.
 
     Example:
         >>> from kernels import LayerRepository, Mode
         >>> silu = LayerRepository("kernels-community/activation", layer_name="SiluAndMul", version=1)
         >>> register_kernel_mapping({"ExampleSiluAndMul": {"cuda": {Mode.INFERENCE: silu}}})
     """
-    added, inherits = _parse(mapping), _flag("inherit_mapping", inherit_mapping)
+    added, inherits = _parse(mapping), check_bool("inherit_mapping", inherit_mapping)
     global _registered
     with _lock:
         merged = dict(_registered) if inherits else {}
@@ -115,7 +117,7 @@ def register_kernel_mapping(mapping: KernelMapping, inherit_mapping: bool = True
 
 
 class use_kernel_mapping:
-    """A context in which a mapping comes before what is registered; only in the code that runs in that context.
+    """A context in which a mapping comes before what is registered, for the code that runs in that context only.
 
     One object can be entered any number of times, by several threads and tasks at once.
 
@@ -125,7 +127,7 @@ class use_kernel_mapping:
 
     Raises:
         TypeError: An argument or an entry is of the wrong type.
-        RequestError: An unknown device type, or a mode that serves no model.
+        RequestError: An unknown device type, or a mode that no kernel can be registered for.
 
     Example:
         >>> from kernels import LayerRepository
@@ -136,7 +138,7 @@ class use_kernel_mapping:
 
     def __init__(self, mapping: KernelMapping, *, inherit_mapping: bool = True) -> None:
         self._kernels = _parse(mapping)
-        self._inherits = _flag("inherit_mapping", inherit_mapping)
+        self._inherits = check_bool("inherit_mapping", inherit_mapping)
 
     def __enter__(self) -> None:
         _overlay.set(_Overlay(self._kernels, _overlay.get(), self._inherits, self))
@@ -144,14 +146,14 @@ class use_kernel_mapping:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # What is entered is kept in the context alone, since threads and tasks may share this object.
+        # The overlay is kept in the context alone, since threads and tasks may share this object.
         _overlay.set(_without(_overlay.get(), self))
 
 
 def _without(overlay: _Overlay | None, left: use_kernel_mapping) -> _Overlay | None:
-    """The overlays of a context, less the innermost one of an object; those entered since stay."""
+    """The overlays of a context without the innermost one of an object; later ones stay."""
     if overlay is None:
-        raise RequestError("A `use_kernel_mapping` is left in a thread or task that has not entered it, or left twice.")
+        raise RequestError("A `use_kernel_mapping` exits in a thread or task that did not enter it, or exits twice.")
     if overlay.entered is left:
         return overlay.below
     return replace(overlay, below=_without(overlay.below, left))
@@ -164,7 +166,7 @@ class MappingView:
     levels: tuple[_Kernels, ...]
 
     def kernels_for(self, layer_name: str) -> _LayerKernels | None:
-        """What is mapped to a layer, the inner contexts before the outer ones; None when nothing is."""
+        """The kernels of a layer, inner contexts before outer ones; None if no kernel is mapped to it."""
         found = [level[layer_name] for level in self.levels if layer_name in level]
         if not found:
             return None
@@ -175,7 +177,7 @@ class MappingView:
 
 
 def current_mapping() -> MappingView:
-    """What is mapped here and now: this context's overlays, then what is registered."""
+    """The mapping of this context now: its overlays, then what is registered."""
     levels = []
     overlay = _overlay.get()
     while overlay is not None:
@@ -187,7 +189,7 @@ def current_mapping() -> MappingView:
 
 
 @dataclass(frozen=True)
-class Selected:
+class SelectedKernel:
     """The repository that serves a layer, and the mode it was registered for."""
 
     repository: RepositoryProtocol
@@ -195,14 +197,14 @@ class Selected:
 
 
 @dataclass(frozen=True)
-class Missing:
+class NoKernel:
     """Why no repository serves a layer, and the flag that lets the layer keep its own forward then."""
 
     flag: KernelizeFallback
     reason: str
 
 
-def select(view: MappingView, layer_name: str, device: ModuleDevice, mode: Mode) -> Selected | Missing:
+def select(view: MappingView, layer_name: str, device: ModuleDevice, mode: Mode) -> SelectedKernel | NoKernel:
     """The repository that a mapping gives a layer on a device for a mode.
 
     The narrowest range of capabilities that holds the device's wins, then the first registered mode of
@@ -210,14 +212,14 @@ def select(view: MappingView, layer_name: str, device: ModuleDevice, mode: Mode)
     """
     kernels = view.kernels_for(layer_name)
     if kernels is None:
-        return Missing(KernelizeFallback.NO_LAYER, f"no kernel is mapped to layer {layer_name!r}")
+        return NoKernel(KernelizeFallback.NO_LAYER, f"no kernel is mapped to layer {layer_name!r}")
     ranges = kernels.get(device.type)
     if ranges is None:
         types = ", ".join(sorted(kernels))
-        return Missing(KernelizeFallback.NO_DEVICE, f"no kernel for device type {device.type!r}, only for {types}")
+        return NoKernel(KernelizeFallback.NO_DEVICE, f"no kernel for device type {device.type!r}, only for {types}")
     by_mode = ranges.get(ANY_CAPABILITY)
     if len(ranges) > 1 or by_mode is None:
-        # Asked only when it matters: most mappings name no capability, and then nothing needs to be probed.
+        # Most mappings name no capability, and then nothing needs to be probed.
         capability = device.capability()
         # Newest first, so that of two ranges of one width the one registered last wins.
         holding = [
@@ -226,16 +228,16 @@ def select(view: MappingView, layer_name: str, device: ModuleDevice, mode: Mode)
             if bounds == ANY_CAPABILITY or (capability is not None and bounds[0] <= capability <= bounds[1])
         ]
         if not holding:
-            asked = "; ".join(f"{low} to {high}" for low, high in ranges)
+            supported = "; ".join(f"{low} to {high}" for low, high in ranges)
             known = "unknown" if capability is None else capability
-            reason = f"no kernel for the capability of {device} ({known}), only for {asked}"
-            return Missing(KernelizeFallback.NO_COMPATIBLE_PROPERTIES, reason)
+            reason = f"no kernel for the capability of {device} ({known}), only for {supported}"
+            return NoKernel(KernelizeFallback.NO_COMPATIBLE_PROPERTIES, reason)
         by_mode = ranges[min(holding, key=lambda bounds: bounds[1] - bounds[0])]
     for serving in serving_modes(mode):
         if serving in by_mode:
-            return Selected(by_mode[serving], serving)
+            return SelectedKernel(by_mode[serving], serving)
     modes = ", ".join(str(each) for each in by_mode)
-    return Missing(KernelizeFallback.NO_COMPATIBLE_MODE, f"no kernel serves mode {mode}, only {modes or 'none'}")
+    return NoKernel(KernelizeFallback.NO_COMPATIBLE_MODE, f"no kernel serves mode {mode}, only {modes or 'none'}")
 
 
 def _merged(below: _LayerKernels, above: _LayerKernels) -> _LayerKernels:
@@ -243,59 +245,55 @@ def _merged(below: _LayerKernels, above: _LayerKernels) -> _LayerKernels:
     for device_type, ranges in above.items():
         target = merged.setdefault(device_type, {})
         for bounds, by_mode in ranges.items():
-            target.pop(bounds, None)  # so that what is newest comes last
+            target.pop(bounds, None)  # so that the newest comes last
             target[bounds] = by_mode
     return merged
 
 
-def _flag(argument: str, value: Any) -> bool:
+def check_bool(argument: str, value: Any) -> bool:
+    """An argument that is True or False.
+
+    Raises:
+        TypeError: It is neither.
+    """
     if not isinstance(value, bool):
-        raise TypeError(f"`{argument}` is {value!r}, a {type(value).__name__}; allowed is True or False.")
+        raise wrong_type(argument, "True or False", value)
     return value
 
 
 def _parse(mapping: Any) -> _Kernels:
     if not isinstance(mapping, Mapping):
-        kind = type(mapping).__name__
-        raise TypeError(f"`mapping` is {mapping!r}, a {kind}; allowed is a dictionary layer name -> device -> kernel.")
+        raise wrong_type("mapping", "a dictionary layer name -> device -> repository", mapping)
     known = mapping_types()
     kernels: _Kernels = {}
     for layer_name, by_device in mapping.items():
         if not isinstance(layer_name, str):
-            kind = type(layer_name).__name__
-            raise TypeError(f"`mapping` has the key {layer_name!r}, a {kind}; allowed is a layer's name.")
+            raise wrong_type("mapping", "layer names as keys", layer_name)
+        where = f"mapping[{layer_name!r}]"
         if not isinstance(by_device, Mapping):
-            kind = type(by_device).__name__
-            raise TypeError(f"`mapping[{layer_name!r}]` is a {kind}; allowed is a dictionary device -> kernel.")
+            raise wrong_type(where, "a dictionary device -> repository", by_device)
         for key, value in by_device.items():
-            where = f"mapping[{layer_name!r}][{key!r}]"
             device = Device(key) if isinstance(key, str) else key
             if not isinstance(device, Device):
-                kind = type(key).__name__
-                raise TypeError(f"`mapping[{layer_name!r}]` has the key {key!r}, a {kind}; allowed is a Device.")
+                raise wrong_type(where, "device types or Devices as keys", key)
             if device.type not in known:
                 types = ", ".join(sorted(known))
-                raise RequestError(
-                    f"`mapping[{layer_name!r}]` has the device type {device.type!r}; allowed is one of {types}."
-                )
+                raise RequestError(f"`{where}`: expected one of the device types {types}, got {device.type!r}.")
             by_range = kernels.setdefault(layer_name, {}).setdefault(device.type, {})
-            by_range[device.range] = _parse_modes(value, where)
+            by_range[device.range] = _parse_modes(value, f"{where}[{key!r}]")
     return kernels
 
 
 def _parse_modes(value: Any, where: str) -> dict[Mode, RepositoryProtocol]:
     by_mode = dict(value) if isinstance(value, Mapping) else {Mode.FALLBACK: value}
     if not by_mode:
-        raise RequestError(f"`{where}` is empty; allowed is a repository, or a dictionary mode -> repository.")
+        raise RequestError(f"`{where}` is empty; expected a repository, or a dictionary mode -> repository.")
     for mode, repository in by_mode.items():
         if not isinstance(mode, Mode):
-            raise TypeError(f"`{where}` has the key {mode!r}, a {type(mode).__name__}; allowed is a Mode.")
+            raise wrong_type(where, "Modes as keys", mode)
         if mode not in REGISTERED_MODES:
             modes = ", ".join(str(each) for each in REGISTERED_MODES)
-            raise RequestError(f"`{where}` has the mode {mode}, which serves no model; allowed is one of {modes}.")
+            raise RequestError(f"`{where}`: expected one of the modes {modes}, got {mode}.")
         if isinstance(repository, type) or not callable(getattr(repository, "load", None)):
-            raise TypeError(
-                f"`{where}` is {repository!r}, a {type(repository).__name__}; allowed is a LayerRepository, or any "
-                "object with `load()`."
-            )
+            raise wrong_type(where, "a LayerRepository, or an object with `load()`", repository)
     return by_mode

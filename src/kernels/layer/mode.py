@@ -1,27 +1,28 @@
-"""What a kernelized model is used for, and which registered kernel serves which use."""
+"""The modes of a kernelized model, and which registered mode serves which."""
 
 from __future__ import annotations
 
 from enum import Flag
 
 from kernels.errors import RequestError
+from kernels.support.formatting import wrong_type
 
 __all__ = ["REGISTERED_MODES", "KernelizeFallback", "Mode", "serving_modes"]
 
 
 class Mode(Flag):
-    """What kernels are used for: flags that combine, such as `Mode.TRAINING | Mode.TORCH_COMPILE`.
+    """What a model is used for: flags that combine, such as `Mode.TRAINING | Mode.TORCH_COMPILE`.
 
-    `mode & ~Mode.TORCH_COMPILE` takes a flag away: `~` gives a mask, which is no mode to kernelize or register for.
+    `mode & ~Mode.TORCH_COMPILE` removes a flag: `~` gives a mask, which is not a mode by itself.
 
     Attributes:
         INFERENCE: The model only runs forward.
         TRAINING: The model is trained, so its layers need a backward pass. Excludes INFERENCE.
         TORCH_COMPILE: The model is compiled with `torch.compile`.
-        FALLBACK: In a mapping only, and alone: the kernel that serves where no other mode does.
+        FALLBACK: In a mapping only, and alone: the kernel that serves if no other mode does.
 
     Raises:
-        RequestError: Flags are combined that exclude each other.
+        RequestError: The flags exclude each other.
 
     Example:
         >>> Mode.TORCH_COMPILE in Mode.INFERENCE | Mode.TORCH_COMPILE
@@ -40,7 +41,7 @@ class Mode(Flag):
         return _combined(super().__xor__(other))
 
     def __invert__(self) -> Mode:
-        # Python 3.10 would put it together with `|`, which refuses most of what comes out.
+        # Python 3.10 would combine it with `|`, which refuses most results.
         return Mode(sum(flag.value for flag in Mode) & ~self.value)
 
     def __str__(self) -> str:
@@ -51,21 +52,21 @@ def _combined(mode: Mode) -> Mode:
     if not isinstance(mode, Mode):
         return NotImplemented
     if Mode.INFERENCE in mode and Mode.TRAINING in mode:
-        raise RequestError("Mode.INFERENCE and Mode.TRAINING are mutually exclusive: a model is for one of them.")
+        raise RequestError("Mode.INFERENCE and Mode.TRAINING are mutually exclusive.")
     if Mode.FALLBACK in mode and mode != Mode.FALLBACK:
-        raise RequestError("Mode.FALLBACK cannot be combined with other modes: it stands for all of them.")
+        raise RequestError("Mode.FALLBACK cannot be combined with other modes: it includes all of them.")
     return mode
 
 
 class KernelizeFallback(Flag):
-    """In which cases a layer may keep its own forward instead of `kernelize` raising.
+    """In which cases a layer may keep its own forward instead of an error.
 
     Attributes:
-        NONE: In none.
+        NONE: Never.
         NO_LAYER: No kernel is mapped to the layer.
-        NO_DEVICE: None is mapped for the type of its device.
-        NO_COMPATIBLE_PROPERTIES: None is mapped for the properties of its device.
-        NO_COMPATIBLE_MODE: None is mapped for the mode, or the kernel's layer does not support it.
+        NO_DEVICE: No kernel is mapped for the type of its device.
+        NO_COMPATIBLE_PROPERTIES: No kernel is mapped for the properties of its device.
+        NO_COMPATIBLE_MODE: No kernel is mapped for the mode, or the kernel's layer does not support it.
         CANNOT_LOAD: The kernel cannot be found, or no build of it suits this machine (`FileNotFoundError`).
         DEFAULT: All but CANNOT_LOAD.
         ALL: All of them.
@@ -89,7 +90,7 @@ class KernelizeFallback(Flag):
 _INFERENCE_COMPILE = Mode.INFERENCE | Mode.TORCH_COMPILE
 _TRAINING_COMPILE = Mode.TRAINING | Mode.TORCH_COMPILE
 
-# A kernel that does more than is asked (backward, compile) serves too, the nearest first.
+# A kernel that supports more (backward, compile) serves too, the nearest first.
 _SERVING: dict[Mode, tuple[Mode, ...]] = {
     Mode.INFERENCE: (Mode.INFERENCE, _INFERENCE_COMPILE, Mode.TRAINING, _TRAINING_COMPILE, Mode.FALLBACK),
     Mode.TRAINING: (Mode.TRAINING, _TRAINING_COMPILE, Mode.FALLBACK),
@@ -97,7 +98,7 @@ _SERVING: dict[Mode, tuple[Mode, ...]] = {
     _TRAINING_COMPILE: (_TRAINING_COMPILE, Mode.FALLBACK),
 }
 
-#: What a kernel can be registered for: every mode that serves some other, each once.
+#: The modes that a kernel can be registered for, each once.
 REGISTERED_MODES: tuple[Mode, ...] = tuple(dict.fromkeys(mode for serving in _SERVING.values() for mode in serving))
 
 
@@ -106,19 +107,17 @@ def serving_modes(mode: Mode) -> tuple[Mode, ...]:
 
     Raises:
         TypeError: `mode` is not a `Mode`.
-        RequestError: A model cannot be kernelized for it.
+        RequestError: A model cannot be kernelized for this mode.
 
     Example:
         >>> [str(each) for each in serving_modes(Mode.TRAINING)]
         ['TRAINING', 'TRAINING | TORCH_COMPILE', 'FALLBACK']
     """
     if not isinstance(mode, Mode):
-        raise TypeError(f"`mode` is {mode!r}, a {type(mode).__name__}; allowed is a Mode such as Mode.INFERENCE.")
+        raise wrong_type("mode", "a Mode such as Mode.INFERENCE", mode)
     serving = _SERVING.get(mode)
     if serving is not None:
         return serving
     if Mode.FALLBACK in mode:
         raise RequestError(f"`mode` is {mode}; Mode.FALLBACK can only be used to register kernel mappings.")
-    raise RequestError(
-        f"`mode` is {mode}; a mode to kernelize for must contain Mode.INFERENCE or Mode.TRAINING, and not both."
-    )
+    raise RequestError(f"`mode` is {mode}; it must contain Mode.INFERENCE or Mode.TRAINING, and not both.")

@@ -1,4 +1,4 @@
-"""What every layer of a model runs through, for people and for programs."""
+"""The kernel of each layer of a model, as a table and as data."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from kernels.layer.places import find_places, layer_name_of
-from kernels.layer.swap import Outcome, outcome_of
+from kernels.layer.marked import find_marked, layer_name_of
+from kernels.layer.swap import LayerDecision, decision_of
+from kernels.support.formatting import wrong_type
 from kernels.support.text import one_line
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class KernelizeRow:
         variant: The build, or None.
         mode: What the model was kernelized for, such as `"INFERENCE"`.
         registered: The mode that the kernel is registered for.
-        reason: Why the layer keeps its own forward; None where the kernel serves it.
+        reason: Why the layer keeps its own forward; None if a kernel serves it.
     """
 
     module: str
@@ -53,7 +54,7 @@ class KernelizeRow:
 
 @dataclass(frozen=True)
 class KernelizeReport:
-    """Every layer of a model that a kernel may serve. Prints as a table in which equal layers share a line.
+    """Every layer of a model that a kernel may serve; prints as a table in which equal layers share a line.
 
     Attributes:
         rows: One a layer, in the order of the model's modules.
@@ -95,7 +96,7 @@ class KernelizeReport:
 
 
 def kernelize_report(model: nn.Module) -> KernelizeReport:
-    """What each layer of a model runs through now.
+    """The kernel of each layer of a model now.
 
     Args:
         model: A model, kernelized or not.
@@ -113,10 +114,20 @@ def kernelize_report(model: nn.Module) -> KernelizeReport:
     """
     check_model(model)
     rows = []
-    for place in find_places(model):
-        name = layer_name_of(type(place.module))
-        outcome = outcome_of(place.module) or Outcome(name, reason="not kernelized")
-        rows.append(_row(place.path, outcome))
+    for path, module, _ in find_marked(model):
+        decision = decision_of(module) or LayerDecision(layer_name_of(type(module)), reason="not kernelized")
+        rows.append(
+            KernelizeRow(
+                module=path,
+                layer=decision.layer,
+                kernel=decision.kernel,
+                commit=decision.commit,
+                variant=decision.variant,
+                mode=None if decision.mode is None else str(decision.mode),
+                registered=None if decision.registered is None else str(decision.registered),
+                reason=decision.reason,
+            )
+        )
     return KernelizeReport(tuple(rows))
 
 
@@ -125,20 +136,7 @@ def check_model(model: object) -> None:
     from torch import nn
 
     if not isinstance(model, nn.Module):
-        raise TypeError(f"`model` is {model!r}, a {type(model).__name__}; allowed is a torch.nn.Module.")
-
-
-def _row(path: str, outcome: Outcome) -> KernelizeRow:
-    return KernelizeRow(
-        module=path,
-        layer=outcome.layer,
-        kernel=outcome.kernel,
-        commit=outcome.commit,
-        variant=outcome.variant,
-        mode=None if outcome.mode is None else str(outcome.mode),
-        registered=None if outcome.registered is None else str(outcome.registered),
-        reason=outcome.reason,
-    )
+        raise wrong_type("model", "a torch.nn.Module", model)
 
 
 def _folded(rows: tuple[KernelizeRow, ...]) -> list[tuple[str, KernelizeRow]]:
@@ -166,7 +164,7 @@ def _cells(path: str, row: KernelizeRow) -> tuple[str, ...]:
 
 def _table(lines: list[tuple[str, ...]]) -> list[str]:
     lines = [tuple(map(one_line, line)) for line in lines]
-    # A reason runs over the columns of the kernel, so it does not widen them.
+    # A reason spans the kernel's columns, so it does not widen them.
     full = [line for line in lines[1:] if len(line) == len(_HEADINGS)]
     headings = lines[0] if full else lines[0][:3]
     widths = [max(len(line[column]) for line in (headings, *full)) for column in range(len(headings))]

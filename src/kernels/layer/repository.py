@@ -1,4 +1,4 @@
-"""Where a mapping's layer comes from. Nothing is asked of a Hub or read from disk before `kernelize` needs it."""
+"""Where a mapping's layer comes from. A Hub or a disk is read only when `kernelize` needs the layer."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from kernels.layer.device import ModuleDevice, requested_device
 from kernels.layer.function import function_layer
 from kernels.models.requirement import Requirement
 from kernels.resolver.lock_scope import LockInForce, caller, lock_in_force, same_lock
+from kernels.support.formatting import wrong_type
 
 if TYPE_CHECKING:
     import torch
@@ -36,13 +37,13 @@ __all__ = [
 
 
 class _KernelRepository(ABC):
-    """A kernel, and what in it is the layer. Equal ones load the same."""
+    """A kernel, and the layer in it. Equal repositories load the same layer."""
 
     def load(self, device: str | torch.device | None = None) -> type[nn.Module]:
-        """Load the layer class, fetching the kernel when it is not there yet.
+        """Load the layer class; download the kernel if it is not in the cache.
 
         Args:
-            device: The device it will run on, default the one that kernels are loaded for when none is named.
+            device: The device it will run on; default as for `get_kernel`.
 
         Raises:
             FileNotFoundError: The kernel cannot be found, or no build of it suits this machine.
@@ -57,16 +58,16 @@ class _KernelRepository(ABC):
 
     @abstractmethod
     def layer_in(self, kernel: ModuleType) -> type[nn.Module]:
-        """What the kernel has under the layer's name; checked by nobody yet."""
+        """The kernel's attribute with the layer's name, not checked."""
 
     @property
     @abstractmethod
     def origin(self) -> str:
-        """The repository or folder, for a person."""
+        """The repository or folder, for messages."""
 
     @abstractmethod
     def _key(self) -> tuple[Any, ...]:
-        """What makes two of them equal."""
+        """The values that equal repositories share."""
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self._key() == other._key()
@@ -79,7 +80,7 @@ class _KernelRepository(ABC):
 
 
 class HubRepository(_KernelRepository):
-    """A repository on a Hub, at what is required of it, or where a lock of whoever makes this object pins it."""
+    """A repository on a Hub, at the required version or revision, or where the caller's lock pins it."""
 
     def __init__(
         self,
@@ -136,10 +137,9 @@ class LocalRepository(_KernelRepository):
     """A kernel in a folder."""
 
     def __init__(self, repo_path: Path | str) -> None:
-        path: Any = repo_path
-        if not isinstance(path, (str, Path)):
-            raise TypeError(f"`repo_path` is {path!r}, a {type(path).__name__}; allowed is a path.")
-        self._repo_path = Path(path)
+        if not isinstance(repo_path, (str, Path)):
+            raise wrong_type("repo_path", "a path", repo_path)
+        self._repo_path = Path(repo_path)
 
     @property
     def origin(self) -> str:
@@ -160,7 +160,7 @@ class LocalRepository(_KernelRepository):
 
 
 class NamedLayer(_KernelRepository):
-    """What is named is a class in the kernel's `layers`."""
+    """Names a class in the kernel's `layers`."""
 
     layer_name: str
 
@@ -169,7 +169,7 @@ class NamedLayer(_KernelRepository):
 
         layers = kernel_layers(kernel)
         if layers is None:
-            raise MappingError(f"{self} was asked for layer {self.layer_name!r}, but the kernel defines no layers.")
+            raise MappingError(f"{self}: the kernel defines no layers.")
         layer: type[nn.Module] | None = kernel_attribute(kernel, self.layer_name, of=layers)
         if layer is None:
             raise MappingError(
@@ -186,7 +186,7 @@ class NamedLayer(_KernelRepository):
 
 
 class NamedFunction(_KernelRepository):
-    """What is named is a function at the kernel's top level."""
+    """Names a function at the kernel's top level."""
 
     func_name: str
 
@@ -195,7 +195,7 @@ class NamedFunction(_KernelRepository):
 
         function = kernel_attribute(kernel, self.func_name)
         if not callable(function):
-            raise MappingError(f"{self} was asked for function {self.func_name!r}, but the kernel has none.")
+            raise MappingError(f"{self}: the kernel has no such function.")
         return function_layer(function)
 
     def _key(self) -> tuple[Any, ...]:
@@ -208,7 +208,7 @@ class NamedFunction(_KernelRepository):
 class LayerRepository(NamedLayer, HubRepository):
     """A layer of a kernel on a Hub, for a mapping.
 
-    Where a lock of the code that makes this object lists the repository, it chooses the commit.
+    If the caller's lock lists the repository, the lock chooses the commit.
 
     Args:
         repo_id: The repository, `org/name`.
@@ -220,7 +220,7 @@ class LayerRepository(NamedLayer, HubRepository):
 
     Raises:
         TypeError: An argument is of the wrong type.
-        RequestError: A malformed name; none or both of `revision` and `version`.
+        RequestError: A malformed name; neither or both of `revision` and `version`.
 
     Example:
         >>> print(LayerRepository("kernels-community/activation", layer_name="SiluAndMul", version=1))
@@ -274,7 +274,7 @@ class FuncRepository(NamedFunction, HubRepository):
 
     Raises:
         TypeError: An argument is of the wrong type.
-        RequestError: A malformed name; none or both of `revision` and `version`.
+        RequestError: A malformed name; neither or both of `revision` and `version`.
     """
 
     def __init__(
@@ -312,15 +312,14 @@ def _exact(repo_id: str, revision: str | None, version: int | None) -> Requireme
     requirement = Requirement(repo_id, version=version, revision=revision)
     if requirement.branch is None:
         raise RequestError(
-            f"Either a revision or a version must be specified for {repo_id}: allowed is `version=1` (a major "
-            "version) or `revision='v1'` (a branch, a tag or a commit). Without either, as a lock pins it: "
-            "LockedLayerRepository."
+            f"Either a revision or a version must be specified for {repo_id}: `version=1` (a major version) or "
+            "`revision='v1'` (a branch, a tag or a commit). To use what a lock pins, use LockedLayerRepository."
         )
     return requirement
 
 
 def _chosen(device: ModuleDevice | None) -> str | None:
-    # Without an index it is the current device, which is also what counts when none is named.
+    # Without an index it is the current device, which is also the default.
     return None if device is None or device.index is None else device.torch_device
 
 
@@ -337,17 +336,17 @@ def checked_name(argument: str, value: Any) -> str:
     """An argument that is a name.
 
     Raises:
-        TypeError: It is none.
+        TypeError: It is not.
     """
     if not isinstance(value, str) or not value:
-        raise TypeError(f"`{argument}` is {value!r}, a {type(value).__name__}; allowed is a name.")
+        raise wrong_type(argument, "a name", value)
     return value
 
 
 def _trusted(value: Any) -> bool | tuple[str, ...]:
     from kernels.trust.publishers import TrustPolicy
 
-    TrustPolicy.of(value)  # refuses what cannot be meant
+    TrustPolicy.of(value)  # raises for a wrong value
     return value if isinstance(value, bool) else tuple(value)
 
 
@@ -356,10 +355,7 @@ def _agent(value: Any) -> str | dict[str, Any] | None:
         return dict(value)
     if value is None or isinstance(value, str):
         return value
-    raise TypeError(
-        f"`user_agent` is {value!r}, a {type(value).__name__}; allowed is a string, a dictionary with strings as keys, "
-        "or None."
-    )
+    raise wrong_type("user_agent", "a string, a dictionary with strings as keys, or None", value)
 
 
 def _layer_names(layers: Any) -> list[str]:

@@ -1,14 +1,14 @@
-"""A module's forward, replaced and put back.
+"""Replace a module's forward, and restore it.
 
 The kernel's forward is a bound method in the module's own dictionary, where Python finds it before the class's: a call
-costs the same, and `type(module)` stays what it was. A copy of the module would share it, and run with the weights of
-the module it was copied from; so the two methods by which modules are copied stand beside it, and bind it to the copy.
+costs the same, and `type(module)` does not change. A copy of the module would share it, and run with the weights of the
+module it was copied from; so the two methods that copy modules are replaced too, and bind it to the copy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,10 @@ from kernels.layer.mode import Mode
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["Outcome", "install", "outcome_of", "restore"]
+__all__ = ["LayerDecision", "decision_of", "install", "restore"]
 
-#: Where a module keeps what `kernelize` decided for it, and a forward that someone had set on the instance before.
-_OUTCOME = "_kernelized"
+#: Where a module keeps the decision of `kernelize`, and a forward that was set on the instance before.
+_DECISION = "_kernelized"
 _OWN_FORWARD = "_kernels_own_forward"
 
 #: Where a module's forward can be. accelerate's hooks put a wrapper in the first and what it wraps in the second.
@@ -28,14 +28,14 @@ _FORWARD, _HOOKED_FORWARD = "forward", "_old_forward"
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
-    """What `kernelize` decided for a layer. Shared by the modules it holds for, and by their copies.
+class LayerDecision:
+    """What `kernelize` decided for a layer; shared by modules with the same decision, and by their copies.
 
     Attributes:
         layer: The layer's name in mappings.
-        mode: What the model was kernelized for.
-        function: The kernel's forward, not bound to a module; None where the layer kept its own.
-        reason: Why it kept its own.
+        mode: The mode that the model was kernelized for.
+        function: The kernel's forward, not bound to a module; None if the layer keeps its own.
+        reason: Why it keeps its own.
         kernel: The kernel's repository or folder.
         commit: The commit it was loaded at.
         variant: The build.
@@ -51,28 +51,28 @@ class Outcome:
     variant: str | None = None
     registered: Mode | None = None
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Outcome:
+    def __deepcopy__(self, memo: dict[int, Any]) -> LayerDecision:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A pickle cannot carry a kernel's code, and Python pickles a bound forward by its name: what comes back has
-        # the class's forward.
+        # A pickle cannot contain a kernel's code, and Python pickles a bound forward by its name: an unpickled module
+        # has the class's forward.
         reason = self.reason or "pickled since: kernelize it again"
-        return Outcome, (self.layer, self.mode, None, reason, self.kernel, self.commit, self.variant, self.registered)
+        return LayerDecision, astuple(replace(self, function=None, reason=reason))
 
 
-def install(module: nn.Module, outcome: Outcome) -> None:
-    """Give a module the forward that was decided for it, starting from its original one."""
+def install(module: nn.Module, decision: LayerDecision) -> None:
+    """Give a module the forward of a decision, starting from its original one."""
     restore(module)
     attributes = module.__dict__
-    attributes[_OUTCOME] = outcome
-    if outcome.function is None:
+    attributes[_DECISION] = decision
+    if decision.function is None:
         return
     slot = _HOOKED_FORWARD if "_hf_hook" in attributes and _HOOKED_FORWARD in attributes else _FORWARD
     own = attributes.get(slot)
     if own is not None:
         attributes[_OWN_FORWARD] = own
-    attributes[slot] = MethodType(outcome.function, module)
+    attributes[slot] = MethodType(decision.function, module)
     for name, copier in _COPIERS.items():
         attributes.setdefault(name, MethodType(copier, module))
 
@@ -80,16 +80,16 @@ def install(module: nn.Module, outcome: Outcome) -> None:
 def restore(module: nn.Module) -> None:
     """Give a module its original forward back: its class's, or one that was set on the instance."""
     attributes = module.__dict__
-    outcome: Outcome | None = attributes.pop(_OUTCOME, None)
-    if outcome is None:
+    decision: LayerDecision | None = attributes.pop(_DECISION, None)
+    if decision is None:
         return
     for name, copier in _COPIERS.items():
         if getattr(attributes.get(name), "__func__", None) is copier:
             del attributes[name]
     own = attributes.pop(_OWN_FORWARD, None)
-    slot = _slot_of(attributes, outcome)
+    slot = _slot_of(attributes, decision)
     if slot is None:
-        return  # other code has put another forward there since: that one stays
+        return  # other code has replaced the forward since: that one stays
     if own is not None:
         attributes[slot] = own
     elif slot == _FORWARD:
@@ -98,31 +98,31 @@ def restore(module: nn.Module) -> None:
         attributes[slot] = MethodType(type(module).forward, module)
 
 
-def outcome_of(module: nn.Module) -> Outcome | None:
-    """What holds for a module now, or None when it was never kernelized."""
-    outcome: Outcome | None = module.__dict__.get(_OUTCOME)
-    if outcome is None or outcome.function is None:
-        return outcome
-    slot = _slot_of(module.__dict__, outcome)
+def decision_of(module: nn.Module) -> LayerDecision | None:
+    """The decision for a module now, or None if it was never kernelized."""
+    decision: LayerDecision | None = module.__dict__.get(_DECISION)
+    if decision is None or decision.function is None:
+        return decision
+    slot = _slot_of(module.__dict__, decision)
     if slot is None:
-        return replace(outcome, function=None, reason="other code has replaced its forward since")
+        return replace(decision, function=None, reason="other code has replaced its forward since")
     if module.__dict__[slot].__self__ is not module:
-        reason = "copied since, and runs with the weights of what it was copied from: kernelize it again"
-        return replace(outcome, function=None, reason=reason)
-    return outcome
+        reason = "copied since, and runs with the weights of the original: kernelize it again"
+        return replace(decision, function=None, reason=reason)
+    return decision
 
 
-def _slot_of(attributes: dict[str, Any], outcome: Outcome) -> str | None:
+def _slot_of(attributes: dict[str, Any], decision: LayerDecision) -> str | None:
     """Where the kernel's forward is."""
-    if outcome.function is not None:
+    if decision.function is not None:
         for slot in (_FORWARD, _HOOKED_FORWARD):
-            if getattr(attributes.get(slot), "__func__", None) is outcome.function:
+            if getattr(attributes.get(slot), "__func__", None) is decision.function:
                 return slot
     return None
 
 
 def _replicate_for_data_parallel(module: nn.Module) -> nn.Module:
-    """What `nn.DataParallel` copies a module with; a replica's parameters are those of its GPU."""
+    """Copy a module for `nn.DataParallel`; the replica's parameters are those of its GPU."""
     cls: Any = type(module)
     replica: nn.Module = cls._replicate_for_data_parallel(module)
     replica.__dict__.update(_bound(_ours(module), replica))
@@ -130,29 +130,29 @@ def _replicate_for_data_parallel(module: nn.Module) -> nn.Module:
 
 
 def __reduce_ex__(module: nn.Module, protocol: Any) -> Any:
-    """What `copy.copy`, `copy.deepcopy` and pickle take a module apart with."""
+    """Take a module apart for `copy.copy`, `copy.deepcopy` and pickle."""
     reduced = type(module).__reduce_ex__(module, protocol)
     if isinstance(reduced, str) or len(reduced) < 3 or not isinstance(reduced[2], dict):
         return reduced
     make, arguments, state, *rest = reduced
     ours = _ours(module)
-    # Into a pickle goes the outcome, which leaves the kernel's code behind; so the forward is named by its slot alone.
+    # A pickle contains the decision without the kernel's code; so only the slot of the forward is named.
     slots = tuple(name for name in ours if name not in _COPIERS)
     state = {name: value for name, value in state.items() if name not in ours}
-    return (_remade, (module.__dict__.get(_OUTCOME), slots, make, *arguments), state, *rest)
+    return (_remade, (module.__dict__.get(_DECISION), slots, make, *arguments), state, *rest)
 
 
-def _remade(outcome: Outcome | None, slots: tuple[str, ...], make: Callable[..., Any], *arguments: Any) -> Any:
+def _remade(decision: LayerDecision | None, slots: tuple[str, ...], make: Callable[..., Any], *arguments: Any) -> Any:
     copied = make(*arguments)
-    if outcome is not None and outcome.function is not None:
-        copied.__dict__.update(_bound({**dict.fromkeys(slots, outcome.function), **_COPIERS}, copied))
-    elif _HOOKED_FORWARD in slots:  # out of a pickle: what the hook calls is the class's forward again
+    if decision is not None and decision.function is not None:
+        copied.__dict__.update(_bound({**dict.fromkeys(slots, decision.function), **_COPIERS}, copied))
+    elif _HOOKED_FORWARD in slots:  # unpickled: the hook calls the class's forward again
         copied.__dict__[_HOOKED_FORWARD] = MethodType(type(copied).forward, copied)
     return copied
 
 
-#: What stands beside the kernel's forward, so that a copy gets one of its own. The functions have the names of the
-#: methods, since pickle writes a bound method by its name.
+#: Methods that are replaced beside the forward, so that a copy gets its own. The functions have the methods' names,
+#: since pickle writes a bound method by its name.
 _COPIERS: dict[str, Callable[..., Any]] = {
     function.__name__: function for function in (_replicate_for_data_parallel, __reduce_ex__)
 }
@@ -161,8 +161,8 @@ _COPIERS: dict[str, Callable[..., Any]] = {
 def _ours(module: nn.Module) -> dict[str, Callable[..., Any]]:
     """The functions that `install` has bound to a module, by the attributes they are in."""
     attributes = module.__dict__
-    outcome: Outcome | None = attributes.get(_OUTCOME)
-    kernel = None if outcome is None else outcome.function
+    decision: LayerDecision | None = attributes.get(_DECISION)
+    kernel = None if decision is None else decision.function
     functions = {_FORWARD: kernel, _HOOKED_FORWARD: kernel, **_COPIERS}
     return {
         name: bound.__func__

@@ -1,4 +1,4 @@
-"""The rules for a kernel's layer: its forward runs with another layer's members, so it may bring none of its own."""
+"""The rules for a kernel's layer: its forward runs with another layer's members, so it may have none of its own."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ALLOWED_MEMBERS", "check_layer", "check_registered_mode", "unsupported"]
 
-#: What a layer may say about itself beyond what every `nn.Module` has.
+#: The members that a layer may have beyond those of every `nn.Module`.
 ALLOWED_MEMBERS = frozenset({"can_torch_compile", "has_backward"})
 
-# What a class statement itself leaves in a class, on any Python from 3.10.
+# The members that a class statement itself creates, on any Python from 3.10.
 _STATEMENT = frozenset(
     {
         "__abstractmethods__",
@@ -42,10 +42,10 @@ _STATEMENT = frozenset(
 
 
 def check_layer(layer: Any, replaced: Any, origin: str) -> None:
-    """Check that a kernel's layer may stand in for another layer's forward.
+    """Check that a kernel's layer may replace another layer's forward.
 
     Args:
-        layer: What the kernel has under the layer's name.
+        layer: The kernel's attribute with the layer's name.
         replaced: The class of the layer whose forward is replaced.
         origin: Where `layer` comes from, for the message.
 
@@ -56,7 +56,7 @@ def check_layer(layer: Any, replaced: Any, origin: str) -> None:
     from torch import nn
 
     if not inspect.isclass(layer) or not issubclass(layer, nn.Module):
-        raise LayerError(f"{origin} is {layer!r}; allowed is a subclass of torch.nn.Module.")
+        raise LayerError(f"{origin}: expected a subclass of torch.nn.Module, got {layer!r}.")
     cls: Any = layer
     fault = _fault(cls, replaced)
     if fault is not None:
@@ -64,10 +64,10 @@ def check_layer(layer: Any, replaced: Any, origin: str) -> None:
 
 
 def check_registered_mode(layer: type[nn.Module], layer_name: str, mode: Mode, origin: str) -> None:
-    """Check that a layer can do what the mode promises that it is registered for.
+    """Check that a layer supports the mode that it is registered for.
 
     Raises:
-        MappingError: It cannot; where the layer's own mark says so, the mapping is wrong.
+        MappingError: It does not, so the mapping is wrong.
     """
     lacking = unsupported(layer, mode)
     if lacking is not None:
@@ -88,11 +88,11 @@ def _fault(layer: Any, replaced: Any) -> str | None:
     from torch import nn
 
     if layer.__init__ is not nn.Module.__init__ or layer.__new__ is not nn.Module.__new__:
-        return "must not override the constructor of nn.Module: its members are those of the layer it replaces."
+        return "must not override the constructor of nn.Module: it runs with the members of the layer that it replaces."
     own = {name for cls in layer.__mro__ if cls not in nn.Module.__mro__ for name in vars(cls)}
     new = sorted(own - set(dir(nn.Module)) - _STATEMENT - ALLOWED_MEMBERS)
     if new:
-        return f"must not contain additional members, and has {', '.join(new)}; put them outside the class."
+        return f"must not contain additional members, but has {', '.join(new)}; put them outside the class."
     return _signature_fault(layer, replaced)
 
 
@@ -101,11 +101,11 @@ def _signature_fault(layer: type[nn.Module], replaced: type[nn.Module]) -> str |
         signature, wanted = inspect.signature(layer.forward), inspect.signature(replaced.forward)
     except (TypeError, ValueError) as error:
         return f"has a forward whose parameters cannot be compared with those of {replaced.__qualname__}: {error}"
-    parameters, asked = signature.parameters.values(), wanted.parameters.values()
+    parameters, others = signature.parameters.values(), wanted.parameters.values()
     compared = f"forward{signature} cannot replace {replaced.__qualname__}.forward{wanted}"
-    if len(parameters) != len(asked):
+    if len(parameters) != len(others):
         return f"has a different number of arguments: {compared}."
-    for parameter, other in zip(parameters, asked, strict=True):
+    for parameter, other in zip(parameters, others, strict=True):
         if parameter.kind != other.kind:
             return (
                 f"has different kinds of arguments ({parameter.name}: {parameter.kind.description}, "

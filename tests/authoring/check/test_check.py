@@ -423,7 +423,7 @@ def test_layers_are_checked_by_the_rules_of_loading(write_variant: Write) -> Non
     found = loaded(write_variant({"layers.py": source}))
     assert said(found, "loaded layers")[0] == (
         "failed",
-        "layers.Bad must not contain additional members, and has helper; put them outside the class.",
+        "layers.Bad must not contain additional members, but has helper; put them outside the class.",
     )
 
 

@@ -104,10 +104,10 @@ def test_a_layer_runs_where_its_own_tensors_are_else_its_nearest_ancestor_s(buil
     assert row.reason == f"no kernel for device type {device!r}, only for xpu"
 
 
-def test_a_layer_whose_device_nothing_tells_needs_the_argument() -> None:
+def test_a_layer_of_unknown_device_needs_the_argument() -> None:
     registered(Act=Gives(KernelAct))
     model = nn.Sequential(Act())
-    with pytest.raises(ValueError, match="The device of 0 cannot be told"):
+    with pytest.raises(ValueError, match="The device of 0 is unknown"):
         kernelize(model, mode=INFERENCE)
     assert float(kernelize(model, mode=INFERENCE, device="cpu")(X)) == 1001
     assert kernelize(nn.Sequential(nn.Identity()), mode=INFERENCE) is not None

@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = ["Place", "find_places", "layer_name_of", "swappable_modules"]
+__all__ = ["MarkedLayer", "find_marked", "layer_name_of", "with_functions"]
 
 
-class Place(NamedTuple):
-    """A marked layer, or a function attached to a module, where it stands in a model.
+class MarkedLayer(NamedTuple):
+    """A marked layer of a model, or a marked function that is attached to one of its modules.
 
     Attributes:
-        path: Its name in the model; a function's is that of the module it is attached to, and the name it has there.
-        module: The layer. One function may stand in many places.
+        path: Its name in the model; for a function, the name of its module and its own.
+        module: The layer. One function may be attached to many modules.
         device: The device of its parameters, else of its buffers, else of its nearest ancestor's; None without any.
     """
 
@@ -26,12 +26,12 @@ class Place(NamedTuple):
     device: torch.device | None
 
 
-def find_places(model: nn.Module) -> Iterator[Place]:
+def find_marked(model: nn.Module) -> Iterator[MarkedLayer]:
     """Every marked layer of a model in the order of `named_modules`, each module's functions before it.
 
-    A module's device is asked of its own tensors only, and handed up to the modules that contain it, then down to
-    those that have none: the time is linear in the number of modules, whatever their depth. What is kept for each is
-    in flat lists, since a tuple a module has Python's garbage collector walk the whole model again and again.
+    Each module's own tensors give its device, which is passed up to the modules that contain it, then down to those
+    that have none: the time is linear in the number of modules, whatever their depth. Flat lists hold the data, since
+    with a tuple for each module Python's garbage collector would walk the whole model again and again.
     """
     modules: list[nn.Module] = []
     paths: list[str] = []
@@ -59,8 +59,8 @@ def find_places(model: nn.Module) -> Iterator[Place]:
         parameters.append(_first_device(module._parameters))
         buffers.append(_first_device(module._buffers))
 
-    _hand_up(parameters, parents)
-    _hand_up(buffers, parents)
+    _pass_up(parameters, parents)
+    _pass_up(buffers, parents)
     devices: list[torch.device | None] = []
     marked: dict[type, bool] = {}
     for number, module in enumerate(modules):
@@ -71,13 +71,13 @@ def find_places(model: nn.Module) -> Iterator[Place]:
         if functions:
             prefix = f"{paths[number]}." if paths[number] else ""
             for name, function in functions.items():
-                yield Place(prefix + name, function, device)
+                yield MarkedLayer(prefix + name, function, device)
         kind = type(module)
         is_marked = marked.get(kind)
         if is_marked is None:
             is_marked = marked[kind] = hasattr(kind, "kernel_layer_name")
         if is_marked:
-            yield Place(paths[number], module, device)
+            yield MarkedLayer(paths[number], module, device)
 
 
 def layer_name_of(cls: type) -> str:
@@ -86,17 +86,17 @@ def layer_name_of(cls: type) -> str:
     return name
 
 
-def swappable_modules(model: nn.Module) -> Iterable[nn.Module]:
-    """Every module of a model, and every function attached to one."""
+def with_functions(model: nn.Module) -> Iterable[nn.Module]:
+    """Every module of a model, and every function that is attached to one."""
     for module in model.modules():
         yield from module.__dict__.get("_kernel_funcs", {}).values()
         yield module
 
 
-def _hand_up(devices: list[torch.device | None], parents: list[int]) -> None:
+def _pass_up(devices: list[torch.device | None], parents: list[int]) -> None:
     """Give each module without a device that of the first module in it that has one."""
     own = [device is not None for device in devices]
-    for number in range(len(devices) - 1, 0, -1):  # in reverse, so that of several the first has the last word
+    for number in range(len(devices) - 1, 0, -1):  # in reverse, so that the first of several wins
         device = devices[number]
         if device is not None and not own[parents[number]]:
             devices[parents[number]] = device
