@@ -132,4 +132,4 @@ def test_a_version_of_a_folder_is_refused(kernels: Kernels, repository: Path) ->
 def test_a_folder_without_builds_is_an_error(kernels: Kernels, tmp_path: Path) -> None:
     done = kernels("check", tmp_path)
     assert done.exit_code == 1
-    assert "holds no build of a kernel" in done.stderr
+    assert "has no builds" in done.stderr

@@ -356,7 +356,7 @@ def test_a_wrong_schema_is_said_in_torchs_own_words(
     binding = folder / "torch-ext" / "torch_binding.cpp"
     binding.write_text(binding.read_text().replace("relu(Tensor input) -> Tensor", schema))
     [variant] = build_kernel(folder, folder)
-    ended = "C++ ended the process (SIGABRT), with an exception that nobody caught: "
+    ended = "an uncaught C++ exception ended the process (SIGABRT): "
     verdict, what = _findings(kernels("check", folder, "--json"), "loading")[variant.name]
     assert (verdict, what.startswith(f"{ended}{reason}"), place in what) == ("failed", True, True), what
     assert "frame #" not in what

@@ -17,8 +17,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from kernels.authoring.bench.messages import decode
+from kernels.authoring.check.checked_variant import MAX_TEXT_BYTES, CheckedVariant, VariantFiles
 from kernels.authoring.check.sources import parsed
-from kernels.authoring.check.subject import MAX_TEXT_BYTES, Files, Subject
 from kernels.authoring.compile.contents import python_fault
 from kernels.authoring.compile.objects import keep_objects
 from kernels.backends.plugins.json_schema import MAX_FILE_BYTES, read_declarations
@@ -252,7 +252,8 @@ def attacks(folder: Path) -> Iterator[Attack]:
 def audited(folder: Path, text: str) -> object:
     """A variant's source, as an audit parses it."""
     (folder / "a.py").write_text(text)
-    return [why for _, why in parsed(Subject(folder, Files({"a.py": len(text)})), ["a.py"]) if isinstance(why, str)]
+    checked = CheckedVariant(folder, VariantFiles({"a.py": len(text)}))
+    return [why for _, why in parsed(checked, ["a.py"]) if isinstance(why, str)]
 
 
 def resident(what: str) -> int:

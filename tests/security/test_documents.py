@@ -171,8 +171,8 @@ PIPES: dict[str, tuple[str, str]] = {
     "a machine": ("machine.json", "parse_target(str(path))"),
     "a signature": ("build/torch-cpu/metadata.json.sigstore", "verify_folder(path.parent, [Rule()])"),
     "signed metadata": ("build/torch-cpu/metadata.json", "verify_folder(path.parent, [Rule()])"),
-    "an audited source": ("build/torch-cpu/layers.py", "Subject(path.parent, Files({})).read('layers.py')"),
-    "an audited library": ("build/torch-cpu/a.so", "Subject(path.parent, Files({})).start('a.so', 4)"),
+    "an audited source": ("build/torch-cpu/layers.py", "_checked(path).read('layers.py')"),
+    "an audited library": ("build/torch-cpu/a.so", "_checked(path).start('a.so', 4)"),
     "a source": ("torch-ext/a.cpp", "[*read_contents(root).hashes]"),
     "a Python source": ("a.py", "file_fault(path, 'a.py')"),
     "objects": ("made-from.json", "keep_objects(root, root, {}, [])"),
@@ -190,7 +190,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from kernels import get_local_kernel
-from kernels.authoring.check.subject import Files, Subject
+from kernels.authoring.check.checked_variant import CheckedVariant, VariantFiles
 from kernels.backends.plugins.json_schema import read_declarations
 from kernels.backends.torch_build import _library_abi, _version_file
 from kernels.authoring.compile.contents import file_fault, read_contents
@@ -214,6 +214,9 @@ from kernels.support.files import NotRegularFile
 from kernels.support.yaml import read_yaml
 from kernels.operations.verify import verify_folder
 from kernels.trust.digest import sha256_file, variant_digest
+
+def _checked(path):
+    return CheckedVariant(path.parent, VariantFiles({}))
 
 for line in sys.stdin:
     name, root, path, code = line.rstrip("\\n").split("\\t")

@@ -127,7 +127,7 @@ def test_an_absolute_search_path_is_mentioned(check: Check, compile_native: Comp
 def test_an_extension_for_one_python_is_refused(check: Check, compile_native: Compile) -> None:
     [(verdict, said)] = check(compile_native(GOOD), "add.cpython-311-x86_64-linux-gnu.so")
     assert verdict == "failed"
-    assert "does not end with .abi3.so" in said
+    assert "without the suffix .abi3.so" in said
 
 
 TVM_FFI = "tvm-ffi01-cpu-x86_64-linux"
@@ -138,10 +138,18 @@ LIBRARY = EXTENSION.replace(".abi3", "")
     ("source", "file", "answers"),
     [
         ("int __tvm_ffi_add_one(void) { return 0; }", LIBRARY, [("ok", f"{LIBRARY}: manylinux_2_28")]),
-        ("int __tvm_ffi__ctx(void) { return 0; }", LIBRARY, [("missing", "offers no function"), ("ok", "")]),
-        ("int __tvm_ffi_add_one(void) { return 0; }", EXTENSION, [("ok", ""), ("failed", f"there is no {LIBRARY}")]),
-        ("int __tvm_ffi_add_one(void) { return 0; }", "other.so", [("ok", ""), ("failed", f"there is no {LIBRARY}")]),
-        (GOOD, LIBRARY, [("failed", "does not end with .abi3.so"), ("missing", "offers no function")]),
+        ("int __tvm_ffi__ctx(void) { return 0; }", LIBRARY, [("missing", "exports no function"), ("ok", "")]),
+        (
+            "int __tvm_ffi_add_one(void) { return 0; }",
+            EXTENSION,
+            [("ok", ""), ("failed", f"{LIBRARY}, which")],
+        ),
+        (
+            "int __tvm_ffi_add_one(void) { return 0; }",
+            "other.so",
+            [("ok", ""), ("failed", f"{LIBRARY}, which")],
+        ),
+        (GOOD, LIBRARY, [("failed", "without the suffix .abi3.so"), ("missing", "exports no function")]),
     ],
     ids=["good", "nothing offered", "named as an extension", "under another name", "a Python extension"],
 )
@@ -173,13 +181,13 @@ def test_native_files_of_other_systems_are_not_read(check: Check) -> None:
 
 
 def test_a_compiled_variant_has_a_native_file(check: Check) -> None:
-    assert check(None) == [("failed", "there is no native file in a compiled variant")]
+    assert check(None) == [("failed", "a compiled variant must have a native file, and this has none")]
 
 
 def test_a_native_file_under_another_name_is_found(check: Check, compile_native: Compile) -> None:
     [(verdict, said)] = check(compile_native("void g(void) {}", "-z", "execstack"), "data.bin")
     assert verdict == "failed"
-    assert said.startswith("data.bin: asks for an executable stack")
+    assert said.startswith("data.bin: it needs an executable stack")
 
 
 def _without_sections(content: bytes) -> bytes:
@@ -211,7 +219,7 @@ def _endless_versions(content: bytes, *, inside: bool = False) -> bytes:
     [
         (lambda content: content[:64], "cannot be read as an ELF file"),
         (lambda content: b"\x7fELF" + b"\xff" * 500, "cannot be read as an ELF file"),
-        (lambda content: b"no library", "no ELF file"),
+        (lambda content: b"no library", "expected an ELF file"),
         (_without_sections, "section headers are missing"),
     ],
 )

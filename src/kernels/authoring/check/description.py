@@ -1,11 +1,12 @@
-"""Where the files of a variant lie, what it says about itself, and whether the two agree."""
+"""Check a variant's layout, metadata and digest."""
 
 from __future__ import annotations
 
 import re
 
 from kernels import backends
-from kernels.authoring.check.subject import Subject
+from kernels.authoring.check.checked_variant import CheckedVariant
+from kernels.authoring.check.faults import report_faults
 from kernels.authoring.compile.freshness import digest_remedy
 from kernels.errors import InvalidMetadata, InvalidVariant, KernelsError
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
@@ -18,59 +19,46 @@ from kernels.trust.digest import verify_digest
 
 __all__ = ["digest", "layout", "metadata"]
 
-#: Faults of one kind that are shown; a hostile folder may have any number.
-_SHOWN = 20
-
 _INIT = "__init__.py"
 
 
-def layout(subject: Subject) -> StepResults:
-    """Whether the files lie where a client looks for them, and no others."""
-    faults = [*_name_faults(subject), *subject.files.faults]
-    names = subject.files.sizes
-    if subject.files.safe:
+def layout(checked: CheckedVariant) -> StepResults:
+    """Whether the variant has the files that a client expects, and no others."""
+    faults = list(checked.files.faults)
+    try:
+        parse_variant(checked.folder.name)
+    except InvalidVariant as error:
+        faults.insert(0, str(error))
+    names = checked.files.sizes
+    if checked.files.safe:
         faults += [f"{name}: bytecode, which is never downloaded; delete it" for name in names if is_bytecode(name)]
-        faults += [f"{name}: a hidden file; delete it" for name in names if _is_hidden(name)]
+        faults += [f"{name}: a hidden file; delete it" for name in names if "/." in f"/{name}"]
         if METADATA_FILE not in names:
-            faults.append(f"there is no {METADATA_FILE}")
+            faults.append(f"{METADATA_FILE} is missing")
         if not any(name.split("/")[1:] in ([], [_INIT]) and name.endswith(_INIT) for name in names):
-            faults.append(f"there is no {_INIT}: the kernel's module")
-    yield from map(failed, faults[:_SHOWN])
-    if len(faults) > _SHOWN:
-        yield failed(f"and {len(faults) - _SHOWN} more")
+            faults.append(f"{_INIT}, the kernel's module, is missing")
+    yield from report_faults(faults)
     if not faults:
         if _INIT not in names:
-            yield missing(f"{_INIT} lies in a folder of its own, as in older builds; put it at the top")
+            yield missing(f"{_INIT} is in a sub-folder, as in older builds; move it to the top")
         yield ok(plural(len(names), "file"))
 
 
-def _name_faults(subject: Subject) -> list[str]:
-    try:
-        parse_variant(subject.folder.name)
-    except InvalidVariant as error:
-        return [str(error)]
-    return []
-
-
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith(".") for part in name.split("/"))
-
-
-def metadata(subject: Subject) -> StepResults:
-    """Whether `metadata.json` is valid, and agrees with the variant's name."""
-    if METADATA_FILE not in subject.files.sizes:
-        yield skipped(f"there is no {METADATA_FILE}")
+def metadata(checked: CheckedVariant) -> StepResults:
+    """Whether `metadata.json` is valid and matches the variant's name."""
+    if METADATA_FILE not in checked.files.sizes:
+        yield skipped(f"{METADATA_FILE} is missing")
         return
-    data = subject.read(METADATA_FILE, MAX_METADATA_BYTES)
+    data = checked.read(METADATA_FILE, MAX_METADATA_BYTES)
     if data is None:
-        yield failed(f"{METADATA_FILE} has more than {MAX_METADATA_BYTES} bytes; metadata never has")
+        yield failed(f"{METADATA_FILE} has more than {MAX_METADATA_BYTES} bytes")
         return
     try:
-        found = subject.metadata = Metadata.from_bytes(data)
+        found = checked.metadata = Metadata.from_bytes(data)
     except InvalidMetadata as error:
         yield failed(str(error))
         return
-    said = [*_required(found), *_agreement(found, subject), *_depends(found)]
+    said = [*_required(found), *_agreement(found, checked), *_depends(found)]
     yield from said
     if all(verdict != "failed" for verdict, _ in said):
         yield ok(f"{found.name} version {found.version}, id {found.id}, for {found.backend.type}")
@@ -78,22 +66,22 @@ def metadata(subject: Subject) -> StepResults:
 
 def _required(found: Metadata) -> StepResults:
     if found.version is None:
-        yield failed("there is no `version`; add it to build.toml")
+        yield failed("`version` is missing; add it to build.toml")
     if not found.license:
-        yield missing("there is no `license`: nobody knows whether they may use the kernel")
+        yield missing("`license` is missing, so users do not know whether they may use the kernel")
     elif problem := license_problem(found.license):
         yield missing(problem)
     if found.provenance is not None and found.provenance.dirty:
-        yield missing("built from sources with uncommitted changes: commit them, and build again")
+        yield missing("built from sources with uncommitted changes; commit them and build again")
     convention = rf"_{re.escape(found.name.python_name)}_{re.escape(found.backend.type)}_[a-z0-9_]+"
     if re.fullmatch(convention, found.id) is None:
         yield missing(
             f"`id` is {found.id!r}; by convention it is _{found.name.python_name}_{found.backend.type}_ and the "
-            "first digits of the commit, so that two kernels never share one"
+            "first digits of the commit, which makes it unique"
         )
 
 
-def _agreement(found: Metadata, subject: Subject) -> StepResults:
+def _agreement(found: Metadata, checked: CheckedVariant) -> StepResults:
     backend = backends.known(found.backend.type)
     if backend is None:
         yield missing(f"`backend.type` is {found.backend.type!r}, which is not registered here")
@@ -102,10 +90,10 @@ def _agreement(found: Metadata, subject: Subject) -> StepResults:
         if unknown:
             yield missing(f"`backend.archs` has {backends.listed(unknown)}, which {backend.name} does not know")
     elif backend.checks_archs:
-        yield missing("`backend.archs` is missing: on a device that the build does not cover it fails at run time")
-    named = None if subject.variant is None else subject.variant.backend
+        yield missing("`backend.archs` is missing, so on an unsupported device the kernel fails only when it runs")
+    named = None if checked.variant is None else checked.variant.backend
     if named not in (None, UNIVERSAL, found.backend.type):
-        yield failed(f"`backend.type` is {found.backend.type!r}, but {subject.folder.name} is a variant for {named}")
+        yield failed(f"`backend.type` is {found.backend.type!r}, but {checked.folder.name} is a variant for {named}")
 
 
 def _depends(found: Metadata) -> StepResults:
@@ -119,16 +107,16 @@ def _depends(found: Metadata) -> StepResults:
         )
 
 
-def digest(subject: Subject) -> StepResults:
-    """Whether the files are those that the metadata's digest describes."""
-    if subject.metadata is None:
-        yield skipped("the metadata is not known")
-    elif subject.metadata.digest is None:
-        yield missing("there is no `digest`: nobody can tell whether the files are those that were built")
+def digest(checked: CheckedVariant) -> StepResults:
+    """Whether the files match the digest in the metadata."""
+    if checked.metadata is None:
+        yield skipped("the metadata is missing or invalid")
+    elif checked.metadata.digest is None:
+        yield missing("`digest` is missing, so changes to the files cannot be detected")
     else:
         try:
-            verify_digest(subject.folder, subject.metadata.digest, digest_remedy(subject.folder))
+            verify_digest(checked.folder, checked.metadata.digest, digest_remedy(checked.folder))
         except KernelsError as error:
             yield failed(str(error))
         else:
-            yield ok(f"{subject.metadata.digest.algorithm} of {plural(len(subject.metadata.digest.files), 'file')}")
+            yield ok(f"{checked.metadata.digest.algorithm} of {plural(len(checked.metadata.digest.files), 'file')}")

@@ -1,6 +1,6 @@
-"""The process that loads a variant: what appears in Torch's dispatcher meanwhile, and whether layers keep the rules.
+"""The process that loads a variant, and checks the operators that it registers and its layers.
 
-It runs code of the kernel, which could also deceive it: it finds mistakes, while trust is a question of its own.
+The kernel's code runs in the same process and could falsify the findings: this finds mistakes, not attacks.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from kernels.api import get_local_kernel
+from kernels.authoring.check.faults import report_faults
 from kernels.authoring.check.namespaces import is_own
 from kernels.backends import listed
 from kernels.errors import (
@@ -35,34 +36,27 @@ from kernels.support.formatting import error_on_one_line, plural
 
 __all__ = ["load_and_look", "main"]
 
-#: What says nothing of the kernel: this machine, or the kernels and packages that it needs, stand in the way.
-_ELSEWHERE = (HubUnavailable, IncompatibleClient, MissingPythonDependency, NoSuitableBuild, UntrustedPublisher)
-
-#: The most lines of each kind that are said.
-_SHOWN = 20
+#: Errors that are not the kernel's fault: this machine, or a kernel or package that it needs.
+_NOT_ITS_FAULT = (HubUnavailable, IncompatibleClient, MissingPythonDependency, NoSuitableBuild, UntrustedPublisher)
 
 
 def main() -> None:
-    """Load the variant that the process was started for, and print what was found as JSON."""
+    """Load the variant in `sys.argv`, and print the findings as JSON."""
     sys.stdout.flush()
     out = os.dup(1)
-    os.dup2(2, 1)  # what the kernel prints is not the answer
+    os.dup2(2, 1)  # the kernel's own output goes to standard error
     findings = load_and_look(sys.argv[1])
     with open(out, "wb") as answer:
         answer.write(msgspec.json.encode(findings))
-    os._exit(0)  # not later: threads that the kernel started may never end
+    os._exit(0)  # the kernel may have threads that never end
 
 
 def load_and_look(folder: str) -> list[CheckResult]:
-    """Load a variant into this process, and say what that did.
-
-    Args:
-        folder: The variant's folder.
-    """
+    """Load the variant in a folder into this process, and check what that did."""
     before = _registrations()
     try:
         module = get_local_kernel(folder)
-    except _ELSEWHERE as error:
+    except _NOT_ITS_FAULT as error:
         return [CheckResult("loading", *skipped(error_on_one_line(error)))]
     except KernelsError as error:
         return [CheckResult("loading", *failed(error_on_one_line(error)))]
@@ -72,7 +66,7 @@ def load_and_look(folder: str) -> list[CheckResult]:
 
 
 def _registrations() -> dict[str, frozenset[str]]:
-    """What Torch's dispatcher knows of each operator: a line for each kernel, with the place that registered it."""
+    """Torch's operators, each with a line for every registration, which has its place in the sources."""
     import torch
 
     names = torch._C._dispatch_get_all_op_names()
@@ -81,27 +75,25 @@ def _registrations() -> dict[str, frozenset[str]]:
 
 def _operators(folder: str, before: dict[str, frozenset[str]]) -> StepResults:
     variant = parse_variant(os.path.basename(folder))
-    kernels = [loaded.metadata for loaded in get_loaded_kernels()]  # its dependencies, too
+    kernels = [loaded.metadata for loaded in get_loaded_kernels()]  # with its dependencies
     own, faults = 0, []
     for name, lines in _registrations().items():
         new = lines - before.get(name, frozenset())
         if any(is_own(name.partition("::")[0], metadata, variant) for metadata in kernels):
             own += bool(new)
         elif places := list(_foreign(new)):
-            what = "changes the operator" if name in before else "registers the operator"
-            faults.append(f"{what} {name}, which is not its own ({listed(places)})")
-    yield from map(failed, sorted(faults)[:_SHOWN])
-    if len(faults) > _SHOWN:
-        yield failed(f"and {len(faults) - _SHOWN} more operators")
+            what = "changes" if name in before else "registers"
+            faults.append(f"{what} the operator {name} outside of its namespace ({listed(places)})")
+    yield from report_faults(sorted(faults), " operators")
     if not faults:
-        yield ok(f"{plural(own, 'operator')} under the kernel's own namespace, nothing else")
+        yield ok(f"{plural(own, 'operator')} in the kernel's own namespace, none elsewhere")
 
 
 def _foreign(lines: frozenset[str]) -> Iterator[str]:
-    """The places of registrations, without those of installed packages: Torch imports some of its own when used."""
+    """The places of registrations, except in installed packages: Torch registers more operators when it is used."""
     import torch
 
-    # Torch may lie where no site's folders are: in a folder of PYTHONPATH, say.
+    # Torch may be outside of the site folders: in a folder of PYTHONPATH, for example.
     beside_torch = os.path.dirname(os.path.dirname(torch.__file__))
     folders = {*site.getsitepackages(), site.getusersitepackages(), beside_torch}
     installed = tuple(os.path.join(folder, "") for folder in folders)
@@ -123,7 +115,7 @@ def _layers(module: ModuleType) -> StepResults:
         yield skipped("the kernel has no layers")
         return
     good = 0
-    for name, layer in _offered(layers, module):
+    for name, layer in _public_layers(layers, module):
         try:
             check_layer(layer, layer, f"layers.{name}")
         except LayerError as error:
@@ -133,8 +125,8 @@ def _layers(module: ModuleType) -> StepResults:
     yield ok(plural(good, "layer"))
 
 
-def _offered(layers: Any, module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """The layers that other code may use: those in `__all__`, else the kernel's own without `_`."""
+def _public_layers(layers: Any, module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """The public layers: those in `__all__`, else those without `_`."""
     from torch import nn
 
     names: Sequence[str] | None = getattr(layers, "__all__", None)

@@ -1,6 +1,6 @@
-"""Operators registered under another namespace than the kernel's own, as far as the sources show.
+"""Find operators that the sources register outside of the kernel's own namespace.
 
-What a call registers is read from its literal arguments; nothing of the kernel runs.
+Only literal arguments are known; nothing of the kernel runs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 
-from kernels.authoring.check.subject import Subject
+from kernels.authoring.check.checked_variant import CheckedVariant
 from kernels.models.metadata import Metadata
 from kernels.resolver.variant import Variant
 
@@ -17,22 +17,19 @@ __all__ = ["foreign_registrations", "is_own"]
 
 _LIBRARY = "torch.library"
 
-#: Of `torch.library`, what takes an operator's name and registers nothing
+#: Functions of `torch.library` that take an operator's name and register nothing
 #: (https://docs.pytorch.org/docs/stable/library.html).
 _READS = frozenset({"get_kernel", "infer_schema", "opcheck"})
 
-#: The parameters of `torch.library`'s functions that name an operator or a namespace, where they are not the first.
+#: Parameters of `torch.library`'s functions for an operator or a namespace, when passed by keyword.
 _KEYWORDS = ("name", "op", "qualname", "ns", "op_name")
 
 
 def is_own(namespace: str, metadata: Metadata, variant: Variant | None) -> bool:
-    """Whether a namespace is one that the kernel may register operators under.
+    """Whether a kernel may register operators in a namespace, the part before `::` of an operator's name.
 
-    Args:
-        namespace: What stands before `::` in an operator's name.
-        metadata: The kernel's metadata: a compiled build's namespace is its `id`.
-        variant: The variant. A noarch build finds out at its import for which backend it runs, so that its namespace
-            may have another backend than its `id`.
+    It is the `id` in the metadata. A noarch build chooses its backend at its import, so its namespace may have another
+    backend than the `id`.
 
     Example:
         >>> data = b'{"name": "relu", "id": "_relu_cpu_1a2b3c4", "backend": {"type": "cpu"}}'
@@ -49,27 +46,20 @@ def is_own(namespace: str, metadata: Metadata, variant: Variant | None) -> bool:
     )
 
 
-def foreign_registrations(module: ast.Module, subject: Subject) -> Iterator[tuple[int, str]]:
-    """Calls of `torch.library` with a literal namespace that is not the kernel's.
-
-    Args:
-        module: One of its source files, parsed.
-        subject: The variant, with its metadata.
-
-    Yields:
-        The line, and what is registered there.
+def foreign_registrations(module: ast.Module, checked: CheckedVariant) -> Iterator[tuple[int, str]]:
+    """Calls of `torch.library` with a literal namespace that is not the kernel's: the line, and the call.
 
     Example:
         >>> import pathlib, tempfile
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> data = b'{"name": "relu", "id": "_relu_cpu_1a2b3c4", "backend": {"type": "cpu"}}'
-        >>> subject = Subject.of(folder)
-        >>> subject.metadata = Metadata.from_bytes(data)
+        >>> checked = CheckedVariant.of(folder)
+        >>> checked.metadata = Metadata.from_bytes(data)
         >>> source = "from torch.library import Library\\nlib = Library('aten', 'IMPL')"
-        >>> list(foreign_registrations(ast.parse(source), subject))
+        >>> list(foreign_registrations(ast.parse(source), checked))
         [(2, "torch.library.Library('aten', …)")]
     """
-    assert subject.metadata is not None
+    assert checked.metadata is not None
     names, texts = _imports(module), _constants(module)
     for node in ast.walk(module):
         if not isinstance(node, ast.Call):
@@ -82,20 +72,19 @@ def foreign_registrations(module: ast.Module, subject: Subject) -> Iterator[tupl
             continue
         for text in _named(node, texts):
             namespace, found, _ = text.partition("::")
-            if (found or function == "Library") and not is_own(namespace, subject.metadata, subject.variant):
+            if (found or function == "Library") and not is_own(namespace, checked.metadata, checked.variant):
                 yield node.lineno, f"{called}({text[:80]!r}, …)"
                 break
 
 
 def _imports(module: ast.Module) -> dict[str, str]:
-    """What the names of a module stand for, as far as its imports say."""
+    """The imported names of a module, with what they refer to."""
     names: dict[str, str] = {}
     for node in ast.walk(module):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                names[alias.asname or alias.name.partition(".")[0]] = (
-                    alias.name if alias.asname else alias.name.partition(".")[0]
-                )
+                top = alias.name.partition(".")[0]
+                names[alias.asname or top] = alias.name if alias.asname else top
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             for alias in node.names:
                 names[alias.asname or alias.name] = f"{node.module}.{alias.name}"
@@ -103,7 +92,7 @@ def _imports(module: ast.Module) -> dict[str, str]:
 
 
 def _constants(module: ast.Module) -> dict[str, str]:
-    """The strings that names at the top of a module are given."""
+    """The string constants at the top of a module, by name."""
     texts: dict[str, str] = {}
     for node in module.body:
         if isinstance(node, ast.Assign) and (text := _text(node.value, texts)) is not None:
@@ -130,7 +119,7 @@ def _named(call: ast.Call, texts: Mapping[str, str]) -> Iterator[str]:
 
 
 def _text(node: ast.expr, texts: Mapping[str, str]) -> str | None:
-    """A literal string, or what begins like one: an f-string up to its first unknown part."""
+    """A literal string, or the literal start of an f-string."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.Name):

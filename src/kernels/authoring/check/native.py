@@ -1,6 +1,6 @@
-"""Native files of a variant: whether they load on other systems than the one they were built on.
+"""Check that a variant's native files load on other systems than the one that built them.
 
-What is read: https://refspecs.linuxfoundation.org/LSB_5.0.0/LSB-Core-generic/LSB-Core-generic/symversion.html
+The format: https://refspecs.linuxfoundation.org/LSB_5.0.0/LSB-Core-generic/LSB-Core-generic/symversion.html
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kernels.authoring.check.subject import Subject
+from kernels.authoring.check.checked_variant import CheckedVariant
+from kernels.authoring.check.faults import report_faults
 from kernels.backends import listed
 from kernels.errors import MissingPythonDependency
 from kernels.support.checks import StepResult, StepResults, failed, missing, ok, skipped
@@ -31,8 +32,8 @@ class SymbolPolicy:
 
     Attributes:
         name: The policy's name.
-        newest: The newest version of each family of symbols, such as `GLIBC`.
-        others: Versions without a number that are allowed.
+        newest: The newest version of each symbol family, such as `GLIBC`.
+        others: Allowed versions without a number.
     """
 
     name: str
@@ -40,7 +41,7 @@ class SymbolPolicy:
     others: frozenset[str] = frozenset()
 
     def allows(self, version: str) -> bool:
-        """Whether a symbol version is allowed; one of a family that the policy does not name is.
+        """Whether a symbol version is allowed; versions of unknown families are.
 
         Example:
             >>> POLICY.allows("GLIBC_2.28"), POLICY.allows("GLIBC_2.29"), POLICY.allows("GLIBC_PRIVATE")
@@ -65,34 +66,30 @@ POLICY = SymbolPolicy(
 #: The Python whose stable ABI native files may use.
 _PYTHON = "3.9"
 
-#: Bounds on what one file may hold; flash-attention's has some 10,000 symbols.
+#: Bounds for one file; flash-attention's has some 10,000 symbols.
 _MAX_SYMBOLS, _MAX_VERSIONS, _MAX_TAGS = 500_000, 10_000, 10_000
 
 _MAGIC = b"\x7fELF"
 
-#: How native files are called (PEP 3149, and what `ctypes` loads).
+#: Suffixes of native files (PEP 3149, and what `ctypes` loads).
 _SUFFIXES = (".so", ".pyd", ".dll", ".dylib")
 
-#: The processor of a variant's name as an ELF header spells it.
+#: The processor in a variant's name, and in an ELF header.
 _MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 
 
-def is_native(subject: Subject, name: str) -> bool:
+def is_native(checked: CheckedVariant, name: str) -> bool:
     """Whether a file is native code, by its name or by its first bytes."""
-    return name.endswith(_SUFFIXES) or subject.start(name, len(_MAGIC)) == _MAGIC
+    return name.endswith(_SUFFIXES) or checked.start(name, len(_MAGIC)) == _MAGIC
 
 
 def require_elftools() -> None:
-    """Make sure that native files can be read.
-
-    Raises:
-        MissingPythonDependency: pyelftools is not installed.
-    """
+    """Raise `MissingPythonDependency` unless pyelftools is installed."""
     try:
         import elftools.elf.elffile  # noqa: F401
     except ImportError:
         raise MissingPythonDependency(
-            "Native files are checked with pyelftools, which is not installed: pip install pyelftools (extra `build`)"
+            "Checking native files needs pyelftools, which is not installed: pip install pyelftools (extra `build`)"
         ) from None
 
 
@@ -108,50 +105,51 @@ def stable_abi() -> frozenset[str]:
     return frozenset(line for line in text.splitlines() if not line.startswith("#"))
 
 
-def native_files(subject: Subject) -> StepResults:
-    """Whether each native file needs only what every supported system has."""
-    natives = [name for name in subject.files.sizes if is_native(subject, name)]
-    variant = subject.variant
+def native_files(checked: CheckedVariant) -> StepResults:
+    """Whether the native files need only what every supported system has."""
+    natives = [name for name in checked.files.sizes if is_native(checked, name)]
+    variant = checked.variant
     if variant is None:
-        yield skipped("the variant's name does not say for which system it is")
+        yield skipped("the variant's name is invalid, so its system is unknown")
     elif variant.noarch:
         if not natives:
-            yield skipped("nothing is compiled in a noarch variant")
-        for name in natives[:20]:
-            yield failed(f"{name}: native code in a noarch variant, which is offered to every system")
+            yield skipped("a noarch variant has no native files")
+        yield from report_faults([f"{name}: native code; a noarch variant is for every system" for name in natives])
     elif not natives:
-        yield failed("there is no native file in a compiled variant")
+        yield failed("a compiled variant must have a native file, and this has none")
     elif variant.os != "linux":
-        yield skipped(f"native files of {variant.os} are not read; only those of linux are")
+        yield skipped(f"native files for {variant.os} are not checked, only those for linux")
     else:
         for name in natives:
-            faults = list(_faults(subject, name, variant.cpu))
+            faults = list(_faults(checked, name, variant.cpu))
             yield from faults
             if not any(verdict == "failed" for verdict, _ in faults):
                 yield ok(f"{name}: {POLICY.name}, Python {_PYTHON}")
-        library = _tvm_ffi_library(subject)
+        library = _tvm_ffi_library(checked)
         if library is not None and library not in natives:
-            yield failed(f"there is no {library}, which tvm-ffi loads: a plain library, no Python extension (abi3)")
+            yield failed(
+                f"{library}, which tvm-ffi loads, is missing; it must be a plain library, not an abi3 extension"
+            )
 
 
-def _tvm_ffi_library(subject: Subject) -> str | None:
-    """The name of the library that a variant for tvm-ffi has; None for other variants."""
-    if subject.variant is None or subject.variant.kind != "tvm-ffi" or subject.metadata is None:
+def _tvm_ffi_library(checked: CheckedVariant) -> str | None:
+    """The library that tvm-ffi loads; None for other variants."""
+    if checked.variant is None or checked.variant.kind != "tvm-ffi" or checked.metadata is None:
         return None
-    return f"{subject.metadata.id}.so"
+    return f"{checked.metadata.id}.so"
 
 
-def _faults(subject: Subject, name: str, cpu: str | None) -> Iterator[StepResult]:
-    if subject.start(name, len(_MAGIC)) != _MAGIC:
-        yield failed(f"{name}: no ELF file, which every native file of linux is")
+def _faults(checked: CheckedVariant, name: str, cpu: str | None) -> Iterator[StepResult]:
+    if checked.start(name, len(_MAGIC)) != _MAGIC:
+        yield failed(f"{name}: expected an ELF file")
         return
-    with BufferedReader(open_regular(subject.folder / name)) as file:  # type: ignore[type-var]
+    with BufferedReader(open_regular(checked.folder / name)) as file:  # type: ignore[type-var]
         try:
             from elftools.elf.elffile import ELFFile
 
-            found = _look(ELFFile(file), name, cpu, name == _tvm_ffi_library(subject))
+            found = _look(ELFFile(file), name, cpu, name == _tvm_ffi_library(checked))
             yield from ((verdict, f"{name}: {what}") for verdict, what in found)
-        except Exception as error:  # noqa: BLE001 - the library trusts what the file says of itself
+        except Exception as error:  # noqa: BLE001 - pyelftools does not validate the file
             yield failed(f"{name}: cannot be read as an ELF file ({type(error).__name__})")
 
 
@@ -164,10 +162,10 @@ def _look(elf: Any, name: str, cpu: str | None, tvm_ffi: bool) -> Iterator[StepR
     tags = _bounded(_dynamic(elf), _MAX_TAGS, "dynamic entries")
     present = {tag.entry.d_tag for tag in tags}
     sections = {section["sh_type"]: section for section in elf.iter_sections()}
-    # The linker goes by the segments; a file whose sections say less would hide from this check.
+    # The linker reads the segments; sections that omit symbols would hide them from this check.
     for tag, kind in (("DT_SYMTAB", "SHT_DYNSYM"), ("DT_VERNEED", "SHT_GNU_verneed")):
         if tag in present and kind not in sections:
-            yield failed("its section headers are missing or incomplete, so that its symbols cannot be read")
+            yield failed("its section headers are missing or incomplete, so its symbols cannot be read")
             return
     yield from _libraries(tags)
     if "DT_VERNEED" in present:
@@ -175,15 +173,15 @@ def _look(elf: Any, name: str, cpu: str | None, tvm_ffi: bool) -> Iterator[StepR
     if "DT_SYMTAB" in present:
         symbols = _bounded(sections["SHT_DYNSYM"].iter_symbols(), _MAX_SYMBOLS, "symbols")
         yield from _python_symbols(symbols, name)
-        if tvm_ffi and not any(_offered_to_tvm_ffi(symbol) for symbol in symbols):
-            yield missing("offers no function to tvm-ffi, as TVM_FFI_DLL_EXPORT_TYPED_FUNC does; `ops` is empty")
+        if tvm_ffi and not any(_is_tvm_ffi_export(symbol) for symbol in symbols):
+            yield missing("exports no function to tvm-ffi (TVM_FFI_DLL_EXPORT_TYPED_FUNC), so `ops` is empty")
 
 
 def _stack(elf: Any) -> Iterator[StepResult]:
-    # Without the segment Linux takes the stack to be executable (`man 8 execstack`); glibc 2.41 refuses to load that.
+    # Without the segment the stack is executable (`man 8 execstack`); glibc 2.41 refuses to load that.
     flags = [segment["p_flags"] for segment in elf.iter_segments() if segment["p_type"] == "PT_GNU_STACK"]
     if not flags or any(flag & 1 for flag in flags):  # PF_X
-        yield failed("asks for an executable stack; link it with -z noexecstack")
+        yield failed("it needs an executable stack; link it with -z noexecstack")
 
 
 def _dynamic(elf: Any) -> Iterator[Any]:
@@ -196,20 +194,19 @@ def _libraries(tags: Iterable[Any]) -> Iterator[StepResult]:
     for tag in tags:
         kind = tag.entry.d_tag
         if kind == "DT_NEEDED" and re.match(r"libpython[0-9]", tag.needed):
-            yield failed(f"needs {tag.needed}, which only one Python has; do not link it with Python's library")
+            yield failed(f"needs {tag.needed}, which only one Python version has; do not link with Python's library")
         if kind in ("DT_RPATH", "DT_RUNPATH"):
             paths = tag.rpath if kind == "DT_RPATH" else tag.runpath
             absolute = [path for path in paths.split(":") if path and not path.startswith("$ORIGIN")]
             if absolute:
                 yield missing(
-                    f"looks for libraries in {listed(absolute[:50])}, folders of the machine it was built on; "
-                    "use $ORIGIN, or none"
+                    f"searches for libraries in {listed(absolute[:50])}, folders of the build machine; use $ORIGIN"
                 )
 
 
 def _versions(needed: Any, symbols: Any, versym: Any) -> Iterator[StepResult]:
     indices: dict[int, str] = {}
-    # Entries may say that they follow themselves, so that they never end: it is their number that counts.
+    # Entries of a hostile file may refer to themselves and never end, so their number is limited.
     every = (version for _, versions in needed.iter_versions() for version in versions)
     for count, version in enumerate(every, 1):
         if count > _MAX_VERSIONS:
@@ -227,7 +224,7 @@ def _versions(needed: Any, symbols: Any, versym: Any) -> Iterator[StepResult]:
     for version, by in sorted(users.items()):
         wanted = f" (for {listed([symbol[:80] for symbol in sorted(by)][:50])})" if by else ""
         yield failed(
-            f"needs {version}{wanted}, which systems of {POLICY.name} do not have: build it on such a system, or "
+            f"needs {version}{wanted}, which systems of {POLICY.name} do not have; build it on such a system or "
             "an older one"
         )
 
@@ -246,11 +243,11 @@ def _python_symbols(symbols: Iterable[Any], name: str) -> Iterator[StepResult]:
             f"compile it with Py_LIMITED_API=0x03090000"
         )
     if offers and not name.endswith(".abi3.so"):
-        yield failed("a Python extension whose name does not end with .abi3.so, so that only one Python loads it")
+        yield failed("a Python extension without the suffix .abi3.so, so only one Python version loads it")
 
 
-def _offered_to_tvm_ffi(symbol: Any) -> bool:
-    # The prefix is a part of its ABI (tvm/ffi/extra/module.h, `tvm_ffi_symbol_prefix`); a second `_` is its own.
+def _is_tvm_ffi_export(symbol: Any) -> bool:
+    # The ABI's prefix (tvm/ffi/extra/module.h, `tvm_ffi_symbol_prefix`); names with another `_` are internal.
     return symbol["st_shndx"] != "SHN_UNDEF" and re.match("__tvm_ffi_[^_]", symbol.name) is not None
 
 

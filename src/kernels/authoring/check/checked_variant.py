@@ -1,4 +1,4 @@
-"""What an audit looks at: the variants below a path, and the files of each; no link is followed out of it."""
+"""The variants to check and their files; no link is followed out of them."""
 
 from __future__ import annotations
 
@@ -15,78 +15,81 @@ from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, is_bytecode
 from kernels.resolver.variant import Variant, parse_variant
 from kernels.support.files import FileTooLarge, open_regular, read_bounded
 
-__all__ = ["MAX_FILES", "MAX_TEXT_BYTES", "MAX_VARIANTS", "MAX_VARIANT_BYTES", "Files", "Subject", "find_variants"]
+__all__ = [
+    "MAX_FILES",
+    "MAX_TEXT_BYTES",
+    "MAX_VARIANTS",
+    "MAX_VARIANT_BYTES",
+    "CheckedVariant",
+    "VariantFiles",
+    "find_variants",
+]
 
-#: Bounds far above what is published: some 60 variants a kernel, a few hundred files and 2 GB a variant.
+#: Bounds far above published kernels, which have some 60 variants of a few hundred files and 2 GB.
 MAX_VARIANTS, MAX_FILES, MAX_VARIANT_BYTES = 1000, 20_000, 16 * 10**9
 
-#: The largest text file that is read; a generated Python module has some 100 kB.
+#: Bytes of a text file that is read; a generated Python module has some 100 kB.
 MAX_TEXT_BYTES = 2 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Files:
+class VariantFiles:
     """The files of a variant.
 
     Attributes:
-        sizes: Bytes of each plain file, by its POSIX path in the variant. Links that stay inside are among them.
-        faults: What is wrong with how they lie there.
-        safe: Whether the files may be read and loaded: no link leaves, and there are not too many or too large ones.
+        sizes: Bytes of each file, by its POSIX path in the variant; includes links that stay inside.
+        faults: Files and links that are not allowed.
+        safe: Whether the files may be read and loaded: no link leaves the variant, and the bounds are kept.
     """
 
     sizes: dict[str, int]
     faults: tuple[str, ...] = ()
     safe: bool = True
 
-    def without_bytecode(self) -> Files:
-        """The others alone."""
+    def without_bytecode(self) -> VariantFiles:
+        """The same without bytecode."""
         return replace(self, sizes={name: size for name, size in self.sizes.items() if not is_bytecode(name)})
 
 
 @dataclass
-class Subject:
-    """A variant that is audited, and what earlier steps learned of it.
+class CheckedVariant:
+    """A variant, and what earlier steps read of it.
 
     Attributes:
         folder: The variant's folder.
         files: Its files.
-        variant: What its name says; None where it says nothing.
-        metadata: What its `metadata.json` says; None while that is not known to be valid.
+        variant: Its parsed name; None if invalid.
+        metadata: Its parsed `metadata.json`; None until that is read, and if invalid.
     """
 
     folder: Path
-    files: Files
+    files: VariantFiles
     variant: Variant | None = None
     metadata: Metadata | None = None
 
     @staticmethod
-    def of(folder: Path, root: Path | None = None) -> Subject:
-        """Look at a variant's folder.
-
-        Args:
-            folder: The folder.
-            root: The folder that links may lead into. Default: the variant's own.
-        """
+    def of(folder: Path, root: Path | None = None) -> CheckedVariant:
+        """List a variant's files; links may lead into `root`, by default the variant's folder."""
         try:
             variant = parse_variant(folder.name)
         except InvalidVariant:
             variant = None
-        return Subject(folder, _survey(folder, folder if root is None else root), variant)
+        return CheckedVariant(folder, _survey(folder, folder if root is None else root), variant)
 
     def read(self, name: str, limit: int = MAX_TEXT_BYTES) -> bytes | None:
-        """The bytes of one of its files; None where it has more than `limit`."""
+        """The content of a file; None if it has more than `limit` bytes."""
         try:
             return read_bounded(self.folder / name, limit)
         except FileTooLarge:
             return None
 
     def start(self, name: str, count: int) -> bytes:
-        """The first bytes of one of its files."""
+        """The first bytes of a file."""
         with open_regular(self.folder / name) as file:
             return file.read(count)
 
     def python_files(self) -> Iterator[str]:
-        """Its Python sources."""
+        """The Python sources."""
         return (name for name in self.files.sizes if name.endswith(".py"))
 
 
@@ -97,11 +100,11 @@ def find_variants(path: os.PathLike[str] | str) -> list[Path]:
         path: A repository's folder, its `build` folder, or one variant.
 
     Returns:
-        Absolute paths, in the order of their names.
+        Absolute paths, sorted by name.
 
     Raises:
-        RepositoryNotFound: There is no such folder, or no variant in it.
-        InvalidRepository: It holds more folders than any kernel has variants.
+        RepositoryNotFound: The folder does not exist, or has no variants.
+        InvalidRepository: It has too many folders.
 
     Example:
         >>> import tempfile
@@ -112,7 +115,7 @@ def find_variants(path: os.PathLike[str] | str) -> list[Path]:
     """
     folder = Path(os.path.realpath(os.path.expanduser(path)))
     if not folder.is_dir():
-        raise RepositoryNotFound(f"There is no folder {os.fspath(path)}.")
+        raise RepositoryNotFound(f"The folder {os.fspath(path)} does not exist.")
     if _is_variant(folder):
         return [folder]
     builds = folder / BUILD_FOLDER
@@ -120,16 +123,15 @@ def find_variants(path: os.PathLike[str] | str) -> list[Path]:
         project = find_workspace(folder)
         if project is None or project.folder == folder:
             raise RepositoryNotFound(
-                f"{os.fspath(path)} holds a kernel's sources (build.toml), and no builds; `kernels build "
-                f"{os.fspath(path)}` makes them."
+                f"{os.fspath(path)} has a kernel's sources (build.toml) but no builds; make them with `kernels build "
+                f"{os.fspath(path)}`."
             )
         builds = project.folder / BUILD_FOLDER
     inside = _folders(builds if builds.is_dir() else folder)
     if inside and (builds.is_dir() or any(map(_is_variant, inside))):
         return inside
     raise RepositoryNotFound(
-        f"{os.fspath(path)} holds no build of a kernel: it is no variant such as torch-cpu, and has no folder of "
-        "variants."
+        f"{os.fspath(path)} has no builds: it is not a variant such as torch-cpu, nor a folder of variants."
     )
 
 
@@ -148,25 +150,25 @@ def _folders(folder: Path) -> list[Path]:
             if entry.is_dir():
                 inside.append(Path(entry.path))
             if len(inside) > MAX_VARIANTS:
-                raise InvalidRepository(f"{folder} holds more than {MAX_VARIANTS} folders; a kernel has fewer builds.")
+                raise InvalidRepository(f"{folder} has more than {MAX_VARIANTS} folders; kernels have fewer builds.")
     return sorted(inside)
 
 
-def _survey(folder: Path, root: Path) -> Files:
+def _survey(folder: Path, root: Path) -> VariantFiles:
     inside = os.path.join(os.path.realpath(root), "")
     if os.path.islink(folder):
-        return Files({}, (f"it is a link to {os.path.realpath(folder)}; a variant is a folder",), safe=False)
+        return VariantFiles({}, (f"it is a link to {os.path.realpath(folder)}; expected a folder",), safe=False)
     sizes: dict[str, int] = {}
     faults: list[str] = []
     safe, seen, total = True, 0, 0
-    pending = [("", os.fspath(folder))]  # not recursion: a hostile tree may nest deeper than Python's stack
+    pending = [("", os.fspath(folder))]  # no recursion: a hostile tree may be deeper than Python's stack
     while pending:
         prefix, path = pending.pop()
         with os.scandir(path) as entries:
             for entry in entries:
                 name, seen = prefix + entry.name, seen + 1
                 if seen > MAX_FILES:
-                    return Files({}, (f"it holds more than {MAX_FILES} files and folders",), safe=False)
+                    return VariantFiles({}, (f"it has more than {MAX_FILES} files and folders",), safe=False)
                 if entry.is_dir(follow_symlinks=False):
                     pending.append((f"{name}/", entry.path))
                     continue
@@ -178,23 +180,23 @@ def _survey(folder: Path, root: Path) -> Files:
                 sizes[name] = entry.stat().st_size
                 total += sizes[name]
     if total > MAX_VARIANT_BYTES:
-        faults.append(f"its files have {total} bytes; at most {MAX_VARIANT_BYTES} are looked at")
+        faults.append(f"its files have {total} bytes; the limit is {MAX_VARIANT_BYTES}")
         safe = False
-    return Files(dict(sorted(sizes.items())), tuple(sorted(faults)), safe)
+    return VariantFiles(dict(sorted(sizes.items())), tuple(sorted(faults)), safe)
 
 
 def _fault(entry: os.DirEntry[str], inside: str) -> tuple[str, bool]:
-    """What is wrong with a file, "" when nothing is, and whether it keeps the others from being looked at."""
+    """Why a file is not allowed ("" if it is), and whether that makes the variant unsafe to read."""
     if entry.is_symlink():
         target = os.path.realpath(entry.path)
         if not target.startswith(inside):
             return f"a link to {target}, outside of {os.path.dirname(inside)}", True
         if entry.is_dir():
-            return "a link to a folder; a variant holds plain files", True
+            return "a link to a folder; only files may be links", True
         if not entry.is_file():
-            return "a link that leads nowhere", True
+            return "a broken link", True
     elif not stat.S_ISREG(entry.stat(follow_symlinks=False).st_mode):
         return "neither a file nor a folder", True
     if not entry.name.isprintable() or "\\" in entry.name:
-        return "a name that not every system can have", False
+        return "a name that is invalid on some systems", False
     return "", False
