@@ -193,7 +193,7 @@ def test_a_failure_inside_is_an_answer_too(served: TestHub, monkeypatch: pytest.
     monkeypatch.setattr(served.catalog, "commit", fail)
     status, _, body = ask(served, f"/api/kernels/{REPO}/revision/v1")
     assert status == 500
-    assert json.loads(body) == {"error": "The server failed; its log says how."}
+    assert json.loads(body) == {"error": "The server failed; its log has the error."}
 
 
 def test_a_file_that_vanishes_under_the_answer_is_a_moved_revision(

@@ -22,9 +22,9 @@ import pytest
 from hub import make_repo
 
 from kernels.server import Catalog, ConnectionLimits, HubServer
-from kernels.server.changes import Change, Writer
+from kernels.server.changes import RepositoryChange, Writer
+from kernels.server.lfs_objects import LfsObjects
 from kernels.server.listings import Listings
-from kernels.server.objects import Objects
 
 REPO = "acme/relu"
 TOKEN = "hf_secret"
@@ -531,7 +531,7 @@ def test_no_work_is_done_where_everybody_waits(server: HubServer, monkeypatch: p
 
     for owner, name in [
         *((Catalog, name) for name in ("commit", "repository", "private", "publisher", "branches", "known", "_walk")),
-        *((Objects, name) for name in ("find", "_begin", "_finish", "_forget_old", "scratch")),
+        *((LfsObjects, name) for name in ("find", "_begin", "_finish", "_prepare", "scratch")),
         *((Writer, name) for name in ("create_repository", "create_branch", "commit")),
         (os, "scandir"),
         (os.path, "realpath"),
@@ -623,7 +623,7 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(server: HubServer, root
 def test_requests_that_wait_for_a_folder_share_one_look_at_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = Catalog(root)
     first, go_on, walked = threading.Event(), threading.Event(), []
-    original, alone = Catalog._walk, Listings.alone
+    original, alone = Catalog._walk, Listings.locked
     waiting: list[Path] = []
 
     def walk(self: Catalog, top: Path) -> Any:
@@ -637,7 +637,7 @@ def test_requests_that_wait_for_a_folder_share_one_look_at_it(root: Path, monkey
         return alone(self, folder)
 
     monkeypatch.setattr(Catalog, "_walk", walk)
-    monkeypatch.setattr(Listings, "alone", noted)
+    monkeypatch.setattr(Listings, "locked", noted)
     found: list[str] = []
     threads = [threading.Thread(target=lambda: found.append(catalog.commit(REPO, "v1").id)) for _ in range(20)]
     threads[0].start()
@@ -665,8 +665,8 @@ def test_what_is_remembered_is_bounded(root: Path) -> None:
         for absent in ("f" * 40, "v9", "refs/pr/7"):
             with suppress(Exception):
                 catalog.commit(f"acme/number-{number}", absent)
-    assert len(listings._listed) <= 6
-    assert len(listings._folders) <= len(listings._listed)
+    assert len(listings._listings) <= 6
+    assert len(listings._folders) <= len(listings._listings)
     assert len(listings._locks) == 0
 
 
@@ -674,8 +674,8 @@ def test_changes_leave_nothing_behind_in_memory(root: Path) -> None:
     catalog = Catalog(root)
     writer = Writer(catalog)
     for number in range(20):
-        writer.commit(REPO, "v1", Change({"x.py": str(number).encode()}))
-    assert len(catalog._listings._listed) == 1
+        writer.commit(REPO, "v1", RepositoryChange({"x.py": str(number).encode()}))
+    assert len(catalog._listings._listings) == 1
     assert catalog._listings._files <= 10
 
 
@@ -693,7 +693,7 @@ def test_an_upload_is_bounded_in_number_and_by_the_disk(server: HubServer, monke
     for connection in held:
         connection.close()
     _wait_until(lambda: not list((server.catalog.root / ".incoming").glob("*")))
-    monkeypatch.setattr("kernels.server.objects._LEFT_FREE", 2**62)
+    monkeypatch.setattr("kernels.server.lfs_objects._LEFT_FREE", 2**62)
     assert send(server.port, request("PUT", href, data))[0] == 503
 
 

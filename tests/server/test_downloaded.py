@@ -15,7 +15,7 @@ from hub import TestHub
 from kernels import download_kernels
 from kernels.errors import InvalidRepository, RepositoryNotFound, RevisionNotFound
 from kernels.server import Catalog, HubServer
-from kernels.server.changes import Change, Conflict, Writer
+from kernels.server.changes import Conflict, RepositoryChange, Writer
 
 REPO = "acme/relu"
 
@@ -107,7 +107,7 @@ def test_a_build_that_is_not_whole_is_not_served(hub: TestHub, folder: Path) -> 
 def test_a_file_that_was_changed_is_not_served(hub: TestHub, folder: Path) -> None:
     layers = folder / REPO / hub.commit() / "build" / "torch-cpu" / "layers.py"
     layers.write_bytes(b"#" * layers.stat().st_size)
-    with pytest.raises(InvalidRepository, match="not what the Hub listed"):
+    with pytest.raises(InvalidRepository, match="not the file that its Hub listed"):
         Catalog(folder).commit(REPO, "v1")
 
 
@@ -132,9 +132,9 @@ def test_links_out_of_the_folder_are_not_followed(hub: TestHub, folder: Path, tm
 def test_it_cannot_be_written_to(hub: TestHub, folder: Path) -> None:
     writer = Writer(Catalog(folder))
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with pytest.raises(Conflict, match="carried here from another Hub"):
-        writer.commit(REPO, "v1", Change({"new.txt": b""}))
-    with pytest.raises(Conflict, match="carried here from another Hub"):
+    with pytest.raises(Conflict, match="downloaded from another Hub"):
+        writer.commit(REPO, "v1", RepositoryChange({"new.txt": b""}))
+    with pytest.raises(Conflict, match="downloaded from another Hub"):
         writer.create_branch(REPO, "v3")
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 

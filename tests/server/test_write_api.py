@@ -19,7 +19,7 @@ from huggingface_hub.hf_api import RepoFile
 
 from kernels.errors import RequestError
 from kernels.server import Catalog, HubServer, changes
-from kernels.server.changes import Change, Writer
+from kernels.server.changes import RepositoryChange, Writer
 from kernels.server.snapshot import File, blob_oid
 
 REPO = "acme/relu"
@@ -221,7 +221,7 @@ def test_a_hub_that_only_reads_refuses_every_write(
 
 
 def test_writing_for_everyone_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="without a `token`"):
+    with pytest.raises(RequestError, match="needs a `token`"):
         HubServer(tmp_path, writable=True)
     with pytest.raises(RequestError, match="`token` is empty"):
         HubServer(tmp_path, writable=True, token=" ")
@@ -255,7 +255,7 @@ def test_hostile_paths_write_nothing(
         (_ndjson(("file", {"path": "x"})), "no `content`"),
         (_ndjson(("lfsFile", {"path": "x", "oid": "0" * 64})), "not uploaded before"),
         (_ndjson(("lfsFile", {"path": "x", "oid": "../../etc"})), "not uploaded before"),
-        (_ndjson(("renamed", {"path": "x"})), "not known here"),
+        (_ndjson(("renamed", {"path": "x"})), "unknown key"),
         (b'{"key": ["file"], "value": {"path": "x"}}', "Line 1"),
         (b'{"key": {"file": 1}, "value": {"path": "x"}}', "Line 1"),
         (
@@ -317,7 +317,8 @@ def _address(ask: Callable[..., tuple[int, Any]], content: bytes, size: int | No
 
 
 @pytest.mark.parametrize(
-    ("sent", "said"), [(LIBRARY[:-1] + b"x", "SHA-256 is"), (LIBRARY[:-1], "SHA-256 is"), (LIBRARY + b"x", "more than")]
+    ("sent", "said"),
+    [(LIBRARY[:-1] + b"x", "The SHA-256 is"), (LIBRARY[:-1], "The SHA-256 is"), (LIBRARY + b"x", "more than")],
 )
 def test_an_object_is_kept_only_if_it_is_the_one_announced(
     repo: str, ask: Callable[..., tuple[int, Any]], server: HubServer, sent: bytes, said: str
@@ -338,7 +339,7 @@ def test_an_address_is_good_for_one_object_for_a_while(
         assert ask(changed, LIBRARY, method="PUT")[0] == 403
     now = time.time()
     with monkeypatch.context() as patch:
-        patch.setattr("kernels.server.objects.time.time", lambda: now + 24 * 3600)
+        patch.setattr("kernels.server.lfs_objects.time.time", lambda: now + 24 * 3600)
         assert ask(address, LIBRARY, method="PUT")[0] == 403
     assert ask(address, LIBRARY, method="PUT")[0] == 200
 
@@ -383,7 +384,7 @@ def test_a_commit_between_looking_and_reading_changes_no_answer(
 ) -> None:
     path, old, new = ("_x.so", LIBRARY, LIBRARY[::-1]) if large else ("x.py", b"x = 1\n", b"x = 2\n")
     head = _commit(api, _add(path, old)).oid
-    opens, due = File.open, [None, Change({path: new})]
+    opens, due = File.open, [None, RepositoryChange({path: new})]
 
     def late(file: File) -> Any:
         if len(due) > 1:  # someone commits before the file that was looked up is open
@@ -391,14 +392,14 @@ def test_a_commit_between_looking_and_reading_changes_no_answer(
         opened = opens(file)
         if due and opened is not None:  # and again once it is
             due.pop()
-            Writer(server.catalog).commit(REPO, "v1", Change({path: b"x = 3\n"}))
+            Writer(server.catalog).commit(REPO, "v1", RepositoryChange({path: b"x = 3\n"}))
         return opened
 
     monkeypatch.setattr(File, "open", late)
     url = f"{server.url}/kernels/{REPO}/resolve"
     with urllib.request.urlopen(f"{url}/{head}/{path}", timeout=30) as answer:
         assert answer.read() == old
-    due[:] = [None, Change({path: old})]
+    due[:] = [None, RepositoryChange({path: old})]
     with urllib.request.urlopen(f"{url}/v1/{path}", timeout=30) as answer:
         content = answer.read()
         assert answer.headers["ETag"].strip('"') in (hashlib.sha256(content).hexdigest(), blob_oid(content))
@@ -427,7 +428,7 @@ def test_a_failure_in_the_middle_leaves_the_branch_as_it_was(tmp_path: Path, mon
     (tmp_path / REPO / "v1").mkdir(parents=True)
     catalog = Catalog(tmp_path)
     writer = Writer(catalog)
-    head = writer.commit(REPO, "v1", Change({"a.py": b"1", "b.py": b"2"}))[0].id
+    head = writer.commit(REPO, "v1", RepositoryChange({"a.py": b"1", "b.py": b"2"}))[0].id
     listed = sorted(tmp_path.rglob("*"))
 
     def full(self: Path, data: bytes) -> int:
@@ -436,7 +437,7 @@ def test_a_failure_in_the_middle_leaves_the_branch_as_it_was(tmp_path: Path, mon
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", full)
         with pytest.raises(OSError, match="No space"):
-            writer.commit(REPO, "v1", Change({"c.py": b"3"}))
+            writer.commit(REPO, "v1", RepositoryChange({"c.py": b"3"}))
     assert catalog.commit(REPO, "v1").id == head
     assert sorted(tmp_path.rglob("*")) == listed
 
@@ -448,8 +449,8 @@ def test_folders_change_places_also_where_the_system_cannot_exchange_them(
     catalog = Catalog(tmp_path)
     monkeypatch.setattr("sys.platform", "another")
     writer = Writer(catalog)
-    first = writer.commit(REPO, "v1", Change({"a.py": b"1"}))[0]
-    second = writer.commit(REPO, "v1", Change({"a.py": b"2"}, parent=first.id))[0]
+    first = writer.commit(REPO, "v1", RepositoryChange({"a.py": b"1"}))[0]
+    second = writer.commit(REPO, "v1", RepositoryChange({"a.py": b"2"}, parent=first.id))[0]
     assert (tmp_path / REPO / "v1" / "a.py").read_bytes() == b"2"
     assert sorted(path.name for path in (tmp_path / REPO).iterdir()) == sorted(["v1", first.id])
     assert catalog.commit(REPO, "v1").id == second.id

@@ -5,8 +5,8 @@
     with HubServer("repositories", trusted={"acme"}) as hub:
         print(hub.url)  # HF_ENDPOINT or KERNELS_HUB for any client
 
-It reads only, unless it is told that those with a token may write (`HubServer(…, token=…, writable=True)`).
-Needs the extra `serve` (starlette and uvicorn).
+It is read-only, unless clients with a token may write (`HubServer(…, token=…, writable=True)`).
+It needs the extra `serve` (starlette and uvicorn).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ try:
     import uvicorn as _uvicorn  # noqa: F401
 except ImportError as error:
     raise MissingPythonDependency(
-        f"Serving a Hub needs the Python package {error.name}, which is not installed; it comes with the extra "
-        "`serve`, or: pip install starlette uvicorn"
+        f"Serving a Hub needs the Python package {error.name}, which is not installed: "
+        "pip install starlette uvicorn (extra `serve`)"
     ) from None
 
 from kernels.server.app import create_app

@@ -1,4 +1,4 @@
-"""The addresses in answers: of the server's own choosing, never what a request says of its host."""
+"""The server's own addresses, for answers. A request's `Host` header is never trusted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check_public_url(value: str) -> str:
     """A URL at which clients reach a Hub, without a trailing slash.
 
     Raises:
-        RequestError: It is no http(s) URL with a host, or holds a password, a query or what a header cannot carry.
+        RequestError: It is not an http(s) URL with a host, or has a password, a query or unsafe characters.
 
     Example:
         >>> check_public_url("https://hub.example.org/kernels/")
@@ -27,17 +27,15 @@ def check_public_url(value: str) -> str:
     """
     url = url_in("public_url", value, "an http(s) URL with a host", token="token")
     if not url.isascii() or set(url) & set('?#<>"\\\\'):
-        raise RequestError(
-            f"`public_url` is {value!r}; expected an http(s) URL in ASCII, with a host, perhaps a path, and no query."
-        )
+        raise RequestError(f"`public_url` is {value!r}; expected an http(s) URL in ASCII with a host and no query.")
     return url
 
 
 def absolute(request: Request, path: str) -> str:
-    """The URL of a path of this Hub: below its public URL, else at the address that the connection came to.
+    """The URL of a path of this Hub: below its public URL, else at the address that the client connected to.
 
-    That address may have names, of which the client's is used if it is one of the server's own: huggingface_hub takes
-    the address of a commit only from the host that it asked.
+    If that address has names of this server, and the request names one of them, the URL has that name: huggingface_hub
+    accepts a commit's URL only from the host that it connected to.
     """
     state = request.app.state
     base = state.public_url or _own_address(request.scope.get("server"), request.headers.get("Host", ""), state.names)
@@ -45,22 +43,22 @@ def absolute(request: Request, path: str) -> str:
 
 
 def location(request: Request, path: str) -> str:
-    """The reference to a path of this Hub for a `Location` header: on the host that was asked (RFC 9110, 10.2.2).
+    """The relative reference to a path of this Hub, for a `Location` header (RFC 9110, 10.2.2).
 
-    Clients send a token on to the same host only, so this serves each name and port by which the Hub is reached.
+    It works for each name and port of the Hub, and clients send their token on to the same host only.
     """
     public = request.app.state.public_url
     return f"{urlsplit(public or '').path}{quote(path)}"
 
 
-def _own_address(server: tuple[str, int | None] | None, asked: str, names: Collection[str]) -> str:
+def _own_address(server: tuple[str, int | None] | None, requested: str, names: Collection[str]) -> str:
     if server is None or server[1] is None:  # no TCP socket
         return ""
     host, port = server
     with suppress(ValueError):
         address = ipaddress.ip_address(host)
-        address = getattr(address, "ipv4_mapped", None) or address  # an IPv4 client of a socket for both
+        address = getattr(address, "ipv4_mapped", None) or address  # an IPv4 client of a dual-stack socket
         host = f"[{host}]" if address.version == 6 else str(address)
         names = [*names, "localhost"] if address.is_loopback else names
-    own = next((name for name in names if asked.lower() == f"{name}:{port}"), host)
+    own = next((name for name in names if requested.lower() == f"{name}:{port}"), host)
     return f"http://{own}:{port}"

@@ -1,7 +1,7 @@
-"""The Hub's REST API as an ASGI application over a `Catalog`: the read side, and the routes of `serve.writing`.
+"""The Hub's REST API as an ASGI application over a `Catalog`: the read routes here, the write routes in `write_api`.
 
-No path from a URL reaches the disk: publishers and repositories are checked names, files are looked up in the commit's
-own listing.
+No path of a URL is used on disk: names of publishers and repositories are checked, files are looked up in a commit's
+listing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import logging
 import socket
 from bisect import bisect_right
 from datetime import datetime
+from functools import partial
 from typing import Any, BinaryIO
 from urllib.parse import parse_qs, urlencode
 
@@ -26,26 +27,26 @@ from starlette.routing import Route
 from kernels.errors import InvalidRepository, RepositoryNotFound, RevisionNotFound
 from kernels.models.requirement import is_commit
 from kernels.server.addresses import absolute, location
-from kernels.server.bodies import Bodies, Refusal
 from kernels.server.catalog import Catalog
-from kernels.server.sending import OpenFile
+from kernels.server.file_response import OpenFileResponse
+from kernels.server.request_bodies import Bodies, Refusal
 from kernels.server.snapshot import Commit, File, Folder, lfs_pointer
-from kernels.server.writing import Writing, may_write, writing_routes
+from kernels.server.write_api import WriteApi, is_authorized, write_routes
 
 __all__ = ["create_app"]
 
 # The public Hub's page sizes: entries a page, and with `expand=true`.
 _PAGE = 1000
 _PAGE_EXPANDED = 50
-# How often a branch is looked at that changes each time before its file is open.
-_LOOKS = 20
-# A question about paths: as many as a client can need of one repository, and their bytes; the public Hub takes fewer.
+# How often a branch is read again if it changes before its file is open.
+_ATTEMPTS = 20
+# Bounds on one question about paths; the public Hub's are lower.
 _MAX_PATHS = 10_000
 _MAX_PATHS_BYTES = 2**20
 _MAX_PATHS_BYTES_TOGETHER = 64 * 2**20
-# What a header tells of an error: clients refuse lines of some 64 kB.
+# Characters of an error in a header: clients refuse lines of some 64 kB.
 _MAX_HEADER_MESSAGE = 500
-# What of a query is part of the address of the next page.
+# Query parameters that the URL of the next page repeats.
 _PAGED = ("recursive", "expand", "limit")
 
 _LOG = logging.getLogger("kernels.server")
@@ -56,13 +57,13 @@ _KINDS = {"kernels": "kernel", "models": "model"}
 def create_app(
     catalog: Catalog, *, token: str | None = None, writable: bool = False, public_url: str | None = None
 ) -> Starlette:
-    """The application that answers for a catalog.
+    """The application that serves a catalog.
 
     Args:
-        catalog: What to serve. Its `trusted`, `users` and `models` are read at every request.
-        token: What a client sends to see private repositories, and to write.
-        writable: Whether those with the token may write.
-        public_url: Where clients reach it, for the addresses in answers; None for the address that a connection came
+        catalog: The repositories. Its `trusted`, `users` and `models` are read at every request.
+        token: The token that gives access to private repositories, and to writing.
+        writable: Whether clients with the token may write.
+        public_url: Where clients reach it, for the addresses in answers; None for the address that a client connected
             to, or a name of it in `state.names` or `localhost`. No other `Host` is used, nor is `X-Forwarded-…`.
 
     Returns:
@@ -82,32 +83,32 @@ def create_app(
             Route(repository + "/paths-info/{rest:path}", _paths_info, methods=["POST"]),
             Route("/{kinds}/{org}/{name}/resolve/{rest:path}", _resolve),
             Route("/{org}/{name}/resolve/{rest:path}", _resolve),
-            Route("/lfs/{kinds}/{org}/{name}/{commit}/{sha256}/{path:path}", _content),
-            *writing_routes(),
+            Route("/lfs/{kinds}/{org}/{name}/{commit}/{sha256}/{path:path}", _lfs_content),
+            *write_routes(),
         ],
         exception_handlers={
-            RepositoryNotFound: _repository_not_found,
-            RevisionNotFound: _revision_not_found,
+            RepositoryNotFound: partial(_not_found, code="RepoNotFound"),
+            RevisionNotFound: partial(_not_found, code="RevisionNotFound"),
             InvalidRepository: _invalid_repository,
             OSError: _system_error,
             HTTPException: _http_error,
             Exception: _internal_error,
         },
     )
-    app.router.redirect_slashes = False  # it would redirect to the `Host` that the client names
+    app.router.redirect_slashes = False  # it would redirect to the request's `Host`
     app.state.catalog = catalog
     app.state.public_url = public_url
     app.state.names = {socket.gethostname().lower()}
     app.state.path_questions = Bodies(_MAX_PATHS_BYTES, _MAX_PATHS_BYTES_TOGETHER)
-    app.state.writing = Writing(catalog, token, writable=writable)
+    app.state.write_api = WriteApi(catalog, token, writable=writable)
     return app
 
 
 def _organization(request: Request) -> Response:
     name = request.path_params["name"]
-    publisher = _catalog(request).publisher(name, private=may_write(request))
+    publisher = _catalog(request).publisher(name, private=is_authorized(request))
     if publisher is None or publisher.person:
-        return _error(404, None, f"There is no organization {name!r} here.")
+        return _error(404, None, f"Organization {name!r} not found.")
     return JSONResponse(
         {
             "avatarUrl": "",
@@ -122,21 +123,21 @@ def _organization(request: Request) -> Response:
 
 
 def _agent_harnesses(request: Request) -> Response:
-    # huggingface_hub asks this once a day to tell coding agents apart in its user agent; without an answer it asks
-    # again in every process.
+    # huggingface_hub requests this once a day to name coding agents in its user agent; without an answer it does so in
+    # every process.
     return JSONResponse({"standardEnvVars": [], "harnesses": {}})
 
 
 def _user(request: Request) -> Response:
     name = request.path_params["name"]
-    publisher = _catalog(request).publisher(name, private=may_write(request))
+    publisher = _catalog(request).publisher(name, private=is_authorized(request))
     if publisher is None or not publisher.person:
-        return _error(404, None, f"There is no user {name!r} here.")
+        return _error(404, None, f"User {name!r} not found.")
     return JSONResponse({"avatarUrl": "", "user": name, "fullname": name, "type": "user", "orgs": []})
 
 
 def _info(request: Request) -> Response:
-    repo_id, kind, revision, rest = _asked(request)
+    repo_id, kind, revision, rest = _parts(request)
     if rest:
         raise RevisionNotFound(f"{repo_id} has no revision {f'{revision}/{rest}'!r}.")
     commit = _catalog(request).commit(repo_id, revision, kind=kind)
@@ -158,7 +159,7 @@ def _info(request: Request) -> Response:
 
 
 def _refs(request: Request) -> Response:
-    repo_id, kind, _, _ = _asked(request)
+    repo_id, kind, _, _ = _parts(request)
     branches = [
         {"name": name, "ref": f"refs/heads/{name}", "targetCommit": commit}
         for name, commit in _catalog(request).branches(repo_id, kind=kind).items()
@@ -173,15 +174,15 @@ def _refs(request: Request) -> Response:
 
 
 def _commits(request: Request) -> Response:
-    repo_id, kind, revision, _ = _asked(request)
+    repo_id, kind, revision, _ = _parts(request)
     commit = _catalog(request).commit(repo_id, revision, kind=kind)
     return JSONResponse([{**_last_commit(commit), "authors": [{"user": repo_id.partition("/")[0]}], "message": ""}])
 
 
 def _tree(request: Request) -> Response:
-    repo_id, kind, revision, folder = _asked(request)
+    repo_id, kind, revision, folder = _parts(request)
     query = request.query_params
-    # The pages after the first are of a commit that was looked at for the first.
+    # Pages after the first use the commit that was read for the first.
     known = _catalog(request).known(repo_id, revision or "", kind=kind) if "cursor" in query else None
     commit = known or _catalog(request).commit(repo_id, revision, kind=kind)
     expand = _flag(query.get("expand"))
@@ -195,15 +196,15 @@ def _tree(request: Request) -> Response:
     except (ValueError, binascii.Error):
         size, after = 0, None
     if size < 1:
-        return _error(400, None, "`limit` must be a positive integer, and `cursor` one that a page's Link header gave.")
-    # The cursor is the last path of the page before, so a file that appears meanwhile shifts nothing.
+        return _error(400, None, "`limit` must be a positive integer, and `cursor` one from a page's Link header.")
+    # The cursor is the last path of the previous page, so files that are added meanwhile shift nothing.
     start = 0 if after is None else bisect_right(paths, after)
     page = paths[start : start + size]
     headers = {}
     if start + size < len(paths):
         pairs = {key: query[key][:32] for key in _PAGED if key in query}
         cursor = base64.urlsafe_b64encode(page[-1].encode()).decode()
-        # huggingface_hub follows no relative reference here.
+        # Not relative: huggingface_hub does not resolve it.
         url = absolute(request, request.scope["path"])
         headers["Link"] = f'<{url}?{urlencode({**pairs, "cursor": cursor})}>; rel="next"'
     return JSONResponse([_entry(commit, path, expand) for path in page], headers=headers)
@@ -211,47 +212,47 @@ def _tree(request: Request) -> Response:
 
 async def _paths_info(request: Request) -> Response:
     try:
-        async with request.app.state.path_questions.of(request) as body:
-            return await run_in_threadpool(_paths_found, request, body)
+        async with request.app.state.path_questions.read(request) as body:
+            return await run_in_threadpool(_entries, request, body)
     except ClientDisconnect:
-        return Response(status_code=400)  # nobody is there to read it
+        return Response(status_code=400)  # the client has left
 
 
-def _paths_found(request: Request, body: bytearray) -> Response:
-    repo_id, kind, revision, _ = _asked(request)
+def _entries(request: Request, body: bytearray) -> Response:
+    repo_id, kind, revision, _ = _parts(request)
     commit = _catalog(request).commit(repo_id, revision, kind=kind)
     try:
         form = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_MAX_PATHS + 1)
     except ValueError:
-        return _error(413, None, f"More than {_MAX_PATHS} paths are asked about.")
+        return _error(413, None, f"Too many paths; the limit is {_MAX_PATHS}.")
     expand = _flag(form.get("expand", [None])[0])
     return JSONResponse([_entry(commit, path, expand) for path in form.get("paths", []) if commit.entry(path)])
 
 
 def _resolve(request: Request) -> Response:
-    repo_id, kind, revision, path = _asked(request)
-    commit, file, opened = _opened(request, repo_id, kind, revision, path, large=False)
+    repo_id, kind, revision, path = _parts(request)
+    commit, file, opened = _open(request, repo_id, kind, revision, path, large=False)
     if file is None:
         return _entry_not_found(repo_id, commit, path)
     if opened is not None:
-        return OpenFile(request, opened, {"X-Repo-Commit": commit.id, "ETag": f'"{file.oid}"'})
+        return OpenFileResponse(request, opened, {"X-Repo-Commit": commit.id, "ETag": f'"{file.oid}"'})
     target = location(request, f"/lfs/{kind}s/{repo_id}/{commit.id}/{file.sha256}/{path}")
-    return Response(status_code=302, headers=_linked(commit, file) | {"ETag": f'"{file.oid}"', "Location": target})
+    return Response(status_code=302, headers=_lfs_headers(commit, file) | {"ETag": f'"{file.oid}"', "Location": target})
 
 
-def _content(request: Request) -> Response:
+def _lfs_content(request: Request) -> Response:
     parameters = request.path_params
-    repo_id, kind, _, _ = _asked(request)
-    commit, file, opened = _opened(request, repo_id, kind, parameters["commit"], parameters["path"], large=True)
+    repo_id, kind, _, _ = _parts(request)
+    commit, file, opened = _open(request, repo_id, kind, parameters["commit"], parameters["path"], large=True)
     if file is None or opened is None or file.sha256 != parameters["sha256"]:
         if opened is not None:
             opened.close()
         return _entry_not_found(repo_id, commit, parameters["path"])
-    return OpenFile(request, opened, _linked(commit, file) | {"ETag": f'"{file.sha256}"'})
+    return OpenFileResponse(request, opened, _lfs_headers(commit, file) | {"ETag": f'"{file.sha256}"'})
 
 
-def _linked(commit: Commit, file: File) -> dict[str, str]:
-    # huggingface_hub 2.x follows a redirect that stays on the Hub's host, so both answers carry what it looks for.
+def _lfs_headers(commit: Commit, file: File) -> dict[str, str]:
+    # On the redirect and on its target: huggingface_hub 2.x follows a redirect on the Hub's host before it reads them.
     return {"X-Repo-Commit": commit.id, "X-Linked-Size": str(file.size), "X-Linked-ETag": f'"{file.sha256}"'}
 
 
@@ -261,18 +262,16 @@ def _catalog(request: Request) -> Catalog:
     return catalog
 
 
-def _asked(request: Request) -> tuple[str, str, str | None, str]:
-    """The repository, its type, the revision and the path that a URL names."""
+def _parts(request: Request) -> tuple[str, str, str | None, str]:
+    """The repository, its type, the revision and the path in a URL."""
     parameters = request.path_params
     repo_id = f"{parameters['org']}/{parameters['name']}"
     kind = _KINDS.get(parameters.get("kinds", "models"))
-    if kind is None:
-        raise RepositoryNotFound(f"There is no {parameters['kinds']} repository {repo_id!r} here.")
-    if _catalog(request).private(repo_id) and not may_write(request):
-        raise RepositoryNotFound(f"There is no {kind} repository {repo_id!r} here.")
+    if kind is None or (_catalog(request).private(repo_id) and not is_authorized(request)):
+        raise RepositoryNotFound(f"Repository {repo_id!r} of type {kind or parameters['kinds']} not found.")
     if "rest" not in parameters:
         return repo_id, kind, None, ""
-    # The slashes in `refs/heads/v1` come quoted, and are unquoted by the time the URL is routed.
+    # The slashes in `refs/heads/v1` are quoted in the URL, and unquoted before it is routed.
     parts = parameters["rest"].split("/")
     length = 3 if parts[0] == "refs" else 1
     return repo_id, kind, "/".join(parts[:length]), "/".join(parts[length:])
@@ -298,17 +297,16 @@ def _last_commit(commit: Commit) -> dict[str, str]:
     return {"id": commit.id, "title": "As it is on disk", "date": _date(commit.date)}
 
 
-def _opened(
+def _open(
     request: Request, repo_id: str, kind: str, revision: str | None, path: str, *, large: bool
 ) -> tuple[Commit, File | None, BinaryIO | None]:
-    """A commit, its file at a path, and that file opened if it is kept in LFS (`large`), or if it is not.
+    """A commit, its file at a path, and that file opened if whether it is kept in LFS equals `large`.
 
-    A commit never changes, so one that is named by its id is not looked at again for each of its files: only the file
-    itself is. Between looking at a branch and opening a file of it, a commit may replace the branch: then it is looked
-    at again.
+    A commit never changes, so one that is named by its id is scanned once, not for each of its files. A branch may
+    change between its scan and the opening of a file; then it is scanned again.
     """
     known = _catalog(request).known(repo_id, revision, kind=kind) if revision and is_commit(revision) else None
-    for _ in range(_LOOKS):
+    for _ in range(_ATTEMPTS):
         commit = known or _catalog(request).commit(repo_id, revision, kind=kind)
         known = None
         file = commit.files.get(path)
@@ -317,7 +315,7 @@ def _opened(
         opened = file.open()
         if opened is not None:
             return commit, file, opened
-    raise RevisionNotFound(f"{path} is gone since its commit was listed.")
+    raise RevisionNotFound(f"{path} was removed after its commit was listed.")
 
 
 def _date(date: datetime) -> str:
@@ -329,7 +327,7 @@ def _flag(value: str | None) -> bool:
 
 
 def _error(status: int, code: str | None, message: str, headers: dict[str, str] | None = None) -> Response:
-    # A header is one line of printable ASCII; what a URL asked for need not be.
+    # A header is one line of printable ASCII; a message may quote any URL.
     escaped = message.encode("ascii", "backslashreplace").decode()
     line = "".join(character if character.isprintable() else " " for character in escaped)[:_MAX_HEADER_MESSAGE]
     extra = {"X-Error-Message": line} if code is None else {"X-Error-Code": code, "X-Error-Message": line}
@@ -341,12 +339,8 @@ def _entry_not_found(repo_id: str, commit: Commit, path: str) -> Response:
     return _error(404, "EntryNotFound", message, {"X-Repo-Commit": commit.id})
 
 
-def _repository_not_found(request: Request, error: Exception) -> Response:
-    return _error(404, "RepoNotFound", str(error))
-
-
-def _revision_not_found(request: Request, error: Exception) -> Response:
-    return _error(404, "RevisionNotFound", str(error))
+def _not_found(request: Request, error: Exception, *, code: str) -> Response:
+    return _error(404, code, str(error))
 
 
 def _http_error(request: Request, error: Exception) -> Response:
@@ -355,7 +349,7 @@ def _http_error(request: Request, error: Exception) -> Response:
 
 
 def _invalid_repository(request: Request, error: Exception) -> Response:
-    # What is wrong with a folder, and where it lies, is for the one who serves it.
+    # The message names folders of the server, which are not the client's business.
     _LOG.error("%s", error)
     return _error(500, None, "The repository cannot be served; the server's log says why.")
 
@@ -363,11 +357,11 @@ def _invalid_repository(request: Request, error: Exception) -> Response:
 def _system_error(request: Request, error: Exception) -> Response:
     number = error.errno if isinstance(error, OSError) else None
     if number in (errno.EMFILE, errno.ENFILE):
-        return _error(503, None, "Too many requests are answered now; ask again later.", {"Retry-After": "1"})
+        return _error(503, None, "Too many requests; try again later.", {"Retry-After": "1"})
     if number in (errno.ENOSPC, errno.EDQUOT):
         return _error(507, None, "The server's disk is full.")
     raise error
 
 
 def _internal_error(request: Request, error: Exception) -> Response:
-    return _error(500, None, "The server failed; its log says how.")
+    return _error(500, None, "The server failed; its log has the error.")

@@ -1,7 +1,8 @@
-"""Connections that do not outstay their use: bounded in number, and each in the time that its client takes.
+"""Limits on connections: their number, and the time that a client may take.
 
-uvicorn closes connections that are idle between two requests. What it lacks is here: a time for the header of a
-request, for its body and for reading the answer, and a number of connections below the process's limit of open files.
+uvicorn closes connections that are idle between two requests, and with `limit_concurrency` refuses everyone once slow
+clients hold all connections. Here are time limits for a request's header, its body and the reading of the answer, and a
+bound on connections that drops the slowest client.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ __all__ = ["ConnectionLimits", "Connections", "LimitedProtocol", "Listener"]
 
 _LOG = logging.getLogger("kernels.server")
 
-#: Open files that are not connections or what they send: threads at work, and connections on their way in.
+#: Open files for other purposes: working threads, and connections that are not yet accepted.
 _RESERVED_FILES = 192
 
-#: A connection needs its socket and the file that is sent over it.
+#: A connection needs its socket and the file that is sent.
 _FILES_EACH = 2
 
-#: More connections than this need more memory (some 100 kB each at worst) than they are worth.
-_MOST_CONNECTIONS = 2048
-_FEWEST_CONNECTIONS = 8
+#: Each connection needs up to 100 kB of memory.
+_MAX_CONNECTIONS = 2048
+_MIN_CONNECTIONS = 8
 
-#: Seconds between two lines about the same trouble.
+#: Seconds between two log lines about the same problem.
 _QUIET_SECONDS = 60.0
 
 _NO_MORE_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -46,17 +47,15 @@ _BUSY = (
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """What a client may take of a server.
-
-    The times and the rate are those of Apache's `mod_reqtimeout`, or more generous.
+    """Limits on the clients of a server; the times and the rate are at least those of Apache's `mod_reqtimeout`.
 
     Args:
-        connections: How many at once; None for as many as the process's limit of open files leaves room for.
-        header_seconds: For the header of a request, from its first byte or the connection's beginning.
-        body_seconds: Between two pieces of a request's body, and before `body_rate` counts.
-        body_rate: Bytes a second that a body must come with on average.
-        answer_seconds: For reading some 50 kB of an answer, which is when more of it is sent.
-        idle_seconds: Between two requests: longer than a client's pause between two calls.
+        connections: Open connections; None for as many as the process's limit of open files allows.
+        header_seconds: For a request's header, from its first byte or the start of the connection.
+        body_seconds: Between two pieces of a request's body, and before `body_rate` applies.
+        body_rate: Bytes a second of a body, on average.
+        answer_seconds: For reading some 50 kB of an answer, after which more is sent.
+        idle_seconds: Between two requests.
     """
 
     connections: int | None = None
@@ -68,28 +67,20 @@ class ConnectionLimits:
 
 
 class Connections:
-    """The connections of one server.
-
-    Args:
-        limits: What a client may take.
-    """
+    """The state that the connections of one server share."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self.most = _most_connections() if limits.connections is None else limits.connections
-        # Those that wait for their client, the one that has waited longest first.
+        self.most = _max_connections() if limits.connections is None else limits.connections
+        # Connections that wait for their client, the longest wait first.
         self.waiting: dict[LimitedProtocol, None] = {}
 
 
 class LimitedProtocol(H11Protocol):
-    """uvicorn's connection, with an end to every wait for its client.
+    """uvicorn's connection with a limit on every wait for its client.
 
-    Where there are too many, the one goes whose client was waited for longest: a client that sends its request and
-    reads the answer is served, however many there are that do not.
-
-    Args:
-        shared: The connections of the server.
-        arguments: What uvicorn gives.
+    If there are too many connections, the one that has waited longest for its client is closed: clients that send their
+    requests and read the answers are served, however many others do not.
     """
 
     def __init__(self, *, shared: Connections, **arguments: Any) -> None:
@@ -134,11 +125,11 @@ class LimitedProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True  # what is still at work on an answer need not send it
+            self.cycle.disconnected = True  # the handler need not send its answer
             self.cycle.message_event.set()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
-        else:  # an answer has been begun, or sent
+        else:  # an answer has begun, or was sent
             self.transport.close()
 
     def pause_writing(self) -> None:
@@ -157,7 +148,7 @@ class LimitedProtocol(H11Protocol):
         self.transport.abort()
 
     def _follow(self) -> None:
-        """Find out who is waited for now: the client, with a deadline, or ourselves."""
+        """Determine what is waited for now: the client, with a deadline, or our own work."""
         if self.flow.write_paused or self._timer is None:
             return
         state, limits = self.conn.their_state, self._limits
@@ -168,7 +159,7 @@ class LimitedProtocol(H11Protocol):
             elif not begun and self._phase not in ("idle", "header"):
                 self._wait("idle", limits.idle_seconds)
         elif state is h11.SEND_BODY and self.cycle.response_complete:
-            if self._phase != "rest":  # answered before it was sent: the rest is read for a while, and thrown away
+            if self._phase != "rest":  # answered early: the rest is read for a while and discarded
                 self._wait("rest", limits.body_seconds)
         elif state is h11.SEND_BODY:
             now = self.loop.time()
@@ -200,14 +191,14 @@ class LimitedProtocol(H11Protocol):
             return
         self._timer = None
         if self.transport.is_closing():
-            if self._ending:  # closed long ago, and its client does not read the rest
+            if self._ending:  # closed, and the client does not read the rest
                 self.drop()
                 return
             self._ending = True
             self._arm(self._limits.answer_seconds)
         elif self._phase == "working":
             self._arm(self._limits.answer_seconds)
-        elif self._phase == "body" and self.flow.read_paused:  # it is we who do not read on
+        elif self._phase == "body" and self.flow.read_paused:  # we do not read on
             self._began += self._limits.body_seconds
             self._arm(self._limits.body_seconds)
         else:
@@ -215,16 +206,16 @@ class LimitedProtocol(H11Protocol):
 
 
 class Listener(socket.socket):
-    """A listening socket that has no more to accept, rather than an error, once the process can open no more files.
+    """A listening socket that refuses connections quietly while the process can open no more files.
 
-    asyncio would log a traceback for each of thousands of attempts, and start as many timers (CPython's
+    asyncio would log a traceback and start a timer for each of thousands of attempts (CPython's
     `selector_events._accept_connection`).
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._spare: int | None = os.open(os.devnull, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        self._told = -_QUIET_SECONDS
+        self._logged = -_QUIET_SECONDS
 
     def accept(self) -> tuple[socket.socket, Any]:
         try:
@@ -242,10 +233,10 @@ class Listener(socket.socket):
             self._spare = None
 
     def _refuse(self, error: OSError) -> None:
-        """Close the next connection, in the place of a file that is kept open for this."""
-        if time.monotonic() - self._told >= _QUIET_SECONDS:
-            self._told = time.monotonic()
-            _LOG.error("Connections are refused, as the process can open no more files: %s.", error)
+        """Accept and close the next connection, using the descriptor of a spare file."""
+        if time.monotonic() - self._logged >= _QUIET_SECONDS:
+            self._logged = time.monotonic()
+            _LOG.error("Connections are refused: the process can open no more files: %s.", error)
         if self._spare is not None:
             os.close(self._spare)
             self._spare = None
@@ -257,12 +248,12 @@ class Listener(socket.socket):
             time.sleep(0.01)  # else the loop would spin
 
 
-def _most_connections() -> int:
+def _max_connections() -> int:
     try:
         import resource
     except ImportError:  # Windows has no such limit
-        return _MOST_CONNECTIONS
+        return _MAX_CONNECTIONS
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if files == resource.RLIM_INFINITY:
-        return _MOST_CONNECTIONS
-    return max(_FEWEST_CONNECTIONS, min(_MOST_CONNECTIONS, (files - _RESERVED_FILES) // _FILES_EACH))
+        return _MAX_CONNECTIONS
+    return max(_MIN_CONNECTIONS, min(_MAX_CONNECTIONS, (files - _RESERVED_FILES) // _FILES_EACH))

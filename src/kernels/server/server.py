@@ -1,4 +1,4 @@
-"""An embedded Hub on a port of this machine, running in a thread."""
+"""A Hub server on a local port, in a thread of this process."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 __all__ = ["HubServer"]
 
 _START_SECONDS = 30.0
-_LARGEST_PORT = 65535
+_MAX_PORT = 65535
 
-# Connections that wait to be accepted, and how many asyncio accepts before it looks at the others again.
+# Connections that may wait to be accepted, and how many asyncio accepts before it serves others again.
 _WAITING = 2048
 _AT_ONCE = 32
 
 
 class HubServer:
-    """A Hub over a folder of kernel repositories, up between `start` and `stop`, or inside a `with`.
+    """A Hub over a folder of kernel repositories; it runs between `start` and `stop`, or in a `with` block.
 
     Args:
         root: The folder, `<root>/<org>/<name>/<version>/…`, or a `Catalog`.
@@ -41,17 +41,17 @@ class HubServer:
         users: Publishers that are persons, not organizations.
         models: Repositories of type `model`.
         host: Address to listen on.
-        port: Port to listen on; 0 takes a free one, which `port` and `url` then name.
+        port: Port to listen on; 0 takes a free one, given by `port` and `url` once started.
         bytecode: Whether bytecode files are part of a repository.
-        token: What a client sends (`Authorization: Bearer …`) to see private repositories, and to write.
-        writable: Whether those with the token may write: repositories, branches and commits.
-        public_url: Where clients reach it, `https://hub.example.org/kernels`, for the addresses in answers. Default:
-            `url`, or where that is the address of all networks (`0.0.0.0`), the one that each connection came to.
-        limits: How many connections there may be, and how long each may take.
-        wrap: Applied to the ASGI application, to put something around it.
+        token: The token (`Authorization: Bearer …`) that gives access to private repositories, and to writing.
+        writable: Whether clients with the token may create repositories and branches, and commit.
+        public_url: Where clients reach it, such as `https://hub.example.org/kernels`, for the addresses in answers.
+            Default: the address that the client connected to.
+        limits: Limits on connections and clients.
+        wrap: Applied to the ASGI application, to wrap it.
 
     Raises:
-        RequestError: `root` is not a folder, `port` is no port, `public_url` is no URL, or everyone would be let write.
+        RequestError: `root` is not a folder, `port`, `token` or `public_url` is invalid, or `writable` has no `token`.
 
     Example:
         >>> import tempfile
@@ -76,12 +76,12 @@ class HubServer:
         limits: ConnectionLimits | None = None,
         wrap: Callable[[ASGIApp], ASGIApp] | None = None,
     ) -> None:
-        if not 0 <= port <= _LARGEST_PORT:
-            raise RequestError(f"`port` is {port}; allowed is 0 (a free one) to {_LARGEST_PORT}.")
+        if not 0 <= port <= _MAX_PORT:
+            raise RequestError(f"`port` is {port}; expected 0 (a free one) to {_MAX_PORT}.")
         if token is not None and (not token.isascii() or not token.isprintable() or not token.strip()):
-            raise RequestError("`token` is empty, or has characters that a header cannot carry; allowed is ASCII text.")
+            raise RequestError("`token` is empty or not printable ASCII.")
         if writable and token is None:
-            raise RequestError("`writable` is True without a `token`; allowed is writing for those who send a token.")
+            raise RequestError("`writable` needs a `token`, so that not everyone can write.")
         self.catalog = (
             root
             if isinstance(root, Catalog)
@@ -105,10 +105,10 @@ class HubServer:
         return f"http://{host}:{self.port}"
 
     def start(self) -> HubServer:
-        """Listen, and return once requests are answered.
+        """Start, and return once requests are answered.
 
         Raises:
-            RequestError: The address cannot be listened on.
+            RequestError: The address is not available.
         """
         if self._thread is not None:
             return self
@@ -116,12 +116,12 @@ class HubServer:
         self.port = listening.getsockname()[1]
         config = uvicorn.Config(
             self._app,
-            # `warning` has a line for each request that is not HTTP: whoever can connect could fill the disk with them.
+            # `warning` logs each request that is not HTTP, so any client could fill the disk.
             log_level="error",
             access_log=False,
             lifespan="off",
             ws="none",
-            # Chosen, not found: another protocol or loop would keep none of the limits.
+            # Explicit: another protocol or loop would not enforce the limits.
             http=partial(LimitedProtocol, shared=Connections(self.limits)),  # type: ignore[arg-type]
             loop="asyncio",
             backlog=_AT_ONCE,
@@ -144,10 +144,10 @@ class HubServer:
         return self
 
     def stop(self, *, grace: int = 0) -> None:
-        """Stop listening and return once nothing runs any more.
+        """Stop, and return once the server thread has ended.
 
         Args:
-            grace: Seconds for which answers under way may be finished.
+            grace: Seconds for answers that are being sent.
         """
         if self._thread is None or self._server is None:
             return
@@ -176,11 +176,11 @@ def _listen(host: str, port: int) -> socket.socket:
             if os.name == "posix":  # elsewhere the option lets two servers share a port
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(address)
-            listening.listen(2048)
+            listening.listen(_WAITING)
         except OSError:
             listening.close()
             raise
     except OSError as error:
         free = ". Port 0 takes a free one" if error.errno == errno.EADDRINUSE else ""
-        raise RequestError(f"`host` and `port` are {host!r} and {port}; cannot listen there: {error}{free}.") from None
+        raise RequestError(f"Cannot listen on `host` {host!r}, `port` {port}: {error}{free}.") from None
     return listening

@@ -1,6 +1,6 @@
-"""What one revision of a repository contains: its files with the hashes a Hub lists, its folders, its commit id.
+"""One revision of a repository: its files with their hashes, its folders, its commit id.
 
-The hashes are git's own, so a file has the same `oid` here as after a push to any Hub.
+The hashes are git's, so a file has the same `oid` as on any other Hub.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class File:
 
     Attributes:
         path: POSIX path relative to the repository.
-        source: Where its bytes lie on disk.
+        source: The file on disk.
         size: Bytes.
-        oid: Git blob id: of the file, or of the pointer where the file is kept in LFS.
-        sha256: SHA-256 of the bytes where the file is kept in LFS, else None.
-        seen: Time of change (ns), size and inode when it was hashed; None where that is not known.
+        oid: Git blob id of the file, or of its pointer if it is kept in LFS.
+        sha256: SHA-256 of the content if it is kept in LFS, else None.
+        seen: Time of change (ns), size and inode when it was hashed; None if unknown.
     """
 
     path: str
@@ -41,15 +41,12 @@ class File:
     seen: tuple[int, int, int] | None = field(default=None, compare=False)
 
     def open(self) -> BinaryIO | None:
-        """The file, opened to be read, or None where another one has taken its place or it is gone.
-
-        Once it is open, no commit that follows changes what is read.
-        """
+        """The file, open for reading; None if it was replaced or removed. Later commits do not change the open file."""
         try:
             opened = open_regular(self.source)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                raise  # the file is there; it is the process that can open no more
+                raise  # the process has too many open files
             return None
         status = os.fstat(opened.fileno())
         if self.seen in (None, (status.st_mtime_ns, status.st_size, status.st_ino)):
@@ -68,10 +65,10 @@ class Folder:
 
 @dataclass(frozen=True)
 class Commit:
-    """A revision's content.
+    """The content of a revision.
 
     Attributes:
-        id: 40 hexadecimal digits, a function of the content and the repository's name alone.
+        id: 40 hexadecimal digits that depend on the content and the repository's name only.
         date: When the newest file was written.
         files: The files by path.
     """
@@ -84,15 +81,15 @@ class Commit:
     _children: Mapping[str, list[str]] = field(repr=False)
 
     def entry(self, path: str) -> File | Folder | None:
-        """The file or folder at a path, or None; "" is no entry."""
+        """The file or folder at a path; None if there is none, and for ""."""
         return self._entries.get(path)
 
     def paths(self, folder: str = "", *, recursive: bool = False) -> list[str] | None:
-        """The paths of the entries below a folder, sorted, or None where there is no such folder.
+        """The paths of the entries in a folder, sorted; None if the folder does not exist.
 
         Args:
             folder: POSIX path; "" is the repository itself.
-            recursive: Everything below it, not only what lies directly in it.
+            recursive: Whether to include the content of its sub-folders.
         """
         if folder not in self._children:
             return None
@@ -100,7 +97,7 @@ class Commit:
             return self._children[folder]
         if not folder:
             return self._paths
-        # "0" is the character after "/": everything below `folder` lies between the two.
+        # "0" is the character after "/": everything in `folder` sorts between the two.
         return self._paths[bisect_left(self._paths, folder + "/") : bisect_left(self._paths, folder + "0")]
 
 
@@ -115,7 +112,7 @@ def blob_oid(data: bytes) -> str:
 
 
 def lfs_pointer(sha256: str, size: int) -> bytes:
-    """The file that git stores in place of one kept in LFS (git-lfs specification, version 1)."""
+    """The file that git stores for one kept in LFS (git-lfs specification, version 1)."""
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
 
 
@@ -123,7 +120,7 @@ def take_snapshot(repo_id: str, files: Iterable[File], date: datetime) -> Commit
     """Arrange files into a commit.
 
     Args:
-        repo_id: `org/name`; it becomes part of the commit's id.
+        repo_id: `org/name`; the commit's id depends on it.
         files: The files; no path is a folder of another.
         date: When the newest file was written.
 
@@ -135,9 +132,9 @@ def take_snapshot(repo_id: str, files: Iterable[File], date: datetime) -> Commit
     by_path = {file.path: file for file in sorted(files, key=lambda file: file.path)}
     children: dict[str, list[str]] = {"": []}
     for path in by_path:
-        _hang(path, children)
+        _add_to_folders(path, children)
     oids = {path: file.oid for path, file in by_path.items()}
-    # Deepest first: a tree's id is made of the ids of what it holds.
+    # Deepest first: a tree's id depends on the ids of its entries.
     for folder in sorted(children, key=lambda path: path.count("/") + bool(path), reverse=True):
         oids[folder] = _tree_oid(children[folder], oids, children)
         children[folder].sort()
@@ -148,7 +145,7 @@ def take_snapshot(repo_id: str, files: Iterable[File], date: datetime) -> Commit
     return Commit(_object_id("commit", commit.encode()), date, by_path, entries, sorted(entries), children)
 
 
-def _hang(path: str, children: dict[str, list[str]]) -> None:
+def _add_to_folders(path: str, children: dict[str, list[str]]) -> None:
     while path:
         folder = path.rpartition("/")[0]
         known = folder in children

@@ -1,7 +1,7 @@
-"""The Hub's REST API, write side: what `HfApi` asks for to create a repository or a branch, and to commit to one.
+"""The write routes of the Hub's REST API: create a repository or a branch, and commit to one.
 
-The calls are those of huggingface_hub 1.x and 2.x without Xet (`HF_HUB_DISABLE_XET=1`): `create_repo`, `create_branch`,
-`create_commit` (preupload, LFS batch, the objects themselves, the commit as NDJSON), `whoami`.
+They serve huggingface_hub 1.x and 2.x without Xet (`HF_HUB_DISABLE_XET=1`): `create_repo`, `create_branch`,
+`create_commit` (preupload, LFS batch, uploads, the commit as NDJSON), `whoami`.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from starlette.routing import Route
 from kernels.errors import RequestError, RevisionNotFound
 from kernels.models.requirement import check_repo_id
 from kernels.server.addresses import absolute
-from kernels.server.bodies import Bodies, check_announced, pieces
-from kernels.server.catalog import Catalog, kept_large
-from kernels.server.changes import Change, Conflict, MissingPath, Writer, check_path
-from kernels.server.objects import MAX_OBJECT_BYTES, NotNow, ObjectRefused, Objects, is_sha256
+from kernels.server.catalog import Catalog, is_lfs
+from kernels.server.changes import Conflict, MissingPath, RepositoryChange, Writer, check_path
+from kernels.server.lfs_objects import MAX_OBJECT_BYTES, LfsObjects, ObjectRefused, ServerBusy, is_sha256
+from kernels.server.request_bodies import Bodies, check_content_length, read_chunks
 
-__all__ = ["Writing", "may_write", "writing_routes"]
+__all__ = ["WriteApi", "is_authorized", "write_routes"]
 
-#: The largest question that is read: 256 files with 512 bytes of each is what a client asks about at once.
+#: Bounds on questions: a client sends 256 files with 512 bytes of each at once.
 _MAX_QUESTION = 8 * 2**20
 _MAX_QUESTIONS_TOGETHER = 256 * 2**20
 
-#: The largest commit, and the largest line of one: a file below the size kept in LFS (10 MB), in base64.
+#: Bytes of a commit, and of one line: a file below the LFS size (10 MB), in base64.
 _MAX_COMMIT = 2**30
 _MAX_LINE = 16 * 2**20
 
-#: Operations of one commit; the public Hub takes 25,000 as well.
+#: Operations of one commit, as on the public Hub.
 _MAX_OPERATIONS = 25_000
 
 _Handler = Callable[[Request], Awaitable[Response]]
-_Asked = TypeVar("_Asked")
+_Question = TypeVar("_Question")
 
 
-# What clients send, as far as it is used: other fields are passed over, and cost no memory.
+# The fields of requests that are used; msgspec skips the others without memory.
 class _NewRepository(Struct):
     name: str
     type: str | None = None
@@ -63,23 +63,23 @@ class _NewBranch(Struct):
     startingPoint: str | None = None
 
 
-class _Announced(Struct):
+class _UploadFile(Struct):
     path: str
     size: int
 
 
 class _Upload(Struct):
-    files: list[_Announced]
+    files: list[_UploadFile]
 
 
-class _Wanted(Struct):
+class _BatchObject(Struct):
     oid: str
     size: int
 
 
 class _Batch(Struct):
     operation: str
-    objects: list[_Wanted]
+    objects: list[_BatchObject]
 
 
 class _Value(Struct):
@@ -98,61 +98,55 @@ class _Line(Struct):
 _LINE = msgspec.json.Decoder(_Line)
 
 
-class Writing:
-    """What the write side works with.
-
-    Args:
-        catalog: What is served.
-        token: What a client must send; None lets nobody write, nor see a private repository.
-        writable: Whether those with the token may write.
-    """
+class WriteApi:
+    """The state of the write routes. Without a token nobody may write, or see private repositories."""
 
     def __init__(self, catalog: Catalog, token: str | None, *, writable: bool) -> None:
         self.catalog = catalog
         self.token = token
         self.writable = writable
         self.writer = Writer(catalog)
-        self.objects = Objects(catalog.root)
+        self.objects = LfsObjects(catalog.root)
         self.questions = Bodies(_MAX_QUESTION, _MAX_QUESTIONS_TOGETHER)
 
 
-def writing_routes() -> list[Route]:
-    """The routes of the write side, for an application whose `state.writing` is a `Writing`."""
+def write_routes() -> list[Route]:
+    """The write routes, for an application whose `state.write_api` is a `WriteApi`."""
     repository = "/api/{kinds}/{org}/{name}"
     batch = "/{kinds}/{org}/{name}.git/info/lfs/objects/batch"
     return [
         Route("/api/whoami-v2", _whoami),
-        Route("/api/validate-yaml", _allowed(_validate_yaml), methods=["POST"]),
-        Route("/api/repos/create", _allowed(_asking(_NewRepository, _create_repository)), methods=["POST"]),
-        Route(repository + "/branch/{rest:path}", _allowed(_asking(_NewBranch, _create_branch)), methods=["POST"]),
-        Route(repository + "/preupload/{rest:path}", _allowed(_asking(_Upload, _preupload)), methods=["POST"]),
-        Route(batch, _allowed(_asking(_Batch, _batch)), methods=["POST"]),
-        Route("/lfs-upload/{sha256}", _object, methods=["PUT"]),
-        Route(repository + "/commit/{rest:path}", _allowed(_commit), methods=["POST"]),
+        Route("/api/validate-yaml", _checked(_validate_yaml), methods=["POST"]),
+        Route("/api/repos/create", _answer(_NewRepository, _create_repository), methods=["POST"]),
+        Route(repository + "/branch/{rest:path}", _answer(_NewBranch, _create_branch), methods=["POST"]),
+        Route(repository + "/preupload/{rest:path}", _answer(_Upload, _preupload), methods=["POST"]),
+        Route(batch, _answer(_Batch, _batch), methods=["POST"]),
+        Route("/lfs-upload/{sha256}", _upload, methods=["PUT"]),
+        Route(repository + "/commit/{rest:path}", _checked(_commit), methods=["POST"]),
     ]
 
 
-def may_write(request: Request) -> bool:
-    """Whether a request carries the token."""
-    writing = _writing(request)
+def is_authorized(request: Request) -> bool:
+    """Whether a request has the token."""
+    token = _api(request).token
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-    if writing.token is None or scheme.lower() != "bearer":
+    if token is None or scheme.lower() != "bearer":
         return False
-    return hmac.compare_digest(given.strip().encode("utf-8", "replace"), writing.token.encode("utf-8", "replace"))
+    return hmac.compare_digest(given.strip().encode("utf-8", "replace"), token.encode("utf-8", "replace"))
 
 
-def _writing(request: Request) -> Writing:
-    writing = request.app.state.writing
-    assert isinstance(writing, Writing)
-    return writing
+def _api(request: Request) -> WriteApi:
+    api = request.app.state.write_api
+    assert isinstance(api, WriteApi)
+    return api
 
 
-def _allowed(handler: _Handler) -> _Handler:
-    """A handler for those who may write; what is wrong with a question is the answer to it."""
+def _checked(handler: _Handler) -> _Handler:
+    """A handler that requires the token on a writable server, and answers invalid requests with their error."""
 
     async def checked(request: Request) -> Response:
-        if not _writing(request).writable:
-            raise HTTPException(403, "This Hub is read only; `kernels serve --writable` serves one that is not.")
+        if not _api(request).writable:
+            raise HTTPException(403, "This Hub is read-only; `kernels serve --writable` makes it writable.")
         _check_token(request)
         try:
             return await handler(request)
@@ -163,22 +157,35 @@ def _allowed(handler: _Handler) -> _Handler:
         except MissingPath as error:
             raise HTTPException(404, str(error), {"X-Error-Code": "EntryNotFound"}) from None
         except ClientDisconnect:
-            return Response(status_code=400)  # nobody is there to read it
+            return Response(status_code=400)  # the client has left
 
     return checked
 
 
+def _answer(kind: type[_Question], handler: Callable[[Request, _Question], Response]) -> _Handler:
+    """A checked handler that reads a question, then decodes and answers it in a thread, as that uses the disk."""
+
+    def answer(request: Request, body: bytearray) -> Response:
+        return handler(request, msgspec.json.decode(body or b"{}", type=kind))
+
+    async def read(request: Request) -> Response:
+        async with _api(request).questions.read(request) as body:
+            return await run_in_threadpool(answer, request, body)
+
+    return _checked(read)
+
+
 def _check_token(request: Request) -> None:
     if "Authorization" not in request.headers:
-        raise HTTPException(401, "A token is needed: Authorization: Bearer …")
-    if not may_write(request):
-        # huggingface_hub tells by these words that it is the token, not the repository.
+        raise HTTPException(401, "A token is required: Authorization: Bearer …")
+    if not is_authorized(request):
+        # huggingface_hub compares these words, to report the token instead of the repository.
         raise HTTPException(401, "Invalid credentials in Authorization header")
 
 
 async def _whoami(request: Request) -> Response:
     _check_token(request)
-    role = "write" if _writing(request).writable else "read"
+    role = "write" if _api(request).writable else "read"
     return JSONResponse(
         {
             "type": "user",
@@ -191,99 +198,89 @@ async def _whoami(request: Request) -> Response:
     )
 
 
-def _asking(kind: type[_Asked], answer: Callable[[Request, _Asked], Response]) -> _Handler:
-    """A handler that reads a question and has it answered in a thread, as that decodes it and looks at the disk."""
-
-    def answered(request: Request, body: bytearray) -> Response:
-        return answer(request, msgspec.json.decode(body or b"{}", type=kind))
-
-    async def handler(request: Request) -> Response:
-        async with _writing(request).questions.of(request) as body:
-            return await run_in_threadpool(answered, request, body)
-
-    return handler
-
-
 async def _validate_yaml(request: Request) -> Response:
-    async with _writing(request).questions.of(request):
+    async with _api(request).questions.read(request):
         return JSONResponse({"errors": [], "warnings": []})
 
 
-def _create_repository(request: Request, asked: _NewRepository) -> Response:
-    if asked.type != "kernel":
-        raise RequestError(f"`type` is {_short(asked.type)}; expected 'kernel'.")
-    repo_id = check_repo_id(f"{asked.organization or ''}/{asked.name}")
+def _create_repository(request: Request, question: _NewRepository) -> Response:
+    if question.type != "kernel":
+        raise RequestError(f"`type` is {_short(question.type)}; expected 'kernel'.")
+    repo_id = check_repo_id(f"{question.organization or ''}/{question.name}")
     answer = {"url": absolute(request, f"/kernels/{repo_id}"), "name": repo_id}
-    private = bool(asked.private) or asked.visibility == "private"
+    private = bool(question.private) or question.visibility == "private"
     try:
-        _writing(request).writer.create_repository(repo_id, private=private)
+        _api(request).writer.create_repository(repo_id, private=private)
     except Conflict as error:
-        # With `exist_ok`, the client reads the address from this answer.
+        # With `exist_ok`, the client reads the URL from this answer.
         return JSONResponse(answer | {"error": str(error)}, status_code=409)
     return JSONResponse(answer)
 
 
-def _create_branch(request: Request, asked: _NewBranch) -> Response:
-    writer = _writing(request).writer
+def _create_branch(request: Request, question: _NewBranch) -> Response:
+    writer = _api(request).writer
     try:
-        writer.create_branch(_repo_id(request), request.path_params["rest"], asked.startingPoint)
+        writer.create_branch(_repo_id(request), request.path_params["rest"], question.startingPoint)
     except Conflict as error:
         raise HTTPException(409, str(error)) from None
     return JSONResponse({})
 
 
-def _preupload(request: Request, asked: _Upload) -> Response:
-    if len(asked.files) > _MAX_OPERATIONS:
-        raise RequestError(f"`files` has {len(asked.files)} entries; expected {_MAX_OPERATIONS} at most.")
-    head = _writing(request).catalog.commit(_repo_id(request), request.path_params["rest"])
+def _preupload(request: Request, question: _Upload) -> Response:
+    if len(question.files) > _MAX_OPERATIONS:
+        raise RequestError(f"`files` has {len(question.files)} entries; expected {_MAX_OPERATIONS} at most.")
+    head = _api(request).catalog.commit(_repo_id(request), request.path_params["rest"])
     answers = []
-    for file in asked.files:
+    for file in question.files:
         path = check_path(file.path)
-        large = kept_large(path, file.size)
+        large = is_lfs(path, file.size)
         answer: dict[str, Any] = {"path": path, "uploadMode": "lfs" if large else "regular", "shouldIgnore": False}
-        there = head.files.get(path)
-        if there is not None:
-            answer["oid"] = there.sha256 if large else there.oid
+        existing = head.files.get(path)
+        if existing is not None:
+            answer["oid"] = existing.sha256 if large else existing.oid
         answers.append(answer)
     return JSONResponse({"files": answers, "commitOid": head.id})
 
 
-def _batch(request: Request, asked: _Batch) -> Response:
-    if asked.operation != "upload" or len(asked.objects) > _MAX_OPERATIONS:
-        raise RequestError("`operation` and `objects` must be 'upload' and a list of {oid, size}.")
-    writing = _writing(request)
-    writing.catalog.repository(_repo_id(request))
-    objects = [_offer(request, writing, each.oid, each.size) for each in asked.objects]
+def _batch(request: Request, question: _Batch) -> Response:
+    if question.operation != "upload" or len(question.objects) > _MAX_OPERATIONS:
+        raise RequestError(
+            f"`operation` must be 'upload', and `objects` a list of at most {_MAX_OPERATIONS} {{oid, size}}."
+        )
+    _api(request).catalog.repository(_repo_id(request))
+    objects = [_offer(request, each.oid, each.size) for each in question.objects]
     return JSONResponse(
         {"transfer": "basic", "objects": objects, "hash_algo": "sha256"}, media_type="application/vnd.git-lfs+json"
     )
 
 
-def _offer(request: Request, writing: Writing, sha256: str, size: int) -> dict[str, Any]:
+def _offer(request: Request, sha256: str, size: int) -> dict[str, Any]:
     if not is_sha256(sha256):
-        raise RequestError("`objects` has an entry that is not {oid: a SHA-256, size: bytes}.")
+        raise RequestError("`objects` has an entry whose `oid` is not a SHA-256.")
     answer: dict[str, Any] = {"oid": sha256, "size": size}
     if not 0 <= size <= MAX_OBJECT_BYTES:
-        message = f"{size} bytes are more than the {MAX_OBJECT_BYTES} that an object may have here."
+        message = f"The object has {size} bytes; the limit is {MAX_OBJECT_BYTES}."
         return answer | {"error": {"code": 413, "message": message}}
-    if writing.objects.find(sha256, size) is not None:
+    objects = _api(request).objects
+    if objects.find(sha256, size) is not None:
         return answer
-    query = urlencode(writing.objects.address(sha256, size))
+    query = urlencode(objects.sign(sha256, size))
     return answer | {"actions": {"upload": {"href": f"{absolute(request, f'/lfs-upload/{sha256}')}?{query}"}}}
 
 
-async def _object(request: Request) -> Response:
-    # No token comes with the object itself: the address is the permission.
-    writing, sha256 = _writing(request), request.path_params["sha256"]
-    query = [request.query_params.get(name, "") for name in ("size", "expires", "signature")]
-    size = writing.objects.allowed_size(sha256, *query)
+async def _upload(request: Request) -> Response:
+    # Clients send no token here: the URL is signed.
+    objects, sha256 = _api(request).objects, request.path_params["sha256"]
+    size = objects.signed_size(
+        sha256, *(request.query_params.get(name, "") for name in ("size", "expires", "signature"))
+    )
     if size is None:
-        raise HTTPException(403, "This address holds no longer; ask for another one.")
+        raise HTTPException(403, "This upload URL is invalid or has expired; request a new one.")
     try:
-        await writing.objects.receive(sha256, size, pieces(request))
+        await objects.receive(sha256, size, read_chunks(request))
     except ObjectRefused as error:
         raise HTTPException(400, str(error)) from None
-    except NotNow as error:
+    except ServerBusy as error:
         raise HTTPException(503, str(error), {"Retry-After": "60"}) from None
     except ClientDisconnect:
         return Response(status_code=400)
@@ -293,19 +290,21 @@ async def _object(request: Request) -> Response:
 async def _commit(request: Request) -> Response:
     pull = request.query_params.get("create_pr", "") in ("1", "true")
     repo_id, revision = _repo_id(request), request.path_params["rest"]
-    writing = _writing(request)
-    check_announced(request, _MAX_COMMIT)
-    # Beside the repositories: a temporary folder may be in memory.
-    body = await run_in_threadpool(writing.objects.scratch)
+    api = _api(request)
+    check_content_length(request, _MAX_COMMIT)
+    # On the repositories' disk: the system's temporary folder may be in memory.
+    body = await run_in_threadpool(api.objects.scratch)
     with body:
         size = 0
-        async for chunk in pieces(request):
+        async for chunk in read_chunks(request):
             size += len(chunk)
             if size > _MAX_COMMIT:
-                raise HTTPException(413, f"A commit has {_MAX_COMMIT} bytes at most, large files apart.")
+                raise HTTPException(
+                    413, f"The commit is too large; the limit is {_MAX_COMMIT} bytes without large files."
+                )
             await run_in_threadpool(body.write, chunk)
         try:
-            commit, number = await run_in_threadpool(_apply, writing, repo_id, revision, body, pull)
+            commit, number = await run_in_threadpool(_apply, api, repo_id, revision, body, pull)
         except Conflict as error:
             raise HTTPException(412, str(error)) from None
     url = absolute(request, f"/kernels/{repo_id}")
@@ -315,23 +314,22 @@ async def _commit(request: Request) -> Response:
     return JSONResponse(answer)
 
 
-def _apply(writing: Writing, repo_id: str, revision: str, body: IO[bytes], pull: bool) -> tuple[str, int | None]:
+def _apply(api: WriteApi, repo_id: str, revision: str, body: IO[bytes], pull: bool) -> tuple[str, int | None]:
     body.seek(0)
-    with tempfile.TemporaryDirectory(prefix="commit-", dir=writing.objects.folder) as folder:
-        large = partial(_large, writing, repo_id, revision, {})
-        change = _change(body, Path(folder), large)
-        commit, number = writing.writer.commit(repo_id, revision, change, pull=pull)
+    with tempfile.TemporaryDirectory(prefix="commit-", dir=api.objects.folder) as folder:
+        change = _change(body, Path(folder), partial(_lfs_source, api, repo_id, revision, {}))
+        commit, number = api.writer.commit(repo_id, revision, change, pull=pull)
     return commit.id, number
 
 
-def _change(body: IO[bytes], folder: Path, large: Callable[[object], Path]) -> Change:
-    """What the lines of a commit change; contents become files in a folder, as all of them may not fit into memory."""
+def _change(body: IO[bytes], folder: Path, lfs_source: Callable[[object], Path]) -> RepositoryChange:
+    """Parse the lines of a commit. Contents become files in a folder, as they may not fit into memory together."""
     files: dict[str, bytes | Path] = {}
     deleted: dict[str, list[str]] = {"deletedFile": [], "deletedFolder": []}
     parent: str | None = None
     for number, line in enumerate(iter(lambda: body.readline(_MAX_LINE + 1), b"")):
         if len(line) > _MAX_LINE or number > _MAX_OPERATIONS:
-            raise RequestError(f"A commit has {_MAX_OPERATIONS} lines of {_MAX_LINE} bytes at most.")
+            raise RequestError(f"A commit has at most {_MAX_OPERATIONS} lines of {_MAX_LINE} bytes.")
         try:
             operation = _LINE.decode(line)
         except msgspec.DecodeError as error:
@@ -346,12 +344,12 @@ def _change(body: IO[bytes], folder: Path, large: Callable[[object], Path]) -> C
             stored.write_bytes(_content(value))
             files[path] = stored
         elif key == "lfsFile":
-            files[check_path(value.path)] = large(value.oid)
+            files[check_path(value.path)] = lfs_source(value.oid)
         elif key in deleted:
             deleted[key].append(check_path(str(value.path).rstrip("/")))
         else:
-            raise RequestError(f"Line {number + 1} of the commit has the key {_short(key)}, which is not known here.")
-    return Change(files, frozenset(deleted["deletedFile"]), tuple(deleted["deletedFolder"]), parent)
+            raise RequestError(f"Line {number + 1} of the commit has the unknown key {_short(key)}.")
+    return RepositoryChange(files, frozenset(deleted["deletedFile"]), tuple(deleted["deletedFolder"]), parent)
 
 
 def _content(value: _Value) -> bytes:
@@ -365,18 +363,18 @@ def _content(value: _Value) -> bytes:
         raise RequestError(f"The content of {_short(value.path)} is not base64: {error}.") from None
 
 
-def _large(writing: Writing, repo_id: str, revision: str, there: dict[str, Path], sha256: object) -> Path:
-    """Where a large file's bytes are: among those uploaded, or in the branch already, which is looked at once."""
+def _lfs_source(api: WriteApi, repo_id: str, revision: str, existing: dict[str, Path], sha256: object) -> Path:
+    """The file with a large file's bytes: an upload, or one of the branch, which is listed once into `existing`."""
     if isinstance(sha256, str) and is_sha256(sha256):
-        uploaded = writing.objects.find(sha256)
+        uploaded = api.objects.find(sha256)
         if uploaded is not None:
             return uploaded
-        if not there:
-            files = writing.catalog.commit(repo_id, revision).files.values()
-            there.update({file.sha256: file.source for file in files if file.sha256 is not None})
-        if sha256 in there:
-            return there[sha256]
-    raise RequestError(f"The large file {_short(sha256)} was not uploaded before the commit that names it.")
+        if not existing:
+            files = api.catalog.commit(repo_id, revision).files.values()
+            existing.update({file.sha256: file.source for file in files if file.sha256 is not None})
+        if sha256 in existing:
+            return existing[sha256]
+    raise RequestError(f"The large file {_short(sha256)} was not uploaded before its commit.")
 
 
 def _short(text: object) -> str:
@@ -386,5 +384,7 @@ def _short(text: object) -> str:
 def _repo_id(request: Request) -> str:
     parameters = request.path_params
     if parameters["kinds"] != "kernels":
-        raise RequestError(f"Only repositories of type `kernel` are written here, none of {parameters['kinds']!r}.")
+        raise RequestError(
+            f"Expected a repository of type `kernels`, got {parameters['kinds']!r}; only those are writable."
+        )
     return check_repo_id(f"{parameters['org']}/{parameters['name']}")
