@@ -18,7 +18,13 @@ FILES = {
     for path in sorted(SOURCE.rglob("*.py"))
 }
 WITH_EXAMPLES = [name for name, path in FILES.items() if ">>> " in path.read_text(encoding="utf-8")]
-PUBLIC = [name for name in FILES if not any(part.startswith("_") for part in name.split("."))]
+#: Without packages whose `__init__.py` is a docstring alone.
+PUBLIC = [
+    name
+    for name, path in FILES.items()
+    if not any(part.startswith("_") for part in name.split("."))
+    and len(ast.parse(path.read_text(encoding="utf-8")).body) > 1
+]
 
 
 @pytest.mark.usefixtures("isolated_env")

@@ -169,7 +169,7 @@ def _plain(entry: BackendEntry, machine: Target) -> dict[str, Any]:
 def _show(name: str, as_json: bool) -> None:
     from kernels.backends import entry_of, get_backend
 
-    with _warnings_not_repeated():
+    with _without_repeated_warnings(name):
         entry = entry_of(get_backend(name).name)
     machine = _machine()
     if as_json:
@@ -294,9 +294,8 @@ def _print_text(title: str, lines: Sequence[str]) -> None:
 def _check(what: str, as_json: bool) -> None:
     from kernels.backend_check import checkup
 
-    with _warnings_not_repeated() as shown:
+    with _without_repeated_warnings(what):
         found = checkup(what)
-        shown += [finding.what for finding in found.findings]
     failed = sum(finding.verdict == "failed" for finding in found.findings)
     if as_json:
         print_json(
@@ -313,19 +312,14 @@ def _check(what: str, as_json: bool) -> None:
 
 
 @contextlib.contextmanager
-def _warnings_not_repeated() -> Iterator[list[str]]:
-    """Delay warnings, and drop those that an error or a text of the list contains."""
-    shown: list[str] = []
-    held: list[warnings.WarningMessage] = []
+def _without_repeated_warnings(name: str) -> Iterator[None]:
+    """Delay warnings, and drop them if that backend could not be registered: the command gives the reason."""
+    from kernels.backends import problems
+
     try:
-        with warnings.catch_warnings(record=True) as caught:
-            held = caught
-            yield shown
-    except Exception as error:
-        shown.append(str(error))
-        raise
+        with warnings.catch_warnings(record=True) as delayed:
+            yield
     finally:
-        for each in held:
-            first = str(each.message).partition("\n")[0]
-            if not any(first in text for text in shown):
+        if not any(name in problem.names for problem in problems()):
+            for each in delayed:
                 warnings.showwarning(each.message, each.category, each.filename, each.lineno)

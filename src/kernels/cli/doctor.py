@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import re
 import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from typing import Annotated
 
@@ -107,8 +108,7 @@ def doctor_report() -> DoctorReport:
             *dict.fromkeys([*settings.invalid_settings(), *_invalid_policy()]),
             *unusable,
             *(problem.message for problem in backends.problems()),
-            *_other_distributions(),
-            *_unmet_requirements(),
+            *_package_problems(),
         ),
     )
 
@@ -122,8 +122,8 @@ def _target() -> tuple[Target, list[str]]:
 
 def _installed_version(name: str) -> str | None:
     try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+        return version(name)
+    except PackageNotFoundError:
         return None
 
 
@@ -178,21 +178,6 @@ def _hub() -> HubReport:
     return HubReport(endpoint, True)
 
 
-def _other_distributions() -> list[str]:
-    """Other installed packages that contain a module `kernels`."""
-    found = set()
-    for distribution in importlib.metadata.distributions():
-        name = str(distribution.metadata["Name"] or "")
-        # Not `distribution.files`: it makes a path of every file of every package, which takes seconds.
-        files = distribution.read_text("RECORD") or ""
-        if _normal(name) == "kernels" or re.search(r"^kernels/__init__\.py,", files, re.MULTILINE):
-            found.add((name, distribution.version, str(distribution.locate_file(""))))
-    if len(found) <= 1 and all(_normal(name) == "kernels" for name, _, _ in found):
-        return []
-    listed = "; ".join(f"{name} {version} in {place}" for name, version, place in sorted(found))
-    return [f"Other packages provide the module `kernels`: {listed}. Uninstall all of them, then install one."]
-
-
 def _invalid_policy() -> list[str]:
     """What is wrong with the active signing policy."""
     from kernels.trust import Policy
@@ -204,25 +189,35 @@ def _invalid_policy() -> list[str]:
     return []
 
 
-def _unmet_requirements() -> list[str]:
-    """Installed packages that require another version of this one, also in an extra."""
+def _package_problems() -> Iterator[str]:
+    """Other packages with a module `kernels`; packages that require another version of this one, also in an extra."""
     from packaging.requirements import InvalidRequirement, Requirement
 
-    problems, seen = [], set()
-    for distribution in importlib.metadata.distributions():
-        package = _normal(str(distribution.metadata["Name"] or ""))
-        if package in seen:
+    providers, unmet, seen = set(), set(), set()
+    for distribution in distributions():
+        metadata = distribution.metadata
+        name, normal = str(metadata["Name"] or ""), _normal(str(metadata["Name"] or ""))
+        # Not `distribution.files`: it makes a path of every file of every package, which takes seconds.
+        files = distribution.read_text("RECORD") or ""
+        if normal == "kernels" or re.search(r"^kernels/__init__\.py,", files, re.MULTILINE):
+            providers.add((name, distribution.version, str(distribution.locate_file(""))))
+        if normal in seen:
             continue  # the first one on the path is imported
-        seen.add(package)
-        for text in distribution.requires or ():
+        seen.add(normal)
+        for text in metadata.get_all("Requires-Dist") or ():
+            if not text.lower().startswith("kernels"):
+                continue
             try:
                 requirement = Requirement(text)
             except InvalidRequirement:
                 continue
             if _normal(requirement.name) == "kernels" and not requirement.specifier.contains(__version__, True):
-                name = f"{distribution.metadata['Name']} {distribution.version}"
-                problems.append(f"{name} requires kernels{requirement.specifier}, but {__version__} is installed.")
-    return sorted(set(problems))
+                installed = f"{name} {distribution.version}"
+                unmet.add(f"{installed} requires kernels{requirement.specifier}, but {__version__} is installed.")
+    if len(providers) > 1 or any(_normal(name) != "kernels" for name, _, _ in providers):
+        listed = "; ".join(f"{name} {version} in {place}" for name, version, place in sorted(providers))
+        yield f"Other packages provide the module `kernels`: {listed}. Uninstall all of them, then install one."
+    yield from sorted(unmet)
 
 
 def _normal(name: str) -> str:
