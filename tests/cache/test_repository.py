@@ -17,6 +17,7 @@ from kernels.models.snapshot import Heads, RepoFile
 from kernels.support import process_lock
 from kernels.support.json_store import Record, endpoint_key, read_record, write_record
 from kernels.support.process_lock import exclusively
+from kernels.trust.digest import changed_files
 
 COMMIT = "c" * 40
 
@@ -41,7 +42,7 @@ def test_a_placed_file_is_a_link_to_a_content_named_by_its_hash(repository: Repo
     assert repository.has(COMMIT, file)
     assert repository.read(COMMIT, file) == b"a = 1\n"
     assert repository.missing(COMMIT, [file]) == []
-    assert repository.altered(COMMIT, [file]) == []
+    assert changed_files(repository.snapshot(COMMIT), [file]) == []
 
 
 def test_a_file_of_another_size_or_content_is_not_the_one_listed(repository: RepoStore) -> None:
@@ -51,7 +52,7 @@ def test_a_file_of_another_size_or_content_is_not_the_one_listed(repository: Rep
     repository.place(COMMIT, file, b"a = 1\n")
     blob = repository.folder / "blobs" / file.blob
     blob.write_bytes(b"a = 2\n")
-    assert repository.altered(COMMIT, [file]) == [file]
+    assert changed_files(repository.snapshot(COMMIT), [file]) == [file]
     assert repository.read(COMMIT, file) is None
     blob.write_bytes(b"a = 1")
     assert repository.missing(COMMIT, [file]) == [file]

@@ -12,36 +12,34 @@ from pathlib import Path
 import pytest
 from hub import TestHub
 
-import kernels.cache.repository
-import kernels.operations.integrity
+import kernels.operations.install_check
+import kernels.sources.hub
 from kernels import download_kernels, get_kernel, get_local_kernel, get_locked_kernel, install_kernel, load_kernel
 from kernels.api import KernelRequest, get_kernels
 from kernels.errors import DigestMismatch, RequestError
 from kernels.models.lockfile import Lock, Pin, hashes_path
 from kernels.models.requirement import Requirement
+from kernels.models.snapshot import RepoFile
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.content_hash import listed_hash
-from kernels.trust.digest import verify_digest
+from kernels.trust.digest import changed_files, verify_digest
 
 
 @pytest.fixture
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files whose content is compared with a Hub's listing, and `digest` for each digest, as it happens."""
     seen: list[str] = []
-    listing = kernels.cache.repository.RepoStore.altered
 
-    def altered(
-        store: kernels.cache.repository.RepoStore, commit: str, files: list[kernels.cache.repository.RepoFile]
-    ) -> object:
+    def changed(root: Path, files: list[RepoFile]) -> list[RepoFile]:
         seen.extend(file.path.rpartition("/")[2] for file in files)
-        return listing(store, commit, files)
+        return changed_files(root, files)
 
     def digest(*arguments: object) -> None:
         seen.append("digest")
         verify_digest(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(kernels.cache.repository.RepoStore, "altered", altered)
-    monkeypatch.setattr(kernels.operations.integrity, "verify_digest", digest)
+    monkeypatch.setattr(kernels.sources.hub, "changed_files", changed)
+    monkeypatch.setattr(kernels.operations.install_check, "verify_digest", digest)
     return seen
 
 
@@ -81,7 +79,7 @@ def test_a_build_that_is_cleared_away_while_it_is_checked_is_fetched_again(
             cleared.append(folder)
         verify_digest(folder, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(kernels.operations.integrity, "verify_digest", digest)
+    monkeypatch.setattr(kernels.operations.install_check, "verify_digest", digest)
     assert (install_kernel("acme/relu", version=1) / "layers.py").is_file()
     assert cleared
 
@@ -99,7 +97,7 @@ def test_a_file_that_was_changed_in_the_cache_is_found_and_fetched_again(
         monkeypatch.setenv("KERNELS_VERIFY", when)
     new_process()
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(DigestMismatch, match=r"acme/relu: the content of build/torch-cpu/layers\.py"):
+    with pytest.raises(DigestMismatch, match=r"not what the Hub listed: build/torch-cpu/layers\.py"):
         get_kernel("acme/relu", version=1, **asked)
     monkeypatch.delenv("HF_HUB_OFFLINE")
     new_process()
@@ -121,7 +119,7 @@ def test_offline_no_other_build_takes_the_place_of_one_that_was_changed(
     path.write_bytes(b"#" + before[size == "same" :])
     new_process()
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(DigestMismatch, match=rf"acme/relu: the content of build/torch-cpu/{re.escape(file)} is not"):
+    with pytest.raises(DigestMismatch, match=rf"not what the Hub listed: build/torch-cpu/{re.escape(file)},"):
         get_kernel("acme/relu", version=1)
     monkeypatch.delenv("HF_HUB_OFFLINE")
     new_process()

@@ -20,7 +20,6 @@ import pytest
 from hub import TestHub
 
 from kernels import download_kernels, get_kernel
-from kernels.cache.repository import has_content
 from kernels.errors import (
     DigestMismatch,
     InvalidRepository,
@@ -39,6 +38,7 @@ from kernels.models.requirement import Requirement
 from kernels.models.snapshot import RepoFile
 from kernels.operations.download import DownloadedBuild, Downloads, prefetch
 from kernels.server import HubServer
+from kernels.trust.digest import changed_files
 
 HOPPER = "torch2.9-cu128-x86_64-linux+sm_90"
 APPLE = "torch2.9-metal-aarch64-darwin"
@@ -806,11 +806,11 @@ def test_a_folder_that_nothing_changed_is_not_read_again_unless_it_lies_elsewher
 ) -> None:
     read: list[str] = []
 
-    def counted(path: Path, file: RepoFile) -> bool:
-        read.append(path.name)
-        return has_content(path, file)
+    def counted(root: Path, files: tuple[RepoFile, ...]) -> list[RepoFile]:
+        read.extend(Path(file.path).name for file in files)
+        return changed_files(root, files)
 
-    monkeypatch.setattr("kernels.sources.folder.has_content", counted)
+    monkeypatch.setattr("kernels.sources.folder.changed_files", counted)
     hub.make_repo("acme/gelu")
     download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
     [again] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")

@@ -169,8 +169,8 @@ PIPES: dict[str, tuple[str, str]] = {
     "a tune file": ("tune.yaml", "read_yaml(path)"),
     "a declaration": ("acme.json", "read_declarations(path)"),
     "a machine": ("machine.json", "parse_target(str(path))"),
-    "a signature": ("build/torch-cpu/metadata.json.sigstore", "verify_folder(path.parent, [Rule()])"),
-    "signed metadata": ("build/torch-cpu/metadata.json", "verify_folder(path.parent, [Rule()])"),
+    "a signature": ("build/torch-cpu/metadata.json.sigstore", "report_on_folder(path.parent, [Rule()])"),
+    "signed metadata": ("build/torch-cpu/metadata.json", "report_on_folder(path.parent, [Rule()])"),
     "an audited source": ("build/torch-cpu/layers.py", "_checked(path).read('layers.py')"),
     "an audited library": ("build/torch-cpu/a.so", "_checked(path).start('a.so', 4)"),
     "a source": ("torch-ext/a.cpp", "[*read_contents(root).hashes]"),
@@ -212,7 +212,7 @@ from kernels.sources.folder import _read
 from kernels.sources.manifest import read_record_of
 from kernels.support.files import NotRegularFile
 from kernels.support.yaml import read_yaml
-from kernels.operations.verify import verify_folder
+from kernels.operations.build_report import report_on_folder
 from kernels.trust.digest import sha256_file, variant_digest
 
 def _checked(path):

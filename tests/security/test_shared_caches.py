@@ -242,7 +242,7 @@ def loaded_in_a_new_process(hub: TestHub) -> Callable[[], str]:
 def test_a_planted_mark_that_content_was_compared_is_not_believed(
     hub: TestHub, isolated_env: Path, loaded_in_a_new_process: Callable[[], str]
 ) -> None:
-    from kernels.operations.integrity import Findings, identities
+    from kernels.operations.install_check import CheckRecord, file_identities
 
     hub.make_repo("acme/relu")
     folder = install_kernel("acme/relu", version=1)
@@ -250,17 +250,17 @@ def test_a_planted_mark_that_content_was_compared_is_not_believed(
     init.write_bytes(init.read_bytes().replace(b'"""Kernel', b'"""Evil  '))
     [path] = isolated_env.rglob("*.checked")
     mark = json.loads(path.read_text())
-    mark["files"] = identities(folder)
+    mark["files"] = file_identities(folder)
     planted(path, json.dumps(mark))
     assert "Evil" not in loaded_in_a_new_process()
     # The same content in the victim's own record would have been believed: this is what the attack is about.
     init.write_bytes(init.read_bytes().replace(b'"""Kernel', b'"""Evil  '))
-    write_record(path, Findings(mark["form"], mark["facts"], identities(folder)))
+    write_record(path, CheckRecord(mark["form"], mark["facts"], file_identities(folder)))
     assert "Evil" in loaded_in_a_new_process()
 
 
 def test_a_mark_of_another_build_is_not_believed(hub: TestHub, isolated_env: Path) -> None:
-    from kernels.operations.integrity import Findings
+    from kernels.operations.install_check import CheckRecord
 
     hub.make_repo("acme/relu")
     hub.make_repo("acme/gelu")
@@ -269,7 +269,7 @@ def test_a_mark_of_another_build_is_not_believed(hub: TestHub, isolated_env: Pat
         install_kernel(f"acme/{name}", version=1)
         marks += list((isolated_env / f"kernels--acme--{name}" / "index").glob("*.checked"))
     os.replace(marks[0], marks[1])
-    assert read_record(marks[1], Findings) is None
+    assert read_record(marks[1], CheckRecord) is None
 
 
 # A cache of a team

@@ -160,11 +160,11 @@ def test_a_variant_of_one_file_and_an_empty_one_have_digests(tmp_path: Path) -> 
 
 
 def test_a_wrong_algorithm_or_path_is_named(variant: Path) -> None:
-    with pytest.raises(RequestError, match=r"`algorithm` is 'md5'; allowed is sha256 or sha512"):
+    with pytest.raises(RequestError, match=r"`algorithm`: expected sha256 or sha512, got 'md5'"):
         variant_digest(variant, "md5")
-    with pytest.raises(RequestError, match=r"`digest\.algorithm` is 'md5'"):
+    with pytest.raises(RequestError, match=r"`digest\.algorithm`: expected sha256 or sha512, got 'md5'"):
         verify_digest(variant, Digest("md5", {}))
-    with pytest.raises(RequestError, match="is no directory"):
+    with pytest.raises(RequestError, match="expected the directory of a variant"):
         variant_digest(variant / "metadata.json")
 
 

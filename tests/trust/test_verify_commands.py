@@ -97,7 +97,7 @@ def test_where_a_signature_is_required_an_unsigned_build_fails(
     assert found == {CPU: "ok missing ok", CUDA: "ok missing ok", UNIVERSAL: "skipped missing failed"}
     sign_builds(relu, UNIVERSAL)
     result = kernels("verify", relu / "build" / UNIVERSAL, *allowed)
-    assert "its metadata.json has no digest: the signature says nothing of the files" in result.stdout
+    assert "its metadata.json has no digest: the signature does not cover the files" in result.stdout
     assert result.exit_code == 1
 
 
@@ -252,7 +252,7 @@ def test_content_that_a_lock_does_not_pin_is_found_without_digest_and_signature(
     file.write_bytes(file.read_bytes().replace(b"return", b"retusn"))
     offline = ("--lockfile", locked, "--all-variants", "--offline", *allowed)
     assert verdicts(*offline)[UNIVERSAL] == "missing failed missing"
-    assert "is pinned (sha256sum)" in kernels("verify", *offline).stdout
+    assert "expected the sha256sum hash" in kernels("verify", *offline).stdout
 
 
 def test_a_repository_is_verified_at_the_commit_and_with_the_content_that_the_lock_in_force_pins(
@@ -298,7 +298,7 @@ def test_every_build_in_a_carried_folder_is_verified_by_its_record_and_its_lock(
         UNIVERSAL: "failed skipped skipped",
     }
     said = " ".join(kernels("verify", carried / inside, *allowed).stdout.split())
-    assert "'build/torch-universal/layers.py' (missing). Carry the folder here again" in said
+    assert "build/torch-universal/layers.py (missing), in " in said
     assert ".;" not in said
 
 

@@ -35,11 +35,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from kernels.cache.partial_file import PartialFile
-from kernels.errors import DigestMismatch, InvalidRepository
+from kernels.errors import InvalidRepository
 from kernels.models.requirement import is_commit
 from kernels.models.snapshot import Heads, RepoFile
 from kernels.support.files import open_regular, read_bounded
-from kernels.support.hashing import feed_file, on_every_core
 from kernels.support.json_store import (
     MAX_LISTING_BYTES,
     Record,
@@ -53,11 +52,12 @@ from kernels.support.json_store import (
 )
 from kernels.support.process_lock import WorkLock, lock_at
 from kernels.support.real_folders import LinkedFolder, check_folders, is_real_folder, make_folders
+from kernels.trust.digest import is_as_listed
 
 if TYPE_CHECKING:
     from io import FileIO
 
-__all__ = ["CLEARING", "RepoStore", "changed_files", "has_content"]
+__all__ = ["CLEARING", "RepoStore"]
 
 #: The index's form: a reader of another form takes it as not there.
 _FORM = 1
@@ -284,7 +284,7 @@ class RepoStore:
             for attempt in range(_PLACE_TRIES):
                 try:
                     self._in_blobs(make_folders)
-                    if not _same_content(blob, file):
+                    if not is_as_listed(blob, file):
                         replace_file(blob, content, suffix=".incomplete")
                     self._link(commit, file, blob)
                     return
@@ -370,7 +370,7 @@ class RepoStore:
             InvalidRepository: A link stands where a folder of the cache must be.
         """
         blob = self.folder / "blobs" / file.blob
-        if not file.blob or not _same_content(blob, file):
+        if not file.blob or not is_as_listed(blob, file):
             return False
         with _writing(self.snapshot(commit) / file.path):
             try:
@@ -408,13 +408,6 @@ class RepoStore:
         link = self.snapshot(commit) / file.path
         make_folders(link.parent, self.cache)
         _link(link, blob)
-
-    def altered(self, commit: str, files: Iterable[RepoFile]) -> list[RepoFile]:
-        """The files whose content on disk is no longer what was listed."""
-        listed = list(files)
-        root = self.snapshot(commit)
-        same = on_every_core(lambda file: has_content(root / file.path, file), listed, lambda file: file.size)
-        return [file for file, found in zip(listed, same, strict=True) if not found]
 
     def check_links(self, commit: str, files: Iterable[RepoFile]) -> None:
         """Make sure that every file of a build really lies in this cache.
@@ -524,25 +517,6 @@ def _is_copy(path: Path, blob: Path) -> bool:
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.ENOTSUP})
 
 
-def _same_content(blob: Path, file: RepoFile) -> bool:
-    try:
-        return blob.stat().st_size == file.size and has_content(blob, file)
-    except OSError:
-        return False
-
-
-def has_content(path: Path, file: RepoFile) -> bool:
-    """Whether a file on disk has the size and the hash that were listed."""
-    if not file.blob:
-        return path.is_file()
-    try:
-        if path.stat().st_size != file.size:
-            return False
-        return feed_file(path, lambda size: file.hasher()).hexdigest() == file.blob
-    except OSError:
-        return False
-
-
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
     try:
@@ -551,12 +525,3 @@ def _writing(path: Path) -> Iterator[None]:
         raise InvalidRepository(f"{error.strerror}; what is missing is downloaded again.") from error
     except OSError as error:
         raise cannot_write(error, path) from error
-
-
-def changed_files(repo_id: str, files: list[RepoFile]) -> DigestMismatch:
-    """The error for files on disk that are not the ones that were listed."""
-    names = ", ".join(file.path for file in files[:5]) + (f" and {len(files) - 5} more" if len(files) > 5 else "")
-    return DigestMismatch(
-        f"{repo_id}: the content of {names} is not what was listed when it was downloaded. Go online to have the "
-        "files fetched again, or delete the repository's folder in the cache."
-    )

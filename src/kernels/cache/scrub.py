@@ -14,7 +14,7 @@ from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, RepoFile, Snapshot, is_bytecode
 from kernels.support.process_lock import exclusively
 from kernels.support.real_folders import is_real_folder
-from kernels.trust.digest import verify_digest
+from kernels.trust.digest import changed_files, verify_digest
 
 __all__ = ["Checked", "check_contents"]
 
@@ -70,14 +70,14 @@ def _check(commit: CachedCommit, repair: bool) -> Checked:
     files = lists[0] if lists else store.listing(commit.commit)
     root = store.snapshot(commit.commit)
     here = [file for file in files if os.path.lexists(root / file.path)]
-    changed = store.altered(commit.commit, here)
+    changed = changed_files(root, here)
     unlisted = _unlisted(commit, files) if lists else []
     digest = [] if changed or unlisted else list(_wrong_digests(commit, files))
     repair = repair and all(is_below(root, path) for path in (*(file.path for file in changed), *unlisted))
     if repair:
         for file in changed:
             with exclusively(store.lock(f"{commit.commit}-{_variant(file)}")):
-                if store.altered(commit.commit, [file]):
+                if changed_files(root, [file]):
                     store.discard(commit.commit, file)
         for path in unlisted:
             with suppress(OSError):

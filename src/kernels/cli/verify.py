@@ -13,7 +13,7 @@ from kernels.errors import RequestError
 from kernels.support.formatting import plural
 
 if TYPE_CHECKING:
-    from kernels.operations.verify import BuildProof
+    from kernels.operations.build_report import BuildReport
     from kernels.trust import Policy
 
 __all__ = ["verify"]
@@ -82,28 +82,27 @@ def _policy(path: Path | None, trusted_root: Path | None) -> Policy | None:
     return (policy or Policy.in_force() or Policy.community()).with_trusted_root(trusted_root)
 
 
-def _plain(proof: BuildProof) -> dict[str, object]:
+def _plain(report: BuildReport) -> dict[str, object]:
+    results = {each.step: {"verdict": each.verdict, "reason": each.what} for each in report.results}
     return {
-        "repo_id": proof.repo_id,
-        "commit": proof.commit,
-        "variant": proof.variant,
-        "failed": proof.failed,
-        "digest": proof.digest,
-        "pinned": proof.pinned,
-        "signature": proof.signature,
-        "signer": proof.signer,
+        "repo_id": report.repo_id,
+        "commit": report.commit,
+        "variant": report.variant,
+        "failed": report.failed,
+        **results,
+        "signer": report.signer,
     }
 
 
-def _print(found: list[BuildProof], *, several: bool) -> None:
+def _print(found: list[BuildReport], *, several: bool) -> None:
     columns = ["Variant", "Digest", "Pinned", "Signature", "What"]
-    rows = [[each.variant, *(proof.verdict for proof in each.proofs), _reason(each)] for each in found]
+    rows = [[each.variant, *(result.verdict for result in each.results), _reason(each)] for each in found]
     if several and any(each.repo_id for each in found):
         columns[:0] = ["Repository", "Commit"]
         rows = [[each.repo_id or "", (each.commit or "")[:12], *row] for each, row in zip(found, rows, strict=True)]
     print_table(columns, rows)
 
 
-def _reason(proof: BuildProof) -> str:
+def _reason(report: BuildReport) -> str:
     """What is wrong, or else who signed or why no signer is known."""
-    return proof.wrong or " ".join(proof.signature.reason.split())
+    return report.problems or " ".join(report.signature.what.split())

@@ -32,15 +32,15 @@ def verify_signature(
     signers = None if policy is None else Policy.read(policy)
     for each in verify_repository(repo, version=version, all_variants=all_variants, policy=signers):
         if each.failed:
-            rows.append((each.variant, "failed", each.wrong))
+            rows.append((each.variant, "failed", each.problems))
         elif each.signature.verdict != "ok":
             if not filter_unsigned:
-                rows.append((each.variant, "failed", each.signature.reason))
+                rows.append((each.variant, "failed", each.signature.what))
         elif each.digest.verdict != "ok":
             if not filter_no_digest:
-                rows.append((each.variant, "failed", each.digest.reason))
+                rows.append((each.variant, "failed", each.digest.what))
         else:
-            rows.append((each.variant, "ok", each.signature.reason))
+            rows.append((each.variant, "ok", each.signature.what))
     if not rows:
         print_line("No build was verified: the filters skip all of them.")
         return

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernels.errors import InvalidRepository
 from kernels.support.formatting import format_value
+from kernels.support.hashing import git_blob_hasher
 from kernels.support.text import is_safe
 
 if TYPE_CHECKING:
@@ -73,10 +74,7 @@ class RepoFile:
         """A hash that gives `blob` once it was fed the content."""
         if self.sha256:
             return hashlib.sha256()
-        # A git blob id is the hash of a header and the content (https://git-scm.com/book/en/v2/Git-Internals-Git-Objects).
-        hasher = hashlib.sha256() if len(self.oid) == 64 else hashlib.sha1(usedforsecurity=False)
-        hasher.update(f"blob {self.size}\0".encode())
-        return hasher
+        return git_blob_hasher(self.size, "sha256" if len(self.oid) == 64 else "sha1")
 
     def describes(self, content: bytes) -> bool:
         """Whether `content` is what was listed: the size, and the hash where the listing has one."""

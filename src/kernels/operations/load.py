@@ -19,7 +19,7 @@ from kernels.loader.load import is_loaded, load_variant
 from kernels.loader.stages import prepare_build, stages_of
 from kernels.models.requirement import RepoInfo, Requirement
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
-from kernels.operations.integrity import Expected, check_build
+from kernels.operations.install_check import ExpectedContent, check_build
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import SnapshotKey
@@ -218,7 +218,7 @@ def fetch(tree: PlanTree) -> list[Installed]:
 def fetch_build(planned: Planned) -> Installed:
     """One build of a plan on disk, with the content that its source lists and its metadata's digest names."""
     source, snapshot, variant = planned.source, planned.snapshot, planned.variant
-    expected = Expected(planned.metadata.digest, planned.pinned, planned.lock or "", signed=planned.signed)
+    expected = ExpectedContent(planned.metadata.digest, planned.pinned, planned.lock or "", signed=planned.signed)
     for tries_left in reversed(range(_CLEARED_TRIES)):
         path = source.fetch(snapshot, variant)
         with in_use(path) as there:

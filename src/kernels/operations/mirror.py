@@ -25,12 +25,11 @@ from threading import RLock
 from msgspec.structs import replace
 
 from kernels import settings
-from kernels.cache.repository import has_content
 from kernels.errors import DigestMismatch, InvalidRepository, LockError, RequestError, StoreError
 from kernels.models.lockfile import HASHES_FILE, LOCK_FILE, Lock, hashes_path
 from kernels.models.requirement import check_repo_id, is_commit
 from kernels.models.snapshot import BUILD_FOLDER, RepoFile, Snapshot
-from kernels.operations.integrity import Expected, check_build, remember_listed
+from kernels.operations.install_check import ExpectedContent, check_build, record_as_listed
 from kernels.sources.folder import FolderSource
 from kernels.sources.manifest import FORM, RECORD_FILE, Record, lost_record, plain_files, read_record_of
 from kernels.support.concurrency import check_cancelled
@@ -39,6 +38,7 @@ from kernels.support.formatting import format_value
 from kernels.support.json_store import replace_file
 from kernels.support.process_lock import exclusively, lock_at
 from kernels.support.warn import warn_once
+from kernels.trust.digest import is_as_listed
 
 __all__ = ["CarriedFolder"]
 
@@ -139,7 +139,7 @@ class CarriedFolder:
                 if os.path.lexists(place):  # cut short, or changed
                     place.rename(staging / "old")
                 (staging / "new").rename(place)
-                remember_listed(FolderSource(self.root), snapshot, variant, place)
+                record_as_listed(FolderSource(self.root), snapshot, variant, place)
         self._list(snapshot, files)
         return place
 
@@ -147,7 +147,7 @@ class CarriedFolder:
         """Put a small file here that is part of no build: what says that a repository has moved."""
         path = self._open(snapshot) / snapshot.commit / file.path
         with _writing(path):
-            if not has_content(path, file):
+            if not is_as_listed(path, file):
                 replace_file(path, content)
         self._list(snapshot, (file,))
 
@@ -221,7 +221,9 @@ class CarriedFolder:
         if found != {file.path[len(inside) + 1 :]: file.size for file in files}:
             return False
         try:
-            check_build(FolderSource(self.root), snapshot, variant, folder / snapshot.commit / inside, Expected())
+            check_build(
+                FolderSource(self.root), snapshot, variant, folder / snapshot.commit / inside, ExpectedContent()
+            )
         except DigestMismatch:
             return False
         return True

@@ -1,6 +1,6 @@
-"""What a build contains, as one hash: from a source's listing before it is downloaded, and from the files on disk.
+"""The content of a build as one hash, from a source's listing or from the files on disk.
 
-Both give the same, so a lock can be made on a machine that downloads no build, and be held against one that did.
+Both give the same hash: a lock made from listings alone is compared with what another machine downloaded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kernels.sources.base import Source
 from kernels.support.concurrency import side_by_side
 from kernels.trust.digest import git_blob_id, sha256_file, variant_files
 
-__all__ = ["folder_hash", "large_files", "listed_hash"]
+__all__ = ["build_hash", "folder_hash", "listed_hash"]
 
 #: Files that are hashed, or small ones that are read from a Hub, at the same time.
 _AT_ONCE = 8
@@ -39,33 +39,33 @@ def listed_hash(
     kind: str = SHA256SUM,
     known: MutableMapping[str, str] | None = None,
 ) -> ContentHash:
-    """The content of a build that need not be on disk.
+    """The content of a build that may not be on disk.
 
-    A large file's SHA-256 is in the listing, and others' in the digest of the build's metadata; what is in neither is
-    small, and read.
+    The listing has the SHA-256 of large files, and the digest in the build's metadata that of others. A file in
+    neither is small, and is read.
 
     Args:
         source: Where the snapshot is from.
         snapshot: The repository at a commit.
         variant: The build's name.
         kind: How the hash is made: `sha256sum`, or `git_lfs_concat` as older locks have it, which reads nothing.
-        known: SHA-256 by git blob id, of small files that were read already; those read now are added. Builds of one
-            repository share most of them.
+        known: SHA-256 by git blob id of small files that were read before; those read now are added. Builds of one
+            repository share most of their files.
 
     Raises:
         InvalidRepository: A file is not what was listed, or too large to be read.
-        RequestError: The source lists no git blob ids, and `git_lfs_concat` is made of them.
+        RequestError: The source lists no git blob ids, which `git_lfs_concat` needs.
     """
     prefix = f"{BUILD_FOLDER}/{variant}/"
     files = {file.path.removeprefix(prefix): file for file in snapshot.builds[variant]}
     if kind == GIT_LFS_CONCAT:
         unnamed = [path for path, file in files.items() if not file.blob]
         if unnamed:
-            raise RequestError(f"{source.name} lists no git blob id for {unnamed[0]!r}, of which {kind} is made.")
+            raise RequestError(f"{source.name} lists no git blob id for {unnamed[0]!r}, which {kind} needs.")
         return _concat((path, file.blob) for path, file in files.items())
     digests = _digests(source, snapshot, files.get(METADATA_FILE))
     known = {} if known is None else known
-    # Of files with the same content always the same one is read: that is the one that the cache has next time.
+    # Of files with the same content, always the same one is read: the cache has it next time.
     firsts: dict[str, RepoFile] = {}
     for each in snapshot.files:
         firsts.setdefault(each.oid, each)
@@ -76,7 +76,7 @@ def listed_hash(
             return file.sha256
         if path in digests:
             return digests[path]
-        if not file.oid:  # a folder's files are on disk
+        if not file.oid:  # a folder: its files are on disk
             return sha256_file(source.fetch(snapshot, variant) / path)
         if file.oid not in known:
             known[file.oid] = hashlib.sha256(source.read(snapshot, firsts[file.oid], _MAX_SMALL_BYTES)).hexdigest()
@@ -93,12 +93,12 @@ def folder_hash(
     Args:
         path: The build's folder.
         kind: How the hash is made: `sha256sum`, or `git_lfs_concat` as older locks have it.
-        large: For `git_lfs_concat`, the files that the Hub keeps as large ones, as `large_files` gives them. Without,
-            it is told from the links in a cache, whose names are those of the contents.
+        large: For `git_lfs_concat`, the files that the Hub keeps as large ones, as POSIX paths relative to the build.
+            The default takes them from the links in a cache, whose targets are named by their hashes.
 
     Raises:
-        RequestError: There is no such folder; or `git_lfs_concat` of plain files is asked for without `large`.
-        InvalidRepository: It holds what no build does: a link to a folder, a device, a name with a line break.
+        RequestError: The folder does not exist; or `git_lfs_concat` of plain files without `large`.
+        InvalidRepository: It has what no build has: a link to a folder, a device, a name with a line break.
         StoreError: A file could not be read.
 
     Example:
@@ -110,30 +110,32 @@ def folder_hash(
     """
     root = Path(path)
     names = [name for name in variant_files(root) if not is_bytecode(name)]
-    strange = next((name for name in names if "\n" in name or "\\" in name), None)
-    if strange is not None:
-        raise InvalidRepository(f"{root} holds {strange!r}; a build's files have no such names.")
+    invalid = next((name for name in names if "\n" in name or "\\" in name), None)
+    if invalid is not None:
+        raise InvalidRepository(f"{root} has the file {invalid!r}; a name in a build has no line break or backslash.")
 
-    def sha256(name: str) -> str:
+    def hash_file(name: str) -> str:
+        if kind == GIT_LFS_CONCAT and not (name in large if large is not None else _linked_as_large(root / name)):
+            return git_blob_id(root / name)
         return sha256_file(root / name)
 
-    def blob(name: str) -> str:
-        is_large = name in large if large is not None else _linked_as_large(root / name)
-        return sha256_file(root / name) if is_large else git_blob_id(root / name)
-
-    one, all_of_them = (blob, _concat) if kind == GIT_LFS_CONCAT else (sha256, _lines)
-    return all_of_them(zip(names, side_by_side(one, names, at_once=_AT_ONCE, name="hash"), strict=True))
+    hashes = zip(names, side_by_side(hash_file, names, at_once=_AT_ONCE, name="hash"), strict=True)
+    return _concat(hashes) if kind == GIT_LFS_CONCAT else _lines(hashes)
 
 
-def large_files(snapshot: Snapshot, variant: str) -> frozenset[str]:
-    """The files of a build that the Hub keeps as large ones: POSIX paths relative to the build.
+def build_hash(folder: Path, snapshot: Snapshot, variant: str, kind: str) -> ContentHash:
+    """The content of a build on disk, as `folder_hash`; which files the Hub keeps as large ones, its listing says.
 
     Args:
+        folder: The build's folder.
         snapshot: The repository at a commit.
         variant: The build's name.
+        kind: How the hash is made.
     """
-    prefix = f"{BUILD_FOLDER}/{variant}/"
-    return frozenset(file.path.removeprefix(prefix) for file in snapshot.builds[variant] if file.sha256 is not None)
+    files, prefix = snapshot.builds[variant], f"{BUILD_FOLDER}/{variant}/"
+    hashed = snapshot.listed and all(file.blob for file in files)
+    large = frozenset(file.path.removeprefix(prefix) for file in files if file.sha256 is not None)
+    return folder_hash(folder, kind, large=large if hashed else None)
 
 
 def _lines(hashed: Iterable[tuple[str, str]]) -> ContentHash:
@@ -152,7 +154,7 @@ def _concat(named: Iterable[tuple[str, str]]) -> ContentHash:
 
 
 def _digests(source: Source, snapshot: Snapshot, file: RepoFile | None) -> dict[str, str]:
-    """The SHA-256 of the files that a build's metadata vouches for. What is wrong there shows when it is installed."""
+    """The SHA-256 of files in the digest of a build's metadata. The install check finds a wrong one."""
     if file is None or file.size > MAX_METADATA_BYTES:
         return {}
     try:
@@ -177,7 +179,7 @@ def _linked_as_large(path: Path) -> bool:
     name = os.path.basename(os.path.realpath(path))
     if not path.is_symlink() or _BLOB.fullmatch(name) is None:
         raise RequestError(
-            f"Whether the Hub keeps {path} as a large file cannot be told from a plain file, and {GIT_LFS_CONCAT} "
-            "differs by it; lock again for hashes of today's kind: kernels lock --rehash"
+            f"{GIT_LFS_CONCAT} depends on whether the Hub keeps {path} as a large file, which a plain file does not "
+            "show. Lock again with the current kind of hash: kernels lock --rehash"
         )
     return len(name) == 64

@@ -23,7 +23,6 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from kernels.cache.repository import has_content
 from kernels.errors import InvalidRepository, RepositoryNotFound, RequestError, RevisionNotFound
 from kernels.models.requirement import check_repo_id, check_revision, is_commit
 from kernels.models.snapshot import BUILD_FOLDER, MAX_FILES, RepoFile
@@ -31,6 +30,7 @@ from kernels.server.listings import FileRow, FolderListing, Listings
 from kernels.server.snapshot import Commit, File, blob_oid, lfs_pointer, take_snapshot
 from kernels.sources.manifest import Record, Records
 from kernels.support.files import open_regular
+from kernels.trust.digest import is_as_listed
 
 __all__ = ["PRIVATE", "PULLS", "Catalog", "Publisher", "is_lfs"]
 
@@ -366,7 +366,7 @@ def _build_of(path: str) -> str:
 
 def _listed_hash(source: str, listed: RepoFile) -> tuple[str, str | None]:
     """The hashes that the record gives for a file, if its content has them."""
-    if not has_content(Path(source), listed):
+    if not is_as_listed(Path(source), listed):
         raise InvalidRepository(f"{source} is not the file that its Hub listed; download it again.")
     return listed.oid or blob_oid(lfs_pointer(listed.blob, listed.size)), listed.sha256
 

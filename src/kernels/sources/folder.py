@@ -9,16 +9,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kernels import settings
-from kernels.cache.repository import has_content
-from kernels.errors import DigestMismatch, InvalidRepository, NotInCache, RepositoryNotFound, RevisionNotFound
+from kernels.errors import InvalidRepository, NotInCache, RepositoryNotFound, RevisionNotFound
 from kernels.models.requirement import SHORTEST_COMMIT, Requirement
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, RepoFile, Snapshot, is_bytecode
 from kernels.settings import Verify
 from kernels.sources.base import Moved, Source
 from kernels.sources.manifest import Record, Records, plain_files
 from kernels.support.files import FileTooLarge, read_bounded
-from kernels.support.formatting import format_value
-from kernels.support.hashing import on_every_core
+from kernels.trust.digest import changed_files, content_mismatch
 from kernels.trust.publishers import PublisherTrust
 
 __all__ = ["FolderSource", "PathSource", "files_below"]
@@ -130,7 +128,7 @@ class FolderSource(Source):
             raise NotInCache(f"{folder / file.path} is missing. {_CARRY_AGAIN}")
         data = _read(folder / file.path, file, limit)
         if not file.describes(data):
-            raise _altered(snapshot, folder, [file.path])
+            raise content_mismatch(snapshot.repo_id, folder, [file.path], _CARRY_AGAIN)
         return data
 
     def is_local(self, snapshot: Snapshot, variant: str) -> bool:
@@ -175,12 +173,11 @@ class FolderSource(Source):
         folder, files = self._folder(snapshot), snapshot.builds[variant]
         if not _recorded(files):
             return
-        same = on_every_core(lambda file: has_content(folder / file.path, file), files, lambda file: file.size)
-        altered = [file.path for file, found in zip(files, same, strict=True) if not found]
+        altered = [file.path for file in changed_files(folder, files)]
         found = {f"{BUILD_FOLDER}/{variant}/{name}" for name in plain_files(folder / BUILD_FOLDER / variant)}
         altered += sorted(found - {file.path for file in files})
         if altered:
-            raise _altered(snapshot, folder, altered)
+            raise content_mismatch(snapshot.repo_id, folder, altered, _CARRY_AGAIN)
 
     def _damaged(self, snapshot: Snapshot, variant: str) -> list[str]:
         missing = self._missing(snapshot, variant)
@@ -191,7 +188,7 @@ class FolderSource(Source):
         """Raise where a build was carried, and not all of it is here: nothing else stands in for it unsaid."""
         damaged = self._damaged(snapshot, variant)
         if damaged:
-            raise _altered(snapshot, self._folder(snapshot), damaged)
+            raise content_mismatch(snapshot.repo_id, self._folder(snapshot), damaged, _CARRY_AGAIN)
 
     def _missing(self, snapshot: Snapshot, variant: str) -> list[str]:
         """The files of a build that are not here as a record lists them."""
@@ -321,16 +318,6 @@ def _check_no_link(folder: Path, path: str) -> None:
             raise InvalidRepository(
                 f"{step} is a link to {os.path.realpath(step)}. Carry the folder here again, without links."
             )
-
-
-def _altered(snapshot: Snapshot, folder: Path, paths: list[str]) -> DigestMismatch:
-    lost = {path: "" if (folder / path).is_file() else " (missing)" for path in paths[:5]}
-    names = ", ".join(format_value(path, 200) + gone for path, gone in lost.items())
-    names += f" and {len(paths) - 5} more" if paths[5:] else ""
-    return DigestMismatch(
-        f"{snapshot.repo_id}: what is in {folder} is not what the Hub listed when it was downloaded: {names}. "
-        f"{_CARRY_AGAIN}"
-    )
 
 
 def _find_builds(path: Path) -> tuple[Path, str | None]:

@@ -10,8 +10,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 from kernels import settings
-from kernels.cache.repository import CLEARING, RepoStore, changed_files
+from kernels.cache.repository import CLEARING, RepoStore
 from kernels.errors import (
+    DigestMismatch,
     HubUnavailable,
     InvalidMetadata,
     InvalidRepository,
@@ -30,6 +31,7 @@ from kernels.sources.refusal import HubMoved, HubRefused, no_answer, not_found
 from kernels.sources.session_cache import memory_of
 from kernels.support.process_lock import exclusively
 from kernels.support.warn import warn_once
+from kernels.trust.digest import changed_files, content_mismatch
 
 __all__ = ["HubSource"]
 
@@ -284,7 +286,7 @@ class HubSource(Source):
         if content is not None:
             return content
         if self.offline and store.lies(snapshot.commit, file):
-            raise changed_files(snapshot.repo_id, [file])
+            raise self._mismatch(snapshot, [file])
         if self.offline:
             raise self._not_in_cache(f"{file.path} of {snapshot.repo_id}")
         from kernels.sources.download import resolve_path
@@ -345,17 +347,16 @@ class HubSource(Source):
         """
         store = self._store(snapshot.repo_type, snapshot.repo_id)
         commit, files = snapshot.commit, snapshot.builds[variant]
-        altered = store.altered(
-            commit, [file for file in files if (store.folder, commit, file.path) not in self._fresh]
-        )
+        root = store.snapshot(commit)
+        altered = changed_files(root, [file for file in files if (store.folder, commit, file.path) not in self._fresh])
         if altered and self.offline:
-            raise changed_files(snapshot.repo_id, altered)
+            raise self._mismatch(snapshot, altered)
         if altered:
             from kernels.sources.download import download
 
             with exclusively(store.lock(f"{commit}-{variant}")):
                 store.mark_fetched(commit)
-                altered = store.altered(commit, altered)
+                altered = changed_files(root, altered)
                 for file in altered:
                     store.discard(commit, file)
                 download(self._client, store, snapshot, altered)
@@ -366,7 +367,7 @@ class HubSource(Source):
             if self.offline:
                 damaged = store.damaged(snapshot.commit, files)
                 if damaged:
-                    raise changed_files(snapshot.repo_id, damaged)
+                    raise self._mismatch(snapshot, damaged)
                 raise self._not_in_cache(f"build {variant} of {snapshot.repo_id}")
             from kernels.sources.download import download  # not needed for what is here
 
@@ -387,6 +388,11 @@ class HubSource(Source):
 
     def _store(self, repo_type: str, repo_id: str) -> RepoStore:
         return RepoStore(self.cache, repo_type, repo_id)
+
+    def _mismatch(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> DigestMismatch:
+        root = self._store(snapshot.repo_type, snapshot.repo_id).snapshot(snapshot.commit)
+        advice = "Go online to download them again, or delete the repository's folder in the cache."
+        return content_mismatch(snapshot.repo_id, root, (file.path for file in files), advice)
 
     def _not_in_cache(self, what: str) -> NotInCache:
         return NotInCache(

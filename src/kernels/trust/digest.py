@@ -1,4 +1,4 @@
-"""Digests: whether a variant's files are the ones its metadata, or a Hub's listing, describes."""
+"""Digests: whether files on disk are those that a build's metadata, or a Hub's listing, describes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,32 @@ import base64
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernels.errors import DigestMismatch, InvalidRepository, RequestError, StoreError
 from kernels.models.metadata import Digest
-from kernels.support.hashing import feed_file, on_every_core
+from kernels.support.formatting import format_names
+from kernels.support.hashing import feed_file, git_blob_hasher, on_every_core
 
 if TYPE_CHECKING:
     from hashlib import _Hash
 
-__all__ = ["covered_files", "git_blob_id", "sha256_file", "variant_digest", "variant_files", "verify_digest"]
+    from kernels.models.snapshot import RepoFile
+
+__all__ = [
+    "changed_files",
+    "content_mismatch",
+    "covered_files",
+    "git_blob_id",
+    "is_as_listed",
+    "sha256_file",
+    "variant_digest",
+    "variant_files",
+    "verify_digest",
+]
 
 #: The digest algorithms of `metadata.json`.
 _ALGORITHMS = ("sha256", "sha512")
@@ -58,7 +72,7 @@ def variant_digest(path: os.PathLike[str] | str, algorithm: str = "sha256") -> D
         {'__init__.py': '47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='}
     """
     if algorithm not in _ALGORITHMS:
-        raise RequestError(f"`algorithm` is {algorithm!r}; allowed is {' or '.join(_ALGORITHMS)}.")
+        raise RequestError(f"`algorithm`: expected {' or '.join(_ALGORITHMS)}, got {algorithm!r}.")
     return Digest(algorithm, _digest_files(_scan(path), algorithm))
 
 
@@ -71,8 +85,8 @@ def verify_digest(
 
     Args:
         path: The variant's directory.
-        digest: What `metadata.json` says. Its paths are compared, never opened.
-        remedy: What the message says is to be done.
+        digest: The digest in `metadata.json`. Its paths are compared, never opened.
+        remedy: What to do, a sentence of the message.
 
     Raises:
         DigestMismatch: Files are missing, were changed, or are not in the digest; the message names them.
@@ -85,7 +99,7 @@ def verify_digest(
         >>> verify_digest(folder, variant_digest(folder, "sha256"))
     """
     if digest.algorithm not in _ALGORITHMS:
-        raise RequestError(f"`digest.algorithm` is {digest.algorithm!r}; allowed is {' or '.join(_ALGORITHMS)}.")
+        raise RequestError(f"`digest.algorithm`: expected {' or '.join(_ALGORITHMS)}, got {digest.algorithm!r}.")
     files = _scan(path)
     found = {file.name for file in files}
     # Names first: a file too many is found before gigabytes are hashed.
@@ -94,7 +108,9 @@ def verify_digest(
         actual = _digest_files(files, digest.algorithm)
         wrong = {"changed": {name for name in actual if actual[name] != digest.files[name]}}
     if any(wrong.values()):
-        listed = "; ".join(f"{kind}: {_listed(sorted(names))}" for kind, names in wrong.items() if names)
+        listed = "; ".join(
+            f"{kind}: {format_names(map(repr, sorted(names)), limit=_NAMED)}" for kind, names in wrong.items() if names
+        )
         raise DigestMismatch(
             f"The files in {os.fspath(path)} are not those its {digest.algorithm} digest describes. {listed}. {remedy}"
         )
@@ -163,13 +179,43 @@ def git_blob_id(content: os.PathLike[str] | str | bytes) -> str:
         'e69de29bb2d1d6434b8b29ae775ad8c2e48c5391'
     """
     if isinstance(content, bytes):
-        return _blob_hash(len(content), content).hexdigest()
-    return _hash_file(content, _blob_hash).hexdigest()
+        hasher = git_blob_hasher(len(content))
+        hasher.update(content)
+        return hasher.hexdigest()
+    return _hash_file(content, git_blob_hasher).hexdigest()
 
 
-def _blob_hash(size: int, content: bytes = b"") -> _Hash:
-    # Git's object header (gitformat-pack(5)). SHA-1 names the object and protects nothing, so FIPS builds allow it.
-    return hashlib.sha1(b"blob %d\0" % size + content, usedforsecurity=False)
+def is_as_listed(path: Path, file: RepoFile) -> bool:
+    """Whether a file on disk has the size that was listed, and the hash where the listing has one."""
+    try:
+        facts = path.stat()
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size != file.size:
+            return False
+        return not file.blob or feed_file(path, lambda size: file.hasher()).hexdigest() == file.blob
+    except OSError:
+        return False
+
+
+def changed_files(root: Path, files: Iterable[RepoFile]) -> list[RepoFile]:
+    """The files below a folder whose content is not what was listed; those that are missing too."""
+    listed = list(files)
+    same = on_every_core(lambda file: is_as_listed(root / file.path, file), listed, lambda file: file.size)
+    return [file for file, as_listed in zip(listed, same, strict=True) if not as_listed]
+
+
+def content_mismatch(repo_id: str, root: Path, paths: Iterable[str], advice: str) -> DigestMismatch:
+    """The error for files of a repository that are not what was listed.
+
+    Args:
+        repo_id: The repository.
+        root: The folder of the commit.
+        paths: The files, as the repository names them.
+        advice: What to do, a sentence.
+    """
+    named = [path if (root / path).is_file() else f"{path} (missing)" for path in paths]
+    return DigestMismatch(
+        f"{repo_id} has files that are not what the Hub listed: {format_names(named, limit=5)}, in {root}. {advice}"
+    )
 
 
 def _hash_file(path: os.PathLike[str] | str, start: Callable[[int], _Hash]) -> _Hash:
@@ -190,7 +236,7 @@ def _digest_files(files: list[_File], algorithm: str) -> dict[str, str]:
 def _scan(path: os.PathLike[str] | str, without: Collection[str] = _UNCOVERED) -> list[_File]:
     root = os.fspath(path)
     if not os.path.isdir(root):
-        raise RequestError(f"`path` is {root!r}, which is no directory; allowed is a variant's directory.")
+        raise RequestError(f"`path`: expected the directory of a variant, got {root!r}.")
     try:
         return sorted(_walk(root, "", without), key=lambda file: file.name)
     except OSError as error:
@@ -234,8 +280,3 @@ def _regular_file(entry: os.DirEntry[str], name: str) -> _File:
     if not stat.S_ISREG(status.st_mode):
         raise invalid("which is neither a file nor a directory")
     return _File(name, entry.path, status.st_size)
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(repr(name if len(name) <= 200 else name[:199] + "…") for name in names[:_NAMED])
-    return shown if len(names) <= _NAMED else f"{shown} and {len(names) - _NAMED} more"

@@ -9,7 +9,7 @@ from kernels.errors import InvalidMetadata, NoSuitableBuild, UntrustedSignature
 from kernels.models.metadata import Digest
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
-from kernels.operations.integrity import Expected, check_build
+from kernels.operations.install_check import ExpectedContent, check_build
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.build_choice import choose_build
 from kernels.resolver.build_metadata import read_metadata
@@ -115,5 +115,5 @@ def _folder_to_load(context: ResolveContext, resolved: Resolved, variant: str) -
     pinned = found.pinned_content(context, variant)
     folder = source.fetch(snapshot, variant)
     # A digest that nobody demands is looked at by the checks, which say what is wrong with it.
-    check_build(source, snapshot, variant, folder, Expected(digest, pinned, found.lock or "", signed=signed))
+    check_build(source, snapshot, variant, folder, ExpectedContent(digest, pinned, found.lock or "", signed=signed))
     return folder

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from hub import TestHub, make_repo
 
-import kernels.operations.integrity
+import kernels.operations.install_check
 from kernels.errors import DigestMismatch
 from kernels.models.lockfile import GIT_LFS_CONCAT, SHA256SUM, ContentHash
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
-from kernels.operations.integrity import Expected, Findings, check_build, identities
+from kernels.operations.install_check import CheckRecord, ExpectedContent, check_build, file_identities
 from kernels.operations.open_sources import open_sources
-from kernels.resolver.content_hash import folder_hash, listed_hash
+from kernels.resolver.content_hash import build_hash, folder_hash, listed_hash
 from kernels.sources import Source
 from kernels.support.json_store import read_record
 
@@ -43,11 +43,11 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kind of each content hash that is made."""
     kinds: list[str] = []
 
-    def made(path: Path, kind: str = SHA256SUM, **options: object) -> ContentHash:
+    def made(folder: Path, snapshot: Snapshot, variant: str, kind: str) -> ContentHash:
         kinds.append(kind)
-        return folder_hash(path, kind, **options)  # type: ignore[arg-type]
+        return build_hash(folder, snapshot, variant, kind)
 
-    monkeypatch.setattr(kernels.operations.integrity, "folder_hash", made)
+    monkeypatch.setattr(kernels.operations.install_check, "build_hash", made)
     return kinds
 
 
@@ -56,7 +56,7 @@ def test_what_a_lock_pins_is_checked_once(
     installed: Callable[[], tuple[Source, Snapshot, Path]], hashed: list[str], kind: str
 ) -> None:
     source, snapshot, folder = installed()
-    expected = Expected(pinned=listed_hash(source, snapshot, VARIANT, kind), lock="kernels.lock")
+    expected = ExpectedContent(pinned=listed_hash(source, snapshot, VARIANT, kind), lock="kernels.lock")
     for _ in range(3):
         source, snapshot, folder = installed()
         check_build(source, snapshot, VARIANT, folder, expected)
@@ -67,10 +67,12 @@ def test_a_pin_that_is_new_is_checked_and_the_others_still_hold(
     installed: Callable[[], tuple[Source, Snapshot, Path]], hashed: list[str]
 ) -> None:
     source, snapshot, folder = installed()
-    check_build(source, snapshot, VARIANT, folder, Expected())
+    check_build(source, snapshot, VARIANT, folder, ExpectedContent())
     for kind in (SHA256SUM, GIT_LFS_CONCAT, SHA256SUM, GIT_LFS_CONCAT):
         source, snapshot, folder = installed()
-        check_build(source, snapshot, VARIANT, folder, Expected(pinned=folder_hash(folder, kind), lock="kernels.lock"))
+        check_build(
+            source, snapshot, VARIANT, folder, ExpectedContent(pinned=folder_hash(folder, kind), lock="kernels.lock")
+        )
     assert hashed == [SHA256SUM, GIT_LFS_CONCAT]
 
 
@@ -83,7 +85,7 @@ def test_content_that_is_not_what_is_pinned_is_refused_each_time_and_both_are_na
     for _ in range(2):
         source, snapshot, folder = installed()
         with pytest.raises(DigestMismatch) as refused:
-            check_build(source, snapshot, VARIANT, folder, Expected(pinned=pinned, lock="/project/kernels.lock"))
+            check_build(source, snapshot, VARIANT, folder, ExpectedContent(pinned=pinned, lock="/project/kernels.lock"))
         for part in ("acme/relu", VARIANT, "/project/kernels.lock", pinned.value, found.value, "kernels lock --rehash"):
             assert part in str(refused.value)
 
@@ -92,7 +94,7 @@ def test_a_pin_is_checked_again_when_a_file_changed_and_what_was_changed_is_fetc
     installed: Callable[[], tuple[Source, Snapshot, Path]], hashed: list[str]
 ) -> None:
     source, snapshot, folder = installed()
-    expected = Expected(pinned=folder_hash(folder), lock="kernels.lock")
+    expected = ExpectedContent(pinned=folder_hash(folder), lock="kernels.lock")
     check_build(source, snapshot, VARIANT, folder, expected)
     blob = (folder / "layers.py").resolve()
     blob.write_bytes(b"#" + blob.read_bytes()[1:])
@@ -107,7 +109,7 @@ def test_a_pin_is_not_checked_when_nothing_is(
 ) -> None:
     monkeypatch.setenv("KERNELS_VERIFY", "off")
     source, snapshot, folder = installed()
-    check_build(source, snapshot, VARIANT, folder, Expected(pinned=ContentHash(SHA256SUM, "sha256-x")))
+    check_build(source, snapshot, VARIANT, folder, ExpectedContent(pinned=ContentHash(SHA256SUM, "sha256-x")))
     assert hashed == []
 
 
@@ -119,7 +121,7 @@ def test_a_folder_of_repositories_is_held_against_the_pin_too(
     source = open_sources().of("acme/relu")
     snapshot = source.snapshot(Requirement("acme/relu", version=1), "v1")
     folder = source.fetch(snapshot, VARIANT)
-    expected = Expected(pinned=folder_hash(folder), lock="kernels.lock")
+    expected = ExpectedContent(pinned=folder_hash(folder), lock="kernels.lock")
     check_build(source, snapshot, VARIANT, folder, expected)
     (folder / "more.py").write_text("")
     with pytest.raises(DigestMismatch, match=r"not what kernels\.lock pins"):
@@ -129,14 +131,14 @@ def test_a_folder_of_repositories_is_held_against_the_pin_too(
 @pytest.mark.skipif(os.name == "nt", reason="Windows keeps no time of an inode")
 def test_a_file_whose_time_was_set_back_is_another_one(installed: Callable[[], tuple[Source, Snapshot, Path]]) -> None:
     source, snapshot, folder = installed()
-    check_build(source, snapshot, VARIANT, folder, Expected())
+    check_build(source, snapshot, VARIANT, folder, ExpectedContent())
     blob = (folder / "layers.py").resolve()
     whole, facts = blob.read_bytes(), blob.stat()
     blob.write_bytes(b"#" + whole[1:])
     while blob.stat().st_ctime_ns == facts.st_ctime_ns or blob.stat().st_mtime_ns != facts.st_mtime_ns:
         os.utime(blob, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     source, snapshot, folder = installed()
-    check_build(source, snapshot, VARIANT, folder, Expected())
+    check_build(source, snapshot, VARIANT, folder, ExpectedContent())
     assert blob.read_bytes() == whole
 
 
@@ -155,10 +157,10 @@ def test_a_file_that_changes_while_it_is_checked_is_not_remembered_as_checked(
 
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(type(source), "repair", repair)
-        check_build(source, snapshot, VARIANT, folder, Expected())
+        check_build(source, snapshot, VARIANT, folder, ExpectedContent())
     assert blob.read_bytes() != whole
     source, snapshot, folder = installed()
-    check_build(source, snapshot, VARIANT, folder, Expected())
+    check_build(source, snapshot, VARIANT, folder, ExpectedContent())
     assert blob.read_bytes() == whole
 
 
@@ -166,16 +168,16 @@ def test_a_load_that_checks_nothing_says_when_the_build_was_used(
     installed: Callable[[], tuple[Source, Snapshot, Path]],
 ) -> None:
     source, snapshot, folder = installed()
-    check_build(source, snapshot, VARIANT, folder, Expected())
+    check_build(source, snapshot, VARIANT, folder, ExpectedContent())
     place = source.check_record(snapshot, VARIANT)
     assert place is not None
     content = place.read_bytes()
     os.utime(place, (1, 1))
     source, snapshot, folder = installed()
-    check_build(source, snapshot, VARIANT, folder, Expected())
+    check_build(source, snapshot, VARIANT, folder, ExpectedContent())
     assert place.stat().st_mtime > 1
     assert place.read_bytes() == content
-    assert read_record(place, Findings) is not None
+    assert read_record(place, CheckRecord) is not None
 
 
 def test_identities_leave_out_bytecode_follow_links_and_survive_what_cannot_be_looked_at(tmp_path: Path) -> None:
@@ -187,10 +189,10 @@ def test_identities_leave_out_bytecode_follow_links_and_survive_what_cannot_be_l
     (folder / "sub").mkdir()
     (folder / "sub" / "link.py").symlink_to(tmp_path / "target")
     (folder / "gone.py").symlink_to(tmp_path / "nowhere")
-    found = identities(folder)
+    found = file_identities(folder)
     facts = (tmp_path / "target").stat()
     assert found == {
         "sub/link.py": (3, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino),
         "gone.py": (0, 0, 0, 0),
     }
-    assert identities(tmp_path / "none") == {}
+    assert file_identities(tmp_path / "none") == {}
