@@ -1,137 +1,121 @@
-"""The files around the sources agree with each other: versions, pins, workflows, commands."""
+"""`[tool.kernels.dependencies]` is read, and what is wrong with it is said in one line with the entry."""
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
-from packaging.version import Version
 
-import kernels
+from kernels.errors import RequestError
+from kernels.models.lockfile import Lock, Pin
+from kernels.models.pyproject import Project, dependencies, unpinned
+from kernels.models.requirement import Requirement
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-ROOT = Path(__file__).parents[2]
-PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-STACKS = ["cpu", "cuda"]
+RELU, NORM = Requirement("org/relu", version=1), Requirement("org/norm", revision="main")
+TABLE = '[tool.kernels.dependencies]\n"org/relu" = 1\n"org/norm" = { revision = "main" }\n'
 
 
-def pins(stack: str) -> list[Requirement]:
-    lines = (ROOT / "lockfiles" / f"requirements-{stack}.txt").read_text(encoding="utf-8").splitlines()
-    return [Requirement(line) for line in lines if line and not line.startswith("#")]
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "pyproject.toml"
 
 
-def pinned(requirement: Requirement) -> Version:
-    [specifier] = requirement.specifier
-    assert specifier.operator == "=="
-    return Version(specifier.version)
+def test_the_table_is_read_from_a_folder_or_from_the_file_itself(file: Path) -> None:
+    file.write_text(TABLE)
+    for path in (file, file.parent):
+        project = Project.read(path)
+        assert project.dependencies == (RELU, NORM)
+        assert project.lock_file == file.with_name("kernels.lock")
 
 
-def normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+def test_a_version_may_stand_in_a_table_and_the_table_may_be_empty(file: Path) -> None:
+    file.write_text('[tool.kernels.dependencies."org/relu"]\nversion = 1\n')
+    assert dependencies(file) == (RELU,)
+    file.write_text("[tool.kernels.dependencies]\n")
+    assert dependencies(file) == ()
 
 
-def tracked_files() -> list[Path]:
-    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"this is no git checkout: {done.stderr.strip()}")
-    return [path for name in done.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+@pytest.mark.parametrize("text", ["", "[project]\nname = 'x'\n", "[tool.black]\n", "[tool.kernels]\n"])
+def test_a_file_without_the_table_asks_for_nothing_which_a_project_must_not(text: str, file: Path) -> None:
+    file.write_text(text)
+    assert dependencies(file) is None
+    with pytest.raises(RequestError, match=r"no table \[tool\.kernels\.dependencies\]"):
+        Project.read(file)
 
 
-def test_the_version_stands_in_the_project_the_package_and_the_changelog() -> None:
-    assert PROJECT["version"] == kernels.__version__
-    headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    assert kernels.__version__ in headings
+def test_a_folder_without_the_file_is_no_project(tmp_path: Path) -> None:
+    other = tmp_path / "setup.cfg"
+    other.write_text("")
+    for path in (tmp_path, tmp_path / "absent", other):
+        with pytest.raises(RequestError, match=r"is no project: .* folder with a pyproject\.toml"):
+            Project.read(path)
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_pins_are_exact_and_name_no_index(stack: str) -> None:
-    assert all(pinned(requirement) for requirement in pins(stack))
-    text = (ROOT / "lockfiles" / f"requirements-{stack}.txt").read_text(encoding="utf-8")
-    assert not re.search(r"://|^\s*--?\w| @ |\+", text, flags=re.MULTILINE)
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"[tool", "not valid TOML"),
+        (b"\xff", "not valid TOML"),
+        (b"a = " + b"[" * 100_000, "nested too deep"),
+        (b"#" * (1024 * 1024 + 1), "larger than 1 MiB"),
+        (b"tool = 1", "`tool` is 1; allowed is a table"),
+        (b"[tool]\nkernels = []", "`tool.kernels` is []; allowed is a table"),
+        (b"[tool.kernels]\ndependencies = ['org/relu']", "`tool.kernels.dependencies` is ['org/relu']"),
+        (b"[tool.kernels.dependencies]\nrelu = 1", ":2: `tool.kernels.dependencies`: 'relu': `repo_id`"),
+        (b"[tool.kernels.dependencies]\norg.relu = 1", ":2: `tool.kernels.dependencies`: 'org': `repo_id`"),
+        (b"[tool.kernels.dependencies]\n'org/re lu' = 1", "'org/name', each part of letters"),
+        (b'[tool.kernels.dependencies]\n"org/\\u001b[2J" = 1', "'org/name', each part of letters"),
+        (
+            b"[tool.kernels.dependencies]\n'org/relu' = '1'",
+            ":2: `tool.kernels.dependencies`: 'org/relu' is '1'; allowed is a major version",
+        ),
+        (b"[tool.kernels.dependencies]\n'org/relu' = true", "is True; allowed is a major version"),
+        (b"[tool.kernels.dependencies]\n'org/relu' = 1.0", "is 1.0; allowed is a major version"),
+        (b"[tool.kernels.dependencies]\n'org/relu' = -1", "`version` is -1"),
+        (b"[tool.kernels.dependencies]\n'org/relu' = []", "is []; allowed is a major version"),
+        (b"[tool.kernels.dependencies]\n'org/relu' = {}", "is {}; allowed is a major version"),
+        (b"[tool.kernels.dependencies]\n'org/relu' = {version = 1, revision = 'x'}", "either `version` or `revision`"),
+        (b"[tool.kernels.dependencies]\n'org/relu' = {version = 1, x = 2}", "either `version` or `revision`"),
+        (b"[tool.kernels.dependencies]\n'org/relu' = {revision = 1}", "either `version` or `revision`"),
+        (b"[tool.kernels.dependencies]\n'org/relu' = {revision = '../x'}", "`revision` is '../x'"),
+        (b"[tool.kernels.dependencies]\n'org/relu' = 1\n'org/relu' = 2", "not valid TOML"),
+    ],
+    ids=[
+        "half a line",
+        "bytes",
+        "nested",
+        "1 MiB",
+        "tool",
+        "kernels",
+        "a list",
+        "no publisher",
+        "dots",
+        "a space",
+        "control characters",
+        "text",
+        "true",
+        "a fraction",
+        "below 0",
+        "list",
+        "empty",
+        "both",
+        "unknown",
+        "revision",
+        "leaves",
+        "twice",
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line_with_the_file_and_the_entry(content: bytes, said: str, file: Path) -> None:
+    file.write_bytes(content)
+    with pytest.raises(RequestError) as refused:
+        Project.read(file)
+    assert str(refused.value).startswith(str(file))
+    assert said in str(refused.value)
+    assert str(refused.value).isprintable()
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_pins_satisfy_what_the_project_asks_for(stack: str) -> None:
-    asked = [*PROJECT["dependencies"], *(each for extra in PROJECT["optional-dependencies"].values() for each in extra)]
-    locked: dict[str, list[Requirement]] = {}
-    for requirement in pins(stack):
-        locked.setdefault(normal(requirement.name), []).append(requirement)
-    for requirement in map(Requirement, asked):
-        assert normal(requirement.name) in locked, f"make lock: {requirement} is not pinned"
-        for pin in locked[normal(requirement.name)]:
-            assert pinned(pin) in requirement.specifier, f"make lock: {pin} does not satisfy {requirement}"
-
-
-def test_the_cpu_stack_is_the_cuda_stack_without_nvidias_libraries() -> None:
-    cpu, cuda = ({str(requirement) for requirement in pins(stack)} for stack in STACKS)
-    assert cpu < cuda
-    assert all(re.match(r"(cuda|nvidia)-", requirement) for requirement in cuda - cpu)
-
-
-def workflow(name: str) -> dict[Any, Any]:
-    content: dict[Any, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / name).read_text(encoding="utf-8"))
-    return content
-
-
-def test_the_oldest_and_the_newest_python_are_tested() -> None:
-    tested = workflow("ci.yml")["jobs"]["cpu"]["strategy"]["matrix"]["python"]
-    known = [
-        classifier.rpartition(" ")[2]
-        for classifier in PROJECT["classifiers"]
-        if re.fullmatch(r"Programming Language :: Python :: 3\.\d+", classifier)
-    ]
-    supported = SpecifierSet(PROJECT["requires-python"])
-    oldest, newest = min(map(Version, tested)), max(map(Version, tested))
-    assert oldest in supported
-    assert Version(f"3.{oldest.minor - 1}") not in supported
-    assert newest >= max(map(Version, known))
-
-
-def test_the_gpu_job_runs_on_a_machine_of_our_own() -> None:
-    job = workflow("gpu.yml")["jobs"]["gpu"]
-    assert job["runs-on"] == ["self-hosted", "gpu"]
-    assert any("make test-gpu STACK=cuda" in step.get("run", "") for step in job["steps"])
-
-
-def test_every_make_target_that_is_named_exists() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, flags=re.MULTILINE))
-    named = {
-        target
-        for path in [
-            ROOT / ".ci" / "run",
-            *ROOT.glob("*.md"),
-            *(ROOT / "docs").glob("*.md"),
-            *(ROOT / ".github").rglob("*.yml"),
-        ]
-        for target in re.findall(r"(?:`|run: |^)make ([a-z][a-z-]*)", path.read_text(encoding="utf-8"), re.MULTILINE)
-    }
-    assert {"demo", "test"} <= named <= targets
-
-
-def test_scripts_that_make_runs_exist() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    scripts = re.findall(r"\$\(RUN\) (\S+\.py)", makefile)
-    assert scripts
-    assert [script for script in scripts if not (ROOT / script).is_file()] == []
-
-
-def test_no_tracked_file_names_a_path_of_this_machine() -> None:
-    everyones = {Path("/"), Path("/tmp"), Path("/usr"), Path("/usr/local"), Path("/home"), Path("/root")}
-    here = {f"{path}/" for path in (ROOT, ROOT.parent, Path.home(), Path(sys.prefix)) if path not in everyones}
-    pattern = re.compile("|".join(map(re.escape, sorted(here))).encode())
-    found = {
-        path.relative_to(ROOT): match[0] for path in tracked_files() if (match := pattern.search(path.read_bytes()))
-    }
-    assert not found
+def test_what_a_lock_does_not_pin_is_told_in_either_format() -> None:
+    assert unpinned((RELU, NORM), Lock()) == [RELU, NORM]
+    assert unpinned((RELU, NORM), Lock((Pin(RELU, "1" * 40),))) == [NORM]
+    assert unpinned((RELU,), Lock((Pin(Requirement("org/relu", version=2), "1" * 40),))) == [RELU]
+    assert unpinned((RELU, NORM), Lock((Pin(Requirement("org/norm"), "1" * 40),), older=True)) == [RELU]
