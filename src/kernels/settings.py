@@ -99,7 +99,7 @@ def _flag(name: str) -> bool:
     """Whether a variable says yes; a word that says neither is an error, as someone relies on what they meant."""
     value = os.environ.get(name, "")
     if value.upper() not in _TRUE | _FALSE:
-        raise RequestError(f"`{name}` is {value[:200]!r}; allowed is 1, true, yes or on, or 0, false, no or off.")
+        raise RequestError(f"`{name}` is {value[:200]!r}; expected 1, true, yes or on, or 0, false, no or off.")
     return value.upper() in _TRUE
 
 
@@ -165,7 +165,7 @@ def hub_folder() -> Path | None:
     folder = folder_in("KERNELS_HUB", value)
     if not os.path.isdir(folder):
         raise RequestError(
-            f"`KERNELS_HUB` is {without_password(value)!r}; allowed is an http(s) URL, or a folder that exists."
+            f"`KERNELS_HUB` is {without_password(value)!r}; expected an http(s) URL, or a folder that exists."
         )
     return folder
 
@@ -216,7 +216,7 @@ def _huggingface_hub() -> Any:
         except ValueError:
             valid = False
         if not valid:
-            raise RequestError(f"`{name}` is {value!r}; allowed is a whole number of seconds.")
+            raise RequestError(f"`{name}` is {value!r}; expected a whole number of seconds.")
     from huggingface_hub import constants
 
     return constants
@@ -309,7 +309,7 @@ def refresh_seconds() -> float:
     except ValueError:
         seconds = -1.0
     if not seconds >= 0:
-        raise RequestError(f"`KERNELS_REFRESH` is {value!r}; allowed is a number of seconds, 0 or more.")
+        raise RequestError(f"`KERNELS_REFRESH` is {value!r}; expected a number of seconds, 0 or more.")
     return seconds
 
 
@@ -326,7 +326,7 @@ def trusted_publishers() -> frozenset[str]:
             check_repo_id(f"{publisher}/name")
         except RequestError:
             raise RequestError(
-                f"`KERNELS_TRUSTED_PUBLISHERS` has the entry {publisher[:200]!r}; allowed are names of publishers "
+                f"`KERNELS_TRUSTED_PUBLISHERS` has the entry {publisher[:200]!r}; expected names of publishers "
                 "(the org of org/name), separated by commas."
             ) from None
     return publishers
@@ -347,7 +347,7 @@ def verify_when(asked: object = None) -> Verify:
         'load'
     """
     if asked is not None and not isinstance(asked, str):
-        raise TypeError(f"`verify` is {asked!r}, a {type(asked).__name__}; allowed is 'off', 'install' or 'load'.")
+        raise TypeError(f"`verify` is {asked!r} ({type(asked).__name__}); expected 'off', 'install' or 'load'.")
     value = os.environ.get("KERNELS_VERIFY", "") if asked is None else asked
     for when in get_args(Verify):
         if value == when or (asked is None and value.lower() == when):
@@ -357,7 +357,7 @@ def verify_when(asked: object = None) -> Verify:
     if asked is None and value.upper() in _FALSE:
         return "install"
     name = "KERNELS_VERIFY" if asked is None else "verify"
-    raise RequestError(f"`{name}` is {value[:200]!r}; allowed is 'off', 'install' or 'load'.")
+    raise RequestError(f"`{name}` is {value[:200]!r}; expected 'off', 'install' or 'load'.")
 
 
 def policy_file() -> Path | None:
@@ -371,7 +371,7 @@ def policy_file() -> Path | None:
         return None
     path = folder_in("KERNELS_POLICY", value)
     if not os.path.isfile(path):
-        raise RequestError(f"`KERNELS_POLICY` is {value!r}; allowed is a TOML file that exists.")
+        raise RequestError(f"`KERNELS_POLICY` is {value!r}; expected a TOML file that exists.")
     return path
 
 
@@ -419,7 +419,7 @@ def local_kernels() -> dict[str, Path]:
             path = ""
         if not path:
             raise RequestError(
-                f"`LOCAL_KERNELS` has the entry {entry[:200]!r}; allowed is org/name=/path, entries separated by ':'."
+                f"`LOCAL_KERNELS` has the entry {entry[:200]!r}; expected org/name=/path, entries separated by ':'."
             )
         overrides[repo_id] = folder_in("LOCAL_KERNELS", path)
     return overrides
@@ -438,7 +438,7 @@ def environment_with_local_kernels(folders: Mapping[str, Path]) -> dict[str, str
         # A colon separates entries there, and the space around one is not part of it.
         if ":" in path.relative_to(path.anchor).as_posix() or str(path) != str(path).strip():
             raise RequestError(
-                f"`folder` is {str(path)!r}; allowed is a path without ':' and without space at its end, as it has to "
+                f"`folder` is {str(path)!r}; expected a path without ':' and without space at its end, as it has to "
                 "stand in LOCAL_KERNELS."
             )
     own = [f"{repo_id}={path}" for repo_id, path in folders.items()]

@@ -120,7 +120,7 @@ def test_a_folder_of_repositories_is_not_asked(
     monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "nowhere"))
     found = doctor_report().hub
     assert found.answers is False
-    assert "allowed is" in (found.note or "")
+    assert "expected" in (found.note or "")
 
 
 def test_a_secret_is_not_printed(isolated_env: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_policy_that_is_none_is_a_problem_with_its_line(isolated_env: Path, tm
     policy = tmp_path / "policy.toml"
     policy.write_text("require-signature = 1")
     report = json.loads(run("--json", **OFFLINE, KERNELS_POLICY=str(policy)))
-    assert f"{policy}:1: `require-signature` is 1; allowed is true or false." in report["problems"]
+    assert f"{policy}:1: `require-signature` is 1; expected true or false." in report["problems"]
 
 
 def test_one_kernel_is_one_kernel(isolated_env: Path) -> None:

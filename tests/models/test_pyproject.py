@@ -47,7 +47,7 @@ def test_a_folder_without_the_file_is_no_project(tmp_path: Path) -> None:
     other = tmp_path / "setup.cfg"
     other.write_text("")
     for path in (tmp_path, tmp_path / "absent", other):
-        with pytest.raises(RequestError, match=r"is no project: .* folder with a pyproject\.toml"):
+        with pytest.raises(RequestError, match=r"is no project; .* folder with a pyproject\.toml"):
             Project.read(path)
 
 
@@ -58,8 +58,8 @@ def test_a_folder_without_the_file_is_no_project(tmp_path: Path) -> None:
         (b"\xff", "not valid TOML"),
         (b"a = " + b"[" * 100_000, "nested too deep"),
         (b"#" * (1024 * 1024 + 1), "larger than 1 MiB"),
-        (b"tool = 1", "`tool` is 1; allowed is a table"),
-        (b"[tool]\nkernels = []", "`tool.kernels` is []; allowed is a table"),
+        (b"tool = 1", "`tool` is 1; expected a table"),
+        (b"[tool]\nkernels = []", "`tool.kernels` is []; expected a table"),
         (b"[tool.kernels]\ndependencies = ['org/relu']", "`tool.kernels.dependencies` is ['org/relu']"),
         (b"[tool.kernels.dependencies]\nrelu = 1", ":2: `tool.kernels.dependencies`: 'relu': `repo_id`"),
         (b"[tool.kernels.dependencies]\norg.relu = 1", ":2: `tool.kernels.dependencies`: 'org': `repo_id`"),
@@ -67,13 +67,13 @@ def test_a_folder_without_the_file_is_no_project(tmp_path: Path) -> None:
         (b'[tool.kernels.dependencies]\n"org/\\u001b[2J" = 1', "'org/name', each part of letters"),
         (
             b"[tool.kernels.dependencies]\n'org/relu' = '1'",
-            ":2: `tool.kernels.dependencies`: 'org/relu' is '1'; allowed is a major version",
+            ":2: `tool.kernels.dependencies`: 'org/relu' is '1'; expected a major version",
         ),
-        (b"[tool.kernels.dependencies]\n'org/relu' = true", "is True; allowed is a major version"),
-        (b"[tool.kernels.dependencies]\n'org/relu' = 1.0", "is 1.0; allowed is a major version"),
+        (b"[tool.kernels.dependencies]\n'org/relu' = true", "is True; expected a major version"),
+        (b"[tool.kernels.dependencies]\n'org/relu' = 1.0", "is 1.0; expected a major version"),
         (b"[tool.kernels.dependencies]\n'org/relu' = -1", "`version` is -1"),
-        (b"[tool.kernels.dependencies]\n'org/relu' = []", "is []; allowed is a major version"),
-        (b"[tool.kernels.dependencies]\n'org/relu' = {}", "is {}; allowed is a major version"),
+        (b"[tool.kernels.dependencies]\n'org/relu' = []", "is []; expected a major version"),
+        (b"[tool.kernels.dependencies]\n'org/relu' = {}", "is {}; expected a major version"),
         (b"[tool.kernels.dependencies]\n'org/relu' = {version = 1, revision = 'x'}", "either `version` or `revision`"),
         (b"[tool.kernels.dependencies]\n'org/relu' = {version = 1, x = 2}", "either `version` or `revision`"),
         (b"[tool.kernels.dependencies]\n'org/relu' = {revision = 1}", "either `version` or `revision`"),

@@ -15,13 +15,13 @@ from kernels.operations.info import MAX_VERSIONS, is_path, repository_info, repo
 
 @pytest.mark.parametrize("repo_id", ["relu", "a/b/c", "acme/..", ""])
 def test_a_name_that_is_no_repositorys_is_refused(repo_id: str) -> None:
-    with pytest.raises(RequestError, match="allowed is 'org/name'"):
+    with pytest.raises(RequestError, match="expected 'org/name'"):
         repository_versions(repo_id)
 
 
 @pytest.mark.parametrize("kernel", ["relu", "a/b/c", ""])
 def test_a_kernel_is_a_repository_or_a_path(kernel: str) -> None:
-    with pytest.raises(RequestError, match="allowed is 'org/name'"):
+    with pytest.raises(RequestError, match="expected 'org/name'"):
         repository_info(kernel)
 
 
@@ -49,7 +49,7 @@ def test_a_folder_whose_name_reads_like_a_repository_is_the_folder(
 
 @pytest.mark.parametrize("kernel", ["x" * 5000, "a" * 300 + "/b"])
 def test_a_name_too_long_for_a_file_is_no_path(kernel: str) -> None:
-    with pytest.raises(RequestError, match="allowed is 'org/name'"):
+    with pytest.raises(RequestError, match="expected 'org/name'"):
         repository_info(kernel)
 
 

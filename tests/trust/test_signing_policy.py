@@ -84,17 +84,17 @@ def test_a_policy_adds_to_that_of_this_package_and_may_replace_it(tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("require-signature = 1", r":1: `require-signature` is 1; allowed is true or false"),
-        ("\nrequire_signature = true", r":2: policy\.toml has the unknown key `require_signature`; allowed are repo.*"),
-        ("trusted-root = []", r":1: `trusted-root` is \[\]; allowed is the path of"),
-        ("repositories = []", r":1: `repositories` is \[\]; allowed is a section"),
+        ("require-signature = 1", r":1: `require-signature` is 1; expected true or false"),
+        ("\nrequire_signature = true", r":2: policy\.toml has the unknown key `require_signature`; expected repo.*"),
+        ("trusted-root = []", r":1: `trusted-root` is \[\]; expected the path of"),
+        ("repositories = []", r":1: `repositories` is \[\]; expected a section"),
         ("[repositories.relu]", r':1: .*relu.* names no repository; allowed is "org/name", or "org/\*"'),
         ('[repositories."*"]', r":1: .* names no repository"),
         ('[repositories."acme/*/x"]', r":1: .* names no repository"),
-        ('[repositories."acme/relu"]\nsigner = []', r":2: .*unknown key `signer`; allowed are require-signature, sig"),
-        ('[repositories."acme/relu"]\nsigners = {}', r":2: .*signers` is \{\}; allowed is a list of tables"),
-        ('[[repositories."a/b".signers]]', r":1: .*issuer` is missing; allowed is a URL such as"),
-        (f'[[repositories."a/b".signers]]\n{SIGNERS}email = "a@b"', r":6: .*unknown key `email`; allowed are issuer,"),
+        ('[repositories."acme/relu"]\nsigner = []', r":2: .*unknown key `signer`; expected require-signature, sig"),
+        ('[repositories."acme/relu"]\nsigners = {}', r":2: .*signers` is \{\}; expected a list of tables"),
+        ('[[repositories."a/b".signers]]', r":1: .*issuer` is missing; expected a URL such as"),
+        (f'[[repositories."a/b".signers]]\n{SIGNERS}email = "a@b"', r":6: .*unknown key `email`; expected issuer,"),
         ("require-signature = tru", r":1: not valid TOML"),
     ],
     ids=[
@@ -110,12 +110,12 @@ def test_what_is_no_policy_is_an_error_with_its_line(text: str, message: str, tm
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("https://token", "http://token", r"issuer` is 'http://token.*; allowed is a URL such as"),
-        ("kernels\"", "kernels/\"", r"source-repository` is 'https://github.com/acme/kernels/'; allowed is a URL"),
-        ("refs/heads/main", "main", r"ref` is 'main'; allowed is a branch or tag such as \"refs/heads/main\""),
-        ("build.yaml", "build.yaml@main", r"workflows\[0\]` is '.github/workflows/build.yaml@main'; allowed is a path"),
+        ("https://token", "http://token", r"issuer` is 'http://token.*; expected a URL such as"),
+        ("kernels\"", "kernels/\"", r"source-repository` is 'https://github.com/acme/kernels/'; expected a URL"),
+        ("refs/heads/main", "main", r"ref` is 'main'; expected a branch or tag such as \"refs/heads/main\""),
+        ("build.yaml", "build.yaml@main", r"workflows\[0\]` is '.github/workflows/build.yaml@main'; expected a path"),
         ('".github', '"/.github', r"workflows\[0\]` is '/.github"),
-        ('[".github/workflows/build.yaml"]', "[]", r"workflows` is missing; allowed is a list, each a path"),
+        ('[".github/workflows/build.yaml"]', "[]", r"workflows` is missing; expected a list, each a path"),
     ],
     ids=["issuer", "repository", "ref", "workflow with a ref", "workflow's path", "no workflow"],
 )  # fmt: skip
@@ -128,7 +128,7 @@ def test_an_identity_that_no_certificate_has_is_an_error(old: str, new: str, mes
 
 def test_a_policy_that_is_not_there_is_named_with_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELS_POLICY", str(tmp_path / "policy.toml"))
-    with pytest.raises(RequestError, match=r"`KERNELS_POLICY` is '.*policy\.toml'; allowed is a TOML file that exists"):
+    with pytest.raises(RequestError, match=r"`KERNELS_POLICY` is '.*policy\.toml'; expected a TOML file that exists"):
         Policy.in_force()
 
 

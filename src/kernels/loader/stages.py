@@ -300,7 +300,7 @@ def _run(stage: Stage, variant_dir: Path, folder: Path) -> None:
     before = list(_identities(build))
     stage(variant_dir)
     if not _is_folder(folder):
-        raise KernelImportError(f"it left no folder at {folder}; allowed is to write into the one that is there")
+        raise KernelImportError(f"it left no folder at {folder}; expected its files in the folder that was there")
     if list(_identities(build)) != before:
         raise KernelImportError(f"the build's own files changed meanwhile; what it makes belongs in {folder}")
 

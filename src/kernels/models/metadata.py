@@ -163,7 +163,7 @@ class Metadata:
                 wrong type, too long or invalid.
         """
         if not isinstance(data, (bytes, bytearray)):
-            raise TypeError(f"`data`: expected bytes, got {format_value(data)} ({type(data).__name__}).")
+            raise TypeError(f"`data` is {format_value(data)} ({type(data).__name__}); expected bytes.")
         if len(data) > MAX_METADATA_BYTES:
             raise _too_large(where)
         try:
@@ -295,7 +295,7 @@ def _too_large(where: str) -> InvalidMetadata:
 def _check(file: _File, where: str) -> Metadata:
     def require(valid: bool, field: str, value: Any, expected: str) -> None:
         if not valid:
-            raise InvalidMetadata(f"{where}: `{field}`: expected {expected}, got {format_value(value)}.")
+            raise InvalidMetadata(f"{where}: `{field}` is {format_value(value)}; expected {expected}.")
 
     name, id, backend, minver, digest = file.name, file.id, file.backend.type, file.kernels_minver, file.digest
     require(KernelName.allows(name), "name", name, "lower-case letters, digits and dashes, starting with a letter")

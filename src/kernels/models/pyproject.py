@@ -63,7 +63,7 @@ class Project:
         file = path / PROJECT_FILE if path.is_dir() else path
         if file.name != PROJECT_FILE or not file.is_file():
             raise RequestError(
-                f"{path} is no project: allowed is a folder with a {PROJECT_FILE}, or a {PROJECT_FILE} itself."
+                f"{path} is no project; expected a folder with a {PROJECT_FILE}, or a {PROJECT_FILE} itself."
             )
         found = _asked(file)
         if found is None:
@@ -99,7 +99,7 @@ def _asked(file: Path) -> dict[Requirement, str] | None:
         table = table[key]
         if not isinstance(table, dict):
             at = _KEYS[:depth]
-            raise toml.error(at, f"`{'.'.join(at)}` is {format_value(table)}; allowed is a table.")
+            raise toml.error(at, f"`{'.'.join(at)}` is {format_value(table)}; expected a table.")
     return {
         _requirement(toml, repo_id, asked): f"{file}:{toml.lines.get((*_KEYS, repo_id), 1)}"
         for repo_id, asked in table.items()
@@ -131,7 +131,7 @@ def _requirement(file: TomlFile, repo_id: str, asked: Any) -> Requirement:
             return Requirement(repo_id, **named)
     except RequestError as error:
         raise file.error(at, f"{what}: {error}") from None
-    raise file.error(at, f"{what} is {format_value(asked)}; allowed is {_ALLOWED}.")
+    raise file.error(at, f"{what} is {format_value(asked)}; expected {_ALLOWED}.")
 
 
 def _has_types(named: dict[str, Any]) -> bool:

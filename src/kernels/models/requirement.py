@@ -124,11 +124,11 @@ def check_repo_id(repo_id: Any) -> str:
         'kernels-community/relu'
     """
     if not isinstance(repo_id, str):
-        raise TypeError(f"`repo_id` is {repo_id!r}, a {type(repo_id).__name__}; allowed is a string 'org/name'.")
+        raise TypeError(f"`repo_id` is {repo_id!r} ({type(repo_id).__name__}); expected a string 'org/name'.")
     parts = repo_id.split("/")
     if len(parts) != 2 or any(_PART.fullmatch(part) is None for part in parts):
         raise RequestError(
-            f"`repo_id` is {repo_id[:200]!r}; allowed is 'org/name', each part of letters, digits, '-', '_' and '.', "
+            f"`repo_id` is {repo_id[:200]!r}; expected 'org/name', each part of letters, digits, '-', '_' and '.', "
             "96 characters at most."
         )
     return repo_id
@@ -142,9 +142,9 @@ def check_version(version: Any) -> int:
         RequestError: It is negative, or too large for a version.
     """
     if isinstance(version, bool) or not isinstance(version, int):
-        raise TypeError(f"`version` is {version!r}, a {type(version).__name__}; allowed is an integer such as 1.")
+        raise TypeError(f"`version` is {version!r} ({type(version).__name__}); expected an integer such as 1.")
     if not 0 <= version <= _MAX_VERSION:
-        raise RequestError(f"`version` is {version}; allowed is 0 or a positive integer up to {_MAX_VERSION}.")
+        raise RequestError(f"`version` is {version}; expected 0 or a positive integer up to {_MAX_VERSION}.")
     return version
 
 
@@ -157,8 +157,8 @@ def check_revision(revision: Any) -> str:
     """
     if not isinstance(revision, str):
         raise TypeError(
-            f"`revision` is {revision!r}, a {type(revision).__name__}; allowed is a branch, a tag or a commit."
+            f"`revision` is {revision!r} ({type(revision).__name__}); expected a branch, a tag or a commit."
         )
     if len(revision) > 255 or _REVISION.fullmatch(revision) is None or not revision.isprintable():
-        raise RequestError(f"`revision` is {revision[:200]!r}; allowed is a branch, a tag or a commit.")
+        raise RequestError(f"`revision` is {revision[:200]!r}; expected a branch, a tag or a commit.")
     return revision

@@ -34,7 +34,7 @@ def url_in(name: str, value: str, allowed: str, *, token: str) -> str:
     except ValueError:  # brackets that hold no address, a port that is no number
         valid = False
     if not valid or not value.isprintable() or " " in value:
-        raise RequestError(f"`{name}` is {shown!r}; allowed is {allowed}.")
+        raise RequestError(f"`{name}` is {shown!r}; expected {allowed}.")
     if "@" in parts.netloc:
         # It would stand in every message that names the Hub.
         raise RequestError(f"`{name}` is {shown!r}, with a user or a password; put a token in `{token}` instead.")

@@ -76,7 +76,7 @@ def read_toml(path: Path) -> TomlFile:
         data = read_bounded(path, MAX_TOML_BYTES)
     except FileTooLarge:
         raise RequestError(
-            f"{path} is larger than {MAX_TOML_BYTES // 2**20} MiB; allowed is a file that is not."
+            f"{path} is larger than {MAX_TOML_BYTES // 2**20} MiB, the most that is read."
         ) from None
     try:
         text = data.decode("utf-8-sig")  # some editors begin a file with a byte order mark
@@ -220,7 +220,7 @@ class Section:
         self.file = file
         self.path = path
         if not isinstance(table, dict):
-            raise self.error((), f"`{self.name()}` is {_short(table)}; allowed is a section.")
+            raise self.error((), f"`{self.name()}` is {_short(table)}; expected a section.")
         self.table: dict[str, Any] = table
         self.asked: list[str] = []
 
@@ -237,14 +237,14 @@ class Section:
     def wrong(self, key: str | TomlPath, value: Any, allowed: str, hint: str = "") -> RequestError:
         """An error that names a value and what is allowed instead."""
         at = (key,) if isinstance(key, str) else key
-        return self.error(at, f"`{self.name(*at)}` is {_short(value)}; allowed is {allowed}.{hint}")
+        return self.error(at, f"`{self.name(*at)}` is {_short(value)}; expected {allowed}.{hint}")
 
     def missing(self, key: str, allowed: str) -> RequestError:
         """An error that names a key that is not there, and the one that may be a mistyped one of it."""
         near = difflib.get_close_matches(key, [*islice(self.table, _MOST_COMPARED)], n=1, cutoff=_NEAR)
         mistyped = near[0] if near else key
         hint = f" Is `{mistyped}` meant for it?" if near else ""
-        return self.error((mistyped,), f"`{self.name(key)}` is missing; allowed is {allowed}.{hint}")
+        return self.error((mistyped,), f"`{self.name(key)}` is missing; expected {allowed}.{hint}")
 
     def get(self, *spellings: str) -> tuple[str, Any]:
         """The first of some keys that is there, and its value; None where none is."""
@@ -252,7 +252,7 @@ class Section:
         present = [key for key in spellings if key in self.table]
         if len(present) > 1:
             raise self.error(
-                (present[1],), f"`{self.name()}` has both `{present[0]}` and `{present[1]}`; allowed is one of them."
+                (present[1],), f"`{self.name()}` has both `{present[0]}` and `{present[1]}`; expected one of them."
             )
         self.asked += spellings[1:] if present else ()
         return (present[0], self.table[present[0]]) if present else (spellings[0], None)
@@ -316,7 +316,7 @@ class Section:
                 allowed = ", ".join(sorted(set(self.asked)))
                 place = f"`{self.name()}`" if self.path else self.file.path.name
                 hint = did_you_mean(key, self.asked)
-                raise self.error((key,), f"{place} has the unknown key `{key[:200]}`; allowed are {allowed}.{hint}")
+                raise self.error((key,), f"{place} has the unknown key `{key[:200]}`; expected {allowed}.{hint}")
 
 
 def _short(value: Any) -> str:

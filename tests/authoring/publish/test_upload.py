@@ -318,7 +318,7 @@ def test_a_folder_inside_a_kernels_is_told_apart(kernel: Path, inside: str, abov
     ("options", "said"),
     [
         ({"repo_id": None}, "give --repo-id org/name"),
-        ({"repo_id": "relu"}, "allowed is 'org/name'"),
+        ({"repo_id": "relu"}, "expected 'org/name'"),
         ({"branch": "v2"}, "builds are of version 1"),
         ({"branch": "a/b"}, "without slashes"),
         ({"branch": "0" * 40}, "no commit"),

@@ -468,7 +468,7 @@ def test_a_wrong_file_is_not_rewritten(write: Callable[[str], Path], tmp_path: P
         ('[general]\nname = "add-one"\nuniversal = false\n[torch]\n', r":1: `general\.backends` is missing"),
         ('[general]\nname = 1\nbackends = ["cpu"]\n', r":2: `general\.name` is 1"),
         ('[general]\nname = "add-one"\nbackends = ["cpu"]\ntorch = 1\n', r":4: `general` has the unknown key `torch`"),
-        ('torch = 1\n[general]\nname = "add-one"\nbackends = ["cpu"]\n', r":1: `torch` is 1; allowed is a section"),
+        ('torch = 1\n[general]\nname = "add-one"\nbackends = ["cpu"]\n', r":1: `torch` is 1; expected a section"),
         ('[general]\nname = "add-one"\n[kernel]\na = 1\n[torch]\n', r":1: `general\.backends` is missing"),
         ('[general]\nname = "add-one"\ncompute-framework = "universal"\n', r":1: `general\.backends` is missing"),
         ('[general]\nname = "ab"\nbackends = ["cpu"]\n[torch-noarch]\n', r":1: `general\.license` is missing"),
