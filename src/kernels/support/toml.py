@@ -75,9 +75,7 @@ def read_toml(path: Path) -> TomlFile:
     try:
         data = read_bounded(path, MAX_TOML_BYTES)
     except FileTooLarge:
-        raise RequestError(
-            f"{path} is larger than {MAX_TOML_BYTES // 2**20} MiB, the most that is read."
-        ) from None
+        raise RequestError(f"{path} is larger than {MAX_TOML_BYTES // 2**20} MiB, the most that is read.") from None
     try:
         text = data.decode("utf-8-sig")  # some editors begin a file with a byte order mark
     except UnicodeDecodeError as error:
