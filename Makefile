@@ -15,14 +15,17 @@ PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
-.PHONY: help env demo test test-gpu lint format bench lock lock-kernels clean
+.PHONY: help env demo test test-changed test-gpu lint format hooks dist bench lock lock-kernels clean
 
 help:
 	@echo 'make demo      environment, install, and the main job on example kernels'
 	@echo 'make test      environment, install, lint, and the whole suite with its coverage'
+	@echo 'make test-changed  lint, and the tests that concern what changed since main'
 	@echo 'make test-gpu  the tests that need an NVIDIA GPU (STACK=cuda)'
 	@echo 'make lint      ruff and mypy'
 	@echo 'make format    let ruff rewrite what it can'
+	@echo 'make hooks     run the linters before each commit (pre-commit)'
+	@echo 'make dist      the sdist and the wheel, tried in a fresh environment'
 	@echo 'make bench     side by side with other clients; writes docs/benchmarks.md'
 	@echo 'make lock      pin the newest versions of the requirements'
 	@echo 'make lock-kernels  pin the kernel set of GPU runs after a change to its sources'
@@ -51,6 +54,10 @@ demo: $(READY)
 test: lint
 	$(RUN) -m pytest -n $(JOBS) -m 'not gpu' --cov=kernels --cov-report=term:skip-covered --cov-fail-under=90 $(PYTEST_ARGS)
 
+test-changed: lint
+	@tests=$$(.ci/changed-tests); test -n "$$tests" || { echo 'No test concerns what changed since main.'; exit 0; }; \
+	  echo "$$tests"; $(RUN) -m pytest -n $(JOBS) -m 'not gpu' $$tests $(PYTEST_ARGS)
+
 test-gpu: $(READY)
 	$(RUN) -m pytest -m gpu $(PYTEST_ARGS)
 
@@ -62,6 +69,14 @@ lint: $(READY)
 format: $(READY)
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
+
+hooks: $(READY)
+	$(RUN) -m pre_commit install --hook-type pre-commit --hook-type commit-msg
+
+dist: $(READY)
+	@rm -rf dist
+	$(RUN) -m hatchling build -d dist
+	@PYTHON=$(PYTHON) .ci/check-wheel
 
 bench: $(READY)
 	$(RUN) benchmarks/client.py
