@@ -26,8 +26,9 @@ MODULES = {
 def documented_order() -> list[str]:
     """The packages and top-level modules of docs/design.md, from the bottom up."""
     text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
-    table = text[text.index("## The packages") :].split("\n## ")[1 if text.startswith("## The packages") else 0]
-    return [name.removesuffix(".py").rstrip("/") for row in re.findall(r"^\| (.+?) \|", table, re.M) for name in re.findall(r"`([a-z_]+(?:\.py|/))`", row)]
+    table = text.partition("## The packages")[2].partition("\n## ")[0]
+    names = re.findall(r"^\| `([a-z_]+)(?:/|\.py)` \|", table, re.M)
+    return names[::-1] if names[0] == "cli" else names
 
 
 def imports(tree: ast.AST, *, types: bool = True) -> set[str]:

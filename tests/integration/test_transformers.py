@@ -1,21 +1,20 @@
 """transformers, unmodified: its models run through kernels after `set_use_kernels(True)`.
 
-Each case runs in its own interpreter, since marking `LlamaMLP` and registering mappings change the process.
+Each case runs in a process of its own, since marking `LlamaMLP` and registering mappings change the process.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from example_kernels import example_hub
+from forked import Interpreter, started
 
 __all__ = ["example_hub"]
 
@@ -68,7 +67,6 @@ from kernels import (
 )
 
 assert _kernels_enabled
-KERNEL = Path(sys.argv[1])
 SIZES = dict(
     hidden_size=64, intermediate_size=160, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
     vocab_size=128, max_position_embeddings=64,
@@ -123,22 +121,27 @@ def kernel(tmp_path: Path) -> Path:
     return variant.parent.parent
 
 
-def run(kernel: Path, code: str, **environment: str) -> Any:
-    """What the code prints last, as JSON."""
-    completed = subprocess.run(
-        [sys.executable, "-c", PREAMBLE + textwrap.dedent(code), str(kernel)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", **environment},
-    )
-    assert completed.returncode == 0, completed.stderr
-    return json.loads(completed.stdout.splitlines()[-1])
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[Interpreter]:
+    with started(PREAMBLE) as interpreter:
+        yield interpreter
+
+
+@pytest.fixture
+def run(interpreter: Interpreter, tmp_path: Path, isolated_env: Path) -> Callable[..., Any]:
+    def run(kernel: Path, code: str, **environment: str) -> Any:
+        """What the code prints last, as JSON."""
+        code = f"KERNEL = Path(sys.argv[1])\n{textwrap.dedent(code)}"
+        done = interpreter.run(code, tmp_path, kernel, **environment)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    return run
 
 
 @pytest.mark.parametrize(("model", "norms"), [("llama", 5), ("qwen3", 9)])
 def test_a_model_runs_through_the_kernels_and_its_logits_match_the_eager_ones(
-    kernel: Path, model: str, norms: int
+    run: Callable[..., Any], kernel: Path, model: str, norms: int
 ) -> None:
     result = run(
         kernel,
@@ -164,7 +167,9 @@ def test_a_model_runs_through_the_kernels_and_its_logits_match_the_eager_ones(
 
 
 @pytest.mark.parametrize("model", ["llama", "qwen3"])
-def test_the_example_kernels_serve_a_model_from_a_hub(example_hub: Path, tmp_path: Path, model: str) -> None:
+def test_the_example_kernels_serve_a_model_from_a_hub(
+    run: Callable[..., Any], example_hub: Path, tmp_path: Path, model: str
+) -> None:
     rows, difference = run(
         example_hub,
         f"""
@@ -189,7 +194,6 @@ def test_the_example_kernels_serve_a_model_from_a_hub(example_hub: Path, tmp_pat
         KERNELS_HUB=str(example_hub),
         KERNELS_CACHE=str(tmp_path / "cache"),
         KERNELS_TRUSTED_PUBLISHERS="kernels-examples",
-        HF_HUB_OFFLINE="0",
     )
     served = {row["layer"]: row["kernel"].removeprefix("kernels-examples/") for row in rows if row["kernel"]}
     assert served == {"RMSNorm": "rms-norm", "LlamaMLP": "silu-and-mul", "rotary_pos_emb": "rotary"}
@@ -198,7 +202,7 @@ def test_the_example_kernels_serve_a_model_from_a_hub(example_hub: Path, tmp_pat
     assert difference < 1e-4
 
 
-def test_the_report_names_the_kernel_of_every_marked_layer(kernel: Path) -> None:
+def test_the_report_names_the_kernel_of_every_marked_layer(run: Callable[..., Any], kernel: Path) -> None:
     result = run(
         kernel,
         """
@@ -225,7 +229,9 @@ def test_the_report_names_the_kernel_of_every_marked_layer(kernel: Path) -> None
     assert "'cpu'" in rows["model.layers.0.self_attn.rotary_pos_emb"]["reason"]
 
 
-def test_training_and_back_keeps_the_model_on_kernels_that_serve_the_mode(kernel: Path) -> None:
+def test_training_and_back_keeps_the_model_on_kernels_that_serve_the_mode(
+    run: Callable[..., Any], kernel: Path
+) -> None:
     result = run(
         kernel,
         """
@@ -243,7 +249,7 @@ def test_training_and_back_keeps_the_model_on_kernels_that_serve_the_mode(kernel
     assert result == [["RMSNorm"], [], ["RMSNorm"]]
 
 
-def test_the_mapping_can_be_switched_off_from_outside(kernel: Path) -> None:
+def test_the_mapping_can_be_switched_off_from_outside(run: Callable[..., Any], kernel: Path) -> None:
     result = run(
         kernel,
         """
@@ -257,7 +263,9 @@ def test_the_mapping_can_be_switched_off_from_outside(kernel: Path) -> None:
     assert result == []
 
 
-def test_compiling_a_kernelized_model_breaks_no_graph_and_compiles_no_more_often(kernel: Path) -> None:
+def test_compiling_a_kernelized_model_breaks_no_graph_and_compiles_no_more_often(
+    run: Callable[..., Any], kernel: Path
+) -> None:
     result = run(
         kernel,
         """
@@ -286,7 +294,7 @@ def test_compiling_a_kernelized_model_breaks_no_graph_and_compiles_no_more_often
     assert difference < 1e-4
 
 
-def test_a_kernel_config_of_transformers_is_served(kernel: Path) -> None:
+def test_a_kernel_config_of_transformers_is_served(run: Callable[..., Any], kernel: Path) -> None:
     # Its own format, which knows no CPU: what matters is that the mapping it makes is accepted.
     result = run(
         kernel,

@@ -177,8 +177,7 @@ def test_what_was_locked_and_downloaded_needs_no_network(
     assert "another" in found or "workflow" in found
 
 
-@pytest.mark.parametrize("size", ["same", "other"])
-@pytest.mark.parametrize("place", ["cache", "carried folder"])
+@pytest.mark.parametrize(("place", "size"), [("cache", "same"), ("carried folder", "other")])
 def test_without_a_network_a_file_that_was_changed_is_found(
     online: Callable[[str], Unplugged], policy: Path, isolated_env: Path, tmp_path: Path, place: str, size: str
 ) -> None:
