@@ -44,7 +44,7 @@ $(INSTALLED): $(REQUIREMENTS)
 	@$(PIP) install --requirement $(REQUIREMENTS)
 	@touch $@
 
-$(READY): $(INSTALLED) pyproject.toml
+$(READY): $(INSTALLED) pyproject.toml src/kernels/_version.py
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -131,11 +131,6 @@ def test_every_public_name_is_listed_and_can_be_had() -> None:
         assert name in dir(kernels)
 
 
-def test_the_version_is_that_of_the_project_file() -> None:
-    project = Path(__file__).parents[1] / "pyproject.toml"
-    assert f'\nversion = "{kernels.__version__}"\n' in project.read_text()
-
-
 def test_type_checkers_see_the_names_that_exist_at_run_time() -> None:
     tree = ast.parse(Path(kernels.__file__).read_text())
     imports = [

@@ -1,3 +1,3 @@
-"""The version of this package, as `pyproject.toml` has it."""
+"""The version of this package; the distribution takes it from here."""
 
 __version__ = "0.18.2"

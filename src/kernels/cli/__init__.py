@@ -19,7 +19,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-import kernels
+from kernels._version import __version__
 from kernels.cli._output import print_error, reserve_stdout
 from kernels.support.text import clean
 
@@ -133,7 +133,7 @@ app = typer.Typer(cls=_Commands, pretty_exceptions_enable=False)
 
 def _print_version(requested: bool) -> None:
     if requested:
-        typer.echo(f"kernels {kernels.__version__}")
+        typer.echo(f"kernels {__version__}")
         raise typer.Exit
 
 

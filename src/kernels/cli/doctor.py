@@ -13,7 +13,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from kernels import __version__, backends, settings
+from kernels import backends, settings
+from kernels._version import __version__
 from kernels.cli._output import console, format_size, print_fields, print_json, print_table
 from kernels.errors import RequestError
 from kernels.resolver.target import Device, Target

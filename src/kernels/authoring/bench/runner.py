@@ -114,7 +114,7 @@ def _check_count(name: str, value: object, least: int) -> None:
 
 
 def _report(found: MeasuredKernel, measurement: _Measurement) -> Report:
-    from kernels import __version__
+    from kernels._version import __version__
 
     listed = measurement.listed
     assert listed is not None

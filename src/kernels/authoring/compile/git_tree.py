@@ -69,7 +69,7 @@ def provenance(kernel: GitTree | None) -> dict[str, Any] | None:
     if kernel is None:
         return None
     builder = git_state(Path(__file__).parent)
-    from kernels import __version__
+    from kernels._version import __version__
 
     own = {} if builder is None else {"kernel-builder": {"version": __version__, **_field(builder)}}
     return {**own, "kernel": _field(kernel)}

@@ -248,7 +248,7 @@ def open_hub(url: str | None = None, token: str | None = None) -> Hub:
         raise RequestError(f"There is no token for {address}: publishing needs {settings.token_source(address)}.")
     from huggingface_hub import HfApi
 
-    from kernels import __version__
+    from kernels._version import __version__
 
     secrets.register(token)
     make_safe("huggingface_hub")
