@@ -24,7 +24,7 @@ from kernels.operations.open_sources import open_sources
 from kernels.resolver.build_choice import BuildChoice, choose_build
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot
-from kernels.resolver.lock_scope import asked_lock, lock_in_force
+from kernels.resolver.lock_scope import active_lock, required_lock
 from kernels.resolver.planner import plan_tree
 from kernels.resolver.target import Target
 from kernels.settings import Verify
@@ -203,7 +203,7 @@ def get_locked_kernel(
         trust_remote_code=trust_remote_code,
         verify=verify,
         local_kernels=False,
-        lock=asked_lock(lockfile),
+        lock=required_lock(lockfile),
     )
     return load_requested(request).module
 
@@ -243,7 +243,7 @@ def load_kernel(
         verify=verify,
         local_files_only=True,
         local_kernels=False,
-        lock=asked_lock(lockfile),
+        lock=required_lock(lockfile),
     )
     return load_requested(request).module
 
@@ -414,7 +414,7 @@ def explain(
         target=target_of(target),
         trust=TrustPolicy(),
         signing=Policy.in_force(),
-        lock=lock_in_force(),
+        lock=active_lock(),
         backend=backend,
         check_arch=check_arch,
         device=device,

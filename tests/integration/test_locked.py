@@ -154,7 +154,7 @@ def test_a_dependency_that_the_lock_lacks_is_said_and_where_all_is_locked_refuse
     path = lock(pin(hub, "acme/relu"))
     with pytest.warns(KernelsWarning, match="acme/base, which it leads to, is not"):
         get_kernel("acme/relu", version=1)
-    with pytest.raises(NotLocked, match=r"acme/base version 1 is not locked: .*a locked kernel is asked for"):
+    with pytest.raises(NotLocked, match=r"acme/base version 1 is not locked: .*a locked kernel is required"):
         get_locked_kernel("acme/relu", lockfile=path)
 
 

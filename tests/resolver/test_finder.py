@@ -19,9 +19,9 @@ from kernels.errors import (
 )
 from kernels.models.lockfile import ContentHash, Lock, Pin
 from kernels.models.requirement import Requirement
+from kernels.resolver.active_lock import NO_LOCK, ActiveLock
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot, resolve_snapshot
-from kernels.resolver.lock_scope import NO_LOCK, LockInForce
 from kernels.resolver.target import Target
 from kernels.sources import Sources
 from kernels.support.warn import KernelsWarning
@@ -34,7 +34,7 @@ V2 = {"v1": kernel(), "v2": kernel(version=2)}
 
 def context(
     source: MemorySource,
-    lock: LockInForce = NO_LOCK,
+    lock: ActiveLock = NO_LOCK,
     *,
     trust: TrustPolicy | None = None,
     signing: Policy | None = None,
@@ -49,14 +49,14 @@ def context(
     )
 
 
-def lock(*pins: tuple[str, str], required: str | None = None, content: bool = False) -> LockInForce:
+def lock(*pins: tuple[str, str], required: str | None = None, content: bool = False) -> ActiveLock:
     """A lock that pins version 1 of repositories to the heads of branches, perhaps with their content."""
     hashes = {
         (repo_id, commit_of(repo_id, branch)): {"torch-cpu": ContentHash("sha256sum", f"sha256-{'0' * 64}")}
         for repo_id, branch in pins
     }
     locked = tuple(Pin(Requirement(repo_id, version=1), commit_of(repo_id, branch)) for repo_id, branch in pins)
-    return LockInForce(Lock(locked, hashes if content else {}), required)
+    return ActiveLock(Lock(locked, hashes if content else {}), required)
 
 
 @pytest.mark.filterwarnings("ignore::kernels.support.warn.KernelsWarning")
@@ -129,7 +129,7 @@ def test_a_requirement_leads_to_the_commit_of_its_lock_or_branch(
     ],
 )
 def test_a_requirement_that_leads_nowhere_is_an_error(
-    asked: str, locked: LockInForce, error: type[Exception], message: str
+    asked: str, locked: ActiveLock, error: type[Exception], message: str
 ) -> None:
     source = MemorySource(
         {
@@ -216,7 +216,7 @@ def test_a_renamed_repository_keeps_its_pin() -> None:
     pins = Lock((Pin(Requirement("acme/old", version=1), commit_of("acme/relu", "v2")),))
 
     with pytest.warns(KernelsWarning, match="acme/old has moved to acme/relu"):
-        found = find_snapshot(context(source, LockInForce(pins)), Requirement("acme/old", version=1))
+        found = find_snapshot(context(source, ActiveLock(pins)), Requirement("acme/old", version=1))
     assert (found.snapshot.commit, found.listed_as) == (commit_of("acme/relu", "v2"), "acme/old")
     assert found.former == (Requirement("acme/old", version=1),)
 

@@ -21,13 +21,16 @@ from kernels.errors import LockError, NotLocked
 from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
 from kernels.resolver import lock_scope
-from kernels.resolver.lock_scope import LockInForce, asked_lock, lock_in_force, lock_path, read_lock, same_lock
+from kernels.resolver.active_lock import ActiveLock, read_lock
+from kernels.resolver.caller import AT_A_TERMINAL, Caller
+from kernels.resolver.lock_scope import active_lock, lock_path, required_lock, same_lock
 
 RELU, GELU = Requirement("acme/relu", version=1), Requirement("acme/gelu", version=1)
 
 #: A module that says who calls, and which lock counts.
 MODULE = """
-from kernels.resolver.lock_scope import caller, lock_in_force, lock_path
+from kernels.resolver.caller import caller
+from kernels.resolver.lock_scope import active_lock, lock_path
 
 def who():
     return caller()
@@ -36,7 +39,7 @@ def path():
     return lock_path(caller())
 
 def pinned():
-    lock = lock_in_force().lock
+    lock = active_lock().lock
     return None if lock is None else lock.pins[0].commit[:1]
 """
 
@@ -128,7 +131,7 @@ def test_what_lies_in_a_folder_for_everybodys_files_is_not_used(tmp_path: Path) 
     assert module_at(shared / "mine" / "main.py").path() is None
     assert module_at(shared / "main.py", "other").path() is None
     shared.chmod(0o755)
-    lock_scope._places_of_file.cache_clear()
+    lock_scope._locks_of_file.cache_clear()
     assert module_at(shared / "main.py", "other").path() == str(shared / "kernels.lock")
 
 
@@ -245,7 +248,7 @@ def test_a_file_of_two_distributions_with_different_locks_has_none(
         said = str(raised.value)
         assert all(name.rpartition(".")[0] in said for name in names), said
         assert "KERNELS_LOCKFILE" in said
-        assert "uninstall" in said
+        assert "Uninstall" in said
     named = write_lock(tmp_path / "named", "7")
     monkeypatch.setenv("KERNELS_LOCKFILE", str(named))
     assert (someone.path(), someone.pinned()) == (str(named), "7")
@@ -259,7 +262,7 @@ def test_a_file_of_two_distributions_with_the_same_lock_has_that_one(shared: Pat
     someone = module_at(shared)
     assert (someone.path(), someone.pinned()) == (str(site / "evil-2.0.dist-info" / "kernels.lock"), "1")
     write_lock(site / "evil-2.0.dist-info", "2", GELU)
-    with pytest.raises(LockError, match=r"evil-2\.0 and honest-1\.0, with different locks"):
+    with pytest.raises(LockError, match=r"evil-2\.0 and honest-1\.0, with different lockfiles"):
         someone.pinned()
 
 
@@ -270,7 +273,7 @@ def test_what_pins_the_content_beside_a_lock_is_a_part_of_it(shared: Path) -> No
     someone = module_at(shared)
     assert someone.pinned() == "1"
     (site / "honest-1.0.dist-info" / "kernels.hashes.json").write_text('{"format": 1, "kernels": []}')
-    with pytest.raises(LockError, match="different locks"):
+    with pytest.raises(LockError, match="different lockfiles"):
         someone.pinned()
 
 
@@ -280,7 +283,7 @@ def test_a_distribution_with_two_locks_has_to_have_the_same_twice(shared: Path) 
     someone = module_at(shared)
     assert someone.path() == str(info / "kernels.lock")
     write_lock(info / "extra_metadata", "2", GELU)
-    with pytest.raises(LockError, match=r"belongs to honest-1\.0, with different locks"):
+    with pytest.raises(LockError, match=r"belongs to honest-1\.0, with different lockfiles"):
         someone.path()
 
 
@@ -315,7 +318,7 @@ def test_a_second_lock_that_cannot_be_compared_is_another_one(shared: Path, what
     else:
         with second.open("wb") as file:
             file.truncate(1 << 40)
-    with pytest.raises(LockError, match="different locks"):
+    with pytest.raises(LockError, match="different lockfiles"):
         module_at(shared).path()
 
 
@@ -353,7 +356,7 @@ def test_a_thread_pool_and_a_wrapper_pass_on_what_the_caller_asks_for(tmp_path: 
 def test_where_a_thread_runs_a_function_of_this_package_the_program_asks(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        "from concurrent.futures import ThreadPoolExecutor\nfrom kernels.resolver.lock_scope import caller\n"
+        "from concurrent.futures import ThreadPoolExecutor\nfrom kernels.resolver.caller import caller\n"
         "print(ThreadPoolExecutor().submit(caller).result().file)"
     )
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60)
@@ -390,7 +393,7 @@ def test_a_current_folder_that_is_gone_has_no_lock(tmp_path: Path, monkeypatch: 
     folder.mkdir()
     monkeypatch.chdir(folder)
     folder.rmdir()
-    assert lock_path(lock_scope.AT_A_TERMINAL) is None
+    assert lock_path(AT_A_TERMINAL) is None
 
 
 @pytest.mark.parametrize("how", ["script", "module", "command", "stdin"])
@@ -462,14 +465,14 @@ def test_where_everything_is_locked_a_caller_without_a_lock_is_told_where_one_wa
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERNELS_LOCKED", "1")
-    by = lock_scope.Caller(str(project(tmp_path / "project", lock=False) / "src" / "main.py"))
-    with pytest.raises(NotLocked, match="KERNELS_LOCKED=1 allows locked kernels alone") as raised:
-        lock_in_force(by).find(RELU)
+    by = Caller(str(project(tmp_path / "project", lock=False) / "src" / "main.py"))
+    with pytest.raises(NotLocked, match="KERNELS_LOCKED=1 allows locked kernels only") as raised:
+        active_lock(by).find(RELU)
     assert "KERNELS_LOCKFILE is not set" in str(raised.value)
     assert str(tmp_path / "project" / "kernels.lock") in str(raised.value)
-    installed = lock_scope.Caller(str(install(tmp_path / "site-packages", "someone", at=None)))
+    installed = Caller(str(install(tmp_path / "site-packages", "someone", at=None)))
     with pytest.raises(NotLocked, match=r"someone/__init__\.py's distribution in .*site-packages"):
-        lock_in_force(installed).find(RELU)
+        active_lock(installed).find(RELU)
 
 
 def test_who_must_have_a_lock_and_has_none_has_that_of_the_folder_the_kernels_come_from(
@@ -478,34 +481,34 @@ def test_who_must_have_a_lock_and_has_none_has_that_of_the_folder_the_kernels_co
     (tmp_path / "carried").mkdir()
     monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "carried"))
     place = tmp_path / "carried" / "kernels.lock"
-    alone = lock_scope.Caller(str(project(tmp_path / "alone", lock=False) / "main.py"))
-    own = lock_scope.Caller(str(project(tmp_path / "own") / "main.py"))
+    alone = Caller(str(project(tmp_path / "alone", lock=False) / "main.py"))
+    own = Caller(str(project(tmp_path / "own") / "main.py"))
     with pytest.raises(NotLocked, match=re.escape(str(place))):
-        asked_lock(None, alone).find(RELU)
+        required_lock(None, alone).find(RELU)
     write_lock(tmp_path / "carried", "7")
 
-    def pinned(lock: LockInForce) -> str | None:
+    def pinned(lock: ActiveLock) -> str | None:
         return None if lock.lock is None else lock.lock.pins[0].commit[:1]
 
-    assert [pinned(asked_lock(None, by)) for by in (alone, own)] == ["7", "1"]
-    assert [pinned(lock_in_force(by)) for by in (alone, own)] == [None, "1"]
+    assert [pinned(required_lock(None, by)) for by in (alone, own)] == ["7", "1"]
+    assert [pinned(active_lock(by)) for by in (alone, own)] == [None, "1"]
     monkeypatch.setenv("KERNELS_LOCKED", "1")
-    assert [pinned(lock_in_force(by)) for by in (alone, own)] == ["7", "1"]
+    assert [pinned(active_lock(by)) for by in (alone, own)] == ["7", "1"]
     with pytest.raises(NotLocked, match=f"{re.escape(str(place))} does not list it"):
-        lock_in_force(alone).find(GELU)
+        active_lock(alone).find(GELU)
     monkeypatch.setenv("KERNELS_LOCKFILE", str(write_lock(tmp_path / "other", "3")))
-    assert [pinned(lock_in_force(by)) for by in (alone, own)] == ["3", "3"]
+    assert [pinned(active_lock(by)) for by in (alone, own)] == ["3", "3"]
 
 
 def test_what_a_lock_does_not_list_is_free_unless_everything_is_locked(tmp_path: Path) -> None:
     lock = read_lock(write_lock(tmp_path))
-    assert LockInForce(lock).find(GELU) is None
+    assert ActiveLock(lock).find(GELU) is None
     with pytest.raises(
         NotLocked, match=r"acme/gelu version 1 is not locked: .*kernels.lock does not list it, and because"
     ):
-        LockInForce(lock, "because").find(GELU)
+        ActiveLock(lock, "because").find(GELU)
     with pytest.raises(LockError, match=r"acme/relu version 2 is asked for, but .*kernels.lock pins version 1"):
-        LockInForce(lock).find(Requirement("acme/relu", version=2))
+        ActiveLock(lock).find(Requirement("acme/relu", version=2))
 
 
 @pytest.mark.parametrize("what", ["folder", "pipe", "loop", "dangling", "large", "text", "unreadable"])
@@ -538,19 +541,19 @@ def test_an_explicit_lock_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     for given in (path, str(path), "kernels.lock", "~/kernels.lock"):
-        assert asked_lock(given).find(RELU) is not None
+        assert required_lock(given).find(RELU) is not None
     for wrong in (5, b"x", True):
-        with pytest.raises(TypeError, match="`lockfile` is"):
-            asked_lock(wrong)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="`lockfile`"):
+            required_lock(wrong)  # type: ignore[arg-type]
     for missing in ("none.lock", "a\0b", ""):
         with pytest.raises(LockError, match="Cannot read"):
-            asked_lock(missing)
+            required_lock(missing)
 
 
 def test_callers_in_one_project_and_callers_without_a_lock_have_the_same(tmp_path: Path) -> None:
     folder = project(tmp_path / "project")
-    one, other = (lock_scope.Caller(str(folder / name / "x.py")) for name in ("a", "b"))
-    nobody, terminal = lock_scope.Caller(str(tmp_path / "loose" / "x.py")), lock_scope.AT_A_TERMINAL
+    one, other = (Caller(str(folder / name / "x.py")) for name in ("a", "b"))
+    nobody, terminal = Caller(str(tmp_path / "loose" / "x.py")), AT_A_TERMINAL
     assert same_lock(one, other)
     assert same_lock(nobody, terminal)
     assert not same_lock(one, nobody)

@@ -16,8 +16,8 @@ from kernels.errors import (
 )
 from kernels.models.lockfile import ContentHash, Lock, Pin
 from kernels.models.requirement import Requirement
+from kernels.resolver.active_lock import NO_LOCK, ActiveLock
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.lock_scope import NO_LOCK, LockInForce
 from kernels.resolver.planner import PlanTree, plan_every_build, plan_tree
 from kernels.resolver.target import Target
 from kernels.sources import Sources
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::kernels.support.warn.KernelsWar
 
 
 def context(
-    source: MemorySource, lock: LockInForce = NO_LOCK, *, target: str = CPU, signing: Policy | None = None
+    source: MemorySource, lock: ActiveLock = NO_LOCK, *, target: str = CPU, signing: Policy | None = None
 ) -> ResolveContext:
     return ResolveContext(
         sources=Sources(source), target=Target.parse(target), trust=TrustPolicy(), signing=signing, lock=lock
@@ -170,11 +170,11 @@ def test_offline_the_build_that_is_on_disk_is_used() -> None:
 PINNED = ContentHash("sha256sum", f"sha256-{'0' * 64}")
 
 
-def lock(hashes: dict[str, ContentHash] | None) -> LockInForce:
+def lock(hashes: dict[str, ContentHash] | None) -> ActiveLock:
     """A lock that pins acme/top, perhaps with the content of builds."""
     commit = commit_of("acme/top")
     content = {} if hashes is None else {("acme/top", commit): hashes}
-    return LockInForce(Lock((Pin(Requirement("acme/top", version=1), commit),), content))
+    return ActiveLock(Lock((Pin(Requirement("acme/top", version=1), commit),), content))
 
 
 def test_a_build_carries_the_content_that_its_lock_pins() -> None:

@@ -200,7 +200,8 @@ from kernels.authoring.compile.up_to_date import made_from
 from kernels.cli._arguments import parse_target
 from kernels.errors import KernelsError
 from kernels.models.lockfile import Lock
-from kernels.resolver.lock_scope import _has, read_lock
+from kernels.resolver.active_lock import read_lock
+from kernels.resolver.installed_locks import _has
 from kernels.authoring.bench.measured_kernel import _content as content
 from kernels.models.metadata import Metadata
 from kernels.models.pyproject import Project, dependencies

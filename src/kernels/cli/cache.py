@@ -266,10 +266,12 @@ def _is_interactive() -> bool:
 
 
 def _locks(paths: Sequence[Path]) -> list[Lock]:
-    from kernels.resolver.lock_scope import AT_A_TERMINAL, lock_in_force, read_lock
+    from kernels.resolver.active_lock import read_lock
+    from kernels.resolver.caller import AT_A_TERMINAL
+    from kernels.resolver.lock_scope import active_lock
 
     named = [read_lock(path) for path in paths]
-    current = lock_in_force(AT_A_TERMINAL).lock  # of the current project
+    current = active_lock(AT_A_TERMINAL).lock  # of the current project
     return named if current is None else [*named, current]
 
 

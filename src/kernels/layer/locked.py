@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from kernels.layer.device import ModuleDevice
 from kernels.layer.repository import HubRepository, NamedFunction, NamedLayer, checked_name, deprecated
 from kernels.models.requirement import Requirement
-from kernels.resolver.lock_scope import LockInForce, asked_lock
+from kernels.resolver.active_lock import ActiveLock
+from kernels.resolver.lock_scope import required_lock
 
 if TYPE_CHECKING:
     from kernels.operations.load import KernelRequest
@@ -29,7 +30,7 @@ class LockedRepository(HubRepository):
         user_agent: str | Mapping[str, Any] | None,
     ) -> None:
         asked = Requirement(repo_id)
-        self._in_force = asked_lock(lockfile)
+        self._in_force = required_lock(lockfile)
         pin = self._in_force.find(asked)
         lock = self._in_force.lock
         assert pin is not None  # `find` raises for a kernel that is not listed
@@ -42,7 +43,7 @@ class LockedRepository(HubRepository):
         """The kernel to fetch for a device; `LOCAL_KERNELS` does not replace it."""
         return dataclasses.replace(super().request(device), local_kernels=False)
 
-    def _lock(self) -> LockInForce:
+    def _lock(self) -> ActiveLock:
         return self._in_force
 
     def _key(self) -> tuple[Any, ...]:

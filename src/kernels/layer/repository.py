@@ -13,7 +13,9 @@ from kernels.errors import MappingError, RequestError
 from kernels.layer.device import ModuleDevice, requested_device
 from kernels.layer.function import function_layer
 from kernels.models.requirement import Requirement
-from kernels.resolver.lock_scope import LockInForce, caller, lock_in_force, same_lock
+from kernels.resolver.active_lock import ActiveLock
+from kernels.resolver.caller import caller
+from kernels.resolver.lock_scope import active_lock, same_lock
 from kernels.support.formatting import wrong_type
 
 if TYPE_CHECKING:
@@ -118,8 +120,8 @@ class HubRepository(_KernelRepository):
 
         return load_requested(self.request(device)).module
 
-    def _lock(self) -> LockInForce:
-        return lock_in_force(self._caller)
+    def _lock(self) -> ActiveLock:
+        return active_lock(self._caller)
 
     def _key(self) -> tuple[Any, ...]:
         return self._requirement, self._trust_remote_code

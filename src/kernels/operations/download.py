@@ -31,7 +31,7 @@ from kernels.operations.load import AT_ONCE, check_user_agent, fetch_build, targ
 from kernels.operations.mirror import CarriedFolder
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.lock_scope import lock_in_force
+from kernels.resolver.lock_scope import active_lock
 from kernels.resolver.target import Target
 from kernels.sources import Source
 from kernels.sources.progress import watched
@@ -181,7 +181,7 @@ def prefetch(
     check_user_agent(user_agent)
     if all_variants and targets:
         raise RequestError("Every build is for every target: give either targets, or all variants.")
-    locked = lock_in_force(file=lock)
+    locked = active_lock(file=lock)
     pins = None if lock is None else locked.lock
     asked = _requirements(kernels, version, revision, pins)
     machines: list[Target | None] = [None]

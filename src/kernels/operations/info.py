@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, LockError, RepositoryNotFound, RequestError
 from kernels.models.requirement import Requirement, check_repo_id
 from kernels.operations.open_sources import open_sources
+from kernels.resolver.active_lock import NO_LOCK, ActiveLock
 from kernels.resolver.build_choice import BuildChoice, choose_build
 from kernels.resolver.build_metadata import read_metadata
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot
-from kernels.resolver.lock_scope import NO_LOCK, LockInForce, lock_in_force
+from kernels.resolver.lock_scope import active_lock
 from kernels.resolver.selection import VariantRejected
 from kernels.resolver.target import Target
 from kernels.resolver.variant import Variant
@@ -175,7 +176,7 @@ def repository_versions(repo_id: str) -> list[VersionInfo]:
         heads = source.heads(repo_id)
     except Moved as moved:
         raise RepositoryNotFound(f"{repo_id} has moved to {format_text(moved.destination)}; ask for that.") from None
-    lock = lock_in_force()
+    lock = active_lock()
 
     def look(item: tuple[int, str]) -> VersionInfo:
         found = _version(context, source, repo_id, *item, heads.branches[item[1]])
@@ -208,7 +209,7 @@ def repository_info(
     path = _expanded(kernel) if is_path(kernel) else None
     if path is None:
         requirement = Requirement(os.fspath(kernel), version=version, revision=revision)
-        context = _context(open_sources(), lock_in_force())
+        context = _context(open_sources(), active_lock())
         choice = choose_build(context, find_snapshot(context, requirement), every=True)
     elif version is not None or revision is not None:
         asked = f"`version` {version}" if version is not None else f"`revision` {revision!r}"
@@ -277,13 +278,13 @@ def _expanded(kernel: str | os.PathLike[str]) -> Path:
         raise RequestError(f"`kernel` is {os.fspath(kernel)!r}, but there is no such user's home to find.") from None
 
 
-def _context(sources: Sources, lock: LockInForce) -> ResolveContext:
+def _context(sources: Sources, lock: ActiveLock) -> ResolveContext:
     return ResolveContext(
         sources=sources, target=Target.current(), trust=TrustPolicy(), signing=Policy.in_force(), lock=lock
     )
 
 
-def _pinned(lock: LockInForce, repo_id: str, version: int) -> str | None:
+def _pinned(lock: ActiveLock, repo_id: str, version: int) -> str | None:
     try:
         pin = None if lock.lock is None else lock.lock.find(Requirement(repo_id, version=version))
     except LockError:  # another version is locked

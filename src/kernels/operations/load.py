@@ -21,9 +21,11 @@ from kernels.models.requirement import RepoInfo, Requirement
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 from kernels.operations.install_check import ExpectedContent, check_build
 from kernels.operations.open_sources import open_sources
+from kernels.resolver.active_lock import ActiveLock
+from kernels.resolver.caller import caller
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import SnapshotKey
-from kernels.resolver.lock_scope import LockInForce, caller, lock_in_force
+from kernels.resolver.lock_scope import active_lock
 from kernels.resolver.planner import Planned, PlanTree, plan_tree
 from kernels.resolver.target import Target
 from kernels.sources import PathSource
@@ -80,7 +82,7 @@ class KernelRequest:
     verify: Verify | None = None
     local_files_only: bool = False
     local_kernels: bool = True
-    lock: LockInForce | None = field(default=None, repr=False, hash=False)
+    lock: ActiveLock | None = field(default=None, repr=False, hash=False)
 
     @property
     def requirement(self) -> Requirement:
@@ -135,7 +137,7 @@ def load_all(requests: Sequence[KernelRequest]) -> list[Loaded | Exception]:
 
     def get(request: KernelRequest) -> Sequence[Installed] | Exception:
         try:
-            request = replace(request, lock=request.lock or lock_in_force(by))
+            request = replace(request, lock=request.lock or active_lock(by))
             return fetch(plan_tree(context_for(request), request.requirement))
         except (KernelsError, OSError, ValueError, TypeError) as error:
             return error
@@ -202,7 +204,7 @@ def context_for(
         target=target or Target.current(),
         trust=TrustPolicy.of(request.trust_remote_code),
         signing=Policy.in_force(),
-        lock=lock_in_force() if request.lock is None else request.lock,
+        lock=active_lock() if request.lock is None else request.lock,
         backend=request.backend,
         check_arch=request.check_arch,
         device=request.device,

@@ -22,11 +22,12 @@ from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Heads, Snapshot
 from kernels.operations.build_report import NOT_PINNED, BuildReport, report_on_folder
 from kernels.operations.open_sources import open_sources
+from kernels.resolver.active_lock import ActiveLock
 from kernels.resolver.build_choice import choose_build
 from kernels.resolver.content_hash import build_hash
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot
-from kernels.resolver.lock_scope import LockInForce, lock_in_force
+from kernels.resolver.lock_scope import active_lock
 from kernels.resolver.selection import no_suitable_build
 from kernels.resolver.target import Target
 from kernels.sources import FolderSource, PathSource, Source
@@ -86,7 +87,7 @@ def verify_repository(
     """
     policy = policy or _policy()
     requirement = Requirement(repo_id, version=version, revision=revision)
-    return _verify(_chosen(requirement, all_variants, policy, offline, lock_in_force()))
+    return _verify(_chosen(requirement, all_variants, policy, offline, active_lock()))
 
 
 def verify_lock(
@@ -105,7 +106,7 @@ def verify_lock(
         KernelsError: As for `verify_repository`.
     """
     policy = policy or _policy()
-    lock = lock_in_force(file=path)
+    lock = active_lock(file=path)
     builds: list[_BuildToVerify] = []
     pins = () if lock.lock is None else lock.lock.pins
     for pin in {(pin.requirement.repo_id, pin.commit): pin for pin in pins}.values():
@@ -151,7 +152,7 @@ def _chosen(
     all_variants: bool,
     policy: Policy,
     offline: bool,
-    lock: LockInForce,
+    lock: ActiveLock,
 ) -> list[_BuildToVerify]:
     context = ResolveContext(
         sources=open_sources(overrides=False, local_files_only=offline),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kernels.errors import RevisionNotFound
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Heads
-from kernels.resolver.lock_scope import NO_LOCK, LockInForce
+from kernels.resolver.active_lock import NO_LOCK, ActiveLock
 from kernels.sources.base import Source
 from kernels.support import distributed
 from kernels.support.formatting import format_names
@@ -40,7 +40,7 @@ class SettledCommit(NamedTuple):
     listed_as: str = ""
 
 
-def settle_commit(requirement: Requirement, source: Source, lock: LockInForce = NO_LOCK) -> SettledCommit:
+def settle_commit(requirement: Requirement, source: Source, lock: ActiveLock = NO_LOCK) -> SettledCommit:
     """What is meant by a requirement; the same for all ranks of a job.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.resolver.lock_scope import LockInForce
+from kernels.resolver.active_lock import ActiveLock
 
 if TYPE_CHECKING:
     from kernels.resolver.target import Target
@@ -37,7 +37,7 @@ class ResolveContext:
     target: Target
     trust: TrustPolicy
     signing: Policy | None
-    lock: LockInForce
+    lock: ActiveLock
     backend: str | None = None
     check_arch: bool = True
     device: int | str | None = None

@@ -19,7 +19,7 @@ from kernels.models.snapshot import RepoFile, is_bytecode
 from kernels.operations.info import is_path
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.lock_scope import lock_in_force
+from kernels.resolver.lock_scope import active_lock
 from kernels.resolver.planner import Planned, plan_tree
 from kernels.resolver.target import Target
 from kernels.sources import PathSource
@@ -84,7 +84,7 @@ def prepare_kernel(
         target=target,
         trust=policy,
         signing=signing,
-        lock=lock_in_force(),
+        lock=active_lock(),
         backend=backend,
         device=device,
     )

@@ -15,7 +15,7 @@ from kernels.resolver.build_choice import choose_build
 from kernels.resolver.build_metadata import read_metadata
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import Resolved, find_snapshot, resolve_snapshot
-from kernels.resolver.lock_scope import lock_in_force
+from kernels.resolver.lock_scope import active_lock
 from kernels.resolver.planner import plan_tree
 from kernels.resolver.target import Target
 from kernels.trust import Policy
@@ -58,7 +58,7 @@ def audit_repository(
         target=Target.current(),
         trust=TrustPolicy.of(trust_remote_code),
         signing=Policy.in_force(),
-        lock=lock_in_force(),
+        lock=active_lock(),
         prerequisites=False,
     )
     requirement = Requirement(repo_id, version=version, revision=revision)
