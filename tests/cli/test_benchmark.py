@@ -84,61 +84,42 @@ def test_the_table_has_the_references_quartiles_and_says_where_times_are_wide_ap
     )  # fmt: skip
 
 
-def test_a_method_that_nothing_calls_is_named(kernels: Callable[..., Any], folder: Callable[[str], Path]) -> None:
-    path = folder(SCRIPT.replace("verify_four", "verify_fuor"))
-    result = kernels("benchmark", path, "--iterations", 1, "--warmup", 0)
-    assert result.exit_code == 0
-    note = "Note: benchmark_double.py: Double.verify_fuor is never called: there is no benchmark_fuor."
-    assert f"{note} Did you mean 'four'?\n" in result.stdout
-
-
-def test_what_is_not_ok_is_said_and_is_status_1(kernels: Callable[..., Any], folder: Callable[[str], Path]) -> None:
-    result = kernels("benchmark", folder(WRONG), "--iterations", 3, "--warmup", 0)
+def test_the_table_and_notes_name_all_problems_and_the_status_is_1(
+    kernels: Callable[..., Any], folder: Callable[[str], Path]
+) -> None:
+    path = folder(WRONG + "\n    def verify_fuor(self): ...\n")
+    (path / "benchmarks" / "benchmark_none.py").write_text("")
+    result = kernels("benchmark", path, "--iterations", 3, "--warmup", 0)
     assert result.exit_code == 1
     assert "Double.four   wrong" in result.stdout
     assert "self.out: Tensor-likes are not close! Mismatched elements: 4 / 4" in result.stdout
     assert "not compared: no reference" in result.stdout
+    note = "Note: benchmark_double.py: Double.verify_fuor is never called: there is no benchmark_fuor."
+    assert f"{note} Did you mean 'four'?\n" in result.stdout
+    assert "Note: benchmark_none.py defines no subclass of kernels.benchmark.Benchmark" in result.stdout
     assert result.stdout.endswith("\n1 of 2 not ok.\n")
 
 
-def test_a_repository_is_measured_by_its_name(
-    kernels: Callable[..., Any], folder: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_the_json_of_a_repository_has_the_numbers_and_no_output_of_the_script(
+    kernels_process: Callable[..., Any], folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    source = folder(SCRIPT)
+    source = folder(WRONG)
     (tmp_path / "hub" / "acme" / "relu").mkdir(parents=True)
     source.rename(tmp_path / "hub" / "acme" / "relu" / "v1")
-    monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "hub"))
-    monkeypatch.setenv("KERNELS_TRUSTED_PUBLISHERS", "acme")
-    arguments = ["acme/relu", "--version", 1, "--iterations", 2, "--warmup", 1, "--json"]
-    result = kernels("benchmark", *arguments)
-    assert result.exit_code == 0, result.stderr
-    report = json.loads(result.stdout)
-    assert (report["kernel"], report["variant"], report["iterations"], report["warmup"]) == (
-        "acme/relu", "torch-cpu", 2, 1,
-    )  # fmt: skip
-    assert [each["verdict"] for each in report["outcomes"]] == ["ok"]
-
-
-def test_json_has_the_machine_and_the_numbers_and_nothing_a_script_prints(
-    kernels_process: Callable[..., Any], folder: Callable[[str], Path]
-) -> None:
-    result = kernels_process("benchmark", folder(WRONG), "--iterations", 3, "--warmup", 0, "--json")
+    arguments = ["acme/relu", "--version", 1, "--iterations", 3, "--warmup", 1, "--json"]
+    environment = {"KERNELS_HUB": str(tmp_path / "hub"), "KERNELS_TRUSTED_PUBLISHERS": "acme"}
+    result = kernels_process("benchmark", *arguments, **environment)
     assert result.returncode == 1
     assert "hello from the script" in result.stderr
     report = json.loads(result.stdout)
     assert {"target", "backend", "device", "device_name", "torch", "date"} <= set(report["machine"])
+    assert (report["kernel"], report["variant"], report["iterations"], report["warmup"]) == (
+        "acme/relu", "torch-cpu", 3, 1,
+    )  # fmt: skip
     wrong, alone = report["outcomes"]
     assert (wrong["verdict"], wrong["verified"], wrong["max_difference"], wrong["times"]) == ("wrong", False, 1.0, None)
     assert alone["times"]["calls"] == 3
     assert alone["times"]["median_seconds"] > 0
-
-
-def test_a_note_names_a_script_that_holds_nothing(kernels: Callable[..., Any], folder: Callable[[str], Path]) -> None:
-    path = folder(SCRIPT)
-    (path / "benchmarks" / "benchmark_none.py").write_text("")
-    result = kernels("benchmark", path, "--iterations", 1, "--warmup", 0)
-    assert result.exit_code == 0
-    assert "Note: benchmark_none.py defines no subclass of kernels.benchmark.Benchmark" in result.stdout
 
 
 @pytest.mark.parametrize(

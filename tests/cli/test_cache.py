@@ -82,8 +82,11 @@ def test_a_repository_of_which_nothing_is_here_is_an_error_that_names_the_neares
     assert result.stderr == f"Error: acme/rleu is not in the cache {isolated_env}. Did you mean 'acme/relu'?\n"
 
 
-def test_help_has_the_options_of_each_action_apart(kernels_process: Callable[..., Any]) -> None:
-    page = kernels_process("cache", "prune", "--help", COLUMNS="100").stdout
+def test_help_has_the_options_of_each_action_apart(
+    kernels: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    page = kernels("cache", "prune", "--help").stdout
     prune, verify = page.index("Options of prune"), page.index("Options of verify")
     assert prune < page.index("--older-than") < page.index("--yes") < verify < page.index("--repair")
     assert page.index("--repo") < prune
@@ -187,9 +190,9 @@ def test_verify_names_what_changed_and_repairs_it(
     ids=lambda arguments: " ".join(arguments),
 )
 def test_options_that_an_action_has_not_are_wrong_arguments(
-    kernels_process: Callable[..., Any], isolated_env: Path, arguments: list[str]
+    kernels: Callable[..., Any], isolated_env: Path, arguments: list[str]
 ) -> None:
-    assert kernels_process("cache", *arguments).returncode == 2
+    assert kernels("cache", *arguments).exit_code == 2
 
 
 def test_a_repository_that_none_can_be_and_a_lock_that_is_none_are_errors(

@@ -97,9 +97,9 @@ def test_what_fits_this_machine_is_loaded(kernels: Kernels, repository: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("options", "variants"), [([], ["torch-cpu"]), (["--all-variants"], ["torch-cpu", "torch-cuda"])]
+    ("options", "variants", "static"),
+    [([], ["torch-cpu"], True), (["--all-variants"], ["torch-cpu", "torch-cuda"], False)],
 )
-@pytest.mark.parametrize("static", [True, False])
 def test_a_repositorys_builds_are_fetched_and_checked(
     kernels: Kernels, hub: Path, options: list[str], variants: list[str], static: bool
 ) -> None:

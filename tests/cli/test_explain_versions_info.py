@@ -348,7 +348,7 @@ def test_text_that_the_locale_lacks_is_shown_as_well_as_can_be(
     assert json.loads(said.stdout)["license"] == "\u6838 \U0001f600"
 
 
-@pytest.mark.parametrize("arguments", [["doctor"], ["doctor", "--json"]])
+@pytest.mark.parametrize("arguments", [["backends"], ["backends", "--json"]])
 def test_a_closed_standard_output_is_a_quiet_failure(isolated_env: Path, arguments: list[str]) -> None:
     command = shlex.join([sys.executable, "-m", "kernels", *arguments])
     env = os.environ | {"HF_HUB_OFFLINE": "1"}
@@ -369,10 +369,13 @@ def test_warnings_go_to_standard_error_and_json_stands_alone(
     assert done.stderr == "Warning: acme/relu version 1 is used; version 3 is the newest.\n"
 
 
-def test_a_folder_stands_in_for_a_hub(tmp_path: Path, kernels_process: Callable[..., Any], isolated_env: Path) -> None:
+def test_a_folder_replaces_a_hub(
+    tmp_path: Path, kernels: Callable[..., Any], isolated_env: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_repo(tmp_path / "hub", "acme/relu", version=1)
     make_repo(tmp_path / "hub", "acme/relu", version=2)
-    done = kernels_process("versions", "acme/relu", "--json", KERNELS_HUB=str(tmp_path / "hub"))
+    monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "hub"))
+    done = kernels("versions", "acme/relu", "--json")
     assert [(each["version"], each["commit"], each["fits"]) for each in json.loads(done.stdout)] == [
         (2, "v2", "torch-cpu"),
         (1, "v1", "torch-cpu"),

@@ -10,9 +10,13 @@ import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hub import make_repo
+
+from kernels.cli.serve import _count_repositories
+from kernels.server import HubServer
 
 _CODE = "import typer; from kernels.cli.serve import serve; typer.run(serve)"
 
@@ -60,53 +64,41 @@ def test_clients_are_told_of_the_public_url(tmp_path: Path, start: Callable[...,
     assert [line.strip().partition("=")[2] for line in lines[1:]] == ["https://hub.test/kernels"] * 2
 
 
-def test_a_public_url_that_is_none_is_refused(tmp_path: Path, start: Callable[..., subprocess.Popen[str]]) -> None:
-    process = start(str(tmp_path), "--port", "0", "--public-url", "hub.test")
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert "`public_url` is 'hub.test'" in output
-
-
-def test_a_root_that_is_no_folder_is_refused(tmp_path: Path, start: Callable[..., subprocess.Popen[str]]) -> None:
-    process = start(str(tmp_path / "absent"), "--port", "0")
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert "absent" in output
-
-
-def test_a_port_that_is_taken_names_the_way_to_a_free_one(
-    tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+@pytest.mark.parametrize(
+    ("root", "options", "says"),
+    [
+        (".", ["--public-url", "hub.test"], "`public_url`"),
+        ("absent", [], "absent"),
+        (".", ["--port", "{taken}"], "Port 0 takes a free one"),
+    ],
+    ids=["public url", "root", "port"],
+)
+def test_what_cannot_be_served_is_one_line(
+    kernels: Callable[..., Any], tmp_path: Path, root: str, options: list[str], says: str
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        process = start(str(tmp_path), "--port", str(taken.getsockname()[1]))
-        output, _ = process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert "Port 0 takes a free one" in output
+        port = str(taken.getsockname()[1])
+        result = kernels("serve", tmp_path / root, "--port", 0, *(option.format(taken=port) for option in options))
+    assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
+    assert says in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "file", "said"),
+    ("file", "writable", "says"),
     [
         (
-            [],
             "my-kernel/build/torch-cpu/metadata.json",
+            False,
             "none; the layout is ROOT/<org>/<name>/<version>/build/<variant>",
         ),
-        ([], "build.toml", "none; this is the folder of a single kernel, which `kernels upload` publishes"),
-        (["--writable", "--token", "secret"], None, "none yet"),
+        ("build.toml", False, "none; this is the folder of a single kernel, which `kernels upload` publishes"),
+        ("README.md", True, "none yet"),
     ],
-    ids=["another-layout", "sources", "to-publish-to"],
+    ids=["another layout", "sources", "to publish to"],
 )
 def test_a_folder_without_repositories_is_said_to_have_none(
-    tmp_path: Path, start: Callable[..., subprocess.Popen[str]], arguments: list[str], file: str | None, said: str
+    tmp_path: Path, file: str, writable: bool, says: str
 ) -> None:
-    root = tmp_path / "root"
-    if file is not None:
-        (root / file).parent.mkdir(parents=True)
-        (root / file).touch()
-    process = start(str(root), "--port", "0", *arguments)
-    assert process.stdout is not None
-    lines = iter(process.stdout.readline, "")
-    found = next(line for line in lines if "repositories with builds:" in line)
-    assert found.partition(":")[2].strip() == said
-    assert root.is_dir()
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).touch()
+    assert _count_repositories(HubServer(tmp_path).catalog, writable) == says

@@ -47,7 +47,6 @@ def test_what_pytest_prints_is_the_answer_on_standard_output(kernels_process: Ca
     done = kernels_process("test", kernel, "--build", "--", "-q", "-k", "layer")
     assert done.returncode == 0, done.stderr
     assert "1 passed, 1 deselected" in done.stdout
-    assert kernels_process("test", kernel, "--", "-q", "-k", "nothing").returncode == 5
 
 
 @pytest.mark.parametrize(
