@@ -71,10 +71,10 @@ def test_a_password_in_a_url_is_refused_and_never_repeated(monkeypatch: pytest.M
     with pytest.raises(RequestError) as refused:
         settings.endpoint() if value in PASSWORDS else settings.hub_folder()
     monkeypatch.setenv("HF_ENDPOINT", value)
-    for shown in (str(refused.value), *settings.variables_in_force().values(), *settings.invalid_settings()):
+    for shown in (str(refused.value), *settings.active_variables().values(), *settings.invalid_settings()):
         assert "secret" not in shown
         assert "cret" not in shown
-    assert settings.variables_in_force()["HF_ENDPOINT"].endswith("(hidden)@" + value.rpartition("@")[2])
+    assert settings.active_variables()["HF_ENDPOINT"].endswith("(hidden)@" + value.rpartition("@")[2])
 
 
 def test_who_puts_a_password_in_a_url_learns_where_a_token_goes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,11 +238,11 @@ def test_another_word_for_when_content_is_checked_is_an_error(monkeypatch: pytes
     assert any("KERNELS_VERIFY" in problem for problem in settings.invalid_settings())
 
 
-def test_variables_in_force_hide_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_active_variables_hide_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setenv("KERNELS_REFRESH", "7")
-    assert settings.variables_in_force()["HF_TOKEN"] == "(set)"
-    assert settings.variables_in_force()["KERNELS_REFRESH"] == "7"
+    assert settings.active_variables()["HF_TOKEN"] == "(set)"
+    assert settings.active_variables()["KERNELS_REFRESH"] == "7"
 
 
 def test_every_variable_that_is_read_is_listed() -> None:

@@ -1,7 +1,7 @@
-"""Every environment variable and default, read in one place.
+"""Every environment variable and its default.
 
-The variables are read when they are needed, not at import, so a change to the environment takes effect at the next
-call. Those of huggingface_hub are read by huggingface_hub itself, once, when it is first imported.
+Variables are read when they are needed, so that a change takes effect at the next call. huggingface_hub reads its own
+ones once, when it is first imported.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from kernels.errors import RequestError
 from kernels.models.requirement import check_repo_id
@@ -21,6 +21,7 @@ __all__ = [
     "VARIABLES",
     "Variable",
     "Verify",
+    "active_variables",
     "backend_files",
     "backend_sources",
     "cache_dir",
@@ -43,7 +44,6 @@ __all__ = [
     "token_source",
     "trusted_publishers",
     "tune_files",
-    "variables_in_force",
     "vendor_folders",
     "verify_when",
 ]
@@ -51,7 +51,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Variable:
-    """An environment variable: its name, what it does, and what holds when it is not set."""
+    """An environment variable: its name, its meaning, and the default."""
 
     name: str
     meaning: str
@@ -59,30 +59,30 @@ class Variable:
     secret: bool = False
 
 
-#: Every variable this package heeds, in the order `kernels doctor` prints them.
+#: Every variable that this package reads, in the order of `kernels doctor`.
 VARIABLES: tuple[Variable, ...] = (
     Variable("KERNELS_CACHE", "folder of downloaded kernels", "huggingface_hub's cache"),
     Variable("KERNELS_HUB", "another Hub for kernels only: a URL, or a folder of repositories", "HF_ENDPOINT"),
     Variable("KERNELS_HUB_TOKEN", "token sent to the Hub that KERNELS_HUB names", "none", secret=True),
-    Variable("KERNELS_BACKEND", "backend that is used where none is named", "the one Torch was built for"),
+    Variable("KERNELS_BACKEND", "default backend", "the one Torch was built for"),
     Variable("KERNELS_BACKENDS_JSON", "files that declare backends: /path/a.json:/path/b.json", "none"),
     Variable("KERNELS_VENDOR_PATH", "folders of chip vendors: /path/a:/path/b", "none"),
-    Variable("KERNELS_DISABLE_BACKENDS", "backends that are left out, separated by commas", "none"),
-    Variable("KERNELS_TUNE_PATH", "files or folders of tune configurations that go before a vendor's", "none"),
-    Variable("KERNELS_LOCKFILE", "lock that counts for every caller: /path/kernels.lock", "the caller's own"),
-    Variable("KERNELS_LOCKED", "1: nothing but what a lock lists is loaded", "0"),
-    Variable("KERNELS_REFRESH", "seconds for which a branch's head is not asked for again", "0"),
-    Variable("KERNELS_TRUSTED_PUBLISHERS", "publishers trusted beside the Hub's own, separated by commas", "none"),
-    Variable("KERNELS_POLICY", "file that says who may sign which kernels, and which must be signed", "none"),
+    Variable("KERNELS_DISABLE_BACKENDS", "backends that are not used, separated by commas", "none"),
+    Variable("KERNELS_TUNE_PATH", "files or folders of tune configurations, searched before a vendor's", "none"),
+    Variable("KERNELS_LOCKFILE", "lockfile for all code: /path/kernels.lock", "the caller's own"),
+    Variable("KERNELS_LOCKED", "1: only kernels in a lockfile are loaded", "0"),
+    Variable("KERNELS_REFRESH", "seconds until the Hub is asked for a branch again", "0"),
+    Variable("KERNELS_TRUSTED_PUBLISHERS", "trusted publishers besides the Hub's own, separated by commas", "none"),
+    Variable("KERNELS_POLICY", "signing policy: a TOML file", "none"),
     Variable("KERNELS_VERIFY", "when a build's content is checked: install (or changed since), load, off", "install"),
-    Variable("LOCAL_KERNELS", "folders that stand in for repositories: org/name=/path:org/other=/path", "none"),
+    Variable("LOCAL_KERNELS", "local folders used as repositories: org/name=/path:org/other=/path", "none"),
     Variable("DISABLE_KERNEL_MAPPING", "1: kernelize keeps every layer's own forward", "0"),
     Variable("HF_ENDPOINT", "the Hub's URL", "the public Hub"),
     Variable("HF_HOME", "huggingface_hub's folder", "~/.cache/huggingface"),
     Variable("HF_HUB_CACHE", "huggingface_hub's cache", "$HF_HOME/hub"),
     Variable("HF_TOKEN", "token sent to the Hub", "the one stored at login", secret=True),
     Variable("HF_HUB_OFFLINE", "1: never connect", "0"),
-    Variable("HF_HUB_DISABLE_TELEMETRY", "1: the user agent says only which client this is", "0"),
+    Variable("HF_HUB_DISABLE_TELEMETRY", "1: the user agent names only this client", "0"),
     Variable("HF_HUB_DISABLE_PROGRESS_BARS", "1: no progress bars", "0"),
     Variable("HF_HUB_ETAG_TIMEOUT", "seconds to wait for an answer about a file or repository", "10"),
     Variable("HF_HUB_DOWNLOAD_TIMEOUT", "seconds to wait for the next bytes of a download", "10"),
@@ -96,15 +96,28 @@ _FALSE = frozenset({"", "0", "OFF", "NO", "FALSE"})
 
 
 def _flag(name: str) -> bool:
-    """Whether a variable says yes; a word that says neither is an error, as someone relies on what they meant."""
+    """The truth value of a variable; an unknown word is an error, so that no protection is off by mistake."""
     value = os.environ.get(name, "")
     if value.upper() not in _TRUE | _FALSE:
         raise RequestError(f"`{name}` is {value[:200]!r}; expected 1, true, yes or on, or 0, false, no or off.")
     return value.upper() in _TRUE
 
 
-def variables_in_force() -> dict[str, str]:
-    """The variables of `VARIABLES` that are set, with their values; a secret's value, or part of a value, is hidden."""
+def _folder(name: str) -> Path | None:
+    value = os.environ.get(name)
+    return folder_in(name, value) if value else None
+
+
+def _paths(name: str) -> tuple[Path, ...]:
+    return tuple(folder_in(name, entry.strip()) for entry in split_paths(os.environ.get(name, "")) if entry.strip())
+
+
+def _names(name: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in os.environ.get(name, "").split(",") if part.strip())
+
+
+def active_variables() -> dict[str, str]:
+    """The variables of `VARIABLES` that are set, with their values; secrets are hidden."""
     return {
         variable.name: "(set)" if variable.secret else without_password(os.environ[variable.name])
         for variable in VARIABLES
@@ -113,7 +126,7 @@ def variables_in_force() -> dict[str, str]:
 
 
 def invalid_settings() -> list[str]:
-    """What is wrong with the variables that are set, a sentence each."""
+    """The problems of the variables that are set, a sentence each."""
     readers: tuple[Callable[[], object], ...] = (
         hub_folder, endpoint, hub_token, cache_dir, offline, refresh_seconds, trusted_publishers, local_kernels,
         backend_files, vendor_folders, tune_files, disabled_backends, verify_when, policy_file, lock_file, locked_only,
@@ -128,25 +141,17 @@ def invalid_settings() -> list[str]:
     return list(dict.fromkeys(problems))
 
 
-def cache_dir() -> Path:
-    """The folder of downloaded kernels: `KERNELS_CACHE`, else huggingface_hub's cache.
+# The Hub and the cache. Every function raises `RequestError` where its variable is not valid.
 
-    Raises:
-        RequestError: It starts with `~` and a name that no user has.
-    """
-    value = os.environ.get("KERNELS_CACHE")
-    if value:
-        return folder_in("KERNELS_CACHE", value)
-    return folder_in("HF_HUB_CACHE", _huggingface_hub().HF_HUB_CACHE)
+
+def cache_dir() -> Path:
+    """The folder of downloaded kernels: `KERNELS_CACHE`, or huggingface_hub's cache."""
+    return _folder("KERNELS_CACHE") or folder_in("HF_HUB_CACHE", _huggingface_hub().HF_HUB_CACHE)
 
 
 def endpoint() -> str:
-    """The URL of the Hub that kernels come from, without a trailing slash.
-
-    Raises:
-        RequestError: The URL in `KERNELS_HUB`, or in `HF_ENDPOINT`, is none, or holds a password.
-    """
-    constants = _huggingface_hub()  # also for another Hub: its client is used for that as well
+    """The URL of the Hub that kernels come from, without a trailing slash; it must not hold a password."""
+    constants = _huggingface_hub()  # also for another Hub, which its client is used for
     value = os.environ.get("KERNELS_HUB", "")
     if is_url(value):
         return url_in("KERNELS_HUB", value, "a folder, or a URL with a host", token="KERNELS_HUB_TOKEN")
@@ -154,11 +159,7 @@ def endpoint() -> str:
 
 
 def hub_folder() -> Path | None:
-    """The folder of repositories that stands in for a Hub, when `KERNELS_HUB` names a folder.
-
-    Raises:
-        RequestError: `KERNELS_HUB` is neither a URL nor an existing folder.
-    """
+    """The folder of repositories that is used as the Hub, if `KERNELS_HUB` names a folder; it must exist."""
     value = os.environ.get("KERNELS_HUB", "")
     if not value or is_url(value):
         return None
@@ -171,12 +172,10 @@ def hub_folder() -> Path | None:
 
 
 def hub_token() -> str | None:
-    """The token for the Hub that `KERNELS_HUB` names: huggingface_hub's own token is never sent to another Hub.
+    """The token for the Hub in `KERNELS_HUB`: huggingface_hub's own token is never sent to another Hub.
 
-    White space around it is removed: a secret that is mounted as a file ends with a line break.
-
-    Raises:
-        RequestError: It has a character that an HTTP header cannot carry. The message does not show it.
+    White space around it is removed: a secret that is mounted as a file ends with a line break. An error about it does
+    not show it.
     """
     token = os.environ.get("KERNELS_HUB_TOKEN", "").strip()
     secrets.register(token)
@@ -189,7 +188,7 @@ def hub_token() -> str | None:
 
 
 def token_source(address: str) -> str:
-    """Where the token for a Hub is looked for, for messages.
+    """Where the token for a Hub is read, for messages.
 
     Args:
         address: The Hub's URL.
@@ -203,13 +202,10 @@ def token_source(address: str) -> str:
     return "KERNELS_HUB_TOKEN, with KERNELS_HUB set to that URL"
 
 
-#: Variables that huggingface_hub reads as whole numbers when it is imported, which fails without naming them.
-_WHOLE_NUMBERS = ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT")
-
-
 def _huggingface_hub() -> Any:
     """huggingface_hub's own settings."""
-    for name in _WHOLE_NUMBERS:
+    # It reads these as whole numbers when it is imported, and fails without their names.
+    for name in ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"):
         value = os.environ.get(name)
         try:
             valid = value is None or int(value) >= 0
@@ -222,87 +218,25 @@ def _huggingface_hub() -> Any:
     return constants
 
 
-def preferred_backend() -> str | None:
-    """The backend that is used where none is named (`KERNELS_BACKEND`), by any of its names; None for Torch's own."""
-    return os.environ.get("KERNELS_BACKEND") or None
-
-
-def backend_files() -> tuple[Path, ...]:
-    """Files that declare backends (`KERNELS_BACKENDS_JSON`), in the order in which they count.
-
-    Raises:
-        RequestError: A path starts with `~` and a name that no user has.
-    """
-    return _paths("KERNELS_BACKENDS_JSON")
-
-
-def vendor_folders() -> tuple[Path, ...]:
-    """Folders of chip vendors (`KERNELS_VENDOR_PATH`), in order.
-
-    Raises:
-        RequestError: A path starts with `~` and a name that no user has.
-    """
-    return _paths("KERNELS_VENDOR_PATH")
-
-
-def tune_files() -> tuple[Path, ...]:
-    """Files of tune configurations that go before a vendor's (`KERNELS_TUNE_PATH`), the first one first.
-
-    Raises:
-        RequestError: A path starts with `~` and a name that no user has.
-    """
-    return _paths("KERNELS_TUNE_PATH")
-
-
-def disabled_backends() -> frozenset[str]:
-    """Backends that are left out (`KERNELS_DISABLE_BACKENDS`), by their own names or those of their entry points."""
-    value = os.environ.get("KERNELS_DISABLE_BACKENDS", "")
-    return frozenset(part.strip() for part in value.split(",") if part.strip())
-
-
-def backend_sources() -> tuple[str | None, ...]:
-    """What the environment says of backends, as it stands there: another answer means to look again."""
-    get = os.environ.get
-    return get("KERNELS_BACKENDS_JSON"), get("KERNELS_VENDOR_PATH"), get("KERNELS_DISABLE_BACKENDS")
-
-
 def offline() -> bool:
-    """Whether nothing may be asked of a network (`HF_HUB_OFFLINE`).
-
-    Raises:
-        RequestError: The variable says neither yes nor no.
-    """
-    if _flag("HF_HUB_OFFLINE"):
-        return True
-    return bool(_huggingface_hub().is_offline_mode())
+    """Whether no network may be used (`HF_HUB_OFFLINE`)."""
+    return _flag("HF_HUB_OFFLINE") or bool(_huggingface_hub().is_offline_mode())
 
 
 def telemetry_disabled() -> bool:
-    """Whether the user agent must not say more than the client's name and version.
-
-    Raises:
-        RequestError: `HF_HUB_DISABLE_TELEMETRY` says neither yes nor no.
-    """
+    """Whether the user agent has only the client's name and version (`HF_HUB_DISABLE_TELEMETRY`)."""
     return _flag("HF_HUB_DISABLE_TELEMETRY") or bool(_huggingface_hub().HF_HUB_DISABLE_TELEMETRY)
 
 
 def progress_disabled() -> bool:
-    """Whether downloads show no progress bars: told so, or standard error is not a terminal.
-
-    Raises:
-        RequestError: `HF_HUB_DISABLE_PROGRESS_BARS` says neither yes nor no.
-    """
+    """Whether downloads show no progress bars (`HF_HUB_DISABLE_PROGRESS_BARS`, or standard error is no terminal)."""
     from huggingface_hub.utils import are_progress_bars_disabled
 
     return _flag("HF_HUB_DISABLE_PROGRESS_BARS") or bool(are_progress_bars_disabled())
 
 
 def refresh_seconds() -> float:
-    """For how many seconds a branch's head is taken as known (`KERNELS_REFRESH`, default 0: once per process).
-
-    Raises:
-        RequestError: It is not a number, or negative.
-    """
+    """For how many seconds a branch's head is not asked for again (`KERNELS_REFRESH`, default 0: once per process)."""
     value = os.environ.get("KERNELS_REFRESH", "0") or "0"
     try:
         seconds = float(value)
@@ -313,14 +247,46 @@ def refresh_seconds() -> float:
     return seconds
 
 
-def trusted_publishers() -> frozenset[str]:
-    """Publishers that are trusted beside those the Hub marks (`KERNELS_TRUSTED_PUBLISHERS`).
+# Backends
 
-    Raises:
-        RequestError: An entry is no publisher's name.
-    """
-    value = os.environ.get("KERNELS_TRUSTED_PUBLISHERS", "")
-    publishers = frozenset(part.strip() for part in value.split(",") if part.strip())
+
+def preferred_backend() -> str | None:
+    """The default backend (`KERNELS_BACKEND`), by any of its names; None for Torch's own."""
+    return os.environ.get("KERNELS_BACKEND") or None
+
+
+def backend_files() -> tuple[Path, ...]:
+    """Files that declare backends (`KERNELS_BACKENDS_JSON`), in order."""
+    return _paths("KERNELS_BACKENDS_JSON")
+
+
+def vendor_folders() -> tuple[Path, ...]:
+    """Folders of chip vendors (`KERNELS_VENDOR_PATH`), in order."""
+    return _paths("KERNELS_VENDOR_PATH")
+
+
+def tune_files() -> tuple[Path, ...]:
+    """Files of tune configurations that are searched before a vendor's (`KERNELS_TUNE_PATH`), in order."""
+    return _paths("KERNELS_TUNE_PATH")
+
+
+def disabled_backends() -> frozenset[str]:
+    """Backends that are not used (`KERNELS_DISABLE_BACKENDS`), by their names or those of their entry points."""
+    return _names("KERNELS_DISABLE_BACKENDS")
+
+
+def backend_sources() -> tuple[str | None, ...]:
+    """The variables about backends, as they are set: when they change, backends are looked for again."""
+    get = os.environ.get
+    return get("KERNELS_BACKENDS_JSON"), get("KERNELS_VENDOR_PATH"), get("KERNELS_DISABLE_BACKENDS")
+
+
+# Trust
+
+
+def trusted_publishers() -> frozenset[str]:
+    """Trusted publishers besides those that the Hub trusts (`KERNELS_TRUSTED_PUBLISHERS`)."""
+    publishers = _names("KERNELS_TRUSTED_PUBLISHERS")
     for publisher in sorted(publishers):
         try:
             check_repo_id(f"{publisher}/name")
@@ -333,14 +299,14 @@ def trusted_publishers() -> frozenset[str]:
 
 
 def verify_when(asked: object = None) -> Verify:
-    """When the content of a build is checked: as asked, else as `KERNELS_VERIFY` says, else when it is installed.
+    """When the content of a build is checked: the argument, or `KERNELS_VERIFY`, or when it is installed.
 
     Args:
-        asked: `off`, `install`, `load`, or None for what the variable says. There, 1 also means load, and 0 install.
+        asked: `off`, `install` or `load`; None for the variable, which may also be 1 (load) or 0 (install).
 
     Raises:
-        TypeError: What is asked is neither a string nor None.
-        RequestError: It is another word, or the variable's value is.
+        TypeError: The argument is neither a string nor None.
+        RequestError: The argument or the variable is another word.
 
     Example:
         >>> verify_when("load")
@@ -348,70 +314,47 @@ def verify_when(asked: object = None) -> Verify:
     """
     if asked is not None and not isinstance(asked, str):
         raise TypeError(f"`verify` is {asked!r} ({type(asked).__name__}); expected 'off', 'install' or 'load'.")
-    value = os.environ.get("KERNELS_VERIFY", "") if asked is None else asked
-    for when in get_args(Verify):
-        if value == when or (asked is None and value.lower() == when):
-            return cast("Verify", when)
-    if asked is None and value.upper() in _TRUE:
-        return "load"
-    if asked is None and value.upper() in _FALSE:
-        return "install"
-    name = "KERNELS_VERIFY" if asked is None else "verify"
-    raise RequestError(f"`{name}` is {value[:200]!r}; expected 'off', 'install' or 'load'.")
+    name, value = ("KERNELS_VERIFY", os.environ.get("KERNELS_VERIFY", "")) if asked is None else ("verify", asked)
+    words: dict[str, Verify] = {when: when for when in get_args(Verify)}
+    if asked is None:
+        words |= {**dict.fromkeys(map(str.lower, _TRUE), "load"), **dict.fromkeys(map(str.lower, _FALSE), "install")}
+        words["off"] = "off"
+    word = value.lower() if asked is None else value
+    if word not in words:
+        raise RequestError(f"`{name}` is {value[:200]!r}; expected 'off', 'install' or 'load'.")
+    return words[word]
 
 
 def policy_file() -> Path | None:
-    """The file that says who may sign which kernels (`KERNELS_POLICY`), or None.
-
-    Raises:
-        RequestError: There is no such file.
-    """
-    value = os.environ.get("KERNELS_POLICY", "")
-    if not value:
-        return None
-    path = folder_in("KERNELS_POLICY", value)
-    if not os.path.isfile(path):
-        raise RequestError(f"`KERNELS_POLICY` is {value!r}; expected a TOML file that exists.")
+    """The signing policy (`KERNELS_POLICY`), a file that exists, or None."""
+    path = _folder("KERNELS_POLICY")
+    if path is not None and not os.path.isfile(path):
+        raise RequestError(f"`KERNELS_POLICY` is {os.environ['KERNELS_POLICY']!r}; expected a TOML file that exists.")
     return path
 
 
-def lock_file() -> Path | None:
-    """The lock that counts for every caller (`KERNELS_LOCKFILE`); None for the caller's own.
+# Lockfiles, layers, local folders
 
-    Raises:
-        RequestError: It starts with `~` and a name that no user has.
-    """
-    value = os.environ.get("KERNELS_LOCKFILE")
-    return folder_in("KERNELS_LOCKFILE", value) if value else None
+
+def lock_file() -> Path | None:
+    """The lockfile for all code (`KERNELS_LOCKFILE`); None for the caller's own."""
+    return _folder("KERNELS_LOCKFILE")
 
 
 def locked_only() -> bool:
-    """Whether nothing but what a lock lists may be loaded (`KERNELS_LOCKED`).
-
-    Raises:
-        RequestError: The variable says neither yes nor no.
-    """
+    """Whether only kernels in a lockfile are loaded (`KERNELS_LOCKED`)."""
     return _flag("KERNELS_LOCKED")
 
 
 def mapping_disabled() -> bool:
-    """Whether `kernelize` keeps every layer's own forward (`DISABLE_KERNEL_MAPPING`).
-
-    Raises:
-        RequestError: The variable says neither yes nor no.
-    """
+    """Whether `kernelize` keeps every layer's own forward (`DISABLE_KERNEL_MAPPING`)."""
     return _flag("DISABLE_KERNEL_MAPPING")
 
 
 def local_kernels() -> dict[str, Path]:
-    """Folders that stand in for repositories (`LOCAL_KERNELS`), by repository.
-
-    Raises:
-        RequestError: An entry is not `org/name=/path`.
-    """
-    value = os.environ.get("LOCAL_KERNELS", "")
+    """Local folders that are used as repositories (`LOCAL_KERNELS`: `org/name=/path`), by repository."""
     overrides: dict[str, Path] = {}
-    for entry in filter(str.strip, split_paths(value)):
+    for entry in filter(str.strip, split_paths(os.environ.get("LOCAL_KERNELS", ""))):
         repo_id, _, path = (part.strip() for part in entry.partition("="))
         try:
             check_repo_id(repo_id)
@@ -426,25 +369,21 @@ def local_kernels() -> dict[str, Path]:
 
 
 def environment_with_local_kernels(folders: Mapping[str, Path]) -> dict[str, str]:
-    """The environment for a process in which folders stand in for repositories, beside those that do already.
+    """The environment for a process that uses local folders as repositories, besides those that are set already.
 
     Args:
         folders: The folder of each repository, by `org/name`.
 
     Raises:
-        RequestError: A path cannot stand in `LOCAL_KERNELS`.
+        RequestError: `LOCAL_KERNELS` cannot hold a path.
     """
     for path in folders.values():
-        # A colon separates entries there, and the space around one is not part of it.
+        # A colon separates entries, and the space around an entry is not part of it.
         if ":" in path.relative_to(path.anchor).as_posix() or str(path) != str(path).strip():
             raise RequestError(
                 f"`folder` is {str(path)!r}; expected a path without ':' and without space at its end, as it has to "
                 "stand in LOCAL_KERNELS."
             )
     own = [f"{repo_id}={path}" for repo_id, path in folders.items()]
-    # Of two entries for one repository the later one counts.
+    # Of two entries for one repository the later one is used.
     return {**os.environ, "LOCAL_KERNELS": ":".join([*filter(None, [os.environ.get("LOCAL_KERNELS")]), *own])}
-
-
-def _paths(name: str) -> tuple[Path, ...]:
-    return tuple(folder_in(name, entry.strip()) for entry in split_paths(os.environ.get(name, "")) if entry.strip())

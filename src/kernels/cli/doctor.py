@@ -100,7 +100,7 @@ def doctor_report() -> DoctorReport:
         target=target,
         cache=_cache(),
         hub=_hub(),
-        variables=settings.variables_in_force(),
+        variables=settings.active_variables(),
         joined={
             entry.name: str(entry.origin) for entry in backends.entries() if entry.origin != backends.Origin("built-in")
         },
@@ -163,7 +163,7 @@ def _hub() -> HubReport:
         endpoint = settings.endpoint() if folder is None else str(folder)
         offline = folder is None and settings.offline()
     except RequestError as error:
-        return HubReport(settings.variables_in_force().get("KERNELS_HUB", ""), False, str(error))
+        return HubReport(settings.active_variables().get("KERNELS_HUB", ""), False, str(error))
     if folder is not None:
         return HubReport(endpoint, note="a folder: no network requests")
     if offline:

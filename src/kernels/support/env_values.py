@@ -1,4 +1,4 @@
-"""What a setting's value may be: the URL of a Hub, without a password; a path, or several."""
+"""The values of settings: the URL of a Hub, without a password; a path, or several."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ __all__ = ["folder_in", "is_url", "split_paths", "url_in", "without_password"]
 
 
 def is_url(value: str) -> bool:
-    """Whether a value says that it is a URL: of a Hub, where a folder is allowed as well."""
+    """Whether a value is a URL and not a path."""
     return value.lower().startswith(("http://", "https://"))
 
 
-def url_in(name: str, value: str, allowed: str, *, token: str) -> str:
+def url_in(name: str, value: str, expected: str, *, token: str) -> str:
     """The URL in a variable, without a trailing slash.
 
     Args:
         name: The variable.
         value: Its value.
-        allowed: What may stand there, for the message.
-        token: The variable for a token, which has no place in a URL.
+        expected: The valid values, for the message.
+        token: The variable for a token, which a URL must not hold.
 
     Raises:
-        RequestError: It is no URL with a host, or holds a user or a password.
+        RequestError: It is not a URL with a host, or holds a user or a password.
     """
     shown = without_password(value)
     try:
@@ -34,15 +34,15 @@ def url_in(name: str, value: str, allowed: str, *, token: str) -> str:
     except ValueError:  # brackets that hold no address, a port that is no number
         valid = False
     if not valid or not value.isprintable() or " " in value:
-        raise RequestError(f"`{name}` is {shown!r}; expected {allowed}.")
+        raise RequestError(f"`{name}` is {shown!r}; expected {expected}.")
     if "@" in parts.netloc:
-        # It would stand in every message that names the Hub.
+        # Every message that names the Hub would show it.
         raise RequestError(f"`{name}` is {shown!r}, with a user or a password; put a token in `{token}` instead.")
     return value.rstrip("/")
 
 
 def without_password(value: str) -> str:
-    """A value as it may be shown: whatever stands before the host of a URL, `user:password@`, is hidden."""
+    """A value without the `user:password@` of a URL."""
     before, at, host = value.rpartition("@")
     scheme, slashes, _ = before.partition("//")
     if at and slashes:
@@ -53,23 +53,23 @@ def without_password(value: str) -> str:
 
 
 def folder_in(name: str, value: str) -> Path:
-    """The path in a variable, absolute.
+    """The absolute path in a variable.
 
     Args:
         name: The variable.
         value: Its value, or a part of it.
 
     Raises:
-        RequestError: It starts with `~` and a name that no user has.
+        RequestError: It starts with `~` and a user that does not exist.
     """
     try:
         return Path(value).expanduser().absolute()
     except RuntimeError:
-        raise RequestError(f"`{name}` has the path {value!r}, but there is no such user's home to find.") from None
+        raise RequestError(f"`{name}` has the path {value!r}, and that user has no home.") from None
 
 
 def split_paths(value: str) -> list[str]:
-    """The entries of a value that separates them with colons.
+    """The entries of a value that are separated by colons.
 
     Example:
         >>> split_paths("org/name=/kernels:org/other=C:/kernels")
