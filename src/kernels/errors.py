@@ -1,9 +1,9 @@
 """One exception tree.
 
-Every error this package raises on purpose is a `KernelsError` and also inherits the built-in exception that code
-written for the ecosystem catches: `FileNotFoundError` when no build suits, `ValueError` for a bad request or an
-untrusted publisher, `ImportError` for a missing dependency, `RuntimeError` for a client that is too old or a device
-that no build covers, `TypeError` for a layer that breaks the rules.
+Every error is a `KernelsError`, and also the built-in exception that code for the existing client catches:
+`FileNotFoundError` when no build suits, `ValueError` for a bad request or an untrusted publisher, `ImportError` for a
+missing dependency, `RuntimeError` for a client that is too old or a device that no build covers, `TypeError` for a
+layer that breaks the rules.
 """
 
 from __future__ import annotations
@@ -42,39 +42,39 @@ __all__ = [
 
 
 class KernelsError(SafeText):
-    """Root of every error that this package raises on purpose; its text is safe to print, whatever it quotes."""
+    """Root of the errors that this package raises on purpose; its text is safe to print, whatever it quotes."""
 
 
 class RequestError(KernelsError, ValueError):
-    """The caller asked for something that cannot be asked for: an argument, its value and what is allowed."""
+    """An argument, a setting or a file of the user is not valid; the message has the value and what was expected."""
 
 
 class RevisionNotFound(RequestError):
-    """The repository exists, the version, branch, tag or commit does not; the message lists what there is."""
+    """The repository exists, but not the version, branch, tag or commit; the message lists those that exist."""
 
 
 class RepositoryNotFound(KernelsError, FileNotFoundError):
-    """No source knows a repository of that name (or the token may not see it)."""
+    """No source has a repository of that name, or the token may not read it."""
 
 
 class NotInCache(KernelsError, FileNotFoundError):
-    """Offline, and what was asked for was never downloaded here."""
+    """The process is offline, and the kernel was never downloaded here."""
 
 
 class HubUnavailable(KernelsError, ConnectionError):
-    """The Hub did not give a usable answer within the bounded time, and the cache could not stand in for it."""
+    """The Hub gave no usable answer in time, and the cache has none."""
 
 
 class UntrustedPublisher(KernelsError, ValueError):
-    """The repository's publisher is not trusted here; the message says how to allow it."""
+    """The repository's publisher is not trusted; the message says how to allow it."""
 
 
 class InvalidRepository(KernelsError, ValueError):
-    """What a repository contains breaks the format or is hostile: a path that leaves its folder, a redirect loop."""
+    """A repository breaks the format or is hostile: a path that leaves its folder, a redirect loop."""
 
 
 class InvalidVariant(KernelsError, ValueError):
-    """A build folder's name is not a variant name."""
+    """The name of a build folder is not a variant name."""
 
 
 class InvalidMetadata(KernelsError, ValueError):
@@ -82,59 +82,59 @@ class InvalidMetadata(KernelsError, ValueError):
 
 
 class DependencyCycle(KernelsError, ValueError):
-    """Kernel dependencies lead back to a kernel that needs them, or nest too deep; the message shows the path."""
+    """Kernel dependencies form a cycle or nest too deep; the message shows the path."""
 
 
 class DigestMismatch(KernelsError, ValueError):
-    """A file is not the one its digest, or the Hub's listing, describes."""
+    """A file differs from its digest, or from the Hub's listing."""
 
 
 class NoSuitableBuild(KernelsError, FileNotFoundError):
-    """No build suits this machine; the message gives every variant with the reason it was turned down."""
+    """No build suits this machine; the message lists every variant with the reason for its rejection."""
 
 
 class BackendUnavailable(RequestError, NoSuitableBuild):
-    """A backend was named that this machine does not have; the message lists those it has."""
+    """This machine does not have the requested backend; the message lists those that it has."""
 
 
 class UnsupportedArch(NoSuitableBuild, RuntimeError):
-    """Builds fit this machine by name, but none of them covers the architecture of its device."""
+    """Builds suit this machine by name, but none covers the architecture of its device."""
 
 
 class IncompatibleClient(KernelsError, RuntimeError):
-    """The kernel asks for a newer version of this package (`kernels-minver`)."""
+    """The kernel needs a newer version of this package (`kernels-minver`)."""
 
 
 class MissingPythonDependency(KernelsError, ImportError):
-    """The kernel needs a Python package that is not installed, or one that kernels may not ask for."""
+    """A Python package that is needed is not installed, or a kernel needs one that kernels may not need."""
 
 
 class KernelImportError(KernelsError, ImportError):
-    """The kernel's module could not be imported: a bad `id`, a taken namespace, or a failure inside its own code."""
+    """The kernel's module cannot be imported: a bad `id`, a taken namespace, or a failure in its own code."""
 
 
 class DependencyOutsideLoad(KernelsError, RuntimeError):
-    """`get_kernel_dep` was called by code that is not a kernel being loaded, or for an undeclared dependency."""
+    """`get_kernel_dep` was called outside of a kernel's import, or for an undeclared dependency."""
 
 
 class StoreError(KernelsError, OSError):
-    """The cache could not be read or written: a full disk, a read-only folder, a lock that cannot be taken."""
+    """The cache cannot be read or written: a full disk, a read-only folder, a lock that another process holds."""
 
 
 class LockError(KernelsError, ValueError):
-    """A lock file cannot be read, or pins something else than what is asked for; the message names both."""
+    """A lockfile cannot be read, or does not pin what is requested; the message names both."""
 
 
 class NotLocked(LockError):
-    """Only locked kernels may be used, and no lock lists this one."""
+    """Only locked kernels may be loaded, and no lockfile lists this one."""
 
 
 class UntrustedSignature(KernelsError, ValueError):
-    """A policy asks for a signature, and a build has none, or one that is not valid or of somebody else."""
+    """The policy requires a signature, and the build's is missing, not valid, or by another signer."""
 
 
 class MappingError(KernelsError, ValueError):
-    """A kernel mapping has no entry for what a layer needs, or an entry that cannot serve the requested mode."""
+    """A kernel mapping has no entry for a layer, or its entry does not support the requested mode."""
 
 
 class LayerError(KernelsError, TypeError):
@@ -142,8 +142,8 @@ class LayerError(KernelsError, TypeError):
 
 
 class BuildError(KernelsError, RuntimeError):
-    """A kernel's sources could not be built; the message has the compiler's output."""
+    """A kernel's sources cannot be built; the message has the compiler's output."""
 
 
 class CompilerNotFound(BuildError):
-    """What is needed to compile a kernel is not installed; the message says what was looked for."""
+    """A tool that compiling a kernel needs is not installed; the message lists where it was looked for."""
