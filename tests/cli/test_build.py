@@ -99,7 +99,7 @@ def test_a_build_of_nothing_is_an_error(kernels: Callable[..., Any], write: Call
     ("arguments", "says"),
     [
         (("--backend", "xpu"), "`backend` is 'xpu'; allowed are those of add-one: cpu, cuda."),
-        (("--variant", "torch-xpu"), "`variant` is 'torch-xpu'; allowed here: torch-cpu, torch-cuda."),
+        (("--variant", "torch-xpu"), "`variant` is 'torch-xpu'; this machine can build torch-cpu, torch-cuda."),
     ],
 )
 def test_what_the_source_does_not_have_is_refused(
@@ -169,7 +169,7 @@ runpy.run_module("kernels", run_name="__main__")
     command = [sys.executable, "-B", "-c", program, str(source)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert run.returncode == 1, run.stderr
-    assert "torch-cpu could not be written; what was there is as it was: [Errno 27]" in run.stderr
+    assert "torch-cpu could not be written; the previous build is unchanged: [Errno 27]" in run.stderr
     assert not (source / "build").exists()
     assert not list((source / ".kernels-build").glob("building-*"))
 

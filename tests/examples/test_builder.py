@@ -36,7 +36,7 @@ def test_without_a_compiler_the_noarch_builds_are_made_and_the_reason_is_told(
     assert _variants(tmp_path / "hub", "rms-norm") == NOARCH
     told = capsys.readouterr()
     assert str(tmp_path / "hub/kernels-examples/rotary/v1/build/torch-cpu") in told.out.splitlines()
-    assert "rms-norm for cpu was not compiled. No compiler: looked for no-such-compiler" in told.err
+    assert "rms-norm for cpu was not compiled. Compiler not found: looked for no-such-compiler" in told.err
 
 
 def test_noarch_only_leaves_the_compiled_builds_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,7 +75,7 @@ def test_what_the_sources_no_longer_give_is_neither_tried_nor_checked_nor_publis
         ("ok", "built from them as they are")
     }
     _change(kernel)
-    advice = f"`kernels build {kernel}` builds again what this machine can build"
+    advice = f"`kernels build {kernel}` rebuilds what this machine can build"
 
     tried = kernels("test", kernel, "--", "-q")
     assert (tried.exit_code, tried.stdout) == (1, "")
@@ -159,7 +159,7 @@ def test_a_version_or_a_backend_that_build_toml_no_longer_says_is_named(
     (kernel / "build.toml").write_text(toml.replace("version = 1", "version = 2"))
     done = kernels("upload", kernel)
     assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
-    assert "torch-cpu, torch-cuda: of version 1, while build.toml says 2. `kernels build" in done.stderr
+    assert "torch-cpu, torch-cuda: of version 1, while build.toml has version 2. `kernels build" in done.stderr
     (kernel / "build.toml").write_text(toml.replace('"cpu", "cuda"', '"cpu"'))
     build_kernel(kernel, kernel)
     done = kernels("upload", kernel)
@@ -183,7 +183,7 @@ def test_a_build_that_was_edited_is_built_again_by_its_author(
     kernels: Callable[..., Any], hub: TestHub, kernel: Path
 ) -> None:
     _change(kernel / "build" / "torch-cpu", "layers.py")
-    wanted = f"changed: 'layers.py'. `kernels build {kernel}` makes it again; what is to stay belongs in the sources."
+    wanted = f"changed: 'layers.py'. `kernels build {kernel}` rebuilds it; changes belong in the sources."
     done = kernels("upload", kernel)
     assert (done.exit_code, wanted in done.stderr) == (1, True), done.stderr
     assert wanted in _findings(kernels("check", kernel, "--static", "--json"), "digest")["torch-cpu"][1]

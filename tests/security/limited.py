@@ -19,8 +19,8 @@ from pathlib import Path
 from kernels.authoring.bench.messages import decode
 from kernels.authoring.check.checked_variant import MAX_TEXT_BYTES, CheckedVariant, VariantFiles
 from kernels.authoring.check.sources import parsed
-from kernels.authoring.compile.contents import python_fault
 from kernels.authoring.compile.objects import keep_objects
+from kernels.authoring.compile.python_files import syntax_error
 from kernels.backends.plugins.json_schema import MAX_FILE_BYTES, read_declarations
 from kernels.errors import KernelsError
 from kernels.models.lockfile import Lock
@@ -245,7 +245,7 @@ def attacks(folder: Path) -> Iterator[Attack]:
         yield f"license, {text[:10]}", lambda text=text: license_problem(text)
 
     for name, text in texts(PYTHON, MAX_TEXT_BYTES):
-        yield f"Python, {name}", lambda text=text: python_fault(text.encode(), "a.py")
+        yield f"Python, {name}", lambda text=text: syntax_error(text.encode(), "a.py")
         yield f"audit, {name}", lambda text=text: audited(folder, text)
 
 

@@ -173,10 +173,10 @@ PIPES: dict[str, tuple[str, str]] = {
     "signed metadata": ("build/torch-cpu/metadata.json", "report_on_folder(path.parent, [Rule()])"),
     "an audited source": ("build/torch-cpu/layers.py", "_checked(path).read('layers.py')"),
     "an audited library": ("build/torch-cpu/a.so", "_checked(path).start('a.so', 4)"),
-    "a source": ("torch-ext/a.cpp", "[*read_contents(root).hashes]"),
-    "a Python source": ("a.py", "file_fault(path, 'a.py')"),
+    "a source": ("torch-ext/a.cpp", "[*hash_sources(root).hashes]"),
+    "a Python source": ("a.py", "file_syntax_error(path, 'a.py')"),
     "objects": ("made-from.json", "keep_objects(root, root, {}, [])"),
-    "a stamp": ("a.stamp", "made_from(root, path)"),
+    "a stamp": ("a.stamp", "stamped_code(root, path)"),
     "a page": ("README.md", "page(path)"),
     "a benchmark": ("benchmark_a.py", "content(path)"),
     "a distribution's files": ("a.dist-info/RECORD", "_has(str(path.parent), 'a/b.py', 'a')"),
@@ -193,10 +193,11 @@ from kernels import get_local_kernel
 from kernels.authoring.check.checked_variant import CheckedVariant, VariantFiles
 from kernels.backends.plugins.json_schema import read_declarations
 from kernels.backends.torch_build import _library_abi, _version_file
-from kernels.authoring.compile.contents import file_fault, read_contents
+from kernels.authoring.compile.python_files import file_syntax_error
+from kernels.authoring.compile.source_files import hash_sources
 from kernels.authoring.compile.objects import keep_objects
 from kernels.authoring.compile.build_toml.reader import read_source
-from kernels.authoring.compile.up_to_date import made_from
+from kernels.authoring.compile.freshness import stamped_code
 from kernels.cli._arguments import parse_target
 from kernels.errors import KernelsError
 from kernels.models.lockfile import Lock

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kernels.authoring.bench.messages import decode
 from kernels.authoring.compile.build_toml.reader import read_source
-from kernels.authoring.compile.contents import python_fault
+from kernels.authoring.compile.python_files import syntax_error
 from kernels.backends.plugins.json_schema import read_declarations
 from kernels.backends.plugins.torch_expression import parse_torch_path
 from kernels.errors import KernelsError, LockError, UntrustedSignature
@@ -309,7 +309,7 @@ PARSERS: dict[str, tuple[st.SearchStrategy[bytes], Callable[[bytes, Path], objec
     "torch path": (near_text("acme.get_device_name(0, a='b').x"), _text(parse_torch_path)),
     "Python": (
         near_text("class A:\n    def f(self, a=1): return f'{a}'\n"),
-        lambda data, folder: python_fault(data, "a"),
+        lambda data, folder: syntax_error(data, "a"),
     ),
 }
 

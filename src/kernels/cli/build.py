@@ -70,8 +70,9 @@ def build(
 
 
 def _update(source: Path, as_json: bool) -> None:
+    from kernels.authoring.compile.build_toml.model import BUILD_TOML
     from kernels.authoring.compile.build_toml.update import update_build_toml
-    from kernels.authoring.compile.workspace import BUILD_TOML, source_folders
+    from kernels.authoring.compile.workspace import source_folders
 
     changed = {folder / BUILD_TOML: update_build_toml(folder) for folder in source_folders(source) or [source]}
     if as_json:

@@ -122,9 +122,9 @@ def test_hidden_files_and_bytecode_are_no_part_of_a_source(write_source: Callabl
         ("secret.py", "../../../secret.py", "is a link that leads out of"),
         ("deep/secret.py", "../../../../secret.py", "is a link that leads out of"),
         ("folder", "../..", "is a link to a folder"),
-        ("a\nb.py", "__init__.py", "a name that not every system can have"),
-        ("a\\b.py", "__init__.py", "a name that not every system can have"),
-        (os.fsdecode(b"\xff.py"), "__init__.py", "a name that not every system can have"),
+        ("a\nb.py", "__init__.py", "a name that not every system allows"),
+        ("a\\b.py", "__init__.py", "a name that not every system allows"),
+        (os.fsdecode(b"\xff.py"), "__init__.py", "a name that not every system allows"),
     ],
     ids=["file", "deep", "folder", "newline", "backslash", "bytes"],
 )
@@ -168,7 +168,7 @@ def test_beside_the_package_a_name_may_be_any_bytes(write_source: Callable[..., 
 def test_folders_that_nest_without_end_are_refused(write_source: Callable[..., Path], tmp_path: Path) -> None:
     source = write_source("noarch")
     source.joinpath("torch-ext/add_one", *["d"] * 120).mkdir(parents=True)
-    with pytest.raises(RequestError, match="nest deeper than 100"):
+    with pytest.raises(RequestError, match="nested deeper than 100"):
         build_kernel(source, tmp_path / "out")
 
 

@@ -196,7 +196,7 @@ def test_a_section_called_as_the_framework_is_another_one(plain: Path) -> None:
 @pytest.mark.parametrize("flag", ["-DA=1\\n", "-DA=1\\r", "\\u0000"], ids=["newline", "return", "null"])
 def test_a_flag_with_a_line_break_is_refused(plain: Path, flag: str) -> None:
     (plain / "build.toml").write_text(_TOML + f'cxx-flags = ["{flag}"]\n')
-    with pytest.raises(RequestError, match=r"The command line for one\.cpp has a line break or a null byte"):
+    with pytest.raises(RequestError, match=r"A path or a flag for one\.cpp has a line break or a null byte"):
         build_kernel(plain, plain)
 
 

@@ -1,14 +1,16 @@
-"""From a kernel's sources to `build/<variant>`.
+"""Compile a kernel's sources into `build/<variant>`.
 
-A source folder holds `build.toml` and one framework: `[torch]` or `[tvm-ffi]`, compiled here, or `[torch-noarch]`,
-copied.
+A source folder has a `build.toml` with one framework: `[torch]` or `[tvm-ffi]`, which is compiled, or `[torch-noarch]`,
+which is copied. `builder` has the steps in a row.
 """
 
 from __future__ import annotations
 
-from kernels.authoring.compile.build_plan import BuildPlan, default_backends, plan_builds
-from kernels.authoring.compile.build_toml.reader import KernelSource, read_source
+from kernels.authoring.compile.build_plan import BuildPlan, plan_builds
+from kernels.authoring.compile.build_toml.model import KernelSource
+from kernels.authoring.compile.build_toml.reader import read_source
 from kernels.authoring.compile.builder import BuildResult, build_kernel, build_variants
+from kernels.authoring.compile.framework import default_backends
 
 __all__ = [
     "BuildPlan",

@@ -1,4 +1,4 @@
-"""What will be built: the variants of a source, their names, ids and compiler runs, before anything runs."""
+"""Plan a source's builds before anything runs: the variants, their ids, and the compiler runs."""
 
 from __future__ import annotations
 
@@ -7,29 +7,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.authoring.compile.build_toml.reader import KernelSection, KernelSource
-from kernels.authoring.compile.compilers import Toolchain, toolchain_for
-from kernels.authoring.compile.contents import SourceHashes, check_python, read_contents
-from kernels.authoring.compile.framework import InstalledFramework, against, compiled_sources, own_backends
-from kernels.authoring.compile.git_tree import git_state, provenance
+from kernels.authoring.compile.build_toml.model import KernelSection, KernelSource
+from kernels.authoring.compile.compilers import Toolchain, compiled_sources, toolchain_for
+from kernels.authoring.compile.framework import InstalledFramework, default_backends, installed_framework
+from kernels.authoring.compile.git_tree import git_tree
 from kernels.authoring.compile.header_dependencies import dependency_includes
+from kernels.authoring.compile.metadata import provenance
+from kernels.authoring.compile.python_files import check_python
 from kernels.authoring.compile.run_compiler import Compilation, CompileUnit
+from kernels.authoring.compile.source_files import SourceHashes, hash_sources
+from kernels.authoring.compile.variant_name import variant_name
 from kernels.backends import Backend, find
 from kernels.errors import RequestError
 from kernels.resolver.target import Target
-from kernels.resolver.variant import Variant
 
-__all__ = ["BuildPlan", "SourceState", "default_backends", "plan_build", "plan_builds", "source_state"]
+__all__ = ["BuildPlan", "SourceState", "plan_build", "plan_builds", "source_state"]
 
 
 @dataclass(frozen=True)
 class SourceState:
-    """The state of a source folder, which all of its variants share.
+    """The current state of a source folder, the same for all of its variants.
 
     Attributes:
-        contents: Its files.
-        unique: What tells its builds from those of other states, the end of their ids.
-        provenance: As metadata has it, or None where the folder is in no git repository.
+        contents: The hashes of its files.
+        unique: The end of its builds' ids, different for each state.
+        provenance: The field of the metadata, or None if the folder is not in a git repository.
     """
 
     contents: SourceHashes
@@ -42,13 +44,13 @@ class BuildPlan:
     """One variant to build.
 
     Attributes:
-        source: Where it comes from.
-        state: The state that the source is in.
-        backend: The backend it is for.
-        variant: The name of its folder.
+        source: The source.
+        state: The state of the source.
+        backend: The backend that is built for.
+        variant: The name of the variant.
         id: The name of its module and of its operators' namespace.
-        archs: The device architectures that it covers, or None where it does not say.
-        compilation: The compiler's work, or None when noarch.
+        archs: The device architectures that it covers, or None if not declared.
+        compilation: The compiler runs, or None when noarch.
         extension_file: The file name of the compiled extension; "" when noarch.
     """
 
@@ -63,51 +65,36 @@ class BuildPlan:
 
 
 def source_state(source: KernelSource) -> SourceState:
-    """Look at the files of a source, and at what git knows of them.
-
-    Args:
-        source: The source.
+    """Read the state of a source from its files and git.
 
     Returns:
-        Its state. The ids of builds end in the first seven digits of the folder's tree in git. Where its files are not
-        those of the last commit, they end in seven of the files' own hash and `_dirty`, so that one change can be
-        loaded beside the next; and where git does not know them, in seven of that hash.
+        The state. Its `unique` is the first seven digits of the folder's tree in git. If the files differ from the last
+        commit, it is seven digits of their own hash and `_dirty`, so that each change can be loaded beside the others;
+        without git, it is seven digits of that hash.
 
     Raises:
         RequestError: The package has a file that cannot be published, or that Python cannot compile.
     """
     check_python(source)  # before hours of compiling, not after
-    contents, git = read_contents(source.folder), git_state(source.folder)
+    contents, git = hash_sources(source.folder), git_tree(source.folder)
     unique = contents.id[:7] if git is None else f"{contents.id[:7]}_dirty" if git.dirty else git.tree[:7]
     return SourceState(contents, unique, provenance(git))
 
 
 def plan_builds(source: KernelSource, backends: Iterable[str] | None = None) -> list[BuildPlan]:
-    """BuildPlan the variants of a source that can be built here.
-
-    Args:
-        source: The source.
-        backends: As for `build_kernel`.
-
-    Returns:
-        A plan for each, in the order of `build.toml`'s backends.
+    """Plan the variants of a source, for these backends or by default for all that can be built here.
 
     Raises:
-        RequestError: A backend is not one that `build.toml` names, or two sections compile one file.
-        CompilerNotFound: There is no Torch or tvm-ffi to compile against, none for that backend, or no compiler.
+        RequestError: Two sections compile one file.
+        CompilerNotFound: Torch, tvm-ffi or a compiler is not installed, or not for that backend.
     """
     wanted = default_backends(source) if backends is None else tuple(backends)
-    for name in wanted:
-        if name not in source.backends:
-            raise RequestError(
-                f"`backends` has {name!r}; allowed are those of {source.name}: {', '.join(source.backends)}."
-            )
     state = source_state(source)
     return [plan_build(source, state, name) for name in source.backends if name in wanted]
 
 
 def plan_build(source: KernelSource, state: SourceState, backend: str, *, this_gpu: bool = False) -> BuildPlan:
-    """BuildPlan one variant of a source.
+    """Plan one variant of a source.
 
     Args:
         source: The source.
@@ -115,56 +102,37 @@ def plan_build(source: KernelSource, state: SourceState, backend: str, *, this_g
         backend: One of its backends.
         this_gpu: Compile for the architectures of the visible devices only.
 
-    Returns:
-        The plan.
-
     Raises:
-        RequestError: No registered backend has that name, two sections compile one file, or no device is visible that
-            the sources cover.
-        CompilerNotFound: There is no Torch or tvm-ffi to compile against, none for that backend or of an allowed
-            version; or a compiler or another dependency is missing.
+        RequestError: The backend is not registered, two sections compile one file, or the sources cover no visible
+            device.
+        CompilerNotFound: Torch, tvm-ffi, a compiler or another dependency is not installed, not for that backend, or
+            not of an allowed version.
     """
     found = find(backend)
     id = f"_{source.name.python_name}_{backend}_{state.unique}"
     if not source.compiled:
-        return BuildPlan(source, state, found, Variant.for_noarch(backend).name, id, source.archs.get(backend), None)
-    framework = against(source, found)
+        return BuildPlan(source, state, found, variant_name(source, found, None), id, source.archs.get(backend), None)
+    framework = installed_framework(source, found)
     kernels = [kernel for kernel in source.kernels if kernel.backend == backend]
     sections = [*([source.binding] if source.binding else []), *kernels]
-    _check_objects(source, sections)
+    _check_compiled_once(source, sections)
     archs = [_archs(section, found, framework, this_gpu) for section in sections]
     compilation = _compilation(source, state, found, sections, archs, id, framework)
     every = tuple(dict.fromkeys(arch for each in archs for arch in each))
-    file = f"{id}{framework.suffix}"
-    return BuildPlan(source, state, found, framework.variant.name, id, every or None, compilation, file)
+    name = variant_name(source, found, framework)
+    return BuildPlan(source, state, found, name, id, every or None, compilation, f"{id}{framework.suffix}")
 
 
-def default_backends(source: KernelSource) -> tuple[str, ...]:
-    """The backends that a source is built for when none is named.
-
-    Args:
-        source: The source.
-
-    Returns:
-        All of its backends when noarch; when compiled, those that the installed Torch is built for, or for tvm-ffi
-        those whose compiler is here.
-
-    Raises:
-        CompilerNotFound: There is no Torch, or no tvm-ffi, to compile against.
-    """
-    return own_backends(source) if source.compiled else source.backends
-
-
-def _check_objects(source: KernelSource, sections: Iterable[KernelSection]) -> None:
-    """Refuse a file that two sections compile: of the two objects only one could be linked."""
+def _check_compiled_once(source: KernelSource, sections: Iterable[KernelSection]) -> None:
+    """Raise if two sections compile one file: only one of the two objects could be linked."""
     owners: dict[str, KernelSection] = {}
     for section in sections:
         for path in dict.fromkeys(map(os.path.normpath, compiled_sources(section.src))):
             other = owners.setdefault(path, section)
             if other is not section:
                 raise RequestError(
-                    f"{source.folder / 'build.toml'}: `src` of {other.name} and of {section.name} both have {path}, "
-                    "which would make one object twice; allowed is one section a file."
+                    f"{source.folder / 'build.toml'}: `src` of {other.name} and of {section.name} both have {path}; "
+                    "list it in one section only."
                 )
 
 
@@ -183,7 +151,7 @@ def _archs(section: KernelSection, backend: Backend, framework: InstalledFramewo
 def _for_visible_devices(section: KernelSection, backend: Backend, declared: tuple[str, ...]) -> tuple[str, ...]:
     devices = [device for device in Target.current().backend_devices(backend.name) if device.arch]
     if not devices:
-        raise RequestError(f"`this_gpu` is given, and no device of {backend.name} is visible.")
+        raise RequestError(f"`this_gpu` is set, but no device of {backend.name} is visible.")
     if not declared:
         # Of "gfx942:sramecc+:xnack-" the processor's name.
         return tuple(dict.fromkeys(device.arch.split(":")[0] for device in devices))
@@ -192,7 +160,7 @@ def _for_visible_devices(section: KernelSection, backend: Backend, declared: tup
     )
     if not covering:
         raise RequestError(
-            f"`this_gpu` is given, and `kernel.{section.name}` lists {', '.join(declared)}, none of which covers "
+            f"`this_gpu` is set, but `kernel.{section.name}` lists {', '.join(declared)}, none of which covers "
             f"{', '.join(device.arch for device in devices)}."
         )
     return covering
@@ -212,7 +180,7 @@ def _compilation(
     units: dict[str, CompileUnit] = {}
     linker: Toolchain = toolchain_for("binding.cpp")
     sources = {os.path.normpath(path) for section in sections for path in compiled_sources(section.src)}
-    # The id changes with every change of any file: where it went to all of them, all would be compiled each time.
+    # The id changes with every change of any file: passed to all of them, it would recompile all of them.
     everywhere = not state.contents.naming <= sources
     for section, covered in zip(sections, archs, strict=True):
         includes = [f"-I{folder}" for folder in (".", *section.include)]
@@ -226,5 +194,6 @@ def _compilation(
             units[path] = CompileUnit(path, (*toolchain.command(), *flags))
     libraries = (*framework.libraries, *linker.link_flags(framework.torch_lib))
     files = tuple(state.contents.hashes.items())
-    link = tuple(linker.command())
-    return Compilation(source.folder, tuple(units.values()), link, libraries, files, framework.version)
+    return Compilation(
+        source.folder, tuple(units.values()), tuple(linker.command()), libraries, files, framework.full_version
+    )

@@ -1,4 +1,4 @@
-"""From a kernel's sources to `build/<variant>`: the steps in a row."""
+"""Build a kernel's variants into `build/<variant>`: the steps in a row."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Literal
 from filelock import FileLock
 
 from kernels.authoring.compile.build_plan import BuildPlan, plan_build, plan_builds, source_state
-from kernels.authoring.compile.build_toml.reader import KernelSource
+from kernels.authoring.compile.build_toml.model import KernelSource
+from kernels.authoring.compile.freshness import WORK_FOLDER, inputs_hash, is_current, stamp_file, write_stamp
 from kernels.authoring.compile.package import install_variant, staged_variant, write_package
 from kernels.authoring.compile.run_compiler import compile_extension
 from kernels.authoring.compile.source_files import is_source
-from kernels.authoring.compile.up_to_date import WORK_FOLDER, inputs_hash, is_current, leave_stamp, stamp_file
 from kernels.authoring.compile.workspace import read_sources
 from kernels.backends import find
 from kernels.errors import BuildError, CompilerNotFound, KernelsError, RequestError
@@ -25,26 +25,24 @@ from kernels.models.snapshot import BUILD_FOLDER
 
 __all__ = ["BuildResult", "build_kernel", "build_variants"]
 
-State = Literal["built", "up to date", "not built", "failed"]
-
 
 @dataclass(frozen=True)
 class BuildResult:
-    """What became of one variant.
+    """The result of building one variant.
 
     Attributes:
-        backend: The backend it is for.
-        variant: Its name, or None where there is no telling without a Torch, a tvm-ffi or a compiler.
-        state: `built`; `up to date`: there already, from the same sources; `not built`: this machine cannot build it;
+        backend: The backend that it is for.
+        variant: The variant's name; None if Torch, tvm-ffi or a compiler is missing that decides it.
+        state: `built`; `up to date`: built before from the same sources; `not built`: this machine cannot build it;
             `failed`.
-        reason: Why it is not there, in one line; "" when it is.
-        detail: What a compiler said, if one failed.
-        path: Its folder, if it is there and complete.
+        reason: Why it was not built, in one line; else "".
+        detail: The output of a compiler that failed.
+        path: Its folder, if it is complete.
     """
 
     backend: str
     variant: str | None
-    state: State
+    state: Literal["built", "up to date", "not built", "failed"]
     reason: str = ""
     detail: str = ""
     path: Path | None = None
@@ -60,25 +58,25 @@ def build_kernel(
 ) -> list[Path]:
     """Build a source folder's variants that can be built here.
 
-    A variant whose inputs (sources, flags, compiler, Torch) are those of the last build, and whose files still match
-    their digest, is left as it is.
+    A variant is skipped if its inputs (sources, flags, compiler, Torch) have not changed since its last build and its
+    files still match their digest.
 
     Args:
-        source_dir: The folder with `build.toml`, or one whose own folders have it: sources of one kernel.
+        source_dir: The folder with `build.toml`, or the parent of one kernel's source folders.
         out_dir: The repository's folder: variants go to `out_dir/build/<variant>`.
-        backends: Backends to build for. Default: of those that `build.toml` names, all for noarch sources, and for
-            compiled ones those the installed Torch is built for, or whose compiler is here (tvm-ffi).
-        work_dir: Where objects, logs and stamps of finished builds are kept; on the file system of `out_dir`. Default:
-            `.kernels-build` in `out_dir`.
-        jobs: Compilers to run at once, default one a processor.
+        backends: Backends to build for. Default: of those in `build.toml`, all for noarch sources, and for compiled
+            sources those that the installed Torch is built for, or whose compiler is installed (tvm-ffi).
+        work_dir: The folder of objects, logs and stamps, on the file system of `out_dir`. Default: `.kernels-build` in
+            `out_dir`.
+        jobs: Compilers to run at once. Default: one for each processor.
 
     Returns:
         The variants' folders, in the order of `build.toml`'s backends.
 
     Raises:
-        RequestError: `build.toml` is missing or not valid, a backend is not one that it names, or two of its sections
-            compile one file.
-        CompilerNotFound: No compiler for one of the sources, or no Torch or tvm-ffi to compile against.
+        RequestError: `build.toml` is missing or not valid, it does not list a backend, or two of its sections compile
+            one file.
+        CompilerNotFound: Torch, tvm-ffi or a compiler is not installed.
         BuildError: A compiler failed, and the message has its output; or the files could not be written.
 
     Example:
@@ -94,13 +92,12 @@ def build_kernel(
     """
     sources = read_sources(source_dir)
     out, work = _folders(sources, out_dir, work_dir)
-    wanted = _wanted(sources, backends)
-    plans = [each for source in sources for each in plan_builds(source, _own(source, wanted))]
-    made = []
-    for plan in plans:
+    wanted = _check_backends(sources, backends)
+    built = []
+    for plan in [each for source in sources for each in plan_builds(source, wanted)]:
         with _exclusive(plan.variant, work):
-            made.append(_current(plan, out, work) or _make(plan, out, work, jobs))
-    return made
+            built.append(_current(plan, out, work) or _build(plan, out, work, jobs))
+    return built
 
 
 def build_variants(
@@ -114,24 +111,24 @@ def build_variants(
     jobs: int | None = None,
     starting: Callable[[str], None] | None = None,
 ) -> Iterator[BuildResult]:
-    """Build what a source folder names and this machine can build, one variant after the other, and tell of each.
+    """Build the variants of a source folder that this machine can build, one after the other.
 
     Args:
         source_dir: As for `build_kernel`.
         out_dir: As for `build_kernel`.
-        backends: Backends to build for; one that cannot be built for here has then failed. Default: all.
+        backends: Backends to build for; one that cannot be built for here then counts as failed. Default: all.
         variant: The only variant to build.
         this_gpu: Compile for the visible devices' architectures only.
         work_dir: As for `build_kernel`.
         jobs: As for `build_kernel`.
-        starting: Called with a variant's name before it is made.
+        starting: Called with a variant's name before it is built.
 
     Returns:
-        An outcome for each, in the order of `build.toml`'s backends; a failure does not end it.
+        A result for each, in the order of `build.toml`'s backends; a failure does not end the iteration.
 
     Raises:
-        RequestError: `build.toml` is missing or not valid, what was asked for is none of its backends or no variant
-            that can be built here, or two of its sections compile one file.
+        RequestError: `build.toml` is missing or not valid, it does not list a backend, the variant cannot be built
+            here, or two sections compile one file.
 
     Example:
         >>> import pathlib, tempfile
@@ -140,39 +137,33 @@ def build_variants(
         >>> _ = (folder / "torch-ext" / "twice" / "__init__.py").write_text("def twice(x): return x + x")
         >>> general = 'name = "twice"\\nversion = 1\\nlicense = "MIT"\\nedition = 5\\nbackends = ["cpu", "cuda"]'
         >>> _ = (folder / "build.toml").write_text(f"[general]\\n{general}\\n[torch-noarch]\\n")
-        >>> [(outcome.variant, outcome.state) for outcome in build_variants(folder, folder)]
+        >>> [(result.variant, result.state) for result in build_variants(folder, folder)]
         [('torch-cpu', 'built'), ('torch-cuda', 'built')]
     """
     sources = read_sources(source_dir)
-    wanted = _wanted(sources, backends)
+    wanted = _check_backends(sources, backends)
     out, work = _folders(sources, out_dir, work_dir)
-    planned = [each for source in sources for each in _planned(source, wanted or source.backends, this_gpu)]
+    planned = [each for source in sources for each in _plan(source, wanted or source.backends, this_gpu)]
     if variant is not None:
         planned = _only(variant, planned)
-    asked = bool(wanted) or variant is not None
     for backend, plan in planned:
         if isinstance(plan, Exception):
-            yield BuildResult(backend, None, "failed" if asked else "not built", _line(plan))
+            yield BuildResult(backend, None, "failed" if wanted else "not built", _one_line(plan))
         else:
-            yield _outcome(plan, out, work, jobs, starting)
+            yield _result(plan, out, work, jobs, starting)
 
 
-def _wanted(sources: Sequence[KernelSource], backends: Iterable[str] | None) -> tuple[str, ...] | None:
-    """The backends that are asked for, each one of the sources'."""
+def _check_backends(sources: Sequence[KernelSource], backends: Iterable[str] | None) -> tuple[str, ...] | None:
     wanted = None if backends is None else tuple(backends)
     listed = dict.fromkeys(name for source in sources for name in source.backends)
     for name in wanted or ():
         if name not in listed:
-            raise RequestError(f"`backend` is {name!r}; allowed are those of {sources[0].name}: {', '.join(listed)}.")
+            raise RequestError(f"`backend` is {name!r}; {sources[0].name} has {', '.join(listed)}.")
     return wanted
 
 
-def _own(source: KernelSource, wanted: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    return None if wanted is None else tuple(name for name in wanted if name in source.backends)
-
-
-def _planned(source: KernelSource, names: Iterable[str], this_gpu: bool) -> list[tuple[str, BuildPlan | Exception]]:
-    """Each backend's plan, or why there is none on this machine."""
+def _plan(source: KernelSource, names: Iterable[str], this_gpu: bool) -> list[tuple[str, BuildPlan | Exception]]:
+    """Each backend's plan, or why this machine cannot build for it."""
     state = source_state(source)
     planned: list[tuple[str, BuildPlan | Exception]] = []
     for name in (each for each in source.backends if each in names):
@@ -192,13 +183,13 @@ def _only(variant: str, planned: list[tuple[str, BuildPlan | Exception]]) -> lis
     found = [each for each in planned if isinstance(each[1], BuildPlan) and each[1].variant == variant]
     if not found:
         here = [plan.variant for _, plan in planned if isinstance(plan, BuildPlan)]
-        reasons = "".join(f" {name}: {_line(plan)}" for name, plan in planned if isinstance(plan, Exception))
-        allowed = f"allowed here: {', '.join(here)}." if here else "none can be built here."
-        raise RequestError(f"`variant` is {variant!r}; {allowed}{reasons}")
+        reasons = "".join(f" {name}: {_one_line(plan)}" for name, plan in planned if isinstance(plan, Exception))
+        possible = f"this machine can build {', '.join(here)}." if here else "this machine can build none."
+        raise RequestError(f"`variant` is {variant!r}; {possible}{reasons}")
     return found
 
 
-def _outcome(
+def _result(
     plan: BuildPlan, out: Path, work: Path, jobs: int | None, starting: Callable[[str], None] | None
 ) -> BuildResult:
     backend = plan.backend.name
@@ -209,19 +200,19 @@ def _outcome(
                 return BuildResult(backend, plan.variant, "up to date", path=path)
             if starting is not None:
                 starting(plan.variant)
-            return BuildResult(backend, plan.variant, "built", path=_make(plan, out, work, jobs))
+            return BuildResult(backend, plan.variant, "built", path=_build(plan, out, work, jobs))
     except KernelsError as error:
         reason, _, detail = str(error).partition("\n")
         return BuildResult(backend, plan.variant, "failed", reason, detail)
 
 
 def _current(plan: BuildPlan, out: Path, work: Path) -> Path | None:
-    variant_dir = out / "build" / plan.variant
+    variant_dir = out / BUILD_FOLDER / plan.variant
     return variant_dir if is_current(inputs_hash(plan), variant_dir, stamp_file(work, plan.variant)) else None
 
 
-def _make(plan: BuildPlan, out: Path, work: Path, jobs: int | None) -> Path:
-    variant_dir, stamp = out / "build" / plan.variant, stamp_file(work, plan.variant)
+def _build(plan: BuildPlan, out: Path, work: Path, jobs: int | None) -> Path:
+    variant_dir, stamp = out / BUILD_FOLDER / plan.variant, stamp_file(work, plan.variant)
     stamp.unlink(missing_ok=True)
     with staged_variant(work) as files:
         if plan.compilation is not None:
@@ -229,7 +220,7 @@ def _make(plan: BuildPlan, out: Path, work: Path, jobs: int | None) -> Path:
             compile_extension(plan.compilation, files / plan.extension_file, work / plan.variant, log, jobs=jobs)
         write_package(plan, files)
         install_variant(files, variant_dir)
-    leave_stamp(inputs_hash(plan), plan.state.contents.code, variant_dir, stamp)
+    write_stamp(inputs_hash(plan), plan.state.contents.code, variant_dir, stamp)
     return variant_dir
 
 
@@ -242,8 +233,8 @@ def _folders(
         inside = PurePosixPath(os.path.relpath(real, source.folder))
         if inside.parts and inside.parts[0] not in (BUILD_FOLDER, "..") and is_source(inside):
             raise RequestError(
-                f"`out_dir` is {os.fspath(out_dir)!r}, among the sources: builds there would be sources of the next. "
-                f"Allowed are {source.folder} itself, and folders outside of it."
+                f"`out_dir` is {os.fspath(out_dir)!r}, a folder among the sources: its builds would be sources of the "
+                f"next build. Use {source.folder} itself, or a folder outside of it."
             )
     if work_dir is not None:
         return out, Path(work_dir).absolute()
@@ -255,7 +246,7 @@ def _folders(
 
 @contextmanager
 def _exclusive(variant: str, work: Path) -> Iterator[None]:
-    """One build at a time in a work folder; what the file system refuses is a failed build."""
+    """Run one build at a time in a work folder; an error of the file system is a failed build."""
     try:
         work.mkdir(parents=True, exist_ok=True)
         _remove_links(work)
@@ -263,17 +254,17 @@ def _exclusive(variant: str, work: Path) -> Iterator[None]:
         if not ignored.exists():
             ignored.write_text("*\n", encoding="utf-8")
         with FileLock(work / "lock"):
-            for left in work.glob("building-*"):  # by a build that was killed
+            for left in work.glob("building-*"):  # from a build that was killed
                 shutil.rmtree(left, ignore_errors=True)
             yield
     except OSError as error:
         if isinstance(error, KernelsError):
             raise
-        raise BuildError(f"{variant} could not be written; what was there is as it was: {error}") from error
+        raise BuildError(f"{variant} could not be written; the previous build is unchanged: {error}") from error
 
 
 def _remove_links(work: Path) -> None:
-    """No build leaves links there; those that came with a stranger's sources would have other files overwritten."""
+    """Remove links: builds make none, and those of untrusted sources would overwrite other files."""
     pending = [os.fspath(work)]
     while pending:
         with os.scandir(pending.pop()) as entries:
@@ -284,5 +275,5 @@ def _remove_links(work: Path) -> None:
                     pending.append(entry.path)
 
 
-def _line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())

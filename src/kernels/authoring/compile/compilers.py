@@ -1,4 +1,4 @@
-"""Which compiler a source needs, and how that compiler is called. Found by the source's suffix."""
+"""The compilers: which one a source's suffix needs, its command and its flags."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from kernels.errors import BuildError, CompilerNotFound
 from kernels.support.formatting import format_value
 from kernels.support.version import MajorMinor
 
-__all__ = ["Toolchain", "compiler_version", "is_header", "toolchain_for"]
+__all__ = ["Toolchain", "compiled_sources", "compiler_version", "toolchain_for"]
 
-#: How long a compiler may take to say its version.
-_ANSWER_SECONDS = 60
+#: The time limit for a compiler's `--version`.
+_VERSION_SECONDS = 60
 
 _HEADERS = frozenset({".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl"})
 
 
 class Toolchain(Protocol):
-    """A compiler and its manners.
+    """A compiler. Every method but `flags` and `link_flags` raises `CompilerNotFound` if it is not installed.
 
     Attributes:
         suffixes: Suffixes of the sources it compiles, with the dot.
@@ -37,19 +37,11 @@ class Toolchain(Protocol):
     device: bool
 
     def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
-        """The device architectures that code is made for: of those asked for, or of all, those that it knows.
-
-        Raises:
-            CompilerNotFound: It is not installed, or knows none of them.
-        """
+        """The device architectures to compile for: the supported ones of `archs`, or all if `archs` is empty."""
         ...
 
     def command(self) -> list[str]:
-        """How the compiler is called.
-
-        Raises:
-            CompilerNotFound: It is not installed.
-        """
+        """The command that runs the compiler."""
         ...
 
     def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
@@ -57,18 +49,11 @@ class Toolchain(Protocol):
         ...
 
     def link_flags(self, torch_lib: Path | None) -> list[str]:
-        """The flags that make a shared library, and the libraries that its objects need besides the framework's own.
-
-        `torch_lib` is the folder of Torch's libraries; without one the library is loaded where there may be no Torch.
-        """
+        """The flags to link a shared library: its own libraries, and Torch's if their folder `torch_lib` is given."""
         ...
 
     def toolkit_version(self) -> MajorMinor:
-        """The version of the accelerator's toolkit that it belongs to.
-
-        Raises:
-            CompilerNotFound: It is not installed, does not say its version, or is the host's compiler.
-        """
+        """The version of the accelerator's toolkit that the compiler belongs to."""
         ...
 
 
@@ -95,7 +80,7 @@ class Cxx:
         return ["-shared", *([str(runtime[0])] if runtime else ["-fopenmp"])]
 
     def toolkit_version(self) -> MajorMinor:
-        raise CompilerNotFound("The host's C++ compiler belongs to no accelerator's toolkit.")
+        raise CompilerNotFound("The C++ compiler of the host does not belong to an accelerator's toolkit.")
 
 
 class Nvcc:
@@ -108,12 +93,12 @@ class Nvcc:
         known = _nvcc_archs(tuple(self.command()))
         if not archs:
             return known
-        _generated_code(archs)  # refuses what is no capability at all
-        # The list has no suffixes: 9.0a is made by whatever knows 9.0.
+        _generated_code(archs)  # rejects what is not a capability
+        # nvcc lists no suffixes: if it supports 9.0, it supports 9.0a.
         found = tuple(arch for arch in archs if re.split("[af+]", arch)[0] in known)
         if not found:
             raise CompilerNotFound(
-                f"{self.command()[0]} knows none of {', '.join(archs)}; it knows {', '.join(known)}."
+                f"{self.command()[0]} supports none of {', '.join(archs)}; it supports {', '.join(known)}."
             )
         return found
 
@@ -127,13 +112,13 @@ class Nvcc:
         return [*flags, *extra]
 
     def link_flags(self, torch_lib: Path | None) -> list[str]:
-        # The shared runtime is the one that Torch has loaded already; without Torch nobody knows where it would be.
+        # Torch has the shared runtime loaded already; without Torch its place is not known.
         runtime = "static" if torch_lib is None else "shared"
         return ["-shared", f"-cudart={runtime}", *_present(torch_lib, "c10_cuda", "torch_cuda")]
 
     def toolkit_version(self) -> MajorMinor:
         # "Cuda compilation tools, release 13.0, V13.0.48"
-        return _stated_version(self.command(), r"release ([0-9]+\.[0-9]+)")
+        return _toolkit_version(self.command(), r"release ([0-9]+\.[0-9]+)")
 
 
 class Hipcc:
@@ -143,12 +128,12 @@ class Hipcc:
     device = True
 
     def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
-        # Without any it would compile for the devices that it sees, or for one that nobody asked for.
+        # Without any, hipcc would compile for the visible devices, or for a default that may be wrong.
         if not archs:
-            raise CompilerNotFound("hipcc lists no architectures of its own; allowed are rocm-archs, or --this-gpu.")
+            raise CompilerNotFound("hipcc needs architectures: set rocm-archs, or give --this-gpu.")
         for arch in archs:
             if re.fullmatch(r"gfx[0-9a-f]+", arch) is None:
-                raise BuildError(f"The architecture {arch!r} is none that hipcc compiles for; one reads like gfx942.")
+                raise BuildError(f"hipcc cannot compile for {arch!r}; expected an architecture such as gfx942.")
         return tuple(archs)
 
     def command(self) -> list[str]:
@@ -157,7 +142,7 @@ class Hipcc:
         return _find_command("HIPCC", names, "ROCm, or set ROCM_PATH if it is not in the usual place")
 
     def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
-        # A `.cu` is HIP here; and Torch's headers are told which of the two device languages is compiled.
+        # A `.cu` source is HIP here; Torch's headers need to know which of the two device languages it is.
         flags = ["-x", "hip", "-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden"]
         defines = ["-D__HIP_PLATFORM_AMD__=1", "-DUSE_ROCM=1"]
         return [*flags, *defines, *(f"--offload-arch={arch}" for arch in archs), *extra]
@@ -167,15 +152,20 @@ class Hipcc:
 
     def toolkit_version(self) -> MajorMinor:
         # "HIP version: 7.0.51831-a3e329ad8"
-        return _stated_version(self.command(), r"HIP version: ([0-9]+\.[0-9]+)")
+        return _toolkit_version(self.command(), r"HIP version: ([0-9]+\.[0-9]+)")
 
 
 _TOOLCHAINS: tuple[Toolchain, ...] = (Cxx(), Nvcc(), Hipcc())
 
 
-def is_header(path: str) -> bool:
-    """Whether a path among a kernel's sources is a header, which is not compiled by itself."""
-    return Path(path).suffix in _HEADERS
+def compiled_sources(paths: Iterable[str]) -> list[str]:
+    """The paths that are not headers.
+
+    Example:
+        >>> compiled_sources(["a.cpp", "a.h"])
+        ['a.cpp']
+    """
+    return [path for path in paths if Path(path).suffix not in _HEADERS]
 
 
 def _present(torch_lib: Path | None, *names: str) -> list[str]:
@@ -183,14 +173,14 @@ def _present(torch_lib: Path | None, *names: str) -> list[str]:
 
 
 def toolchain_for(path: str, *, hip: bool = False) -> Toolchain:
-    """The toolchain that compiles a source.
+    """The toolchain for a source, by its suffix.
 
     Args:
-        path: The source; its suffix decides.
-        hip: Whether Torch's device language is HIP: its CUDA sources are then HIP's.
+        path: The source.
+        hip: Whether the device language is HIP: `.cu` sources are then compiled by hipcc.
 
     Raises:
-        CompilerNotFound: No toolchain here compiles files of that suffix.
+        CompilerNotFound: No toolchain compiles files with that suffix.
 
     Example:
         >>> toolchain_for("kernel.cpp").device
@@ -201,47 +191,43 @@ def toolchain_for(path: str, *, hip: bool = False) -> Toolchain:
         if suffix in toolchain.suffixes:
             return Hipcc() if hip and toolchain.device else toolchain
     known = ", ".join(sorted(each for toolchain in _TOOLCHAINS for each in toolchain.suffixes))
-    raise CompilerNotFound(f"No compiler here is known for {path}; sources that can be compiled end in {known}.")
-
-
-def compiler_version(command: Sequence[str]) -> str:
-    """What a compiler says of its version.
-
-    Raises:
-        CompilerNotFound: It does not run.
-    """
-    return _version(tuple(command))
+    raise CompilerNotFound(f"No compiler is known for {path}; expected a source that ends in {known}.")
 
 
 @cache
-def _version(command: tuple[str, ...]) -> str:
-    return _answer(*command, "--version")
+def compiler_version(*command: str) -> str:
+    """The output of a compiler's `--version`.
+
+    Raises:
+        CompilerNotFound: The compiler cannot be run.
+    """
+    return _output(*command, "--version")
 
 
-def _stated_version(command: Sequence[str], pattern: str) -> MajorMinor:
-    answer = compiler_version(command)
+def _toolkit_version(command: Sequence[str], pattern: str) -> MajorMinor:
+    answer = compiler_version(*command)
     match = re.search(pattern, answer)
     version = None if match is None else MajorMinor.parse(match[1])
     if version is None:
         asked = shlex.join([*command, "--version"])
-        raise CompilerNotFound(f"`{asked}` does not say its version, but {format_value(answer.strip(), 200)}.")
+        raise CompilerNotFound(f"`{asked}` has no version in its output: {format_value(answer.strip(), 200)}.")
     return version
 
 
 @cache
 def _nvcc_archs(command: tuple[str, ...]) -> tuple[str, ...]:
-    """The compute capabilities that nvcc makes code for: a line such as `compute_90` each (nvcc --help)."""
-    answer = _answer(*command, "--list-gpu-arch")
+    """The compute capabilities that nvcc supports: a line such as `compute_90` each (nvcc --help)."""
+    answer = _output(*command, "--list-gpu-arch")
     known = sorted(int(number) for number in re.findall(r"^compute_([0-9]{2,4})$", answer, re.MULTILINE))
     if not known:
-        raise CompilerNotFound(f"`{shlex.join(command)} --list-gpu-arch` lists none.")
+        raise CompilerNotFound(f"`{shlex.join(command)} --list-gpu-arch` lists no architectures.")
     return tuple(f"{number // 10}.{number % 10}" for number in known)
 
 
-def _answer(*command: str) -> str:
+def _output(*command: str) -> str:
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=_ANSWER_SECONDS
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=_VERSION_SECONDS
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise CompilerNotFound(f"`{shlex.join(command)}` failed: {error}") from error
@@ -255,7 +241,7 @@ def _find_command(variable: str, names: Iterable[str], install: str) -> list[str
         if found is not None:
             return [found, *given[1:]]
     looked_for = given[0] + f" (from ${variable})" if given else ", ".join(names)
-    raise CompilerNotFound(f"No compiler: looked for {looked_for}. Install {install}.")
+    raise CompilerNotFound(f"Compiler not found: looked for {looked_for}. Install {install}.")
 
 
 def _generated_code(archs: Sequence[str]) -> list[str]:
@@ -263,9 +249,7 @@ def _generated_code(archs: Sequence[str]) -> list[str]:
     for arch in archs:
         match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", arch)
         if match is None:
-            raise BuildError(
-                f"The architecture {arch!r} is none that nvcc compiles for; one reads like 9.0a or 9.0+PTX."
-            )
+            raise BuildError(f"nvcc cannot compile for {arch!r}; expected an architecture such as 9.0a or 9.0+PTX.")
         number = match[1] + match[2] + match[3]
         flags.append(f"-gencode=arch=compute_{number},code=sm_{number}")
         if match[4]:

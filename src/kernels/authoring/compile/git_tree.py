@@ -1,4 +1,4 @@
-"""What a build was made with and from, as far as git can tell."""
+"""The state of a source folder in git: its last commit, its tree and whether it has uncommitted changes."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from kernels.authoring.compile.source_files import is_source
 
-__all__ = ["GitTree", "git_state", "provenance"]
+__all__ = ["GitTree", "git_tree"]
 
-#: Where builds go is no source of theirs: committing a build must not change the next one.
+#: Builds are not sources: committing a build must not change the next one.
 _SOURCES = (".", ":(exclude)build")
 
-_SECONDS = 60
+_TIMEOUT_SECONDS = 60
 
 
 @dataclass(frozen=True)
 class GitTree:
-    """What git knows of a folder.
+    """A folder in git.
 
     Attributes:
         commit: The last commit that changed it.
         tree: The id of its tree in HEAD, without `build/`.
-        dirty: Whether its files differ from that, or new ones that a build can depend on stand beside them.
+        dirty: Whether files differ from HEAD, or there are untracked files that a build can depend on.
     """
 
     commit: str
@@ -34,15 +33,15 @@ class GitTree:
     dirty: bool
 
 
-def git_state(folder: Path) -> GitTree | None:
-    """What git knows of a folder, or None where none of its files is in a git repository.
+def git_tree(folder: Path) -> GitTree | None:
+    """The state of a folder in git, or None if git tracks none of its files.
 
     Args:
         folder: The folder; it may be a part of a repository.
 
     Example:
         >>> import tempfile
-        >>> print(git_state(Path(tempfile.mkdtemp())))
+        >>> print(git_tree(Path(tempfile.mkdtemp())))
         None
     """
     commit = _git(folder, "log", "-1", "--format=%H", "--", *_SOURCES)
@@ -51,32 +50,9 @@ def git_state(folder: Path) -> GitTree | None:
         return None
     changed = _git(folder, "status", "--porcelain", "--untracked-files=no", "--", *_SOURCES)
     others = _git(folder, "ls-files", "--others", "--exclude-standard", "-z", "--", *_SOURCES) or b""
-    # What a test run or an editor leaves behind is no new source.
+    # Files that a test run or an editor leaves behind are not new sources.
     new = any(is_source(PurePosixPath(os.fsdecode(name))) for name in others.split(b"\0") if name)
     return GitTree(commit.decode().strip(), _tree_id(entries), bool(changed) or new)
-
-
-def provenance(kernel: GitTree | None) -> dict[str, Any] | None:
-    """The `provenance` of metadata: the last commits of builder and source folder, and whether there are changes.
-
-    Args:
-        kernel: The state of the source folder.
-
-    Returns:
-        The field, or None where the sources are in no git repository. The builder is left out where it runs from an
-        installed package.
-    """
-    if kernel is None:
-        return None
-    builder = git_state(Path(__file__).parent)
-    from kernels._version import __version__
-
-    own = {} if builder is None else {"kernel-builder": {"version": __version__, **_field(builder)}}
-    return {**own, "kernel": _field(kernel)}
-
-
-def _field(state: GitTree) -> dict[str, Any]:
-    return {"commit": state.commit, "dirty": state.dirty}
 
 
 def _tree_id(entries: bytes) -> str:
@@ -93,12 +69,11 @@ def _tree_id(entries: bytes) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> bytes | None:
-    # A monitor of file changes and a checker of signatures are programs that the repository's own settings name, and
-    # who writes the index runs its hooks.
+    # An untrusted repository's settings can name programs: a file monitor, a signature checker, hooks. None is run.
     settings = ["-c", "core.fsmonitor=false", "-c", "log.showSignature=false", "-c", f"core.hooksPath={os.devnull}"]
     command = ["git", "-C", str(folder), "--no-optional-locks", *settings, *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, check=True, timeout=_SECONDS)
+        done = subprocess.run(command, capture_output=True, check=True, timeout=_TIMEOUT_SECONDS)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout

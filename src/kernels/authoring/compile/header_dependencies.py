@@ -1,4 +1,4 @@
-"""What a section's `depends` names beside Torch, and where its headers are."""
+"""The include folders of a section's `depends`, such as CUTLASS."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ _CUTLASS_PACKAGE = "nvidia-cutlass"
 
 
 def dependency_includes(section: str, depends: Iterable[str]) -> list[Path]:
-    """The include folders of what a section is compiled against, without Torch's.
+    """The include folders of a section's dependencies, without Torch's.
 
     Args:
         section: The section's name, for errors.
-        depends: Names as `depends` has them: `torch`, `cutlass_4_0`.
-
-    Returns:
-        Folders with headers.
+        depends: Names from `depends`: `torch`, `cutlass_4_0`.
 
     Raises:
-        CompilerNotFound: A dependency is not installed, is there in another version, or is none that is found here.
+        CompilerNotFound: A dependency is not installed, is installed in another version, or is not supported.
 
     Example:
         >>> dependency_includes("relu", ["torch"])
@@ -36,28 +33,24 @@ def dependency_includes(section: str, depends: Iterable[str]) -> list[Path]:
     for name in depends:
         match = _CUTLASS.fullmatch(name)
         if match is not None:
-            folders += _cutlass(section, name, f"{match[1]}.{match[2]}")
+            folders += _cutlass(f"`kernel.{section}` depends on {name}", f"{match[1]}.{match[2]}")
         elif name != "torch":
             raise CompilerNotFound(
-                f"`kernel.{section}` depends on {name}, which this builder does not find; it finds torch and "
+                f"`kernel.{section}` depends on {name}, which this builder cannot find; it supports torch and "
                 f"cutlass_<major>_<minor> (from the package {_CUTLASS_PACKAGE})."
             )
     return folders
 
 
-def _cutlass(section: str, name: str, wanted: str) -> list[Path]:
-    """The folders with CUTLASS's own headers and its utilities', which lie deep in the package."""
+def _cutlass(depends: str, wanted: str) -> list[Path]:
+    """The folders of CUTLASS's own headers and of its utilities, deep in the package."""
     install = f"pip install '{_CUTLASS_PACKAGE}=={wanted}.*'"
     try:
         package = importlib.metadata.distribution(_CUTLASS_PACKAGE)
     except importlib.metadata.PackageNotFoundError:
-        raise CompilerNotFound(
-            f"`kernel.{section}` depends on {name}, whose headers come from a package that is not installed: {install}"
-        ) from None
+        raise CompilerNotFound(f"{depends}; {_CUTLASS_PACKAGE} is not installed: {install}") from None
     if package.version.split(".")[:2] != wanted.split("."):
-        raise CompilerNotFound(
-            f"`kernel.{section}` depends on {name}, and {_CUTLASS_PACKAGE} {package.version} is installed: {install}"
-        )
+        raise CompilerNotFound(f"{depends}; {_CUTLASS_PACKAGE} {package.version} is installed: {install}")
     found = {
         str(package.locate_file(str(file)[: -len(header)]))
         for file in package.files or ()

@@ -1,4 +1,4 @@
-"""Which compiled objects of the last build may be used again."""
+"""Which compiled objects of the last build can be reused."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from kernels.support.files import read_bounded
 
 __all__ = ["keep_objects"]
 
-#: The largest record that is read: 10,000 source files take some 1.5 MB. Without it, all is compiled again.
+#: The largest record that is read: 10,000 source files take some 1.5 MB. A larger one means that all is recompiled.
 _MAX_BYTES = 16 * 1024 * 1024
 
 
 def keep_objects(object_dir: Path, folder: Path, files: Mapping[str, str], versions: Sequence[str]) -> None:
-    """Keep the objects of the last build, unless something changed that ninja would not notice.
+    """Keep the objects of the last build, unless something changed that ninja does not notice.
 
-    Ninja sees a changed command line, and a file that is newer than its object. It does not see another compiler or
-    Torch under the same name, a file that was replaced by an older one, or a new header that hides another: then the
-    objects are removed.
+    Ninja notices a changed command line, and a file that is newer than its object. It does not notice another version
+    of a compiler or Torch, a file that was replaced by an older one, or a new header that hides another: the objects
+    are then removed.
 
     Args:
-        object_dir: Their folder; it is there afterwards.
+        object_dir: Their folder; it is created if missing.
         folder: The source folder.
         files: SHA-256 of the source folder's files, by their path relative to it.
-        versions: What the compilers say of themselves, and what they compile against.
+        versions: The versions of the compilers and the framework.
     """
     record = object_dir / "made-from.json"
     now = {"versions": list(versions), "files": dict(files)}

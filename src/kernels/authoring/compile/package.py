@@ -1,4 +1,4 @@
-"""One variant's folder: what stands in it, and how it gets to its place."""
+"""Write a variant's folder: the Python package, `_ops.py` and the metadata; then move it into place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kernels.authoring.compile.build_plan import BuildPlan
-from kernels.authoring.compile.contents import package_files
+from kernels.authoring.compile.metadata import build_metadata
+from kernels.authoring.compile.python_files import package_files
 from kernels.trust.digest import variant_digest
 
 __all__ = ["install_variant", "staged_variant", "write_package"]
@@ -17,11 +18,7 @@ __all__ = ["install_variant", "staged_variant", "write_package"]
 
 @contextmanager
 def staged_variant(work_dir: Path) -> Iterator[Path]:
-    """An empty folder for one build's files, gone afterwards.
-
-    Args:
-        work_dir: Where to make them; on the file system of the variant's final place.
-    """
+    """An empty temporary folder for a build's files, on the file system of `work_dir`."""
     folder = Path(tempfile.mkdtemp(prefix="building-", dir=work_dir))
     try:
         files = folder / "files"
@@ -36,29 +33,27 @@ def write_package(plan: BuildPlan, folder: Path) -> None:
 
     Args:
         plan: The build.
-        folder: Where to; a compiled extension is there already.
+        folder: The folder to write to; it already has the compiled extension.
     """
-    source = plan.source
-    for name, path in package_files(source):
+    for name, path in package_files(plan.source):
         to = folder / name
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, to)
-    (folder / "_ops.py").write_text(_ops_module(plan), encoding="utf-8", newline="\n")
-
-    digest = variant_digest(folder, "sha256")
-    metadata = source.metadata(
-        plan.id, plan.backend.name, archs=plan.archs, digest=digest, provenance=plan.state.provenance
+    ops = _tvm_ffi_ops(plan) if plan.source.framework == "tvm-ffi" else _torch_ops(plan)
+    (folder / "_ops.py").write_text(ops, encoding="utf-8", newline="\n")
+    metadata = build_metadata(
+        plan.source,
+        plan.id,
+        plan.backend.name,
+        archs=plan.archs,
+        digest=variant_digest(folder, "sha256"),
+        provenance=plan.state.provenance,
     )
     (folder / "metadata.json").write_bytes(metadata.to_bytes())
 
 
 def install_variant(files: Path, variant_dir: Path) -> None:
-    """Put finished files in their place, over what was there.
-
-    Args:
-        files: The finished folder; it is moved.
-        variant_dir: Its place.
-    """
+    """Move a finished folder into place; it replaces the previous build."""
     variant_dir.parent.mkdir(parents=True, exist_ok=True)
     replaced = files.with_name("replaced")
     try:
@@ -66,19 +61,15 @@ def install_variant(files: Path, variant_dir: Path) -> None:
             variant_dir.rename(replaced)
         files.rename(variant_dir)
     except BaseException:
-        # Interrupted between the two: what was there comes back.
+        # Interrupted between the two renames: restore the previous build.
         if replaced.exists() and not variant_dir.exists():
             replaced.rename(variant_dir)
         raise
 
 
-def _ops_module(plan: BuildPlan) -> str:
-    return _tvm_ffi_ops(plan) if plan.source.framework == "tvm-ffi" else _torch_ops(plan)
-
-
 def _torch_ops(plan: BuildPlan) -> str:
     loading = (
-        "" if plan.compilation is None else f"\nfrom . import {plan.id}  # noqa: F401  (loading it registers them)\n"
+        "" if plan.compilation is None else f"\nfrom . import {plan.id}  # noqa: F401  (registers the operators)\n"
     )
     return f'''"""This build's operators. Written by the builder."""
 
@@ -90,7 +81,7 @@ ops = torch.ops.{plan.id}
 
 
 def add_op_namespace_prefix(name: str) -> str:
-    """An operator's name with this build's namespace before it."""
+    """The operator's name in this build's namespace."""
     return f"{plan.id}::{{name}}"
 '''
 
@@ -112,11 +103,11 @@ has_jax = all(importlib.util.find_spec(name) is not None for name in ("jax", "ja
 
 
 def add_op_namespace_prefix(name: str) -> str:
-    """A function's name with this build's namespace before it."""
+    """The function's name in this build's namespace."""
     return f"{plan.id}::{{name}}"
 
 
 def jax_add_ffi_target_name_prefix(name: str) -> str:
-    """A function's name as a target of JAX, which no other build has."""
+    """The function's name as a JAX target of this build."""
     return f"{plan.id}.{{name}}"
 '''

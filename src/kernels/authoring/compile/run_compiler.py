@@ -1,6 +1,6 @@
-"""From C++ and device sources to one shared library.
+"""Run the compilers: from C++ and device sources to one shared library.
 
-With ninja, objects are kept and only what changed is compiled; without it everything is, by the same command lines.
+With ninja only what changed is compiled; without it everything is, with the same command lines.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from kernels.errors import BuildError, RequestError
 
 __all__ = ["Compilation", "CompileUnit", "compile_extension", "open_log"]
 
-#: What begins a step in the log, since no compiler writes it: ASCII's record separator.
+#: The beginning of a step in the log. No compiler writes it: ASCII's record separator.
 _STEP = "\x1e"
 
-#: Lines of a compiler's output that an error shows; the log has them all.
+#: Lines of a compiler's output in an error's message; the log has them all.
 _SHOWN_LINES = 80
 
 
@@ -49,11 +49,11 @@ class Compilation:
     """The compiler runs of one extension.
 
     Attributes:
-        folder: The source folder, where the compilers run: what they write down of paths is then the same everywhere.
+        folder: The source folder, where the compilers run: the paths in their output are then the same everywhere.
         units: The sources to compile, each once.
         link: The command line that links the objects, without objects and output.
-        libraries: What stands after the objects.
-        files: SHA-256 of the folder's files, by their path: which of them the objects were made from.
+        libraries: The arguments after the objects.
+        files: SHA-256 of the folder's files, by their path.
         against: The framework whose headers and libraries are used, with its version.
     """
 
@@ -65,29 +65,21 @@ class Compilation:
     against: str = ""
 
     def versions(self) -> list[str]:
-        """What each compiler says of its version, and what it compiles against.
-
-        Raises:
-            CompilerNotFound: A compiler does not run.
-        """
+        """The versions of the framework and of each compiler."""
         commands = {self.link[0], *(unit.command[0] for unit in self.units)}
-        return [self.against, *(f"{name}: {compiler_version([name])}" for name in sorted(commands))]
+        return [self.against, *(f"{name}: {compiler_version(name)}" for name in sorted(commands))]
 
     def fingerprint(self) -> list[str]:
-        """Everything but the sources that the result depends on: command lines and compiler versions.
-
-        Raises:
-            CompilerNotFound: A compiler does not run.
-        """
+        """Everything that the result depends on, except the sources: command lines and versions."""
         commands = [[*unit.command, unit.source] for unit in self.units] + [[*self.link, *self.libraries]]
         return [*map(shlex.join, commands), *self.versions()]
 
 
 @dataclass(frozen=True)
 class _Step:
-    """A command that makes one file."""
+    """A command that makes one file; `name` is for messages."""
 
-    what: str
+    name: str
     command: list[str]
     inputs: list[str]
     output: Path
@@ -99,22 +91,22 @@ def compile_extension(
     """Compile and link an extension.
 
     Args:
-        compilation: What to run.
+        compilation: The compiler runs.
         output: The shared library to write.
-        object_dir: The folder of the objects; what stands there from the last build is used again where it can be.
-        log: Where to write everything that the compilers say.
-        jobs: Compilers to run at once, default one a processor.
+        object_dir: The folder of the objects; those of the last build are reused where possible.
+        log: The file for the compilers' output.
+        jobs: Compilers to run at once. Default: one for each processor.
 
     Raises:
         RequestError: A path or a flag has a line break or a null byte.
         BuildError: A compiler failed; the message has the output for the first source that failed. No further compiler
-            is started then.
+            is started.
     """
     library = object_dir / "extension.so"
     steps = []
     for unit in compilation.units:
         made = object_dir / "objects" / f"{os.path.normpath(unit.source)}.o"
-        # A name that begins like an option is a file all the same.
+        # A name that begins like an option must be read as a file.
         source = f"./{unit.source}" if unit.source[0] in "-@" else unit.source
         steps.append(_Step(unit.source, [*unit.command, "-c", source, "-o", str(made)], [source], made))
     made_objects = [str(step.output) for step in steps]
@@ -122,10 +114,7 @@ def compile_extension(
     steps.append(_Step(output.name, link, made_objects, library))
     for step in steps:
         if any(set(part) & set("\0\n\r") for part in step.command):
-            raise RequestError(
-                f"The command line for {step.what} has a line break or a null byte; allowed are paths and flags "
-                "without one."
-            )
+            raise RequestError(f"A path or a flag for {step.name} has a line break or a null byte; remove it.")
 
     log.parent.mkdir(parents=True, exist_ok=True)
     with open_log(log) as out:
@@ -133,7 +122,7 @@ def compile_extension(
         for step in steps:
             step.output.parent.mkdir(parents=True, exist_ok=True)
         ninja = _ninja()
-        # Ninja's files have no way to write this character in a path.
+        # Ninja's build files cannot escape this character in a path.
         if ninja is None or any("|" in path for step in steps for path in (*step.inputs, str(step.output))):
             _run_all(steps, compilation.folder, log, out, jobs)
         else:
@@ -143,13 +132,10 @@ def compile_extension(
 
 @contextmanager
 def open_log(log: Path) -> Iterator[BinaryIO]:
-    """A log, opened to be written from its beginning, by one build at a time.
+    """Open a log for writing from its beginning, by one build at a time.
 
-    Ninja has it open as well: one that outlives a build that was killed is waited for, lest it write objects from the
-    sources of then while others are made from those of now.
-
-    Args:
-        log: The file.
+    Ninja inherits the lock: after a build was killed, the next one waits for its ninja, which may still write objects
+    from older sources.
     """
     with log.open("ab") as out:
         if sys.platform != "win32":
@@ -162,7 +148,7 @@ def open_log(log: Path) -> Iterator[BinaryIO]:
 
 
 def _ninja() -> str | None:
-    """Ninja from this Python's environment, else from the path; None without one."""
+    """Ninja from this Python's environment, else from the path; None if it is not installed."""
     return shutil.which("ninja", path=sysconfig.get_path("scripts")) or shutil.which("ninja")
 
 
@@ -179,7 +165,7 @@ def _run_changed(
     try:
         status = process.wait()
     except BaseException:  # Ctrl-C, too, must not leave compilers running
-        process.terminate()  # it ends the compilers, and removes what they had begun to write
+        process.terminate()  # it ends the compilers and removes their unfinished files
         process.wait()
         raise
     if status != 0:
@@ -187,12 +173,12 @@ def _run_changed(
 
 
 def _ninja_script(steps: Sequence[_Step], object_dir: Path) -> str:
-    """A build file (https://ninja-build.org/manual.html). Compilers list every header that they read, Torch's too."""
+    """A build file (https://ninja-build.org/manual.html). The compilers list the headers that they read."""
     lines = ["ninja_required_version = 1.5", f"builddir = {_escaped(str(object_dir))}"]
     for number, step in enumerate(steps):
         depends = ["-MD", "-MF", f"{step.output}.d"] if step is not steps[-1] else []
         text = shlex.join([*step.command, *depends]).replace("$", "$$")
-        lines += ["", f"rule step{number}", f"  command = {text}", f"  description = {step.what.replace('$', '$$')}"]
+        lines += ["", f"rule step{number}", f"  command = {text}", f"  description = {step.name.replace('$', '$$')}"]
         if depends:
             lines += [f"  depfile = {_escaped(f'{step.output}.d')}", "  deps = gcc"]
         lines.append(f"build {_escaped(str(step.output))}: step{number} {' '.join(map(_escaped, step.inputs))}")
@@ -205,28 +191,28 @@ def _escaped(path: str) -> str:
 
 def _run_all(steps: Sequence[_Step], folder: Path, log: Path, out: BinaryIO, jobs: int | None) -> None:
     *units, link = steps
-    said: list[str] = []
+    outputs: list[str] = []
     try:
         with ThreadPoolExecutor(jobs or os.cpu_count()) as pool:
-            runs = [pool.submit(_run, step, folder, said) for step in units]
+            runs = [pool.submit(_run, step, folder, outputs) for step in units]
             try:
                 for run in runs:
                     run.result()
             except BaseException:  # after Ctrl-C, too, no further compiler is started
                 pool.shutdown(cancel_futures=True)
                 raise
-        _run(link, folder, said)
+        _run(link, folder, outputs)
     except _StepFailed:
-        raise _failure("".join(said), steps, log) from None
+        raise _failure("".join(outputs), steps, log) from None
     finally:
-        out.write("".join(said).encode())
+        out.write("".join(outputs).encode())
 
 
 class _StepFailed(Exception):
-    """A command failed; what it said is in the log."""
+    """A command failed; its output is in the log."""
 
 
-def _run(step: _Step, folder: Path, said: list[str]) -> None:
+def _run(step: _Step, folder: Path, outputs: list[str]) -> None:
     try:
         done = subprocess.run(
             step.command,
@@ -238,29 +224,29 @@ def _run(step: _Step, folder: Path, said: list[str]) -> None:
             errors="replace",
         )
     except OSError as error:
-        raise BuildError(f"Building {step.what} failed: {step.command[0]} did not start: {error}") from error
+        raise BuildError(f"Building {step.name} failed: {step.command[0]} did not start: {error}") from error
     failed = f"FAILED: [code={done.returncode}] {step.output}\n{shlex.join(step.command)}\n"
-    said.append(f"{_STEP}{step.what}\n{failed if done.returncode else ''}{done.stdout}")
+    outputs.append(f"{_STEP}{step.name}\n{failed if done.returncode else ''}{done.stdout}")
     if done.returncode:
         raise _StepFailed
 
 
 def _failure(text: str, steps: Sequence[_Step], log: Path) -> BuildError:
-    """The error for the first step that failed, in the order in which they ended."""
+    """The error for the first step that failed, in the order of the log."""
     for step_text in text.split(_STEP):
-        what, _, rest = step_text.partition("\n")
+        name, _, rest = step_text.partition("\n")
         if rest.startswith("FAILED: "):
-            _, command, said = [*rest.split("\n", 2), "", ""][:3]
-            said = said.split("\nninja: ")[0]
-            return BuildError(f"Building {what} failed; all that was said: {log}\n$ {command}\n{_shortened(said)}")
-    return BuildError(f"Building {steps[-1].what} failed; all that was said: {log}\n{_shortened(text)}")
+            _, command, output = [*rest.split("\n", 2), "", ""][:3]
+            output = output.split("\nninja: ")[0]
+            return BuildError(f"Building {name} failed; the full log: {log}\n$ {command}\n{_shortened(output)}")
+    return BuildError(f"Building {steps[-1].name} failed; the full log: {log}\n{_shortened(text)}")
 
 
-def _shortened(said: str) -> str:
-    lines = said.strip("\n").split("\n")
+def _shortened(output: str) -> str:
+    lines = output.strip("\n").split("\n")
     if len(lines) <= _SHOWN_LINES:
         return "\n".join(lines)
-    # A flood of warnings may stand before the first error.
+    # Many warnings can come before the first error.
     first = next((number for number, line in enumerate(lines) if "error" in line.lower()), 0)
     start = 0 if first < _SHOWN_LINES // 2 else first - 5
     shown = lines[start : start + _SHOWN_LINES]

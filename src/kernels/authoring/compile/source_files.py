@@ -1,45 +1,99 @@
-"""The files of a source folder: which of them a build can depend on, and which paths are theirs."""
+"""The files of a source folder: which of them a build can depend on, and their hashes."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from kernels.errors import RequestError
 from kernels.models.snapshot import BUILD_FOLDER
+from kernels.support.files import open_regular
 
-__all__ = ["is_source", "path_inside", "source_entries", "source_fault", "source_files"]
+__all__ = ["SourceHashes", "hash_sources", "is_source", "path_inside", "source_entries", "source_problem"]
 
-#: Folders inside each other: what copies and removes them takes a frame of Python's stack for each.
+#: The deepest nesting of folders: copying and removing them takes a frame of Python's stack for each level.
 _MAX_DEPTH = 100
 
+#: The macros that pass a build's id to its sources: Torch's and tvm-ffi's.
+_ID_MACROS = (b"TORCH_EXTENSION_NAME", b"TVM_FFI_EXTENSION_NAME")
 
-def source_files(folder: Path) -> Iterator[tuple[PurePosixPath, Path]]:
-    """The files of a source folder that a build can depend on, sorted: none that are hidden, nor bytecode.
+#: Folders that do not go into builds.
+_NOT_BUILT = frozenset({"benchmarks", "tests"})
 
-    Args:
-        folder: The source folder.
+_CHUNK = 1 << 20
 
-    Returns:
-        Each file's path relative to the folder, and the file. Links to folders are not followed.
+
+@dataclass(frozen=True)
+class SourceHashes:
+    """The hashes of a source folder's files, all SHA-256 in hexadecimal.
+
+    Attributes:
+        hashes: The hash of each file, by its path relative to the folder.
+        id: The hash of all files and their names.
+        naming: The files that use a macro for the build's id: their objects change with every id.
+        code: The hash of the files that go into builds: all but tests, benchmarks and Markdown.
+    """
+
+    hashes: Mapping[str, str]
+    id: str
+    naming: frozenset[str]
+    code: str = ""
+
+
+def hash_sources(folder: Path) -> SourceHashes:
+    """Hash the files of a source folder, without hidden files, bytecode and `build/`.
 
     Raises:
-        RequestError: The folders nest deeper than any sources do.
+        RequestError: The folders are nested too deep.
+
+    Example:
+        >>> sorted(hash_sources(Path(__file__).parent / "include").hashes)
+        ['older_glibc.h', 'registration.h']
     """
-    for path in source_entries(folder):
-        if (folder / path).is_file():
-            yield path, folder / path
+    hashes, naming = {}, set()
+    for name in source_entries(folder):
+        if not (folder / name).is_file() or (name.parts[0] == BUILD_FOLDER and len(name.parts) > 1):
+            continue
+        digest, tail = hashlib.sha256(), b""
+        with open_regular(folder / name) as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+                if any(macro in tail + chunk for macro in _ID_MACROS):
+                    naming.add(str(name))
+                tail = chunk[-max(map(len, _ID_MACROS)) :]
+        hashes[str(name)] = digest.hexdigest()
+    code = {name: value for name, value in hashes.items() if _goes_into_builds(name)}
+    return SourceHashes(hashes, _combined(hashes), frozenset(naming), _combined(code))
+
+
+def _goes_into_builds(name: str) -> bool:
+    top, _, rest = name.partition("/")
+    return top not in _NOT_BUILT if rest else not top.endswith(".md")
+
+
+def _combined(hashes: Mapping[str, str]) -> str:
+    text = "".join(f"{name}\0{value}\n" for name, value in hashes.items())
+    # A file name need not be Unicode, unless the file is published.
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def source_entries(folder: Path) -> list[PurePosixPath]:
-    """Everything in a source folder but its folders: files, links, and what else there is; as for `source_files`."""
+    """The paths of everything in a source folder but its folders, sorted, without hidden files and bytecode.
+
+    Links to folders are listed and not followed.
+
+    Raises:
+        RequestError: The folders are nested too deep.
+    """
     found: list[PurePosixPath] = []
     pending = [PurePosixPath()]
     while pending:
         inside = pending.pop()
         if len(inside.parts) > _MAX_DEPTH:
-            raise RequestError(f"The folders in {folder} nest deeper than {_MAX_DEPTH}; those of sources never do.")
+            raise RequestError(f"The folders in {folder} are nested deeper than {_MAX_DEPTH} levels.")
         for path in (inside / name for name in os.listdir(folder / inside)):
             if not is_source(path):
                 continue
@@ -49,10 +103,7 @@ def source_entries(folder: Path) -> list[PurePosixPath]:
 
 
 def is_source(path: PurePosixPath) -> bool:
-    """Whether a build can depend on a file of that name: it is neither hidden nor bytecode.
-
-    Args:
-        path: Relative to the source folder.
+    """Whether a build can depend on a file with this relative path: it is neither hidden nor bytecode.
 
     Example:
         >>> is_source(PurePosixPath("tests/__pycache__/test_relu.pyc"))
@@ -62,30 +113,30 @@ def is_source(path: PurePosixPath) -> bool:
     return not hidden and path.suffix != ".pyc"
 
 
-def source_fault(folder: Path, path: str) -> str | None:
-    """Why a path is no source; None if it is one."""
+def source_problem(folder: Path, path: str) -> str | None:
+    """Why a path in `build.toml` is not a source file; None if it is one."""
     inside = path_inside(folder, path)
     if inside is None:
         return "leads out of the folder"
     try:
-        there = inside.is_file()
+        exists = inside.is_file()
     except OSError:  # a name that is too long
-        there = False
-    if not there:
+        exists = False
+    if not exists:
         return "does not exist"
     if not path.isprintable():
-        return "has a name that not every system can have"
+        return "has a name that not every system allows"
     plain = PurePosixPath(os.path.normpath(path))
     if not is_source(plain) or plain.parts[0] == BUILD_FOLDER:
-        # Its changes would not be seen.
-        return f"is hidden, or lies in {BUILD_FOLDER}/, where builds go"
+        # Its changes would not be noticed.
+        return f"is hidden, or is in {BUILD_FOLDER}/, the folder of the builds"
     return None
 
 
 def path_inside(folder: Path, path: str) -> Path | None:
-    """Where a path of a `build.toml` leads to; None if that is not inside the folder."""
+    """The absolute path of a path in `build.toml`; None if it is not inside the folder."""
     try:
-        # As the compiler is given it: `link/..` is not where the link leads to.
+        # As the compiler gets it: `link/..` is not the parent of the link's target.
         resolved = (folder / os.path.normpath(path)).resolve()
     except (OSError, ValueError, RuntimeError):  # too long, a null byte, a loop of links
         return None

@@ -7,24 +7,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.authoring.compile.build_toml.model import KernelSource
+from kernels.authoring.compile.build_toml.model import BUILD_TOML, KernelSource
 from kernels.authoring.compile.build_toml.reader import read_source
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 
-__all__ = ["BUILD_TOML", "Workspace", "find_workspace", "read_sources", "source_folders"]
-
-BUILD_TOML = "build.toml"
+__all__ = ["Workspace", "find_workspace", "read_sources", "source_folders"]
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """A kernel that is written here.
+    """A kernel's sources and builds.
 
     Attributes:
-        folder: Where its builds go, in `build/<variant>`: the source folder, or the one that holds several.
-        sources: Its sources; those after the first are of another framework, of the same name and version.
+        folder: The folder of its builds, `build/<variant>`: the source folder, or the parent of several.
+        sources: Its sources: one for each framework, with the same name and version.
     """
 
     folder: Path
@@ -32,34 +30,34 @@ class Workspace:
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """The backends that it lists."""
+        """The backends of all sources."""
         return tuple(dict.fromkeys(backend for source in self.sources for backend in source.backends))
 
     @property
     def repo_id(self) -> str | None:
-        """The repository it is published to, if one of its sources says it."""
+        """The repository it is published to, if a source has it."""
         return next((source.repo_id for source in self.sources if source.repo_id is not None), None)
 
     @property
     def branch(self) -> str | None:
-        """The branch it is published to, if one of its sources says it."""
+        """The branch it is published to, if a source has it."""
         return next((source.branch for source in self.sources if source.branch is not None), None)
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """Its own folder and those of its sources, each once: where its tests and benchmarks may lie."""
+        """Its own folder and those of its sources, each once: they can hold tests and benchmarks."""
         return tuple(dict.fromkeys([self.folder, *(source.folder for source in self.sources)]))
 
 
 def find_workspace(folder: os.PathLike[str] | str) -> Workspace | None:
-    """The kernel whose sources a folder holds.
+    """The workspace that a folder belongs to.
 
     Args:
-        folder: A source folder, or one that holds a kernel's source folders.
+        folder: A source folder, or the parent of a kernel's source folders.
 
     Returns:
-        The kernel. The folder of a source whose builds lie one above it, among those of its neighbours, is a part of
-        the kernel there. None where there is no `build.toml`.
+        The workspace: the parent's, if the folder is one of several sources there and the builds are in the parent.
+        None if no `build.toml` is found.
 
     Raises:
         RequestError: A `build.toml` is not valid, or several do not make one kernel.
@@ -81,7 +79,7 @@ def find_workspace(folder: os.PathLike[str] | str) -> Workspace | None:
 
 
 def source_folders(folder: Path) -> list[Path]:
-    """Where a folder has `build.toml`: itself, or else its own folders, in the order of their names.
+    """The folder itself if it has `build.toml`, else those of its own folders that have one, sorted.
 
     Example:
         >>> source_folders(Path(__file__).parent)
@@ -95,17 +93,16 @@ def source_folders(folder: Path) -> list[Path]:
 
 
 def read_sources(folder: os.PathLike[str] | str) -> tuple[KernelSource, ...]:
-    """Read a source folder, or those in a folder that share their builds.
+    """Read one or more source folders of a kernel.
 
     Args:
-        folder: A folder with `build.toml`, or one whose own folders have it.
+        folder: A folder with `build.toml`, or the parent of such folders.
 
     Returns:
         The sources, at least one.
 
     Raises:
-        RequestError: As for `read_source`; or they differ in what they must have in common, or two would make the same
-            builds.
+        RequestError: As for `read_source`; or they belong to different kernels, or two would make the same builds.
     """
     root = Path(os.path.realpath(folder))
     folders = source_folders(root)
@@ -113,13 +110,10 @@ def read_sources(folder: os.PathLike[str] | str) -> tuple[KernelSource, ...]:
         return (read_source(folder),)
     sources = tuple(map(read_source, folders))
     for key, get in _IN_COMMON.items():
-        said = {source.folder.name: value for source in sources if (value := get(source)) is not None}
-        if len(set(said.values())) > 1:
-            each = ", ".join(f"{name}: {value!r}" for name, value in said.items())
-            raise RequestError(
-                f"The source folders in {root} differ in `{key}` ({each}); allowed are those of one kernel. "
-                "Name one of them instead."
-            )
+        values = {source.folder.name: value for source in sources if (value := get(source)) is not None}
+        if len(set(values.values())) > 1:
+            each = ", ".join(f"{name}: {value!r}" for name, value in values.items())
+            raise RequestError(f"The source folders in {root} differ in `{key}` ({each}); give one of them instead.")
     makers: dict[tuple[str, str], str] = {}
     for source in sources:
         for backend in source.backends:
@@ -127,12 +121,12 @@ def read_sources(folder: os.PathLike[str] | str) -> tuple[KernelSource, ...]:
             if other != source.folder.name:
                 raise RequestError(
                     f"The source folders {other} and {source.folder.name} in {root} both have `[{source.framework}]` "
-                    f"for {backend}, which would make one build twice; allowed is one folder for it."
+                    f"for {backend}; only one of them can."
                 )
     return sources
 
 
-#: What the builds of a kernel have in common, and where they are published; each may say nothing of it.
+#: What the sources of a kernel must have in common, where they have it.
 _IN_COMMON: dict[str, Callable[[KernelSource], object]] = {
     "general.name": lambda source: source.name,
     "general.version": lambda source: source.version,
@@ -143,7 +137,7 @@ _IN_COMMON: dict[str, Callable[[KernelSource], object]] = {
 
 
 def _has_builds(folder: Path, source: KernelSource) -> bool:
-    """Whether there are builds of a kernel in a folder."""
+    """Whether a folder has builds of a source's kernel."""
     for path in folder.glob(f"{BUILD_FOLDER}/*/{METADATA_FILE}"):
         try:
             if Metadata.read_from_file(path).name == source.name:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernels.authoring.check import audit_variant
-from kernels.authoring.compile.contents import file_fault
 from kernels.authoring.compile.freshness import refuse_stale, stale_builds
+from kernels.authoring.compile.python_files import file_syntax_error
 from kernels.authoring.compile.workspace import Workspace
 from kernels.authoring.publish.local_builds import Builds
 from kernels.errors import RequestError
@@ -51,6 +51,6 @@ def _faults(builds: Builds) -> Iterator[str]:
         found = audit_variant(folder, dynamic=False, root=builds.folder, bytecode=False)
         yield from (f"{name}: {each.step}: {each.what}" for each in found.findings if each.verdict == "failed")
     for path, file in builds.benchmarks.items():
-        fault = file_fault(file, path)
+        fault = file_syntax_error(file, path)
         if fault is not None:
             yield f"{file}:{fault[0]}: not valid Python: {fault[1]}"

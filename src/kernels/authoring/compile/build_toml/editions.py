@@ -1,7 +1,7 @@
-"""Older editions of `build.toml`, brought to the one of today.
+"""Older editions of `build.toml`, upgraded to the current one.
 
-A file says its edition only from 5 on. Before, it is told by what stands in it: edition 4 has a framework section, a
-version and a license; edition 3 may leave each of them out; the one before says `universal` and lists no backends.
+Only edition 5 has the key `edition`. An older one is recognized by its content: edition 4 has a framework section, a
+version and a license; edition 3 may omit each of them; edition 2 has `universal` and lists no backends.
 """
 
 from __future__ import annotations
@@ -14,38 +14,35 @@ from kernels.support.toml import Section, TomlFile
 
 __all__ = ["EDITION", "FRAMEWORKS", "canonical", "edition_of", "upgraded"]
 
-#: The edition of today.
+#: The current edition.
 EDITION = 5
 
-#: The sections of which a file has exactly one.
+#: The framework sections; a file has exactly one.
 FRAMEWORKS = ("torch", "torch-noarch", "tvm-ffi")
 
-_OLDER = "files of older editions have no such key"
-_NEWER = "a newer one is read by a newer version of this package"
+_OLDER = "files of older editions do not have this key"
+_NEWER = "a newer edition needs a newer version of this package"
 
 
 def edition_of(file: TomlFile) -> int:
-    """The edition a file is written in.
-
-    Args:
-        file: The file.
+    """The edition of a file.
 
     Raises:
-        RequestError: It says an edition that is not read, or has no `[general]`.
+        RequestError: The edition is not supported, or `[general]` is missing.
     """
     top = Section(file, (), file.data)
     general = top.section("general")
     if general is None:
         raise top.missing("general", "a section with at least `name` and `backends`")
-    said = general.integer("edition", f"{EDITION}; {_OLDER}")
-    if said is not None:
-        if said != EDITION:
-            raise general.wrong("edition", said, f"{EDITION}; {_NEWER if said > EDITION else _OLDER}")
+    edition = general.integer("edition", f"{EDITION}; {_OLDER}")
+    if edition is not None:
+        if edition != EDITION:
+            raise general.wrong("edition", edition, f"{EDITION}; {_NEWER if edition > EDITION else _OLDER}")
         return EDITION
     framework = [name for name in FRAMEWORKS if name in file.data]
     tables = [general.table, *(table for name in framework if isinstance(table := file.data[name], dict))]
-    kernels_say_it = bool(file.data.get("kernel")) and not {"version", "backends"} & general.table.keys()
-    if kernels_say_it or any("universal" in table for table in tables):
+    only_in_kernels = bool(file.data.get("kernel")) and not {"version", "backends"} & general.table.keys()
+    if only_in_kernels or any("universal" in table for table in tables):
         return 2
     if "torch-noarch" in framework or (framework and {"version", "license"} <= general.table.keys()):
         return 4
@@ -53,16 +50,13 @@ def edition_of(file: TomlFile) -> int:
 
 
 def upgraded(data: Mapping[str, Any], edition: int) -> dict[str, Any]:
-    """What a file of some edition says, as edition 5 says it.
+    """Upgrade a file's content to edition 5.
 
-    What is of a wrong type is left as it is: who reads the result says so.
+    Values of a wrong type stay as they are, for the reader to report.
 
     Args:
         data: The file's content.
-        edition: The edition it is written in.
-
-    Returns:
-        The content; new keys stand where a person would put them.
+        edition: The edition of the file.
 
     Example:
         >>> upgraded({"general": {"name": "my_relu", "license": "mit", "backends": ["cpu"]}}, 3)["general"]
@@ -86,12 +80,12 @@ def upgraded(data: Mapping[str, Any], edition: int) -> dict[str, Any]:
 
 def _from_edition_2(new: dict[str, Any], general: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     torch = dict(new["torch"]) if isinstance(new.get("torch"), dict) else None
-    # The edition before that had `universal` among what belongs to Torch.
+    # In edition 1 `universal` was in the section `torch`.
     universal = bool(general.pop("universal", False)) | bool((torch or {}).pop("universal", False))
     if "backends" not in general:
         kernels = new["kernel"].values() if isinstance(new.get("kernel"), dict) else ()
         named = {str(kernel.get("backend")) for kernel in kernels if isinstance(kernel, dict) and "backend" in kernel}
-        # Universal meant every backend there was: those that no package or file has added here.
+        # Universal meant every backend of that time: the built-in ones.
         known = {entry.name for entry in entries() if entry.origin.kind == "built-in"}
         if universal or named:
             general = _placed(general, "name", "backends", sorted(known if universal else named))
@@ -108,10 +102,10 @@ def _from_edition_2(new: dict[str, Any], general: dict[str, Any]) -> tuple[dict[
 
 
 def canonical(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The same content, spelled as other builders read it.
+    """The same content, spelled for other builders.
 
-    They take a noarch section's architectures with underscores only, everything else with dashes only, and ask every
-    kernel what it depends on.
+    They read the architectures of a noarch section with underscores only, everything else with dashes only, and require
+    `depends` in every kernel section.
 
     Args:
         data: The content of a valid file of edition 5.
@@ -137,7 +131,7 @@ def canonical(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _placed(table: Mapping[str, Any], after: str, key: str, value: Any) -> dict[str, Any]:
-    """The table with a key behind another one, or at its end where that is missing."""
+    """The table with a key added after another one, or at its end if that is missing."""
     new: dict[str, Any] = {}
     for each, content in table.items():
         new[each] = content

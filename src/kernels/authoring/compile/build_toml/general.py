@@ -1,11 +1,12 @@
-"""The `[general]` section of `build.toml`: who the kernel is, what it is for, and what it needs.
+"""The section `[general]` of `build.toml`: name, version, backends, repository and dependencies.
 
-Each function reads one part of the section and raises `RequestError`, with file and line, for what is missing or wrong.
+Each function reads one part and raises `RequestError`, with file and line, if it is missing or wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kernels.backends import all_backends, allowed_python_depends, find, known
@@ -16,11 +17,11 @@ from kernels.support.formatting import did_you_mean
 from kernels.support.toml import Section
 from kernels.support.version import MajorMinor
 
-__all__ = ["by_backend", "hub", "kernel_backends", "kernel_name", "kernel_version"]
+__all__ = ["BackendNeeds", "backend_needs", "hub", "kernel_backends", "kernel_name", "kernel_version"]
 
 
 def kernel_name(general: Section) -> KernelName:
-    """The kernel's name: `general.name`."""
+    """The kernel's name."""
     allowed = "lower-case letters, digits and dashes, starting with a letter"
     name = general.text("name", allowed)
     if name is None:
@@ -31,7 +32,7 @@ def kernel_name(general: Section) -> KernelName:
 
 
 def kernel_version(general: Section) -> int:
-    """The kernel's major version: `general.version`."""
+    """The kernel's major version."""
     allowed = "0 or a positive integer"
     version = general.integer("version", allowed)
     if version is None:
@@ -43,30 +44,29 @@ def kernel_version(general: Section) -> int:
 
 
 def kernel_backends(general: Section) -> tuple[str, ...]:
-    """The backends it is for: `general.backends`, each by its own name and once."""
-    registered = ", ".join(sorted(backend.name for backend in all_backends()))
+    """The backends, each once and by its canonical name."""
+    every = [backend.name for backend in all_backends()]
+    registered = ", ".join(sorted(every))
     names = general.texts("backends")
     if not names:
         allowed = f"a list of backends: {registered}"
-        if "backends" in general.table:
-            raise general.error(("backends",), f"`general.backends` is empty; allowed is {allowed}.")
-        raise general.missing("backends", allowed)
+        present = "backends" in general.table
+        raise general.wrong("backends", [], allowed) if present else general.missing("backends", allowed)
     for index, name in enumerate(names):
         if known(name) is None:
-            every = [backend.name for backend in all_backends()]
-            raise general.wrong(("backends", index), name, _one_of(name, registered), did_you_mean(name, every))
+            raise general.wrong(("backends", index), name, _expected(name, registered), did_you_mean(name, every))
     return tuple(dict.fromkeys(names))
 
 
-def _one_of(name: str, registered: str) -> str:
+def _expected(name: str, registered: str) -> str:
     try:
-        return f"{find(name).name!r}, which is the own name of that backend"
+        return f"{find(name).name!r}, the canonical name of that backend"
     except RequestError:
-        return f"one of {registered}, or a backend that a vendor's package adds"
+        return f"one of {registered}, or a backend from a vendor's package"
 
 
 def hub(general: Section) -> tuple[str | None, str | None]:
-    """Where it is published to: the repository and the branch of `[general.hub]`, each None where it is not said."""
+    """The repository and the branch that the kernel is published to, from `[general.hub]`; None if not set."""
     section = general.section("hub")
     if section is None:
         return None, None
@@ -81,13 +81,23 @@ def hub(general: Section) -> tuple[str | None, str | None]:
     return repo_id, branch
 
 
-def by_backend(general: Section, backends: tuple[str, ...]) -> tuple[Any, Any, Any, Any]:
-    """What is said for every backend and for each: Python and kernel dependencies, oldest and newest toolkit."""
+@dataclass(frozen=True)
+class BackendNeeds:
+    """What the kernel needs, by backend: Python packages, other kernels, and the oldest and newest toolkit."""
+
+    python_depends: Mapping[str, tuple[str, ...]]
+    kernel_depends: Mapping[str, tuple[Mapping[str, Any], ...]]
+    minver: Mapping[str, MajorMinor]
+    maxver: Mapping[str, MajorMinor]
+
+
+def backend_needs(general: Section, backends: tuple[str, ...]) -> BackendNeeds:
+    """What each backend needs, from `[general]` and `[general.<backend>]`."""
     python_general, kernels_general = general.texts("python-depends"), _kernel_depends(general)
+    allowed = {backend.name: allowed_python_depends(backend) for backend in all_backends()}
     own_python: dict[str, tuple[str, ...]] = {}
     own_kernels: dict[str, tuple[Mapping[str, Any], ...]] = {}
-    minver: dict[str, MajorMinor] = {}
-    maxver: dict[str, MajorMinor] = {}
+    versions: dict[str, dict[str, MajorMinor]] = {"minver": {}, "maxver": {}}
     for backend in all_backends():
         name = backend.name
         section = general.section(name)
@@ -95,25 +105,21 @@ def by_backend(general: Section, backends: tuple[str, ...]) -> tuple[Any, Any, A
             continue
         own_python[name] = section.texts("python-depends")
         own_kernels[name] = _kernel_depends(section)
-        if backend.versioned:
-            for bound, versions in (("minver", minver), ("maxver", maxver)):
-                version = section.version(bound)
-                if version is not None:
-                    versions[name] = version
+        for bound in versions if backend.versioned else ():
+            if (version := section.version(bound)) is not None:
+                versions[bound][name] = version
         section.refuse_unknown()
-        _check_depends(section, own_python[name], allowed_python_depends(backend))
-    allowed = {name: allowed_python_depends(find(name)) for name in backends}
-    _check_depends(general, python_general, {each: None for names in allowed.values() for each in names})
-    # A name that only some backends' kernels may ask for is for those.
+        _check_depends(section, own_python[name], allowed[name])
+    _check_depends(general, python_general, {each: None for name in backends for each in allowed[name]})
+    # A package that only some backends allow is a dependency of those.
     python = {
         name: (*(each for each in python_general if each in allowed[name]), *own_python.get(name, ()))
         for name in backends
     }
-    return (
+    return BackendNeeds(
         {name: tuple(dict.fromkeys(names)) for name, names in python.items()},
         {name: (*kernels_general, *own_kernels.get(name, ())) for name in backends},
-        minver,
-        maxver,
+        **versions,
     )
 
 
@@ -130,7 +136,7 @@ def _kernel_depends(section: Section) -> tuple[Mapping[str, Any], ...]:
         version, revision = each.integer("version", "0 or a positive integer"), each.text("revision")
         each.refuse_unknown()
         if repo_id is None or (version is None) == (revision is None):
-            raise each.error((), f"`{each.name()}`: allowed is a repo-id with either a version or a revision.")
+            raise each.error((), f"`{each.name()}` needs a repo-id, and either a version or a revision.")
         try:
             Requirement(repo_id, version=version, revision=revision)
         except RequestError as error:

@@ -1,4 +1,4 @@
-"""`build.toml` and the files beside it: what there is to build."""
+"""Read and check `build.toml`, and the files that it names."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ import re
 from pathlib import Path
 
 from kernels.authoring.compile.build_toml.editions import EDITION, FRAMEWORKS, edition_of, upgraded
-from kernels.authoring.compile.build_toml.general import by_backend, hub, kernel_backends, kernel_name, kernel_version
-from kernels.authoring.compile.build_toml.model import PYEXT, Framework, KernelSection, KernelSource, option, spellings
-from kernels.authoring.compile.source_files import path_inside, source_fault
+from kernels.authoring.compile.build_toml.general import (
+    backend_needs,
+    hub,
+    kernel_backends,
+    kernel_name,
+    kernel_version,
+)
+from kernels.authoring.compile.build_toml.model import BUILD_TOML, PYEXT, Framework, KernelSection, KernelSource
+from kernels.authoring.compile.metadata import build_metadata
+from kernels.authoring.compile.source_files import path_inside, source_problem
 from kernels.backends import all_backends, arch_of_build, known
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.models.spdx import license_problem
 from kernels.support.formatting import did_you_mean
-from kernels.support.toml import Section, TomlFile, TomlPath, read_toml
+from kernels.support.toml import Section, TomlFile, read_toml
 from kernels.support.version import MajorMinor
 from kernels.support.warn import warn_once
 
-__all__ = [
-    "EDITION",
-    "KernelSection",
-    "KernelSource",
-    "option",
-    "parse_source",
-    "read_source",
-]
+__all__ = ["parse_source", "read_source"]
 
-#: What sources may be compiled against: other builders know CUTLASS from 2.10 to 4.5, each minor by its own name.
+#: The values of `depends`: other builders have CUTLASS from 2.10 to 4.5, each minor version by its own name.
 _DEPENDS = re.compile(r"torch|cutlass_[2-4]_[0-9]{1,2}|sycl_tla|metal-cpp")
 
-#: Device languages whose compilers' flags have a key of their own, whatever the backend is called.
+#: Device languages with their own key for compiler flags, for every backend.
 _LANGUAGES = ("hip", "sycl")
 
 
@@ -41,12 +41,12 @@ def read_source(source_dir: os.PathLike[str] | str) -> KernelSource:
         source_dir: The folder.
 
     Returns:
-        What the file says, with every path that it names checked to be a file inside the folder. A file of edition 4
-        or older is upgraded in memory, which a warning tells once.
+        The file's content; every path in it is a file inside the folder. A file of edition 4 or older is upgraded in
+        memory, with a warning.
 
     Raises:
-        RequestError: The file is missing, is not TOML, is of an edition that is not read, or a key is unknown,
-            missing or wrong; the message has the file, the line and what is allowed.
+        RequestError: The file is missing, is not TOML, is of an unsupported edition, or a key is unknown, missing or
+            wrong; the message has the file, the line and what is expected.
 
     Example:
         >>> import pathlib, tempfile
@@ -60,14 +60,14 @@ def read_source(source_dir: os.PathLike[str] | str) -> KernelSource:
     """
     folder = Path(source_dir).resolve()
     try:
-        file = read_toml(folder / "build.toml")
+        file = read_toml(folder / BUILD_TOML)
     except OSError as error:
         raise RequestError(_no_sources(folder)) from error
     source = parse_source(file)
     if source.edition != EDITION:
         warn_once(
-            f"{file.path} is of edition {source.edition} and was read as edition {EDITION}; "
-            "`kernels build --update` writes it so."
+            f"{file.path} has edition {source.edition} and was read as edition {EDITION}; "
+            "`kernels build --update` upgrades the file."
         )
     problem = license_problem(source.license) if source.license else None
     if problem is not None:
@@ -75,46 +75,30 @@ def read_source(source_dir: os.PathLike[str] | str) -> KernelSource:
     for kernel in source.kernels:
         if kernel.backend not in source.backends:
             warn_once(
-                f"{file.path}: `kernel.{kernel.name}` is for {kernel.backend}, which `general.backends` does not list: "
-                "it is not built."
+                f"{file.path}: `kernel.{kernel.name}` is not built: `general.backends` does not list {kernel.backend}."
             )
     return source
 
 
 def _no_sources(folder: Path) -> str:
-    """Why a folder is no kernel's sources, and where they may be instead."""
+    """The error for a folder without `build.toml`, with the folders near it that have one."""
     if not folder.is_dir():
-        what = "no folder" if folder.exists() else "not there"
-        return f"{folder} is {what}; a kernel's sources are a folder with build.toml."
-    near = [path.parent for path in (*folder.parent.glob("build.toml"), *sorted(folder.glob("*/build.toml")))]
-    hint = (
-        f"did you mean {' or '.join(map(str, near[:5]))}?"
-        if near
-        else "`kernels init NAME` makes a new kernel's folder."
-    )
-    return f"{folder} holds no build.toml, so it is no kernel's sources; {hint}"
+        problem = "is not a folder" if folder.exists() else "does not exist"
+        return f"{folder} {problem}; expected a folder with build.toml."
+    near = [path.parent for path in (*folder.parent.glob(BUILD_TOML), *sorted(folder.glob(f"*/{BUILD_TOML}")))]
+    hint = f"did you mean {' or '.join(map(str, near[:5]))}?" if near else "`kernels init NAME` makes a new kernel."
+    return f"{folder} has no build.toml, so it is not a kernel's source folder; {hint}"
 
 
 def parse_source(file: TomlFile) -> KernelSource:
-    """Check what a `build.toml` says, against the files beside it.
-
-    Args:
-        file: The file, in the source folder.
-
-    Returns:
-        What it says.
-
-    Raises:
-        RequestError: As for `read_source`.
-    """
+    """As `read_source`, for a file that is parsed already, without warnings."""
     edition = edition_of(file)
     top = Section(file, (), upgraded(file.data, edition))
     general = top.section("general")
     framework, code = _framework(top)
     kernels = top.section("kernel")
     top.refuse_unknown()
-    if general is None:  # `edition_of` saw it
-        raise top.missing("general", "a section")
+    assert general is not None, "`edition_of` requires it"
     source = _source(file.path.parent.resolve(), edition, general, framework, code, kernels)
     _check_metadata(general, source)
     return source
@@ -126,14 +110,14 @@ def _framework(top: Section) -> tuple[Framework, Section]:
         section = top.section(name)
         if section is not None:
             found.append((name, section))  # type: ignore[arg-type]  # FRAMEWORKS are its values
-    allowed = "allowed is exactly one framework of " + ", ".join(f"`[{name}]`" for name in FRAMEWORKS)
+    expected = "expected exactly one of " + ", ".join(f"`[{name}]`" for name in FRAMEWORKS)
     if not found:
         top.get("kernel")
-        top.refuse_unknown()  # it may be a mistyped one
-        raise top.error((), f"build.toml has no framework section; {allowed}.")
+        top.refuse_unknown()  # it can be a mistyped one
+        raise top.error((), f"build.toml has no framework section; {expected}.")
     if len(found) > 1:
         both = " and ".join(f"`[{name}]`" for name, _ in found)
-        raise found[1][1].error((), f"build.toml has {both}; {allowed}.")
+        raise found[1][1].error((), f"build.toml has {both}; {expected}.")
     return found[0]
 
 
@@ -148,7 +132,7 @@ def _source(
     backends = kernel_backends(general)
     general.integer("edition", str(EDITION))
     repo_id, branch = hub(general)
-    python_depends, kernel_depends, minver, maxver = by_backend(general, backends)
+    needs = backend_needs(general, backends)
     source = KernelSource(
         folder=folder,
         name=name,
@@ -157,8 +141,8 @@ def _source(
         upstream=general.text("upstream", "a git URL"),
         source=general.text("source", "a git URL"),
         backends=backends,
-        python_depends=python_depends,
-        kernel_depends=kernel_depends,
+        python_depends=needs.python_depends,
+        kernel_depends=needs.kernel_depends,
         compiled=framework != "torch-noarch",
         pyext=code.texts("pyext") or PYEXT,
         archs=_noarch_archs(code, backends) if framework == "torch-noarch" else {},
@@ -169,8 +153,8 @@ def _source(
         stable_abi=_stable_abi(code, backends) if framework == "torch" else {},
         minver=code.version("minver") if framework == "torch" else None,
         maxver=code.version("maxver") if framework == "torch" else None,
-        backend_minver=minver,
-        backend_maxver=maxver,
+        backend_minver=needs.minver,
+        backend_maxver=needs.maxver,
         repo_id=repo_id,
         branch=branch,
         kernels_minver=general.text("minver", 'a version such as "0.17.0"'),
@@ -190,28 +174,26 @@ def _noarch_archs(code: Section, backends: tuple[str, ...]) -> dict[str, tuple[s
 
 def _archs(section: Section, backend: str) -> tuple[str, ...]:
     # One vendor calls them capabilities, the other architectures.
-    for key in (spellings(backend, "capabilities"), spellings(backend, "archs")):
-        if archs := section.texts(*key):
-            _check_archs(section, next(each for each in key if each in section.table), archs, backend)
+    for keys in (_keys(backend, "capabilities"), _keys(backend, "archs")):
+        if archs := section.texts(*keys):
+            _check_archs(section, next(each for each in keys if each in section.table), archs, backend)
             return archs
     return ()
 
 
 def _check_archs(section: Section, key: str, archs: tuple[str, ...], name: str) -> None:
-    """Refuse what no device is called: a build that declares it would fit none, or every one."""
+    """Raise if an architecture is unknown: a build that declares it would fit no device, or every one."""
     backend = known(name)
     if backend is None or not backend.checks_archs:
         return
     for index, arch in enumerate(archs):
-        # A tool's own name for it, such as sm_90, is read where it is asked for, but stands in no list.
+        # A tool's own name for it, such as sm_90, is an alias for requests and not allowed in a list.
         if not arch.startswith(arch_of_build(backend, arch) or "\0"):
-            meant = filter(
-                None, (arch_of_build(backend, each) for each in (arch, f"{arch[:-1]}.{arch[-1]}", f"{arch}.0"))
-            )
-            hint = "".join(f"; did you mean {each!r}?" for each in [*meant][:1]) or "."
+            spelled = (arch_of_build(backend, each) for each in (arch, f"{arch[:-1]}.{arch[-1]}", f"{arch}.0"))
+            near = next(filter(None, spelled), None)
+            hint = "." if near is None else f"; did you mean {near!r}?"
             raise section.error(
-                (key, index),
-                f"`{section.name(key, index)}` is {arch[:80]!r}, which is no architecture that {name} knows{hint}",
+                (key, index), f"`{section.name(key, index)}` is {arch[:80]!r}, an unknown architecture of {name}{hint}"
             )
 
 
@@ -243,11 +225,8 @@ def _kernels(
     if kernels is None:
         return ()
     if kernels.table and framework == "torch-noarch":
-        first = next(iter(kernels.table))
-        raise kernels.error(
-            (first,),
-            "`[kernel]` sections stand beside `[torch-noarch]`; allowed is `[torch]` or `[tvm-ffi]` with them.",
-        )
+        problem = "`[torch-noarch]` cannot have `[kernel]` sections; use `[torch]` or `[tvm-ffi]`."
+        raise kernels.error((next(iter(kernels.table)),), problem)
     return tuple(
         _kernel(folder, backends, Section(kernels.file, ("kernel", name), kernels.table[name]))
         for name in kernels.table
@@ -259,7 +238,7 @@ def _kernel(folder: Path, backends: tuple[str, ...], section: Section) -> Kernel
     backend = section.text("backend", allowed)
     if backend is None:
         raise section.missing("backend", allowed)
-    # Published files keep sections of backends that they no longer list; other builders pass over them.
+    # Published files keep sections of backends that they no longer list; other builders skip them.
     if backend not in backends and known(backend) is None:
         raise section.wrong("backend", backend, allowed, did_you_mean(backend, backends))
     depends = section.texts("depends")
@@ -267,35 +246,38 @@ def _kernel(folder: Path, backends: tuple[str, ...], section: Section) -> Kernel
         if _DEPENDS.fullmatch(each) is None:
             raise section.wrong(("depends", index), each, "torch, cutlass_<major>_<minor>, sycl_tla or metal-cpp")
     archs = _archs(section, backend)
-    minver = section.version(*spellings(backend, "minver"))
-    flags = [section.texts(*spellings(each, "flags")) for each in (backend, *_LANGUAGES)]
-    own = [key for each in (backend, *_LANGUAGES) for key in section.table if re.match(rf"{re.escape(each)}[-_]", key)]
+    minver = section.version(*_keys(backend, "minver"))
+    flags = [section.texts(*_keys(each, "flags")) for each in (backend, *_LANGUAGES)]
     kernel = KernelSection(
         name=str(section.path[-1]),
         backend=backend,
         src=_sources(folder, section),
         include=_includes(folder, section),
         cxx_flags=section.texts("cxx-flags"),
-        options={key: section.table[key] for key in own},
         depends=depends,
         archs=archs,
         device_flags=tuple(flag for each in flags for flag in each),
         minver=minver,
     )
     section.refuse_unknown()
-    if "src" not in section.table:  # after a key that is a mistyped one of it
+    if "src" not in section.table:  # last: an unknown key can be a mistyped one
         raise section.missing("src", "a list of files inside the folder")
     return kernel
+
+
+def _keys(backend: str, name: str) -> tuple[str, str]:
+    """The two spellings of a backend's key: `cuda-flags` and `cuda_flags`."""
+    return f"{backend}-{name}", f"{backend}_{name}"
 
 
 def _sources(folder: Path, section: Section) -> tuple[str, ...]:
     paths = section.texts("src")
     for index, path in enumerate(paths):
-        what = source_fault(folder, path)
-        if what is not None:
+        problem = source_problem(folder, path)
+        if problem is not None:
             raise section.error(
                 ("src", index),
-                f"`{section.name('src')}` has {path[:200]!r}, which {what}; allowed are files inside the folder.",
+                f"`{section.name('src')}` has {path[:200]!r}, which {problem}; expected files inside the folder.",
             )
     return paths
 
@@ -304,38 +286,34 @@ def _includes(folder: Path, section: Section) -> tuple[str, ...]:
     paths = section.texts("include")
     for index, path in enumerate(paths):
         if path_inside(folder, path) is None:
-            at: TomlPath = ("include", index)
             raise section.error(
-                at,
-                f"`{section.name('include')}` has {path[:200]!r}, which leads out of the folder; "
-                "allowed are folders inside it.",
+                ("include", index), f"`{section.name('include')}` has {path[:200]!r}, which leads out of the folder."
             )
     return paths
 
 
 def _check_package(general: Section, source: KernelSource) -> None:
-    if not source.package_dir.resolve().is_relative_to(source.folder):
+    package = source.package_dir
+    if not package.resolve().is_relative_to(source.folder):
         raise general.error(
-            ("name",),
-            f"`general.name` is {source.name!r}, and its package, {source.package_dir}, is a link that leads out of "
-            "the folder; allowed is a package inside it.",
+            ("name",), f"`general.name` is {source.name!r}, and its package, {package}, is a link out of the folder."
         )
-    if (source.package_dir / "__init__.py").is_file():
+    if (package / "__init__.py").is_file():
         return
-    wanted = (source.package_dir / "__init__.py").relative_to(source.folder).as_posix()
+    wanted = (package / "__init__.py").relative_to(source.folder).as_posix()
     there = sorted(path.parent.name for path in source.extension_dir.glob("*/__init__.py"))
-    found = f"{source.extension_dir.name} has {', '.join(there[:10])}" if there else "there is no package beside it"
+    found = f"has {', '.join(there[:10])}" if there else "has no package"
     raise general.error(
         ("name",),
-        f"`general.name` is {source.name!r} and {wanted} is missing ({found}); "
-        "allowed is a package of the kernel's name, with underscores for dashes.",
+        f"`general.name` is {source.name!r}, but {wanted} is missing ({source.extension_dir.name} {found}); "
+        "the package has the kernel's name, with underscores for dashes.",
     )
 
 
 def _check_metadata(general: Section, source: KernelSource) -> None:
+    """Raise if readers would reject the builds' metadata, before anything is built."""
     for backend in source.backends:
-        # What a reader of the finished metadata would refuse is refused here, before anything is built.
         try:
-            source.metadata("_id", backend)
+            build_metadata(source, "_id", backend)
         except InvalidMetadata as error:
-            raise general.error((), f"the metadata for {backend} would be refused: {error}") from None
+            raise general.error((), f"the metadata for {backend} would be rejected: {error}") from None

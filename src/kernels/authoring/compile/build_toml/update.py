@@ -1,9 +1,8 @@
-"""`build.toml` written back as the edition of today, with its comments."""
+"""Rewrite a `build.toml` as the current edition, with its comments."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,27 +10,29 @@ from typing import Any
 from kernels.authoring.compile.build_toml.editions import canonical, upgraded
 from kernels.authoring.compile.build_toml.reader import parse_source
 from kernels.errors import BuildError, RequestError
+from kernels.support.json_store import replace_file
 from kernels.support.toml import TomlFile, parse_toml, read_toml
 
 __all__ = ["update_build_toml"]
 
 
 def update_build_toml(source_dir: os.PathLike[str] | str) -> bool:
-    """Write a source folder's `build.toml` back as edition 5, spelled as every builder reads it.
+    """Rewrite a source folder's `build.toml` as edition 5, spelled for every builder.
 
-    Comments, order and layout stay. The file is replaced in one step: a failure leaves it as it was.
+    Comments, order and layout stay. The file is replaced in one step: a failure leaves it unchanged.
 
     Args:
         source_dir: The folder.
 
     Returns:
-        Whether the file was changed; one that says it all already is left untouched.
+        Whether the file was changed.
 
     Raises:
-        RequestError: The file is missing or not valid, or does not say its license, which edition 5 asks for.
+        RequestError: The file is missing or not valid, or has no license, which edition 5 requires.
         BuildError: `tomlkit` is not installed, or the file cannot be written.
 
     Example:
+        >>> import tempfile
         >>> folder = Path(tempfile.mkdtemp())
         >>> (folder / "torch-ext" / "twice").mkdir(parents=True)
         >>> _ = (folder / "torch-ext" / "twice" / "__init__.py").write_text("")
@@ -51,18 +52,19 @@ def update_build_toml(source_dir: os.PathLike[str] | str) -> bool:
     try:
         file = read_toml(path)
     except OSError as error:
-        raise RequestError(
-            f"`source_dir` is {os.fspath(source_dir)!r}; allowed is a folder with build.toml."
-        ) from error
+        raise RequestError(f"`source_dir` is {os.fspath(source_dir)!r}, which has no build.toml.") from error
     source = parse_source(file)
     if source.license is None:
-        raise file.error(
-            ("general",), '`general.license` is missing; allowed is an SPDX identifier such as "apache-2.0".'
-        )
+        raise file.error(("general",), '`general.license` is missing; set an SPDX identifier such as "apache-2.0".')
     wanted = canonical(upgraded(file.data, source.edition))
     if wanted == file.data:
         return False
-    _replace(path, _rewritten(file, wanted))
+    text, mode = _rewritten(file, wanted), path.stat().st_mode & 0o777
+    try:
+        replace_file(path, text.encode(), mode=mode)
+        path.chmod(mode)  # whatever the umask is
+    except OSError as error:
+        raise BuildError(f"{path} could not be written: {error.strerror or error}.") from error
     return True
 
 
@@ -76,14 +78,13 @@ def _rewritten(file: TomlFile, wanted: dict[str, Any]) -> str:
     text = tomlkit.dumps(document)
     if "\r\n" in file.text:
         text = text.replace("\r\n", "\n").replace("\n", "\r\n")
-    # Whatever the layout was, what is written says what was meant, or nothing is written.
     if parse_toml(text, file.path).data != wanted:
-        raise file.error((), f"this layout cannot be rewritten; write it by hand so that it says {wanted!r}.")
+        raise file.error((), f"this layout cannot be rewritten; edit it by hand so that its content is {wanted!r}.")
     return text
 
 
 def _bring_to(table: Any, have: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Change a tomlkit table that says `have` so that it says `wanted`."""
+    """Change the content of a tomlkit table from `have` to `wanted`."""
     renamed = {old: new for old in have if old not in wanted for new in wanted if new not in have and _same(old, new)}
     gone = [key for key in have if key not in wanted and key not in renamed]
     if renamed:
@@ -91,13 +92,13 @@ def _bring_to(table: Any, have: Mapping[str, Any], wanted: Mapping[str, Any]) ->
     for key in gone:
         del table[key]
     before: str | None = None
-    said = {renamed.get(key, key): value for key, value in have.items() if key not in gone}
+    kept = {renamed.get(key, key): value for key, value in have.items() if key not in gone}
     for key, value in wanted.items():
-        if key not in said:
+        if key not in kept:
             _add(table, before, key, value)
-        elif isinstance(value, dict) and isinstance(said[key], dict):
-            _bring_to(table[key], said[key], value)
-        elif value != said[key]:
+        elif isinstance(value, dict) and isinstance(kept[key], dict):
+            _bring_to(table[key], kept[key], value)
+        elif value != kept[key]:
             table[key] = value
         before = key
 
@@ -112,7 +113,7 @@ def _rename(table: Any, renamed: Mapping[str, str]) -> None:
         if container is None or isinstance(table[old], dict):  # a section's heading is not a key to rename
             table[new] = table.pop(old)
         else:
-            # tomlkit has no public way to rename a key where it stands, nor to put one behind another.
+            # tomlkit has no public function to rename a key in place, or to insert one after another.
             container._replace(old, new, container.item(old))
 
 
@@ -131,24 +132,9 @@ def _add(table: Any, before: str | None, key: str, value: Any) -> None:
 
 
 def _container(table: Any) -> Any:
-    """What holds a table's lines; None for one whose parts stand apart."""
+    """The container of a table's lines; None for a table in several parts."""
     from tomlkit.container import Container, OutOfOrderTableProxy
 
     if isinstance(table, OutOfOrderTableProxy):
         return None
     return table if isinstance(table, Container) else table.value
-
-
-def _replace(path: Path, text: str) -> None:
-    try:
-        descriptor, name = tempfile.mkstemp(prefix=".build.toml.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(text.encode("utf-8"))
-            os.chmod(name, path.stat().st_mode & 0o777)
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
-    except OSError as error:
-        raise BuildError(f"{path} could not be written: {error.strerror or error}.") from error
