@@ -98,7 +98,7 @@ def test_a_build_of_nothing_is_an_error(kernels: Callable[..., Any], write: Call
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--backend", "xpu"), "`backend` is 'xpu'; allowed are those of add-one: cpu, cuda."),
+        (("--backend", "xpu"), "`backend` is 'xpu'; add-one has cpu, cuda."),
         (("--variant", "torch-xpu"), "`variant` is 'torch-xpu'; this machine can build torch-cpu, torch-cuda."),
     ],
 )

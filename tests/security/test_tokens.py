@@ -307,7 +307,7 @@ def test_a_hub_that_is_published_to_sends_back_no_token(sent: TestHub, status: i
     for ask in (
         lambda: hub.create_repository("acme/new", private=False),
         lambda: hub.create_branch("acme/relu", "v2"),
-        lambda: hub.remote("acme/relu", "v1", "main"),
+        lambda: hub.remote("acme/relu", "main"),
         lambda: hub.private("acme/relu"),
     ):
         try:

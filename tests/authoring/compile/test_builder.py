@@ -372,7 +372,7 @@ def test_committing_a_build_changes_nothing(write_source: Callable[..., Path]) -
 def test_a_backend_that_the_source_does_not_name_cannot_be_built(
     write_source: Callable[..., Path], tmp_path: Path
 ) -> None:
-    with pytest.raises(RequestError, match="`backend` is 'xpu'; allowed are those of add-one"):
+    with pytest.raises(RequestError, match="`backend` is 'xpu'; add-one has"):
         build_kernel(write_source("noarch"), tmp_path / "out", backends=["xpu"])
 
 

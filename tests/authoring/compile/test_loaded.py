@@ -126,7 +126,7 @@ def test_cutlass_of_an_installed_package_is_compiled_against(
     code = (source / "add_one.cpp").read_text()
     uses = "#include <cutlass/version.h>\n#include <cute/layout.hpp>\nstatic_assert(CUTLASS_MINOR == 2 && LAYOUT);\n"
     (source / "add_one.cpp").write_text(uses + code)
-    with pytest.raises(CompilerNotFound, match=r"depends on cutlass_4_2, .*: pip install 'nvidia-cutlass==4\.2\.\*'"):
+    with pytest.raises(CompilerNotFound, match=r"depends on cutlass_4_2; .*: pip install 'nvidia-cutlass==4\.2\.\*'"):
         build_kernel(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

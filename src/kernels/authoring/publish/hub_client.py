@@ -1,11 +1,11 @@
-"""The Hub that a kernel is published to: its address and token, what it has, and its one commit.
+"""The Hub that a kernel is published to: its URL and token, its branches and files, and the commit.
 
-Every request goes through `HfApi`; what it raises is told with what was done by then.
+Every request goes through `HfApi`; its errors are raised as this package's, with what had been done until then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,29 +23,29 @@ from kernels.trust.digest import git_blob_id, sha256_file
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-__all__ = ["Changes", "Hub", "Remote", "open_hub", "same_file"]
+__all__ = ["CommitChanges", "HubClient", "RemoteBranch", "open_hub", "same_file"]
 
 _KIND = "kernel"
 
 
 @dataclass(frozen=True)
-class Remote:
-    """A branch as the Hub has it: the commit at its head, and for each file its size and SHA-256 or git blob id."""
+class RemoteBranch:
+    """A branch on the Hub: the commit at its head, and each file's size and SHA-256 or git blob id."""
 
     head: str
     files: Mapping[str, tuple[int, str]]
 
 
 @dataclass(frozen=True)
-class Changes:
-    """What one commit does: files by path (as bytes, or where they lie), paths that go; a folder ends in `/`."""
+class CommitChanges:
+    """The changes of one commit: files by path (bytes or a local file), and deleted paths; folders end in `/`."""
 
     files: Mapping[str, bytes | Path]
     deleted: Sequence[str]
 
 
 @dataclass(frozen=True)
-class Hub:
+class HubClient:
     """A Hub to publish to.
 
     Attributes:
@@ -59,10 +59,10 @@ class Hub:
     token: str = field(repr=False)
 
     def branches(self, repo_id: str) -> dict[str, str] | None:
-        """The branches of a repository and the commit at the head of each; None when there is no such repository."""
+        """The commit at the head of each branch of a repository; None if the repository does not exist."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
-        with self._telling(f"asking for {repo_id}"):
+        with self._errors(f"asking for {repo_id}"):
             try:
                 refs = self.api.list_repo_refs(repo_id, repo_type=_KIND)
             except RepositoryNotFoundError as error:
@@ -72,37 +72,37 @@ class Hub:
         return {branch.name: branch.target_commit for branch in refs.branches}
 
     def create_repository(self, repo_id: str, *, private: bool) -> None:
-        """Make a repository of type `kernel`, unless it has come to be meanwhile."""
-        with self._telling(f"creating {repo_id}"), _kernels_are_committed_to():
+        """Create a repository of type `kernel`, if it does not exist."""
+        with self._errors(f"creating {repo_id}"), _allow_kernel_repositories():
             self.api.create_repo(repo_id, repo_type=_KIND, private=private, exist_ok=True)
 
     def create_branch(self, repo_id: str, branch: str) -> None:
-        """Make a branch, unless it has come to be meanwhile."""
-        with self._telling(f"creating the branch {branch} of {repo_id}"):
+        """Create a branch, if it does not exist."""
+        with self._errors(f"creating the branch {branch} of {repo_id}"):
             self.api.create_branch(repo_id, branch=branch, repo_type=_KIND, exist_ok=True)
 
     def private(self, repo_id: str) -> bool:
-        """Whether a repository is shown only to some."""
-        with self._telling(f"asking for {repo_id}"):
+        """Whether a repository is private."""
+        with self._errors(f"asking for {repo_id}"):
             return bool(getattr(self.api.kernel_info(repo_id), "private", False))
 
-    def remote(self, repo_id: str, branch: str, head: str) -> Remote:
-        """What a branch has."""
+    def remote(self, repo_id: str, head: str) -> RemoteBranch:
+        """The files of a commit."""
         from huggingface_hub.hf_api import RepoFile
 
-        with self._telling(f"listing {repo_id}"):
+        with self._errors(f"listing {repo_id}"):
             entries = list(self.api.list_repo_tree(repo_id, recursive=True, repo_type=_KIND, revision=head))
         files = {
             entry.path: (entry.size, entry.lfs.sha256 if entry.lfs is not None else entry.blob_id)
             for entry in entries
             if isinstance(entry, RepoFile)
         }
-        return Remote(head, files)
+        return RemoteBranch(head, files)
 
     def commit(
-        self, repo_id: str, branch: str, changes: Changes, *, message: str, parent: str, create_pr: bool
+        self, repo_id: str, branch: str, changes: CommitChanges, *, message: str, parent: str, create_pr: bool
     ) -> tuple[str, str | None]:
-        """Send files, then make the one commit that publishes them.
+        """Send the files, then make the commit that publishes them.
 
         Returns:
             The commit, and the URL of the pull request if one was opened.
@@ -112,36 +112,36 @@ class Hub:
         added = [CommitOperationAdd(path, content) for path, content in changes.files.items()]
         deleted = [CommitOperationDelete(path) for path in changes.deleted]
         where: dict[str, Any] = {"repo_type": _KIND, "revision": branch, "create_pr": create_pr}
-        with _kernels_are_committed_to(), self._xet_where_there_is(repo_id, branch):
-            with self._telling("sending the files"):
+        with _allow_kernel_repositories(), self._without_xet_if_missing(repo_id, branch):
+            with self._errors("sending the files"):
                 self.api.preupload_lfs_files(repo_id, added, free_memory=False, **where)
-            with self._telling("making the commit", lambda: self._arrived(repo_id, branch, parent, create_pr)):
+            with self._errors("making the commit", lambda: self._commit_state(repo_id, branch, parent, create_pr)):
                 info = self.api.create_commit(
                     repo_id, [*deleted, *added], commit_message=message, parent_commit=parent, **where
                 )
         return info.oid, info.pr_url
 
-    def _arrived(self, repo_id: str, branch: str, parent: str, create_pr: bool) -> str:
-        """What became of a commit whose answer is missing."""
-        unknown = "Whether the commit arrived is not known"
+    def _commit_state(self, repo_id: str, branch: str, parent: str, create_pr: bool) -> str:
+        """Whether a commit without an answer was made, as a sentence."""
+        unknown = "It is not known whether the commit was made"
         if create_pr:
             return unknown
         try:
             head = (self.branches(repo_id) or {}).get(branch)
         except KernelsError:
             return unknown
-        return _NOTHING if head == parent else f"{branch} has moved on to {head}, so the commit probably arrived"
+        return _NOTHING if head == parent else f"{branch} is now at {head}, so the commit was probably made"
 
     @contextmanager
-    def _xet_where_there_is(self, repo_id: str, branch: str) -> Iterator[None]:
-        """Have large files sent in the older way to a Hub without Xet, where huggingface_hub would not ask and fail."""
+    def _without_xet_if_missing(self, repo_id: str, branch: str) -> Iterator[None]:
+        """Send large files without Xet to a Hub that does not have it; huggingface_hub would fail instead."""
         from huggingface_hub import constants
         from huggingface_hub.utils import build_hf_headers, get_session
 
         before = constants.HF_HUB_DISABLE_XET
         if not before:
             url = f"{self.url}/api/{_KIND}s/{repo_id}/xet-write-token/{quote(branch, safe='')}"
-            with self._telling("asking how to send files"):
+            with self._errors("asking how to send files"):
                 answer = get_session().get(url, headers=build_hf_headers(token=self.token))
             constants.HF_HUB_DISABLE_XET = answer.status_code == 404
         try:
@@ -150,63 +150,61 @@ class Hub:
             constants.HF_HUB_DISABLE_XET = before
 
     @contextmanager
-    def _telling(self, doing: str, arrived: Any = None) -> Iterator[None]:
-        """Say what went wrong with which Hub, and that nothing was published by it."""
+    def _errors(self, doing: str, state: Callable[[], str] = lambda: _NOTHING) -> Iterator[None]:
+        """Raise huggingface_hub's errors as this package's: with the Hub, the step, and what was published."""
         try:
             yield
         except KernelsError:
             raise
         except Exception as error:
-            told = self._told(error, doing, (lambda: _NOTHING) if arrived is None else arrived)
-            if told is None:
+            translated = self._translated(error, doing, state)
+            if translated is None:
                 raise
-            raise told from error
+            raise translated from error
 
-    def _told(self, error: BaseException, doing: str, arrived: Any) -> KernelsError | None:
+    def _translated(self, error: BaseException, doing: str, state: Callable[[], str]) -> KernelsError | None:
         from huggingface_hub.errors import HfHubHTTPError
         from huggingface_hub.errors import RevisionNotFoundError as NoRevision
 
         connection = connection_errors()
         for cause in _chain(error):
             if isinstance(cause, HfHubHTTPError):
-                status, told = _status(cause), format_text(" ".join(str(cause).split()), 1000)
+                status, text = _status(cause), format_text(" ".join(str(cause).split()), 1000)
                 if status in (401, 403):
                     # huggingface_hub's own message adds advice for its own Hub.
                     answer = format_text(" ".join((cause.server_message or "").split()), 500).rstrip(".")
-                    needed = "A token" if status == 401 else "A Hub that can be written to, and a token"
+                    needed = "a token" if status == 401 else "a writable Hub, and a token"
                     return RequestError(
                         f"{self.url} refuses the token ({status}) while {doing}{f' ({answer})' * bool(answer)}. "
-                        f"{_NOTHING}. {needed} with the right to write there is needed: "
-                        f"{settings.token_source(self.url)}."
+                        f"{_NOTHING}. Publishing needs {needed} with write access: {settings.token_source(self.url)}."
                     )
                 if status in (409, 412):
                     return RequestError(
                         f"{self.url} answered {status} while {doing}: someone else changed the branch meanwhile. "
-                        f"{_NOTHING}; look at what changed, and run this again."
+                        f"{_NOTHING}; check the change, and run this again."
                     )
                 if status >= 500 or status in (408, 429):
-                    return HubUnavailable(f"{self.url} answered {status} while {doing}. {arrived()}. {_AGAIN}")
+                    return HubUnavailable(f"{self.url} answered {status} while {doing}. {state()}. {_AGAIN}")
                 kind = RevisionNotFound if isinstance(cause, NoRevision) else RepositoryNotFound
                 refused = kind if status == 404 else RequestError
-                return refused(f"{self.url} answered {status} while {doing}: {told} {_NOTHING}.")
+                return refused(f"{self.url} answered {status} while {doing}: {text} {_NOTHING}.")
             if isinstance(cause, connection):
                 return HubUnavailable(
                     f"The connection to {self.url} broke while {doing} ({error_on_one_line(cause)}). "
-                    f"{arrived()}. {_AGAIN}"
+                    f"{state()}. {_AGAIN}"
                 )
-        if isinstance(error, ValueError):  # huggingface_hub refuses a card, or the Hub an object
-            return RequestError(f"{self.url} cannot take this, while {doing}: {format_text(error, 1000)} {_NOTHING}.")
-        if isinstance(error, (AttributeError, LookupError, TypeError)):  # it takes an answer to be of its form
+        if isinstance(error, ValueError):  # huggingface_hub rejects a card, or the Hub an object
+            return RequestError(f"{self.url} rejected this while {doing}: {format_text(error, 1000)} {_NOTHING}.")
+        if isinstance(error, (AttributeError, LookupError, TypeError)):  # it does not check the answer's form
             return HubUnavailable(
-                f"{self.url} gave an answer of another form than a Hub's while {doing} ({error_on_one_line(error)}). "
-                f"{arrived()}."
+                f"{self.url} gave an answer that is not a Hub's while {doing} ({error_on_one_line(error)}). {state()}."
             )
         return None
 
 
 @contextmanager
-def _kernels_are_committed_to() -> Iterator[None]:
-    """Have huggingface_hub 1.x, which makes these calls for kernels as for models, not refuse their type before."""
+def _allow_kernel_repositories() -> Iterator[None]:
+    """Let huggingface_hub 1.x create and change kernel repositories: it can, but rejects their type first."""
     from huggingface_hub import constants
 
     before = constants.REPO_TYPES
@@ -218,34 +216,34 @@ def _kernels_are_committed_to() -> Iterator[None]:
 
 
 _NOTHING = "Nothing was published"
-_AGAIN = "Run the same command again: large files that arrived are not sent twice."
+_AGAIN = "Run the same command again: large files that were sent are not sent twice."
 
 
-def open_hub(url: str | None = None, token: str | None = None) -> Hub:
-    """The Hub to publish to.
+def open_hub(url: str | None = None, token: str | None = None) -> HubClient:
+    """The client of the Hub to publish to.
 
     Args:
         url: Its URL. Default: `KERNELS_HUB`, else `HF_ENDPOINT`.
-        token: The token. Default: `KERNELS_HUB_TOKEN` for the Hub that `KERNELS_HUB` names, huggingface_hub's own for
-            its own Hub; for another URL it must be given.
+        token: The token. Default: `KERNELS_HUB_TOKEN` for the Hub in `KERNELS_HUB`, huggingface_hub's own for its own
+            Hub; another URL needs this argument.
 
     Raises:
-        RequestError: There is no token, or `KERNELS_HUB` names a folder.
+        RequestError: No token is found, or `KERNELS_HUB` is a folder.
         NotInCache: `HF_HUB_OFFLINE` is set.
     """
     if url is None and (folder := settings.hub_folder()) is not None:
         raise RequestError(
-            f"`KERNELS_HUB` is the folder {str(folder)!r}; a kernel is published to a URL. To publish into it, run "
-            f"`kernels serve {folder} --writable --token …`, and set KERNELS_HUB to the URL that it prints."
+            f"`KERNELS_HUB` is the folder {str(folder)!r}, but kernels are published to a URL. To publish to it, "
+            f"run `kernels serve {folder} --writable --token …`, and set KERNELS_HUB to the URL that it prints."
         )
     address = settings.endpoint() if url is None else url.rstrip("/")
     if not address.lower().startswith(("http://", "https://")):
-        raise RequestError(f"`hub` is {url!r}; allowed is a URL such as http://127.0.0.1:8910.")
+        raise RequestError(f"`hub` is {url!r}; expected a URL such as http://127.0.0.1:8910.")
     if settings.offline():
         raise NotInCache(f"Nothing was sent to {address}: HF_HUB_OFFLINE is set.")
     token = _token(address) if token is None else token
     if not token:
-        raise RequestError(f"There is no token for {address}: publishing needs {settings.token_source(address)}.")
+        raise RequestError(f"No token for {address}: publishing needs {settings.token_source(address)}.")
     from huggingface_hub import HfApi
 
     from kernels._version import __version__
@@ -253,11 +251,11 @@ def open_hub(url: str | None = None, token: str | None = None) -> Hub:
     secrets.register(token)
     make_safe("huggingface_hub")
     api = HfApi(endpoint=address, token=token, library_name="kernels", library_version=__version__)
-    return Hub(address, api, token)
+    return HubClient(address, api, token)
 
 
 def same_file(remote: tuple[int, str] | None, content: bytes | Path) -> bool:
-    """Whether a file is the one a Hub has: `remote` is its size and its SHA-256 or git blob id."""
+    """Whether a file is equal to the Hub's: `remote` is its size and its SHA-256 or git blob id."""
     if remote is None:
         return False
     size, oid = remote
@@ -268,18 +266,12 @@ def same_file(remote: tuple[int, str] | None, content: bytes | Path) -> bool:
     return oid == (sha256_file(content) if len(oid) == 64 else git_blob_id(content))
 
 
-def _own(address: str) -> bool:
-    from huggingface_hub import constants
-
-    return address == str(constants.ENDPOINT).rstrip("/")
-
-
 def _token(address: str) -> str | None:
-    from huggingface_hub import get_token
+    from huggingface_hub import constants, get_token
 
-    if _own(address):
+    if address == str(constants.ENDPOINT).rstrip("/"):
         return get_token()
-    # A token belongs to the Hub it was made for: another host never sees it.
+    # A token is sent only to the Hub it was made for.
     return settings.hub_token() if address == settings.endpoint() else None
 
 

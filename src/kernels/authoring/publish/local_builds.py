@@ -1,4 +1,4 @@
-"""What a folder has to publish: its builds, read and checked before anything is sent."""
+"""Read and check the builds of a folder before they are published."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 from kernels.resolver.variant import UNIVERSAL, Variant, parse_variant
 from kernels.trust.digest import sha256_file, verify_digest
 
-__all__ = ["BENCHMARKS", "BENCHMARK_FILES", "Build", "Builds", "read_builds"]
+__all__ = ["BENCHMARKS", "BENCHMARK_FILES", "LocalBuild", "LocalBuilds", "read_builds"]
 
-#: Where a kernel's benchmarks lie, and which files are some: `kernels benchmark` runs those of a repository as well.
+#: The folder and the files of a kernel's benchmarks, which `kernels benchmark` also runs from a repository.
 BENCHMARKS = "benchmarks"
 BENCHMARK_FILES = "benchmark*.py"
 
-#: Folders that a Hub has for itself, and that its client refuses to write to.
+#: Folders that are reserved on a Hub: its client refuses to write to them.
 _RESERVED = frozenset({".git", ".cache"})
 
 
 @dataclass(frozen=True)
-class Build:
-    """One build: its variant, what its metadata says, and its files by path in the repository."""
+class LocalBuild:
+    """One build: its variant, its metadata, and its files by path in the repository."""
 
     variant: Variant
     metadata: Metadata
@@ -37,24 +37,24 @@ class Build:
 
 
 @dataclass(frozen=True)
-class Builds:
+class LocalBuilds:
     """The builds of one version of a kernel.
 
     Attributes:
-        folder: Where they lie, in `build/<variant>`.
-        builds: The builds, by variant name, in its order.
+        folder: The folder that has `build/<variant>`.
+        builds: The builds by variant name, sorted.
         benchmarks: The files of its benchmarks, by path in the repository.
-        readme: The page that its author wrote beside `build.toml`, if there is one.
+        readme: The author's `README.md` beside `build.toml`, if there is one.
     """
 
     folder: Path
-    builds: Mapping[str, Build]
+    builds: Mapping[str, LocalBuild]
     benchmarks: Mapping[str, Path]
     readme: Path | None = None
 
     @property
     def metadata(self) -> Metadata:
-        """The metadata of the first build: name, version and licence are those of all."""
+        """The metadata of the first build: all have the same name, version and license."""
         return next(iter(self.builds.values())).metadata
 
     @property
@@ -64,34 +64,31 @@ class Builds:
         return files | dict(self.benchmarks)
 
 
-def read_builds(folder: os.PathLike[str] | str, sources: Iterable[Path] = ()) -> Builds:
+def read_builds(folder: os.PathLike[str] | str, sources: Iterable[Path] = ()) -> LocalBuilds:
     """Read a folder's builds, and check that they can be published together.
 
-    Bytecode is left out: Python writes it beside a module that was imported to try it.
+    Bytecode is left out: importing a module writes it.
 
     Args:
-        folder: The folder that holds `build/<variant>`.
-        sources: Folders in it that hold benchmarks as well.
-
-    Returns:
-        The builds.
+        folder: The folder that has `build/<variant>`.
+        sources: Folders in it that can have benchmarks too.
 
     Raises:
-        RequestError: There is no such folder, there are no builds in it, or they differ in name, version or licence;
-            or two benchmarks have one name.
-        InvalidVariant: The name of a folder in `build` is no variant's.
+        RequestError: The folder is missing or has no builds; the builds differ in name, version or license; or two
+            benchmarks have one name.
+        InvalidVariant: A folder in `build` does not have the name of a variant.
         InvalidMetadata: A `metadata.json` is missing or wrong, or is for another backend than the variant.
-        DigestMismatch: A build's files are not those its digest describes.
-        InvalidRepository: A link leaves the folder, or there is something that is no file.
+        DigestMismatch: A build's files do not match its digest.
+        InvalidRepository: A link leaves the folder, or an entry is not a regular file.
     """
     root = Path(os.path.realpath(folder))
     builds = {path.name: _read_build(root, path) for path in _variant_folders(folder, root)}
     for key in ("name", "version", "license"):
-        said: dict[object, list[str]] = {}
+        values: dict[object, list[str]] = {}
         for name, build in builds.items():
-            said.setdefault(getattr(build.metadata, key), []).append(name)
-        if len(said) > 1:
-            each = "; ".join(f"{value!r}: {', '.join(names)}" for value, names in said.items())
+            values.setdefault(getattr(build.metadata, key), []).append(name)
+        if len(values) > 1:
+            each = "; ".join(f"{value!r}: {', '.join(names)}" for value, names in values.items())
             raise RequestError(f"The builds in {folder} differ in `{key}` ({each}); build them all from one source.")
     benchmarks: dict[str, Path] = {}
     for place in dict.fromkeys([root, *sources]):
@@ -99,55 +96,55 @@ def read_builds(folder: os.PathLike[str] | str, sources: Iterable[Path] = ()) ->
             file = _checked(path, root)
             other = benchmarks.setdefault(f"{BENCHMARKS}/{path.name}", file)
             if sha256_file(other) != sha256_file(file):
-                raise RequestError(f"{other} and {file} would be published under one name; give one of them another.")
-    # In a folder without sources it is the card of a repository that was downloaded, about the builds of that time.
+                raise RequestError(f"{other} and {file} would be published under one name; rename one of them.")
+    # In a folder without sources it is the card of a downloaded repository, for its old builds.
     written = bool(source_folders(root)) and (root / CARD_FILE).exists()
-    return Builds(root, builds, benchmarks, _checked(root / CARD_FILE, root) if written else None)
+    return LocalBuilds(root, builds, benchmarks, _checked(root / CARD_FILE, root) if written else None)
 
 
 def _variant_folders(folder: os.PathLike[str] | str, root: Path) -> list[Path]:
     shown = os.fspath(folder)
     if not root.is_dir():
-        raise RequestError(f"`folder` is {shown!r}, which is no folder; allowed is one that holds {BUILD_FOLDER}/.")
+        raise RequestError(f"`folder` is {shown!r}, which is not a folder; expected one with {BUILD_FOLDER}/.")
     if not (root / BUILD_FOLDER).is_dir():
-        advice = "`kernels build` makes it."
+        advice = "run `kernels build` first."
         for parent, levels in ((root.parent, "the folder above it"), (root.parent.parent, "the one two above it")):
             if (parent / BUILD_FOLDER).is_dir() and root.is_relative_to(parent / BUILD_FOLDER):
                 advice = f"did you mean {levels}, {parent}?"
-        raise RequestError(f"`folder` is {shown!r}, which holds no folder {BUILD_FOLDER}/; {advice}")
+        raise RequestError(f"`folder` is {shown!r}, which has no folder {BUILD_FOLDER}/; {advice}")
     found = sorted(path for path in (root / BUILD_FOLDER).iterdir() if path.is_dir() and not path.name.startswith("."))
     if not found:
-        raise RequestError(f"There are no builds in {root / BUILD_FOLDER}; `kernels build` makes them.")
+        raise RequestError(f"{root / BUILD_FOLDER} has no builds; run `kernels build` first.")
     return found
 
 
-def _read_build(root: Path, folder: Path) -> Build:
+def _read_build(root: Path, folder: Path) -> LocalBuild:
     try:
         variant = parse_variant(folder.name)
     except InvalidVariant as error:
-        raise InvalidVariant(f"{folder}: {error} Delete the folder if it is no build.") from None
+        raise InvalidVariant(f"{folder}: {error} Delete the folder if it is not a build.") from None
     files = {f"{BUILD_FOLDER}/{folder.name}/{path}": file for path, file in _files(folder, root)}
     metadata = Metadata.read_from_file(folder / METADATA_FILE)
     if variant.backend not in (UNIVERSAL, metadata.backend.type):
         raise InvalidMetadata(
-            f"{folder / METADATA_FILE}: `backend.type` is {metadata.backend.type!r}; allowed for this variant is "
+            f"{folder / METADATA_FILE}: `backend.type` is {metadata.backend.type!r}; this variant needs "
             f"{variant.backend!r}."
         )
     if metadata.digest is not None:
         verify_digest(folder, metadata.digest, digest_remedy(folder))
-    return Build(variant, metadata, files)
+    return LocalBuild(variant, metadata, files)
 
 
 def _files(top: Path, root: Path) -> Iterator[tuple[str, Path]]:
     if not Path(os.path.realpath(top)).is_relative_to(root):
-        raise InvalidRepository(f"{top} is a link that leaves {root}; publish a folder that holds its own files.")
+        raise InvalidRepository(f"{top} is a link that leaves {root}; publish a folder with its own files.")
     for folder, folders, names in os.walk(top):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in folders:
             path = Path(folder, name)
             if name in _RESERVED or path.is_symlink():
-                what = "a link to a folder" if path.is_symlink() else "a folder that no repository may have"
-                raise InvalidRepository(f"{path} is {what}; publish a folder that holds its own files.")
+                what = "a link to a folder" if path.is_symlink() else "a folder that is reserved on the Hub"
+                raise InvalidRepository(f"{path} is {what}; publish a folder with its own files.")
         for name in sorted(names):
             if not name.endswith((".pyc", ".pyo")):
                 path = Path(folder, name)
@@ -158,7 +155,7 @@ def _checked(path: Path, root: Path) -> Path:
     """A file inside the root, links followed."""
     real = Path(os.path.realpath(path))
     if not real.is_relative_to(root):
-        raise InvalidRepository(f"{path} is a link that leaves {root}; publish a folder that holds its own files.")
+        raise InvalidRepository(f"{path} is a link that leaves {root}; publish a folder with its own files.")
     if not real.exists() or not stat.S_ISREG(real.stat().st_mode):
-        raise InvalidRepository(f"{path} is no file, or a link that leads nowhere; a build holds plain files.")
+        raise InvalidRepository(f"{path} is not a regular file, or is a broken link; a build has regular files only.")
     return real

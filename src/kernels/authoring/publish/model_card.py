@@ -1,4 +1,4 @@
-"""The card of a published kernel: the `README.md` that a Hub shows, written here or by the author."""
+"""The card of a published kernel: its `README.md`, generated or written by the author."""
 
 from __future__ import annotations
 
@@ -13,25 +13,22 @@ __all__ = ["CARD_FILE", "kernel_card"]
 
 CARD_FILE = "README.md"
 
-#: An SPDX identifier that a Hub's card takes in small letters, without what says which later versions hold as well
-#: (https://huggingface.co/docs/hub/repositories-licenses); anything else is an "other" licence with a name.
+#: An SPDX identifier that a Hub's card can have, in lower case and without "-only" or "-or-later"
+#: (https://huggingface.co/docs/hub/repositories-licenses); anything else is an "other" license with a name.
 _SIMPLE_LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 
 
 def kernel_card(
     repo_id: str, branch: str, metadata: Metadata, variants: Iterable[str], readme: str | None = None
 ) -> str:
-    """Write a kernel's card, or make one of the page that its author wrote.
+    """A kernel's card: Markdown with a front matter.
 
     Args:
         repo_id: The repository, `org/name`.
-        branch: The branch that the card stands on.
-        metadata: What the builds say of the kernel.
+        branch: The branch that the card is for.
+        metadata: The metadata of the builds.
         variants: The names of the branch's builds.
-        readme: The author's page. It is the card as it is where it begins with a front matter, else with one before it.
-
-    Returns:
-        Markdown with a front matter; the same for the same arguments.
+        readme: The author's page: used as the card, with a front matter added if it has none.
 
     Example:
         >>> data = b'{"name": "relu", "id": "_r", "version": 1, "license": "MIT", "backend": {"type": "cpu"}}'
@@ -49,7 +46,7 @@ def kernel_card(
     asked = version if version is not None and branch == f"v{metadata.version}" else f"revision={json.dumps(branch)}"
     facts = {
         "Version": None if metadata.version is None else str(metadata.version),
-        "Licence": metadata.license,
+        "License": metadata.license,
         "Backends": ", ".join(sorted(set(backends.values()))),
         "Upstream": metadata.upstream,
         "Source": metadata.source,
@@ -65,7 +62,7 @@ def kernel_card(
 |---|---|
 {rows}
 
-## How to load it
+## Usage
 
 ```python
 from kernels import get_kernel
@@ -73,7 +70,7 @@ from kernels import get_kernel
 kernel = get_kernel("{repo_id}", {asked})
 ```
 
-`get_kernel` chooses the build that fits the machine; `kernels explain {repo_id}` says which, and why.
+`get_kernel` chooses the best build for the machine; `kernels explain {repo_id}` shows which one and why.
 
 ## Builds
 
@@ -103,6 +100,6 @@ def _license(name: str | None) -> str:
 
 
 def _cell(text: str) -> str:
-    """A text that stays within its cell of a table, and is no markup but its own letters."""
+    """A text for a cell of a table: on one line, with its markup escaped."""
     plain = "".join(character if character.isprintable() else " " for character in text)
     return re.sub(r"([\\|<>`*_\[\]])", r"\\\1", plain)
