@@ -15,12 +15,13 @@ PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
-.PHONY: help env demo test test-changed test-gpu lint format hooks dist bench lock lock-kernels clean
+.PHONY: help env demo test test-changed coverage test-gpu lint format hooks dist bench lock lock-kernels clean
 
 help:
 	@echo 'make demo      environment, install, and the main job on example kernels'
-	@echo 'make test      environment, install, lint, and the whole suite with its coverage'
+	@echo 'make test      environment, install, lint, and the whole suite'
 	@echo 'make test-changed  lint, and the tests that concern what changed since main'
+	@echo 'make coverage  the whole suite, with its coverage'
 	@echo 'make test-gpu  the tests that need an NVIDIA GPU (STACK=cuda)'
 	@echo 'make lint      ruff and mypy'
 	@echo 'make format    let ruff rewrite what it can'
@@ -52,6 +53,9 @@ demo: $(READY)
 	@$(RUN) examples/demo.py
 
 test: lint
+	$(RUN) -m pytest -n $(JOBS) -m 'not gpu' $(PYTEST_ARGS)
+
+coverage: $(READY)
 	$(RUN) -m pytest -n $(JOBS) -m 'not gpu' --cov=kernels --cov-report=term:skip-covered --cov-fail-under=90 $(PYTEST_ARGS)
 
 test-changed: lint
