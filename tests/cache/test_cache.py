@@ -14,8 +14,10 @@ import pytest
 from hub import TestHub
 
 from kernels import install_kernel
-from kernels.cache import CachedCommit, check_contents, frees, look, plan, prune
+from kernels.cache.inventory import CachedCommit, freed_size, scan_cache
+from kernels.cache.prune import plan_prune, prune
 from kernels.cache.repository import RepoStore
+from kernels.cache.verify import verify_contents
 from kernels.errors import StoreError
 from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
@@ -37,7 +39,7 @@ def two_commits(hub: TestHub, new_process: Callable[[], None]) -> tuple[str, str
 
 
 def by_commit() -> dict[str, CachedCommit]:
-    return {each.commit: each for each in look().commits}
+    return {each.commit: each for each in scan_cache().commits}
 
 
 def everything_below(root: Path) -> set[str]:
@@ -61,18 +63,18 @@ def test_a_commit_is_shown_with_its_branch_hub_builds_and_times(hub: TestHub, tw
 
 
 def test_contents_that_two_commits_share_count_once_and_free_nothing(two_commits: tuple[str, str]) -> None:
-    contents = look()
+    contents = scan_cache()
     old, new = (by_commit()[commit] for commit in two_commits)
     assert contents.size < old.size + new.size - len(BIG) + 1
-    assert frees(contents, [old]) < len(BIG)
-    assert frees(contents, [old, new]) == contents.size
+    assert freed_size(contents, [old]) < len(BIG)
+    assert freed_size(contents, [old, new]) == contents.size
 
 
 def test_a_build_of_which_a_file_is_missing_is_partial(hub: TestHub, isolated_env: Path) -> None:
     hub.make_repo("acme/relu")
     path = install_kernel("acme/relu", version=1)
     (path / "layers.py").unlink()
-    [commit] = look().commits
+    [commit] = scan_cache().commits
     assert [build.complete for build in commit.builds] == [False]
 
 
@@ -83,15 +85,15 @@ def test_of_a_cache_that_another_client_filled_it_is_said_what_cannot_be_known(
 
     hub.make_repo("acme/relu")
     snapshot_download("acme/relu", repo_type="kernel", revision="v1", cache_dir=isolated_env, endpoint=hub.url)
-    [commit] = look().commits
+    [commit] = scan_cache().commits
     assert (commit.branches, commit.refs, commit.hubs, commit.used) == ((), ("v1",), (), None)
     assert [build.complete for build in commit.builds] == [None]
     assert commit.downloaded is not None
 
 
 def test_an_empty_cache_has_nothing(tmp_path: Path) -> None:
-    assert look(tmp_path / "none").commits == ()
-    assert look(tmp_path / "none").size == 0
+    assert scan_cache(tmp_path / "none").commits == ()
+    assert scan_cache(tmp_path / "none").size == 0
 
 
 def test_a_half_written_listing_counts_as_none(hub: TestHub, isolated_env: Path) -> None:
@@ -100,35 +102,35 @@ def test_a_half_written_listing_counts_as_none(hub: TestHub, isolated_env: Path)
     commit = hub.commit("acme/relu")
     for path in isolated_env.glob("kernels--*/index/*"):
         path.write_bytes(path.read_bytes()[:-10])
-    [found] = look().commits
+    [found] = scan_cache().commits
     assert (found.commit, found.branches) == (commit, ())
     assert [build.complete for build in found.builds] == [None]
-    assert all(each.sound and not each.listed for each in check_contents(look()))
+    assert all(each.ok and not each.listed for each in verify_contents(scan_cache()))
 
 
 # What may go
 
 
 def test_only_what_no_branch_names_may_go(two_commits: tuple[str, str]) -> None:
-    planned = plan(look())
+    planned = plan_prune(scan_cache())
     assert [each.commit for each in planned.remove] == [two_commits[0]]
     assert [(each.commit.commit, each.reason) for each in planned.kept] == [(two_commits[1], "head of v1")]
 
 
 def test_all_is_what_branches_name_too_and_never_what_a_lock_pins(two_commits: tuple[str, str]) -> None:
     old, new = two_commits
-    assert {each.commit for each in plan(look(), everything=True).remove} == {old, new}
+    assert {each.commit for each in plan_prune(scan_cache(), everything=True).remove} == {old, new}
     lock = Lock((Pin(Requirement("acme/relu", version=1), old),), where="gpu.lock")
-    planned = plan(look(), everything=True, locks=[lock])
+    planned = plan_prune(scan_cache(), everything=True, locks=[lock])
     assert [each.commit for each in planned.remove] == [new]
     assert [each.reason for each in planned.kept] == ["pinned by gpu.lock"]
 
 
 def test_a_time_and_repositories_narrow_it(two_commits: tuple[str, str]) -> None:
-    assert plan(look(), older_than=1).remove == ()
-    assert len(plan(look(), older_than=1, now=time.time() + 2 * 86400).remove) == 1
-    assert plan(look(), repos=["acme/gelu"], everything=True).remove == ()
-    assert len(plan(look(), repos=["acme/relu"], everything=True).remove) == 2
+    assert plan_prune(scan_cache(), older_than=1).remove == ()
+    assert len(plan_prune(scan_cache(), older_than=1, now=time.time() + 2 * 86400).remove) == 1
+    assert plan_prune(scan_cache(), repos=["acme/gelu"], everything=True).remove == ()
+    assert len(plan_prune(scan_cache(), repos=["acme/relu"], everything=True).remove) == 2
 
 
 def test_where_no_branch_is_known_only_all_takes_it(hub: TestHub, isolated_env: Path) -> None:
@@ -137,10 +139,10 @@ def test_where_no_branch_is_known_only_all_takes_it(hub: TestHub, isolated_env: 
     hub.make_repo("acme/relu")
     commit = hub.commit("acme/relu")  # asked for by commit: no branch is recorded
     snapshot_download("acme/relu", repo_type="kernel", revision=commit, cache_dir=isolated_env, endpoint=hub.url)
-    planned = plan(look())
+    planned = plan_prune(scan_cache())
     assert planned.remove == ()
     assert [each.reason for each in planned.kept] == ["no branch of it is known here"]
-    assert [each.commit for each in plan(look(), everything=True).remove] == [commit]
+    assert [each.commit for each in plan_prune(scan_cache(), everything=True).remove] == [commit]
 
 
 # Removal
@@ -149,13 +151,13 @@ def test_where_no_branch_is_known_only_all_takes_it(hub: TestHub, isolated_env: 
 def test_what_is_removed_frees_what_was_said_and_the_rest_loads(
     hub: TestHub, two_commits: tuple[str, str], new_process: Callable[[], None], isolated_env: Path
 ) -> None:
-    planned = plan(look())
+    planned = plan_prune(scan_cache())
     done = prune(planned)
     assert done.freed == planned.frees > 0
     assert [each.commit for each in done.removed] == [two_commits[0]]
     assert list(by_commit()) == [two_commits[1]]
     assert not list((isolated_env / "kernels--acme--relu" / "index").glob(f"{two_commits[0]}*"))
-    assert next(iter(check_contents(look()))).sound
+    assert next(iter(verify_contents(scan_cache()))).ok
     new_process()
     hub.clear()
     install_kernel("acme/relu", version=1)
@@ -169,9 +171,9 @@ def test_a_repository_that_is_removed_whole_leaves_no_folder(
 
     hub.make_repo("acme/gelu")
     install_kernel("acme/gelu", version=1)
-    prune(plan(look(), everything=True, repos=["acme/relu"]))
+    prune(plan_prune(scan_cache(), everything=True, repos=["acme/relu"]))
     assert not (isolated_env / "kernels--acme--relu").exists()
-    assert [each.repo_id for each in look().commits] == ["acme/gelu"]
+    assert [each.repo_id for each in scan_cache().commits] == ["acme/gelu"]
     assert not scan_cache_dir(isolated_env).warnings
     assert install_kernel("acme/relu", version=1).is_dir()
 
@@ -190,16 +192,16 @@ def test_what_other_tools_put_there_stays(hub: TestHub, isolated_env: Path, new_
     before = everything_below(isolated_env)
     install_kernel("acme/old", version=1)
 
-    contents = look()
+    contents = scan_cache()
     assert {each.repo_id for each in contents.commits} == {"acme/relu", "acme/old"}
     # Recorded under refs/ by another tool: its own.
-    planned = plan(contents, everything=True)
+    planned = plan_prune(contents, everything=True)
     assert planned.remove == ()
     assert {each.reason for each in planned.kept} == {"another tool's: v1"}
 
     # Of a model whose refs are gone, what this client brought goes, and what another did stays.
     (isolated_env / "models--acme--old" / "refs" / "v1").unlink()
-    done = prune(plan(look(), everything=True))
+    done = prune(plan_prune(scan_cache(), everything=True))
     assert [each.repo_id for each in done.removed] == ["acme/old"]
     after = everything_below(isolated_env)
     assert {path for path in before - after if ".locks" not in path} == {"models--acme--old/refs/v1"}
@@ -208,8 +210,8 @@ def test_what_other_tools_put_there_stays(hub: TestHub, isolated_env: Path, new_
 
 
 def test_contents_that_another_snapshot_uses_stay(hub: TestHub, two_commits: tuple[str, str]) -> None:
-    prune(plan(look()))
-    [kept] = look().commits
+    prune(plan_prune(scan_cache()))
+    [kept] = scan_cache().commits
     assert [build.complete for build in kept.builds] == [True]
 
 
@@ -236,15 +238,15 @@ def test_no_link_is_followed_out_of_the_cache(hub: TestHub, isolated_env: Path, 
         places[what].rename(outside)
     places[what].symlink_to(outside)
     before = everything_below(outside) if outside.is_dir() else {outside.read_bytes()}
-    for each in check_contents(look(), repair=True):
+    for each in verify_contents(scan_cache(), repair=True):
         assert each.commit.repo_id == "acme/relu"
-    prune(plan(look(), everything=True))
+    prune(plan_prune(scan_cache(), everything=True))
     assert outside.exists()
     assert (everything_below(outside) if outside.is_dir() else {outside.read_bytes()}) == before
 
 
 def test_what_another_process_downloads_is_left_alone(hub: TestHub, two_commits: tuple[str, str]) -> None:
-    store = next(iter(look().commits)).store
+    store = next(iter(scan_cache().commits)).store
     held = threading.Event()
     done = threading.Event()
 
@@ -257,7 +259,7 @@ def test_what_another_process_downloads_is_left_alone(hub: TestHub, two_commits:
     thread.start()
     try:
         assert held.wait(60)
-        result = prune(plan(look()))
+        result = prune(plan_prune(scan_cache()))
     finally:
         done.set()
         thread.join()
@@ -272,10 +274,11 @@ def test_kernels_are_got_while_the_cache_is_cleared_in_another_process(hub: Test
         hub.make_repo("acme/relu", version=number, variants={"torch-cpu": {"big.py": BIG}}, seed=str(number))
     code = (
         "import sys, time\n"
-        "from kernels.cache import look, plan, prune\n"
+        "from kernels.cache.inventory import scan_cache\n"
+        "from kernels.cache.prune import plan_prune, prune\n"
         "print('ready', flush=True)\n"
         "while not sys.stdin.closed and not sys.stdin.read(0) and time.sleep(0.002) is None:\n"
-        "    prune(plan(look(), everything=True))\n"
+        "    prune(plan_prune(scan_cache(), everything=True))\n"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ.copy()
@@ -296,9 +299,9 @@ def test_kernels_are_got_while_the_cache_is_cleared_in_another_process(hub: Test
     finally:
         process.kill()
         process.wait(60)
-    assert all(each.sound for each in check_contents(look()))
+    assert all(each.ok for each in verify_contents(scan_cache()))
     install_kernel("acme/relu", version=1)
-    assert all(each.sound for each in check_contents(look()))
+    assert all(each.ok for each in verify_contents(scan_cache()))
 
 
 def test_leftovers_of_killed_processes_and_idle_locks_go(hub: TestHub, isolated_env: Path) -> None:
@@ -315,7 +318,7 @@ def test_leftovers_of_killed_processes_and_idle_locks_go(hub: TestHub, isolated_
         long_ago = time.time() - 3 * 86400
         for path in (stale, of_a_model / "blobs" / f"{'a' * 64}.incomplete", *locks.glob("*.lock")):
             os.utime(path, (long_ago, long_ago))
-        planned = plan(look())
+        planned = plan_prune(scan_cache())
         assert stale in planned.leftovers
         assert young not in planned.leftovers
         prune(planned)
@@ -333,7 +336,7 @@ def test_a_cache_that_cannot_be_written_is_an_error_that_says_so(
 
     monkeypatch.setattr("shutil.rmtree", refuse)
     with pytest.raises(StoreError, match="Permission denied"):
-        prune(plan(look()))
+        prune(plan_prune(scan_cache()))
     assert set(by_commit()) == set(two_commits)
 
 
@@ -349,31 +352,31 @@ def test_a_changed_file_is_found_and_removed_so_that_the_next_load_brings_it(
     facts = path.stat()
     path.resolve().write_bytes(b"#" + whole[1:])
     os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))  # so that no identity gives it away
-    [found] = check_contents(look())
-    assert (found.changed, found.repaired, found.sound) == (("build/torch-cpu/layers.py",), False, False)
-    [found] = check_contents(look(), repair=True)
+    [found] = verify_contents(scan_cache())
+    assert (found.changed, found.repaired, found.ok) == (("build/torch-cpu/layers.py",), False, False)
+    [found] = verify_contents(scan_cache(), repair=True)
     assert found.repaired
     new_process()
     install_kernel("acme/relu", version=1)
     assert path.read_bytes() == whole
-    assert [each.sound for each in check_contents(look())] == [True]
+    assert [each.ok for each in verify_contents(scan_cache())] == [True]
 
 
 def test_a_file_that_no_hub_listed_is_found_and_removed(hub: TestHub) -> None:
     hub.make_repo("acme/relu")
     folder = install_kernel("acme/relu", version=1)
     (folder / "more.py").write_text("")
-    [found] = check_contents(look(), repair=True)
+    [found] = verify_contents(scan_cache(), repair=True)
     assert found.unlisted == ("build/torch-cpu/more.py",)
     assert not (folder / "more.py").exists()
-    assert [each.sound for each in check_contents(look())] == [True]
+    assert [each.ok for each in verify_contents(scan_cache())] == [True]
 
 
 def test_a_digest_that_a_publisher_got_wrong_is_said(hub: TestHub) -> None:
     digest = {"algorithm": "sha256", "files": {"__init__.py": "A" * 43 + "="}}
     hub.make_repo("acme/relu", metadata={"digest": digest})
     install_kernel("acme/relu", version=1, verify="off")
-    [found] = check_contents(look())
+    [found] = verify_contents(scan_cache())
     assert "digest" in found.digest[0]
 
 
@@ -384,16 +387,16 @@ def test_without_a_listing_files_are_held_against_their_own_names(hub: TestHub, 
     folder = Path(
         snapshot_download("acme/relu", repo_type="kernel", revision="v1", cache_dir=isolated_env, endpoint=hub.url)
     )
-    [found] = check_contents(look())
-    assert (found.sound, found.listed) == (True, False)
+    [found] = verify_contents(scan_cache())
+    assert (found.ok, found.listed) == (True, False)
     path = (folder / "build" / "torch-cpu" / "layers.py").resolve()
     path.write_bytes(b"#" + path.read_bytes()[1:])
-    [found] = check_contents(look())
+    [found] = verify_contents(scan_cache())
     assert found.changed == ("build/torch-cpu/layers.py",)
 
 
 def test_a_store_is_told_by_its_folder(tmp_path: Path) -> None:
     for name in ("kernels--a--b--c", "kernels--a", "datasets--a--b", "kernels--..--b", "other"):
         (tmp_path / name / "snapshots" / ("c" * 40)).mkdir(parents=True)
-    assert look(tmp_path).commits == ()
+    assert scan_cache(tmp_path).commits == ()
     assert isinstance(RepoStore(tmp_path, "kernel", "a/b"), RepoStore)

@@ -15,8 +15,9 @@ import pytest
 from hub import TestHub
 
 from kernels import get_kernel, install_kernel
-from kernels.cache import look, plan, prune
 from kernels.cache.in_use import in_use, unused
+from kernels.cache.inventory import scan_cache
+from kernels.cache.prune import plan_prune, prune
 from kernels.errors import KernelImportError, NotInCache
 from kernels.loader.load import kernel_layers
 from kernels.operations.load import KernelRequest, context_for, fetch, load
@@ -45,10 +46,11 @@ TOTAL = 7
 
 CLEAR = """
 import sys, time
-from kernels.cache import look, plan, prune
+from kernels.cache.inventory import scan_cache
+from kernels.cache.prune import plan_prune, prune
 print("ready", flush=True)
 while True:
-    prune(plan(look(), everything=True))
+    prune(plan_prune(scan_cache(), everything=True))
     time.sleep(0.005)
 """
 
@@ -207,11 +209,11 @@ def test_what_is_being_loaded_is_not_cleared_away(hub: TestHub, isolated_env: Pa
     folder = install_kernel("acme/relu", version=1)
     with in_use(folder) as there:
         assert there
-        assert prune(plan(look(), everything=True)).removed == ()
+        assert prune(plan_prune(scan_cache(), everything=True)).removed == ()
         assert install_kernel("acme/relu", version=1) == folder
     with unused(folder) as free:
         assert free
-    [removed] = prune(plan(look(), everything=True)).removed
+    [removed] = prune(plan_prune(scan_cache(), everything=True)).removed
     assert removed.repo_id == "acme/relu"
     with in_use(folder) as there, unused(folder) as free:
         assert (there, free) == (False, True)
@@ -230,6 +232,6 @@ def test_what_is_put_into_a_commit_while_it_is_cleared_stays(
         remove(path, **options)
 
     monkeypatch.setattr(os, "rmdir", rmdir)
-    prune(plan(look(), everything=True))
+    prune(plan_prune(scan_cache(), everything=True))
     assert [path.name for path in folder.iterdir()] == ["metadata.json"]
     assert get_kernel("acme/relu", version=1).repo_id == "acme/relu"

@@ -649,7 +649,7 @@ def test_a_repository_that_lost_its_record_is_the_only_one_that_comes_again(
     asked: dict[str, Any] = {"version": 1, "targets": [CPU], "to": tmp_path / "to"}
     download_kernels(["acme/gelu", "acme/relu"], **asked)
     (tmp_path / "to/acme/gelu/.kernels.json").unlink()
-    with pytest.raises(InvalidRepository, match=r"acme/gelu has lost its .*remove .*acme/gelu alone"):
+    with pytest.raises(InvalidRepository, match=r"acme/gelu has lost its .*remove acme/gelu and download"):
         download_kernels(["acme/relu"], **asked)
     shutil.rmtree(tmp_path / "to/acme/gelu")
     again = download_kernels(["acme/gelu", "acme/relu"], **asked)
@@ -661,7 +661,7 @@ def test_another_hubs_folder_is_not_mixed_with_this_ones(kernels_hub: TestHub, t
     path = tmp_path / "to/acme/gelu/.kernels.json"
     path.write_text(path.read_text().replace(kernels_hub.url, "https://example.org"))
     before = contents(tmp_path / "to")
-    with pytest.raises(RequestError, match=r"'https://example.org' gave"):
+    with pytest.raises(RequestError, match=r"holds files from 'https://example.org'"):
         prefetch(["acme/relu"], version=1, targets=[CPU], to=tmp_path / "to")
     assert contents(tmp_path / "to") == before
 

@@ -30,7 +30,7 @@ from kernels.models.requirement import Requirement
 from kernels.models.spdx import license_problem
 from kernels.resolver.target import Target
 from kernels.resolver.variant import parse_variant
-from kernels.sources.manifest import RECORD_FILE, read_record_of
+from kernels.sources.folder_record import RECORD_FILE, read_folder_record
 from kernels.support.toml import MAX_TOML_BYTES, Section, parse_toml
 from kernels.support.yaml import read_yaml
 
@@ -203,7 +203,7 @@ def attacks(folder: Path) -> Iterator[Attack]:
     branches = numbered(branches, '"%d":"",', '"a":""}}', 24 << 20)
     for name, text in [*texts(JSON, 24 << 20), ("files", files), ("branches", branches)]:
         record.write_text(text)
-        yield f"record, {name}", lambda: read_record_of(folder)
+        yield f"record, {name}", lambda: read_folder_record(folder)
 
     yaml = folder / "a.yaml"
     merges = (

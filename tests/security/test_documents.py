@@ -20,7 +20,7 @@ from kernels.models.metadata import Metadata
 from kernels.models.redirect import MAX_STATUS_BYTES, destination
 from kernels.models.requirement import Requirement
 from kernels.resolver.target import Target
-from kernels.sources.manifest import RECORD_FILE, read_record_of
+from kernels.sources.folder_record import RECORD_FILE, read_folder_record
 
 LIMITED = Path(__file__).with_name("limited.py")
 
@@ -75,7 +75,7 @@ def test_every_document_that_nests_is_refused(tmp_path: Path) -> None:
         (InvalidMetadata, lambda: Metadata.read_from_file(path)),
         (LockError, lambda: Lock.read(path, hashes=False)),
         (LockError, lambda: Lock.read(lock)),
-        (InvalidRepository, lambda: read_record_of(tmp_path)),
+        (InvalidRepository, lambda: read_folder_record(tmp_path)),
         (DeclarationError, lambda: read_declarations(path)),
         (RequestError, lambda: Target.from_json(path.read_bytes())),
     ]
@@ -165,7 +165,7 @@ PIPES: dict[str, tuple[str, str]] = {
     "build.toml": ("build.toml", "read_source(root)"),
     "a policy": ("policy.toml", "Policy.read(path)"),
     "a trusted root": ("root.json", "Rule(trusted_root=path).key"),
-    "a record": (".kernels.json", "read_record_of(root)"),
+    "a record": (".kernels.json", "read_folder_record(root)"),
     "a tune file": ("tune.yaml", "read_yaml(path)"),
     "a declaration": ("acme.json", "read_declarations(path)"),
     "a machine": ("machine.json", "parse_target(str(path))"),
@@ -211,7 +211,7 @@ from kernels.models.snapshot import RepoFile
 from kernels.wheel_hooks import shipment
 from kernels.trust import Policy, Rule
 from kernels.sources.folder import _read
-from kernels.sources.manifest import read_record_of
+from kernels.sources.folder_record import read_folder_record
 from kernels.support.files import NotRegularFile
 from kernels.support.yaml import read_yaml
 from kernels.operations.build_report import report_on_folder

@@ -26,7 +26,7 @@ from kernels.models.requirement import Requirement
 from kernels.models.spdx import license_problem
 from kernels.resolver.target import Target
 from kernels.resolver.variant import parse_variant
-from kernels.sources.manifest import RECORD_FILE, read_record_of
+from kernels.sources.folder_record import RECORD_FILE, read_folder_record
 from kernels.support.toml import locate, parse_toml
 from kernels.support.yaml import read_yaml
 from kernels.trust import Policy
@@ -289,7 +289,7 @@ PARSERS: dict[str, tuple[st.SearchStrategy[bytes], Callable[[bytes, Path], objec
     "lock": (near_json(LOCK), lambda data, folder: Lock.from_bytes(data).to_bytes()),
     "older lock": (near_json(OLDER), lambda data, folder: Lock.from_bytes(data).hashes_to_bytes()),
     "hashes": (near_json(HASHES), _file("kernels.hashes.json", _lock_with_hashes)),
-    "record": (near_json(RECORD), _file(RECORD_FILE, lambda path: read_record_of(path.parent))),
+    "record": (near_json(RECORD), _file(RECORD_FILE, lambda path: read_folder_record(path.parent))),
     "declaration": (near_json(DECLARED), _file("acme.json", read_declarations)),
     "target's JSON": (near_json(TARGET), lambda data, folder: _used(Target.from_json(data))),
     "message": (near_json(MESSAGE), lambda data, folder: decode(data)),

@@ -12,7 +12,8 @@ import pytest
 from hub import TestHub
 
 from kernels import get_backend, get_kernel, get_kernel_variants, settings
-from kernels.cache import look, plan, prune
+from kernels.cache.inventory import scan_cache
+from kernels.cache.prune import plan_prune, prune
 from kernels.cache.repository import RepoStore
 from kernels.errors import InvalidRepository, StoreError
 from kernels.loader.stages import prepared_dir
@@ -130,7 +131,7 @@ def test_a_folder_that_becomes_a_link_after_the_look_is_not_cleared(tmp_path: Pa
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
         os.utime(path, (1, 1))
-    planned = plan(look(cache), now=time.time())
+    planned = plan_prune(scan_cache(cache), now=time.time())
     assert set(planned.leftovers) == set(old)
     (cache / linked).rename(tmp_path / "victim")
     (cache / linked).symlink_to(tmp_path / "victim")

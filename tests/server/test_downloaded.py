@@ -115,7 +115,7 @@ def test_a_file_that_was_changed_is_not_served(hub: TestHub, folder: Path) -> No
 def test_a_record_that_cannot_be_used_serves_nothing(folder: Path, content: str) -> None:
     (folder / REPO / ".kernels.json").write_text(content)
     catalog = Catalog(folder)
-    with pytest.raises(InvalidRepository, match="no record"):
+    with pytest.raises(InvalidRepository, match="not a valid record"):
         catalog.branches(REPO)
     publisher = catalog.publisher("acme")
     assert publisher is not None

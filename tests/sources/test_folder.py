@@ -136,7 +136,7 @@ def each_file(change: Callable[[dict[str, Any]], object]) -> Callable[[dict[str,
 )
 def test_a_record_that_is_none_is_one_clear_error(carried: Path, content: bytes) -> None:
     (carried / ".kernels.json").write_bytes(content)
-    with pytest.raises(InvalidRepository, match=r"\.kernels\.json is no record of what `kernels download --to` wrote"):
+    with pytest.raises(InvalidRepository, match=r"\.kernels\.json is not a valid record of `kernels download --to`"):
         get_kernel("acme/relu", version=1)
 
 
@@ -150,11 +150,11 @@ def test_a_record_that_is_none_is_one_clear_error(carried: Path, content: bytes)
         (each_file(lambda file: file.update(oid="../blob")), "object id"),
         (each_file(lambda file: file.update(oid="")), "without a hash"),
         (each_file(lambda file: file.update(size=-1)), "could leave its folder"),
-        (lambda record: record.update(branches={"v1": "../.."}), "is no commit"),
+        (lambda record: record.update(branches={"v1": "../.."}), "is not a commit"),
         (lambda record: record.update(branches={"v1\n": SHA}), "allowed is a branch"),
-        (lambda record: record["files"].update({"../evil": []}), "is no commit"),
+        (lambda record: record["files"].update({"../evil": []}), "is not a commit"),
         (lambda record: record.update({"moved-to": "../evil"}), "org/name"),
-        (lambda record: record.update({"repo-type": "space"}), "the type 'space'"),
+        (lambda record: record.update({"repo-type": "space"}), "got 'space'"),
         (lambda record: record.update(branches={"v1": SHA}), f"not here at {SHA}"),
         (lambda record: record.update({"moved-to": "acme/relu"}), "in a circle"),
     ],
@@ -183,7 +183,7 @@ def test_a_link_in_a_carried_folder_is_refused(carried: Path, tmp_path: Path, pl
     if path.exists():
         path.rename(tmp_path / "elsewhere")
     path.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InvalidRepository, match=r"is a link|no plain file"):
+    with pytest.raises(InvalidRepository, match=r"is a link|not a regular file"):
         get_kernel("acme/relu", version=1)
 
 
@@ -191,7 +191,7 @@ def test_a_link_in_a_carried_folder_is_refused(carried: Path, tmp_path: Path, pl
 def test_a_record_that_is_a_pipe_is_not_waited_for(carried: Path) -> None:
     (carried / ".kernels.json").unlink()
     os.mkfifo(carried / ".kernels.json")
-    with pytest.raises(InvalidRepository, match="no plain file"):
+    with pytest.raises(InvalidRepository, match="not a regular file"):
         get_kernel("acme/relu", version=1)
 
 
@@ -248,7 +248,7 @@ def test_no_other_build_takes_the_place_of_one_that_was_damaged_on_the_way(
         with (build / file).open("ab") as damaged:
             damaged.write(b"\n")
     lost = r" \(missing\)" if damage == "lost" else ""
-    with pytest.raises(DigestMismatch, match=rf"torch-cpu/{re.escape(file)}{lost}, in .*\. Carry the folder here"):
+    with pytest.raises(DigestMismatch, match=rf"torch-cpu/{re.escape(file)}{lost}, in .*\. Copy the folder here"):
         get_kernel("acme/relu", version=1)
     shutil.rmtree(build)  # as a whole it was not carried
     assert install_kernel("acme/relu", version=1) == build.with_name("torch-universal")

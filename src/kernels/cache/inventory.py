@@ -24,7 +24,7 @@ from kernels.models.snapshot import BUILD_FOLDER, STATUS_FILE, RepoFile, Snapsho
 from kernels.support.json_store import MAX_LISTING_BYTES, Record, endpoint_key, read_record
 from kernels.support.real_folders import is_real_folder
 
-__all__ = ["CacheContents", "CachedBuild", "CachedCommit", "frees", "is_below", "listings", "look"]
+__all__ = ["CacheContents", "CachedBuild", "CachedCommit", "freed_size", "is_below", "listings", "scan_cache"]
 
 _FOLDER = re.compile(r"(kernel|model)s--([^/]+?)--([^/]+)")
 _LISTING = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})-([0-9a-f]{16})\.json")
@@ -108,7 +108,7 @@ class CacheContents:
         return sum({key: size for each in self.commits for key, size in each.contents.items()}.values())
 
 
-def look(path: Path | None = None) -> CacheContents:
+def scan_cache(path: Path | None = None) -> CacheContents:
     """Look at what this project put on disk.
 
     Args:
@@ -160,7 +160,7 @@ def look(path: Path | None = None) -> CacheContents:
     return CacheContents(path, tuple(commits), uses, tuple(leftovers), tuple(left_alone))
 
 
-def frees(contents: CacheContents, removed: Iterable[CachedCommit]) -> int:
+def freed_size(contents: CacheContents, removed: Iterable[CachedCommit]) -> int:
     """Bytes that removing some commits frees: those of contents that nothing else uses."""
     gone: Counter[Content] = Counter()
     sizes: dict[Content, int] = {}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernels.cache.in_use import unused
-from kernels.cache.inventory import CacheContents, CachedCommit, frees, is_below, listings
+from kernels.cache.inventory import CacheContents, CachedCommit, freed_size, is_below, listings
 from kernels.cache.repository import CLEARING, RepoStore
 from kernels.errors import StoreError
 from kernels.models.lockfile import Lock
@@ -30,12 +30,12 @@ from kernels.support.real_folders import check_folders, is_real_folder
 if TYPE_CHECKING:
     from kernels.support.process_lock import WorkLock
 
-__all__ = ["Kept", "Plan", "Pruned", "plan", "prune"]
+__all__ = ["KeptCommit", "PrunePlan", "PruneResult", "plan_prune", "prune"]
 
 _DAY = 24 * 3600.0
 
 
-class Kept(NamedTuple):
+class KeptCommit(NamedTuple):
     """A commit that stays, and why."""
 
     commit: CachedCommit
@@ -43,7 +43,7 @@ class Kept(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class PrunePlan:
     """What would be removed.
 
     Attributes:
@@ -54,13 +54,13 @@ class Plan:
     """
 
     remove: tuple[CachedCommit, ...]
-    kept: tuple[Kept, ...]
+    kept: tuple[KeptCommit, ...]
     leftovers: tuple[Path, ...]
     frees: int
 
 
 @dataclass(frozen=True)
-class Pruned:
+class PruneResult:
     """What was removed.
 
     Attributes:
@@ -74,7 +74,7 @@ class Pruned:
     freed: int
 
 
-def plan(
+def plan_prune(
     contents: CacheContents,
     *,
     locks: Sequence[Lock] = (),
@@ -82,7 +82,7 @@ def plan(
     older_than: float | None = None,
     everything: bool = False,
     now: float | None = None,
-) -> Plan:
+) -> PrunePlan:
     """Say what may be removed: commits that no branch known here names, and no lock pins.
 
     Where no branch of a repository is known, as another client filled the cache, nothing of it is.
@@ -104,13 +104,13 @@ def plan(
         if reason is None:
             remove.append(commit)
         elif commit.size:
-            kept.append(Kept(commit, reason))
+            kept.append(KeptCommit(commit, reason))
     leftovers = () if repos else (*contents.leftovers, *_idle_locks(contents.path, now))
     size = sum(map(_plain_size, leftovers))
-    return Plan(tuple(remove), tuple(kept), leftovers, frees(contents, remove) + size)
+    return PrunePlan(tuple(remove), tuple(kept), leftovers, freed_size(contents, remove) + size)
 
 
-def prune(planned: Plan) -> Pruned:
+def prune(planned: PrunePlan) -> PruneResult:
     """Remove what a plan says.
 
     Args:
@@ -135,7 +135,7 @@ def prune(planned: Plan) -> Pruned:
         with suppress(OSError):  # it can stay
             check_folders(path.parent)  # again: what was a folder when it was looked at may be a link now
             freed += _remove_lock(path) if path.suffix == ".lock" else _unlink(path)
-    return Pruned(tuple(removed), tuple(skipped), freed)
+    return PruneResult(tuple(removed), tuple(skipped), freed)
 
 
 # What stays

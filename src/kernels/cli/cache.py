@@ -16,7 +16,9 @@ from kernels.cli._output import format_size, print_json, print_line, print_table
 from kernels.support.formatting import did_you_mean, plural
 
 if TYPE_CHECKING:
-    from kernels.cache import CacheContents, CachedCommit, Checked, Plan
+    from kernels.cache.inventory import CacheContents, CachedCommit
+    from kernels.cache.prune import PrunePlan
+    from kernels.cache.verify import VerifiedCommit
     from kernels.models.lockfile import Lock
 
 __all__ = ["cache"]
@@ -78,7 +80,7 @@ def cache(
     as_json: AsJson = False,
 ) -> None:
     """Show the cache by repository, commit and build; remove unused commits; verify all files."""
-    from kernels.cache import look
+    from kernels.cache.inventory import scan_cache
     from kernels.models.requirement import check_repo_id
 
     for option, given, needs in (
@@ -91,7 +93,7 @@ def cache(
         if given and action is not needs:
             raise typer.BadParameter(f"{option} is an option of `{needs.value}`, not of `{action.value}`")
     only = [check_repo_id(repo_id) for repo_id in repos or ()]
-    contents = look()
+    contents = scan_cache()
     _require_cached(contents, only)
     if action is _Action.prune:
         _prune(contents, only, older_than, _locks(lockfiles or ()), everything, yes, as_json)
@@ -116,10 +118,10 @@ def _require_cached(contents: CacheContents, repos: Sequence[str]) -> None:
 
 
 def _show(contents: CacheContents, repos: Sequence[str], action: _Action, as_json: bool) -> None:
-    from kernels.cache import frees
+    from kernels.cache.inventory import freed_size
 
     commits = [each for each in contents.commits if each.size and (not repos or each.repo_id in repos)]
-    total = frees(contents, commits) if repos else contents.size
+    total = freed_size(contents, commits) if repos else contents.size
     if as_json:
         print_json(
             {
@@ -141,7 +143,7 @@ def _show(contents: CacheContents, repos: Sequence[str], action: _Action, as_jso
     else:
         columns = "Repository", ">Commits", ">Size"
         rows = [
-            (repo_id, str(len(several)), format_size(frees(contents, several)))
+            (repo_id, str(len(several)), format_size(freed_size(contents, several)))
             for repo_id, several in by_repository.items()
         ]
     if rows:
@@ -152,7 +154,7 @@ def _show(contents: CacheContents, repos: Sequence[str], action: _Action, as_jso
 
 
 def _rows(contents: CacheContents, each: CachedCommit) -> list[tuple[str, ...]]:
-    from kernels.cache import frees
+    from kernels.cache.inventory import freed_size
 
     states = {True: "complete", False: "partial", None: "unknown"}
     builds = [(build.variant, states[build.complete], format_size(build.size)) for build in each.builds]
@@ -163,7 +165,7 @@ def _rows(contents: CacheContents, each: CachedCommit) -> list[tuple[str, ...]]:
             each.commit[:12],
             ", ".join(dict.fromkeys((*each.branches, *each.refs))) or "-",
             *first,
-            format_size(frees(contents, [each])),
+            format_size(freed_size(contents, [each])),
             _date(each.downloaded),
             _date(each.used),
             ", ".join(hub or "unknown" for hub in each.hubs) or "unknown",
@@ -173,7 +175,7 @@ def _rows(contents: CacheContents, each: CachedCommit) -> list[tuple[str, ...]]:
 
 
 def _plain(contents: CacheContents, each: CachedCommit) -> dict[str, Any]:
-    from kernels.cache import frees
+    from kernels.cache.inventory import freed_size
 
     return {
         "repo_id": each.repo_id,
@@ -184,7 +186,7 @@ def _plain(contents: CacheContents, each: CachedCommit) -> dict[str, Any]:
         "hubs": [hub or None for hub in each.hubs],
         "builds": [{"variant": build.variant, "size": build.size, "complete": build.complete} for build in each.builds],
         "size": each.size,
-        "frees": frees(contents, [each]),
+        "frees": freed_size(contents, [each]),
         "downloaded": each.downloaded,
         "used": each.used,
     }
@@ -202,9 +204,9 @@ def _prune(
     yes: bool,
     as_json: bool,
 ) -> None:
-    from kernels.cache import plan, prune
+    from kernels.cache.prune import plan_prune, prune
 
-    planned = plan(contents, locks=locks, repos=repos, older_than=older_than, everything=everything)
+    planned = plan_prune(contents, locks=locks, repos=repos, older_than=older_than, everything=everything)
     if as_json:
         done = prune(planned) if yes else None
         print_json(
@@ -235,8 +237,8 @@ def _prune(
     print_line(f"Removed {plural(len(done.removed), 'commit')}, freed {format_size(done.freed)}.")
 
 
-def _print_plan(contents: CacheContents, planned: Plan) -> None:
-    from kernels.cache import frees
+def _print_plan(contents: CacheContents, planned: PrunePlan) -> None:
+    from kernels.cache.inventory import freed_size
 
     rows = [
         (
@@ -244,7 +246,7 @@ def _print_plan(contents: CacheContents, planned: Plan) -> None:
             each.commit[:12],
             "remove",
             _date(each.used or each.downloaded),
-            format_size(frees(contents, [each])),
+            format_size(freed_size(contents, [each])),
         )
         for each in planned.remove
     ] + [(each.repo_id, each.commit[:12], why, _date(each.used or each.downloaded), "") for each, why in planned.kept]
@@ -279,10 +281,10 @@ def _locks(paths: Sequence[Path]) -> list[Lock]:
 
 
 def _verify(contents: CacheContents, repos: Sequence[str], repair: bool, as_json: bool) -> None:
-    from kernels.cache import check_contents
+    from kernels.cache.verify import verify_contents
 
-    checked = list(check_contents(contents, repos=repos, repair=repair))
-    wrong = [each for each in checked if not each.sound]
+    checked = list(verify_contents(contents, repos=repos, repair=repair))
+    wrong = [each for each in checked if not each.ok]
     if as_json:
         print_json({"cache": contents.path, "commits": [_plain_check(each) for each in checked]})
     else:
@@ -297,7 +299,7 @@ def _verify(contents: CacheContents, repos: Sequence[str], repair: bool, as_json
         raise typer.Exit(1)
 
 
-def _verdict(each: Checked) -> tuple[str, ...]:
+def _verdict(each: VerifiedCommit) -> tuple[str, ...]:
     parts = []
     if each.changed:
         parts.append(f"changed: {', '.join(each.changed)}")
@@ -309,16 +311,16 @@ def _verdict(each: Checked) -> tuple[str, ...]:
     if not each.listed:
         parts.append("the Hub's file list is not cached: compared with the names of the blobs")
     commit = each.commit
-    return commit.repo_id, commit.commit[:12], str(each.files), "ok" if each.sound else "failed", "; ".join(parts)
+    return commit.repo_id, commit.commit[:12], str(each.files), "ok" if each.ok else "failed", "; ".join(parts)
 
 
-def _plain_check(each: Checked) -> dict[str, Any]:
+def _plain_check(each: VerifiedCommit) -> dict[str, Any]:
     return {
         "repo_id": each.commit.repo_id,
         "commit": each.commit.commit,
         "files": each.files,
         "listed": each.listed,
-        "ok": each.sound,
+        "ok": each.ok,
         "changed": each.changed,
         "unlisted": each.unlisted,
         "digest": each.digest,

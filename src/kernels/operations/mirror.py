@@ -31,7 +31,7 @@ from kernels.models.requirement import check_repo_id, is_commit
 from kernels.models.snapshot import BUILD_FOLDER, RepoFile, Snapshot
 from kernels.operations.install_check import ExpectedContent, check_build, record_as_listed
 from kernels.sources.folder import FolderSource
-from kernels.sources.manifest import FORM, RECORD_FILE, Record, lost_record, plain_files, read_record_of
+from kernels.sources.folder_record import FORM, RECORD_FILE, FolderRecord, lost_record, plain_files, read_folder_record
 from kernels.support.concurrency import check_cancelled
 from kernels.support.files import FileTooLarge, NotRegularFile, open_regular, read_bounded
 from kernels.support.formatting import format_value
@@ -232,8 +232,8 @@ class CarriedFolder:
         _check_real(self.root, repo_id)
         return self.root / repo_id
 
-    def _empty(self) -> Record:
-        return Record(form=FORM, endpoint=self.endpoint, time=0.0, trusted=None)
+    def _empty(self) -> FolderRecord:
+        return FolderRecord(form=FORM, endpoint=self.endpoint, time=0.0, trusted=None)
 
     def _open(self, snapshot: Snapshot) -> Path:
         """The repository's folder, with a record, without which it would not be known as written here."""
@@ -251,7 +251,7 @@ class CarriedFolder:
             listed = {**record.files, snapshot.commit: tuple(here[path] for path in sorted(here))}
             self._write(snapshot.repo_id, before, replace(record, files=listed))
 
-    def _write(self, repo_id: str, before: Record | None, after: Record) -> None:
+    def _write(self, repo_id: str, before: FolderRecord | None, after: FolderRecord) -> None:
         if after == before:
             return
         path = self._repository(repo_id) / RECORD_FILE
@@ -343,9 +343,9 @@ def _check_real(folder: Path, path: str) -> None:
             raise InvalidRepository(f"{step} is a link or a file, and nothing is written through it. Remove it.")
 
 
-def _read(repository: Path) -> Record | None:
+def _read(repository: Path) -> FolderRecord | None:
     try:
-        return read_record_of(repository)
+        return read_folder_record(repository)
     except InvalidRepository as error:
         raise InvalidRepository(f"{error} Or remove {repository}, and download again.") from None
 

@@ -31,7 +31,7 @@ from kernels.resolver.lock_scope import active_lock
 from kernels.resolver.selection import no_suitable_build
 from kernels.resolver.target import Target
 from kernels.sources import FolderSource, PathSource, Source
-from kernels.sources.manifest import Record, read_record_of, recorded_in
+from kernels.sources.folder_record import FolderRecord, read_folder_record, recorded_repositories
 from kernels.support.checks import CheckResult
 from kernels.support.concurrency import side_by_side
 from kernels.trust import Policy, Rule
@@ -134,7 +134,7 @@ def verify_path(path: Path, *, policy: Policy | None = None, offline: bool = Fal
     """
     policy = policy or _policy()
     path = Path(os.path.abspath(path.expanduser()))
-    carried = recorded_in(path)
+    carried = recorded_repositories(path)
     if carried is not None:
         return _verify(_carried(*carried, policy, offline))
     source = PathSource(path)
@@ -188,7 +188,7 @@ def _carried(root: Path, repo_ids: Iterable[str], policy: Policy, offline: bool)
     source = FolderSource(root)
     builds: list[_BuildToVerify] = []
     for repo_id in repo_ids:
-        record = read_record_of(root / repo_id)
+        record = read_folder_record(root / repo_id)
         if record is None:
             continue
         for commit, files in record.files.items():
@@ -205,7 +205,7 @@ def _carried(root: Path, repo_ids: Iterable[str], policy: Policy, offline: bool)
     return builds
 
 
-def _version_at(record: Record, commit: str) -> int | None:
+def _version_at(record: FolderRecord, commit: str) -> int | None:
     """The version whose branch points to a commit; None where there is not exactly one."""
     heads = Heads({name: head for name, head in record.branches.items() if head == commit})
     return next(iter(heads.versions)) if len(heads.versions) == 1 else None

@@ -28,7 +28,7 @@ from kernels.models.requirement import check_repo_id, check_revision, is_commit
 from kernels.models.snapshot import BUILD_FOLDER, MAX_FILES, RepoFile
 from kernels.server.listings import FileRow, FolderListing, Listings
 from kernels.server.snapshot import Commit, File, blob_oid, lfs_pointer, take_snapshot
-from kernels.sources.manifest import Record, Records
+from kernels.sources.folder_record import FolderRecord, FolderRecords
 from kernels.support.files import open_regular
 from kernels.trust.digest import is_as_listed
 
@@ -95,7 +95,7 @@ class Catalog:
         self.users = users
         self.models = models
         self.bytecode = bytecode
-        self._records = Records()
+        self._records = FolderRecords()
         self._listings = Listings()
 
     def publisher(self, name: str, *, private: bool = True) -> Publisher | None:
@@ -119,7 +119,7 @@ class Catalog:
         )
         return Publisher(name, name in self.users, trusted, len(names))
 
-    def download_record(self, repo_id: str) -> Record | None:
+    def download_record(self, repo_id: str) -> FolderRecord | None:
         """The record that `kernels download --to` wrote for a repository, if it did.
 
         Raises:
@@ -246,7 +246,7 @@ class Catalog:
             raise RepositoryNotFound(f"Repository {repo_id!r} of type {kind} not found.")
         return folder
 
-    def _recorded_commit(self, repo_id: str, record: Record, folder: Path, revision: str | None) -> Commit:
+    def _recorded_commit(self, repo_id: str, record: FolderRecord, folder: Path, revision: str | None) -> Commit:
         branch = _default(sorted(record.branches)) if revision is None else revision.removeprefix("refs/heads/")
         commit = record.branches.get(branch or "", branch or "")
         if commit not in record.files or not self._inside(folder / commit):

@@ -14,7 +14,7 @@ from kernels.models.requirement import SHORTEST_COMMIT, Requirement
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, RepoFile, Snapshot, is_bytecode
 from kernels.settings import Verify
 from kernels.sources.base import Moved, Source
-from kernels.sources.manifest import Record, Records, plain_files
+from kernels.sources.folder_record import FolderRecord, FolderRecords, plain_files
 from kernels.support.files import FileTooLarge, read_bounded
 from kernels.trust.digest import changed_files, content_mismatch
 from kernels.trust.publishers import PublisherTrust
@@ -30,7 +30,7 @@ class FolderPublishers:
         records: Its records.
     """
 
-    def __init__(self, root: Path, records: Records) -> None:
+    def __init__(self, root: Path, records: FolderRecords) -> None:
         self._root = root
         self._records = records
 
@@ -72,7 +72,7 @@ class FolderSource(Source):
     def __init__(self, root: Path, *, verify: Verify | None = None) -> None:
         self.root = root
         self.verify = settings.verify_when(verify)
-        self._records = Records()
+        self._records = FolderRecords()
         self.publishers = FolderPublishers(root, self._records)
 
     @property
@@ -125,10 +125,10 @@ class FolderSource(Source):
             variant = file.path.split("/", 2)[1] if file.path.startswith(f"{BUILD_FOLDER}/") else ""
             if variant in snapshot.builds:
                 self._check_whole(snapshot, variant)
-            raise NotInCache(f"{folder / file.path} is missing. {_CARRY_AGAIN}")
+            raise NotInCache(f"{folder / file.path} is missing. {_COPY_AGAIN}")
         data = _read(folder / file.path, file, limit)
         if not file.describes(data):
-            raise content_mismatch(snapshot.repo_id, folder, [file.path], _CARRY_AGAIN)
+            raise content_mismatch(snapshot.repo_id, folder, [file.path], _COPY_AGAIN)
         return data
 
     def is_local(self, snapshot: Snapshot, variant: str) -> bool:
@@ -151,7 +151,7 @@ class FolderSource(Source):
         folder = self._folder(snapshot) / BUILD_FOLDER / variant
         if self._missing(snapshot, variant):
             self._check_whole(snapshot, variant)
-            raise NotInCache(f"There is no {folder}. {_CARRY_AGAIN}")
+            raise NotInCache(f"There is no {folder}. {_COPY_AGAIN}")
         return folder
 
     def link_boundary(self, snapshot: Snapshot) -> Path | None:
@@ -177,7 +177,7 @@ class FolderSource(Source):
         found = {f"{BUILD_FOLDER}/{variant}/{name}" for name in plain_files(folder / BUILD_FOLDER / variant)}
         altered += sorted(found - {file.path for file in files})
         if altered:
-            raise content_mismatch(snapshot.repo_id, folder, altered, _CARRY_AGAIN)
+            raise content_mismatch(snapshot.repo_id, folder, altered, _COPY_AGAIN)
 
     def _damaged(self, snapshot: Snapshot, variant: str) -> list[str]:
         missing = self._missing(snapshot, variant)
@@ -188,7 +188,7 @@ class FolderSource(Source):
         """Raise where a build was carried, and not all of it is here: nothing else stands in for it unsaid."""
         damaged = self._damaged(snapshot, variant)
         if damaged:
-            raise content_mismatch(snapshot.repo_id, self._folder(snapshot), damaged, _CARRY_AGAIN)
+            raise content_mismatch(snapshot.repo_id, self._folder(snapshot), damaged, _COPY_AGAIN)
 
     def _missing(self, snapshot: Snapshot, variant: str) -> list[str]:
         """The files of a build that are not here as a record lists them."""
@@ -200,7 +200,7 @@ class FolderSource(Source):
         found = plain_files(folder / inside)
         return [file.path for file in files if found.get(file.path[len(inside) + 1 :]) != file.size]
 
-    def _record(self, repo_id: str) -> Record | None:
+    def _record(self, repo_id: str) -> FolderRecord | None:
         return self._records.of(self.root / repo_id)
 
     def _folder(self, snapshot: Snapshot) -> Path:
@@ -299,9 +299,7 @@ def files_below(root: Path, *, contained: bool) -> tuple[RepoFile, ...]:
     return tuple(files)
 
 
-_CARRY_AGAIN = (
-    "Carry the folder here again; where it was filled, `kernels download --to` finds and repairs what changed."
-)
+_COPY_AGAIN = "Copy the folder here again; `kernels download --to`, run where it was filled, finds and repairs changes."
 
 
 def _recorded(files: Iterable[RepoFile]) -> bool:
@@ -316,7 +314,7 @@ def _check_no_link(folder: Path, path: str) -> None:
         step = step / part
         if step.is_symlink():
             raise InvalidRepository(
-                f"{step} is a link to {os.path.realpath(step)}. Carry the folder here again, without links."
+                f"{step} is a link to {os.path.realpath(step)}. Copy the folder here again, without links."
             )
 
 

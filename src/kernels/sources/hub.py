@@ -26,7 +26,7 @@ from kernels.settings import Verify
 from kernels.sources.base import Moved, Source
 from kernels.sources.hub_client import BRIEF, HubClient, Patience
 from kernels.sources.hub_publishers import HubPublishers
-from kernels.sources.hub_responses import REFS, REVISION, Revision, listed_files, named_commits
+from kernels.sources.hub_responses import REFS, REVISION, CommitInfo, listed_files, named_commits
 from kernels.sources.refusal import HubMoved, HubRefused, no_answer, not_found
 from kernels.sources.session_cache import memory_of
 from kernels.support.process_lock import exclusively
@@ -185,7 +185,7 @@ class HubSource(Source):
             return None
         return None if answer is None else answer.last_modified
 
-    def _revision(self, repo_id: str, revision: str) -> Revision | None:
+    def _revision(self, repo_id: str, revision: str) -> CommitInfo | None:
         for kind in self._types(repo_id):
             with suppress(HubRefused, HubMoved):
                 return self._client.json(f"/api/{kind}s/{repo_id}/revision/{quote(revision, safe='')}", BRIEF, REVISION)

@@ -18,7 +18,7 @@ from kernels import settings
 from kernels.errors import HubUnavailable, InvalidRepository, KernelsError, NotInCache
 from kernels.sources.addresses import anywhere, following_page, within_repository
 from kernels.sources.body import ACCEPTED_ENCODINGS, WrongAnswer, chunks, read_body
-from kernels.sources.hub_responses import TREE_PAGE, Entry, Expected
+from kernels.sources.hub_responses import TREE_PAGE, ResponseFormat, TreeEntry
 from kernels.sources.identity import request_headers
 from kernels.sources.refusal import HubRefused, refusal
 from kernels.sources.sending import connection_errors, sent, told_to_wait
@@ -108,7 +108,7 @@ class HubClient:
                 self._headers = request_headers(self.endpoint, self._describe)
             return self._headers
 
-    def json(self, path: str, patience: Patience, expected: Expected[_T]) -> _T:
+    def json(self, path: str, patience: Patience, expected: ResponseFormat[_T]) -> _T:
         """The JSON answer to `GET <endpoint><path>`.
 
         Args:
@@ -123,7 +123,7 @@ class HubClient:
         """
         return self._ask(f"{self.endpoint}{path}", patience, _decoding(expected), headers=_packed)[0]
 
-    def pages(self, path: str, patience: Patience) -> Iterator[list[Entry]]:
+    def pages(self, path: str, patience: Patience) -> Iterator[list[TreeEntry]]:
         """The pages of a listing, following `Link` headers on the same Hub."""
         url: str | None = f"{self.endpoint}{path}"
         seen: set[str] = set()
@@ -282,7 +282,7 @@ class HubClient:
             raise ConnectionError(str(error)) from error
 
 
-def _decoding(expected: Expected[_T]) -> Callable[[Any, float], _T]:
+def _decoding(expected: ResponseFormat[_T]) -> Callable[[Any, float], _T]:
     """How an answer is read that is JSON of a known type."""
 
     def decode(response: Any, seconds: float) -> _T:

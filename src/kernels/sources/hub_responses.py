@@ -22,9 +22,9 @@ __all__ = [
     "REVISION",
     "TREE_PAGE",
     "XET_TOKEN",
-    "Entry",
-    "Expected",
-    "Revision",
+    "CommitInfo",
+    "ResponseFormat",
+    "TreeEntry",
     "listed_files",
     "named_commits",
 ]
@@ -32,7 +32,7 @@ __all__ = [
 _T = TypeVar("_T")
 
 
-class Expected(Generic[_T]):
+class ResponseFormat(Generic[_T]):
     """An answer's type and size.
 
     Args:
@@ -70,7 +70,7 @@ class _Lfs(msgspec.Struct, gc=False):
     size: int | None = None
 
 
-class Entry(msgspec.Struct, gc=False):
+class TreeEntry(msgspec.Struct, gc=False):
     """A file or folder of a listing."""
 
     path: str
@@ -86,7 +86,7 @@ class _Publisher(msgspec.Struct, rename="camel"):
     trusted_kernel_publisher: bool | None = None
 
 
-class Revision(msgspec.Struct, rename="camel"):
+class CommitInfo(msgspec.Struct, rename="camel"):
     """A commit, and when it was made (ISO 8601)."""
 
     sha: str | None = None
@@ -100,19 +100,19 @@ class _XetToken(msgspec.Struct, rename="camel"):
 
 
 #: Branches and tags: some 150 bytes each, so this is 25,000 of them.
-REFS = Expected(_Refs, 4 * 2**20)
+REFS = ResponseFormat(_Refs, 4 * 2**20)
 
 #: A page of a listing: the public Hub gives 1,000 entries, 300 kB.
-TREE_PAGE = Expected(list[Entry], 8 * 2**20)
+TREE_PAGE = ResponseFormat(list[TreeEntry], 8 * 2**20)
 
 #: A publisher: a few hundred bytes.
-PUBLISHER = Expected(_Publisher, 2**18)
+PUBLISHER = ResponseFormat(_Publisher, 2**18)
 
 #: A commit. That of a model comes with the names of all its files.
-REVISION = Expected(Revision, 8 * 2**20)
+REVISION = ResponseFormat(CommitInfo, 8 * 2**20)
 
 #: What is needed to read from Xet: a signed token and a URL.
-XET_TOKEN = Expected(_XetToken, 2**16)
+XET_TOKEN = ResponseFormat(_XetToken, 2**16)
 
 
 def named_commits(refs: Iterable[_Ref]) -> dict[str, str]:
@@ -120,7 +120,7 @@ def named_commits(refs: Iterable[_Ref]) -> dict[str, str]:
     return {ref.name: ref.target_commit for ref in refs if is_commit(ref.target_commit)}
 
 
-def listed_files(entries: Iterable[Entry]) -> list[RepoFile]:
+def listed_files(entries: Iterable[TreeEntry]) -> list[RepoFile]:
     """The files among the entries of a listing.
 
     Raises:

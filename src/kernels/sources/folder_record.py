@@ -1,11 +1,10 @@
-"""What stands beside builds that were carried into a folder: where they came from, and what they are.
+"""The record that `kernels download --to` writes for each repository in a folder.
 
     <folder>/<org>/<name>/.kernels.json                      this record
     <folder>/<org>/<name>/<commit>/build/<variant>/<path>    files, no links
 
-With it the folder answers as the Hub did: a branch is a commit, a publisher has the standing that the Hub gave it, and
-every file has a size and a hash to be compared with. A folder comes from another machine, so nothing in it is believed
-before it was looked at.
+With it the folder answers as the Hub did: a branch is a commit, a publisher is trusted or not, and every file has a
+size and a hash. The folder comes from another machine, so everything in it is checked before it is used.
 """
 
 from __future__ import annotations
@@ -24,31 +23,39 @@ from kernels.support.documents import TooComplex, check_json
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.support.formatting import format_text, format_value
 
-__all__ = ["RECORD_FILE", "Record", "Records", "lost_record", "plain_files", "read_record_of", "recorded_in"]
+__all__ = [
+    "RECORD_FILE",
+    "FolderRecord",
+    "FolderRecords",
+    "lost_record",
+    "plain_files",
+    "read_folder_record",
+    "recorded_repositories",
+]
 
 RECORD_FILE = ".kernels.json"
 
-#: The record's form: one of another form is an error, as builds without a record would not be checked.
+#: The record's form. Another form is an error: builds without a record would not be checked.
 FORM = 1
 
-#: Larger than any record: 100,000 files take some 20 MB. What is parsed takes some ten times as much.
+#: Larger than any record: 100,000 files take some 20 MB, and ten times as much memory once parsed.
 _MAX_BYTES = 24 * 1024 * 1024
 
 _TYPES = ("kernel", "model")
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+class FolderRecord(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
     """The record of one repository in a folder.
 
     Attributes:
         form: What the fields below mean.
-        endpoint: The Hub it came from.
-        time: When that was last asked, in seconds since 1970.
-        trusted: Whether the Hub marked the publisher as trusted then; None where it was not asked.
+        endpoint: The Hub that the files came from.
+        time: When the Hub was last asked, in seconds since 1970.
+        trusted: Whether the Hub marked the publisher as trusted; None where it was not asked.
         repo_type: `kernel` or `model`.
-        branches: The commit of each branch that was asked for.
-        moved_to: The repository that stands in for this one.
-        files: The files that are here, by commit.
+        branches: The commit of each branch that was downloaded.
+        moved_to: The repository that replaces this one.
+        files: The files in the folder, by commit.
     """
 
     form: int
@@ -61,7 +68,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_def
     files: dict[str, tuple[RepoFile, ...]] = {}
 
     def snapshot(self, repo_id: str, commit: str) -> Snapshot | None:
-        """What is here of a commit, or None."""
+        """The files of a commit in the folder, or None."""
         files = self.files.get(commit)
         return None if files is None else Snapshot(repo_id, commit, files, self.repo_type)
 
@@ -70,14 +77,14 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_def
         return msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n"
 
 
-def read_record_of(repository: Path) -> Record | None:
-    """The record of a repository's folder, or None where it has none.
+def read_folder_record(repository: Path) -> FolderRecord | None:
+    """The record of a repository's folder, or None without one.
 
     Args:
         repository: `<folder>/<org>/<name>`.
 
     Raises:
-        InvalidRepository: There is one, and it is none that can be used; the message says why.
+        InvalidRepository: It cannot be used; the message says why.
     """
     path = repository / RECORD_FILE
     try:
@@ -85,26 +92,25 @@ def read_record_of(repository: Path) -> Record | None:
     except FileNotFoundError:
         return None
     except NotRegularFile:
-        raise _invalid(path, "it is no plain file") from None
+        raise _invalid(path, "it is not a regular file") from None
     except FileTooLarge:
         raise _invalid(path, f"it has more than {_MAX_BYTES} bytes") from None
     except OSError as error:
         raise _invalid(path, f"it cannot be read ({error.strerror or error})") from error
     try:
         check_json(data)
-        record = msgspec.json.decode(data, type=Record)
+        record = msgspec.json.decode(data, type=FolderRecord)
     except (msgspec.DecodeError, UnicodeDecodeError, TooComplex) as error:
         raise _invalid(path, format_text(error)) from None
     _check(path, record)
     return record
 
 
-def recorded_in(path: Path) -> tuple[Path, list[str]] | None:
-    """The folder and its repositories, where a path is a folder that `kernels download --to` wrote, or one repository
-    in it; else None.
+def recorded_repositories(path: Path) -> tuple[Path, list[str]] | None:
+    """The folder and the repositories at a path that `kernels download --to` wrote; None for any other path.
 
     Args:
-        path: The path, absolute.
+        path: The folder, or one repository in it; absolute.
 
     Raises:
         InvalidRepository: A repository beside others has lost its record.
@@ -120,22 +126,22 @@ def recorded_in(path: Path) -> tuple[Path, list[str]] | None:
 
 
 def lost_record(repository: Path) -> InvalidRepository:
-    """The error for a repository in a carried folder, without the record that says what its files are."""
+    """The error for a repository in such a folder that has no record."""
     name = "/".join(repository.parts[-2:])
     return InvalidRepository(
-        f"{repository} has lost its {RECORD_FILE}, so nothing says what its files have to be. Carry the folder here "
-        f"again; where it was filled, remove {name} alone, and download it into the folder again."
+        f"{repository} has lost its {RECORD_FILE}, which lists its files and their hashes. Copy the folder here again; "
+        f"on the machine that filled it, remove {name} and download it again."
     )
 
 
-class Records:
-    """Records that are read again only when their file has changed."""
+class FolderRecords:
+    """Folder records, each read again only when its file has changed."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, tuple[tuple[int, ...], Record | None]] = {}
+        self._known: dict[Path, tuple[tuple[int, ...], FolderRecord | None]] = {}
 
-    def of(self, repository: Path) -> Record | None:
-        """`read_record_of`, remembered."""
+    def of(self, repository: Path) -> FolderRecord | None:
+        """`read_folder_record`, remembered."""
         try:
             facts = os.lstat(repository / RECORD_FILE)
         except OSError:
@@ -143,15 +149,15 @@ class Records:
         identity = facts.st_mtime_ns, facts.st_size, facts.st_ino
         known = self._known.get(repository)
         if known is None or known[0] != identity:
-            known = self._known[repository] = identity, read_record_of(repository)
+            known = self._known[repository] = identity, read_folder_record(repository)
         return known[1]
 
 
 def plain_files(folder: Path) -> dict[str, int]:
-    """The files below a folder and their sizes in bytes, without bytecode; of a folder that is not there, none.
+    """The files below a folder and their sizes in bytes, without bytecode; none if the folder does not exist.
 
     Raises:
-        InvalidRepository: There is a link, or something else that is neither a file nor a folder.
+        InvalidRepository: The folder has a link, or something else that is neither a file nor a folder.
     """
     found: dict[str, int] = {}
     pending = [("", os.fspath(folder))]
@@ -176,11 +182,11 @@ def plain_files(folder: Path) -> dict[str, int]:
     return found
 
 
-def _check(path: Path, record: Record) -> None:
+def _check(path: Path, record: FolderRecord) -> None:
     if record.form != FORM:
-        raise _invalid(path, f"it has form {record.form}, and this version of kernels reads form {FORM}")
+        raise _invalid(path, f"expected form {FORM}, got {record.form}: another version of kernels wrote it")
     if record.repo_type not in _TYPES:
-        raise _invalid(path, f"it names the type {format_value(record.repo_type)}")
+        raise _invalid(path, f"expected the type kernel or model, got {format_value(record.repo_type)}")
     try:
         for branch in record.branches:
             check_revision(branch)
@@ -190,24 +196,24 @@ def _check(path: Path, record: Record) -> None:
         raise _invalid(path, format_text(error)) from None
     for commit in (*record.branches.values(), *record.files):
         if not is_commit(commit):
-            raise _invalid(path, f"{format_value(commit)} is no commit")
+            raise _invalid(path, f"{format_value(commit)} is not a commit")
     _check_blobs(path, (file for files in record.files.values() for file in files))
 
 
 def _check_blobs(path: Path, files: Iterable[RepoFile]) -> None:
     for file in files:
-        if not file.blob:  # else nothing could be compared
+        if not file.blob:  # its content could not be checked
             raise _invalid(path, f"it lists {format_value(file.path)} without a hash")
 
 
 def _invalid(path: Path, why: str) -> InvalidRepository:
     return InvalidRepository(
-        f"{path} is no record of what `kernels download --to` wrote: {why}. Carry the folder here again."
+        f"{path} is not a valid record of `kernels download --to`: {why}. Copy the folder here again."
     )
 
 
 def _linked(path: str) -> InvalidRepository:
     return InvalidRepository(
-        f"{path} is a link, or no file: a folder that `kernels download --to` wrote holds plain files alone. Carry it "
-        "here again, without links."
+        f"{path} is not a regular file; a folder that `kernels download --to` wrote has no links. Copy it here again, "
+        "without links."
     )

@@ -16,11 +16,11 @@ from kernels.support.process_lock import exclusively
 from kernels.support.real_folders import is_real_folder
 from kernels.trust.digest import changed_files, verify_digest
 
-__all__ = ["Checked", "check_contents"]
+__all__ = ["VerifiedCommit", "verify_contents"]
 
 
 @dataclass(frozen=True)
-class Checked:
+class VerifiedCommit:
     """What was found of a commit on disk.
 
     Attributes:
@@ -43,12 +43,14 @@ class Checked:
     repaired: bool = False
 
     @property
-    def sound(self) -> bool:
+    def ok(self) -> bool:
         """Whether nothing is wrong."""
         return not (self.changed or self.unlisted or self.digest)
 
 
-def check_contents(contents: CacheContents, *, repos: Collection[str] = (), repair: bool = False) -> Iterator[Checked]:
+def verify_contents(
+    contents: CacheContents, *, repos: Collection[str] = (), repair: bool = False
+) -> Iterator[VerifiedCommit]:
     """Read every file of the cache again, one commit after the other.
 
     Args:
@@ -64,7 +66,7 @@ def check_contents(contents: CacheContents, *, repos: Collection[str] = (), repa
             yield _check(commit, repair)
 
 
-def _check(commit: CachedCommit, repair: bool) -> Checked:
+def _check(commit: CachedCommit, repair: bool) -> VerifiedCommit:
     store = commit.store
     lists = [files for _, files in listings(store, commit.commit)]
     files = lists[0] if lists else store.listing(commit.commit)
@@ -82,7 +84,7 @@ def _check(commit: CachedCommit, repair: bool) -> Checked:
         for path in unlisted:
             with suppress(OSError):
                 os.unlink(root / path)
-    return Checked(
+    return VerifiedCommit(
         commit,
         len(here),
         bool(lists),
