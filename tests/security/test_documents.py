@@ -13,7 +13,8 @@ import pytest
 from hub import TestHub, make_repo
 
 from kernels import get_kernel
-from kernels.backends.plugins.json_schema import DeclarationError, read_declarations
+from kernels.backends.plugins.json_schema import read_declarations
+from kernels.backends.registration import DeclarationError
 from kernels.errors import InvalidMetadata, InvalidRepository, KernelsError, LockError, RequestError
 from kernels.models.lockfile import Lock
 from kernels.models.metadata import Metadata

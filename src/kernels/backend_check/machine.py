@@ -13,7 +13,6 @@ from kernels.backend_check.naming import mine
 from kernels.backend_check.subject import Subject
 from kernels.backends.base import Backend, Device, PythonDependency, allowed_python_depends
 from kernels.backends.plugins.json_backend import DeclaredBackend
-from kernels.backends.plugins.json_probe import BEFORE_TORCH
 from kernels.backends.probing import PROBE_SECONDS, checked_probe
 from kernels.backends.torch_build import checked_torch_build, installed_torch
 from kernels.support.checks import StepResult, StepResults, failed, missing, ok, skipped
@@ -39,19 +38,16 @@ def probe(subject: Subject) -> StepResults:
             "the probe imports torch; it must look without, as it is asked where nobody needs Torch, and importing it "
             "takes seconds"
         )
-    no_torch = None
-    if any(note.endswith(BEFORE_TORCH) for note in answer.notes):
+    if answer.needs_torch:
         no_torch = _import_torch()
         if no_torch is None:
             answer = checked_probe(backend, seconds)
-    subject.probe = answer
-    # Of a declared backend that is there, a note is a question of the declaration that got no answer.
-    unanswered = answer.found and isinstance(backend, DeclaredBackend)
-    for note in answer.notes:
-        if no_torch is not None and note.endswith(BEFORE_TORCH):
-            yield missing(f"{note}, and {no_torch}")
         else:
-            yield failed(note) if unanswered else missing(note)
+            yield missing(f"the probe can tell more with Torch, but {no_torch}")
+    subject.probe = answer
+    # A note of a declared backend that is there is a query without an answer.
+    unanswered = answer.found and isinstance(backend, DeclaredBackend) and not answer.needs_torch
+    yield from (failed(note) if unanswered else missing(note) for note in answer.notes)
     if not answer.found:
         yield missing("not found on this machine; where it is, run this check again")
         return

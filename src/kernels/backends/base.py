@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -82,12 +82,14 @@ class BackendProbe:
         version: The version of its runtime, or None.
         devices: Visible devices, numbered as Torch numbers them.
         notes: What was not found or did not answer, and why; for a person.
+        needs_torch: Whether the probe can tell more once Torch is imported.
     """
 
     found: bool = False
     version: MajorMinor | None = None
     devices: tuple[Device, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    needs_torch: bool = False
 
 
 class BackendLike(Protocol):

@@ -19,12 +19,12 @@ from kernels import backends
 from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor, PythonDependency, interface_check
 from kernels.backends.plugins.json_backend import (
     Declaration,
-    DeclarationError,
     declare,
     declared_backends,
     load_backends,
     read_declarations,
 )
+from kernels.backends.registration import DeclarationError
 from kernels.errors import RequestError
 from kernels.models.metadata import Metadata
 from kernels.resolver.selection import resolve
@@ -111,7 +111,7 @@ def test_leaving_leaves_the_registry_as_it_was(write: Any) -> None:
 
 def test_a_path_may_be_text_and_nothing_else_than_a_path(write: Any) -> None:
     assert list(read_declarations(str(write({"acme": {}})))) == ["acme"]
-    with pytest.raises(TypeError, match="`path` is 7, a int; allowed is the path of a JSON file"):
+    with pytest.raises(TypeError, match=r"`path`: expected the path of a JSON file, got 7 \(int\)"):
         load_backends(7)  # type: ignore[arg-type]
 
 

@@ -15,7 +15,7 @@ import pytest
 from declared_backends import QUERY, fake_torch, new, say
 
 from kernels.backends import BackendProbe, Device, Found, MajorMinor
-from kernels.backends.plugins import json_probe, json_queries, json_schema, torch_expression
+from kernels.backends.plugins import json_probe, json_schema, torch_expression
 from kernels.backends.plugins.arch_rules import rule_reason
 from kernels.backends.plugins.json_backend import (
     Declaration,
@@ -116,8 +116,8 @@ SHOUTS = [sys.executable, "-c", "while True: print('x' * 10_000)"]
         ({"command": HANGS, "pattern": "(.+)"}, "did not answer within 0.5 seconds"),
         ({"command": say("none"), "pattern": "([0-9]+)"}, "printed 'none', where '([0-9]+)' finds nothing"),
         ({"command": say("a"), "pattern": "a(b)?"}, "printed 'a', where 'a(b)?' finds nothing"),
-        ({"command": say("version 7"), "pattern": "([0-9]+)"}, "answered '7', which is no version major.minor"),
-        ({"command": say("x" * 999), "pattern": "(x+)"}, "which is no version major.minor"),
+        ({"command": say("version 7"), "pattern": "([0-9]+)"}, "expected a version major.minor, got '7'"),
+        ({"command": say("x" * 999), "pattern": "(x+)"}, "expected a version major.minor, got"),
         (
             {"command": say("a" * 99 + "!"), "pattern": "(a+)+$"},
             "the pattern '(a+)+$' takes longer than 0.5 seconds on the",
@@ -156,16 +156,16 @@ def test_a_device_with_a_senseless_architecture_keeps_its_number() -> None:
     assert [(each.index, each.arch) for each in probe.devices] == [(0, "a1"), (1, ""), (2, "a2")]
     [note] = probe.notes
     assert note == (
-        "architectures: '?!' is none; allowed are letters, digits, dots, dashes and underscores: narrow the pattern to "
-        "the part that is one"
+        "architectures: expected letters, digits, dots, dashes and underscores, got '?!': narrow the pattern to that "
+        "part"
     )
 
 
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"arch_rule": "prefix"}, "allowed are letters, digits, dots, dashes and underscores: narrow the pattern"),
-        ({"arch_rule": "same-major-minor-not-newer"}, "allowed are major.minor, such as 1.2, with the arch_rule same-"),
+        ({"arch_rule": "prefix"}, "expected letters, digits, dots, dashes and underscores, got"),
+        ({"arch_rule": "same-major-minor-not-newer"}, "expected major.minor, such as 1.2, with the arch_rule same-"),
     ],
 )
 def test_an_architecture_that_a_pattern_takes_too_much_of_is_told_with_what_is_allowed(
@@ -173,7 +173,7 @@ def test_an_architecture_that_a_pattern_takes_too_much_of_is_told_with_what_is_a
 ) -> None:
     query = {"command": say("device 0: Zephyr Z100 (PCIe)"), "pattern": "^device [0-9]+: (.+)$"}
     [note] = new(archs=query, **fields).probe().notes
-    assert note.startswith("architectures: 'Zephyr Z100 (PCIe)' is none; ")
+    assert note.endswith("got 'Zephyr Z100 (PCIe)': narrow the pattern to that part")
     assert said in note
 
 
@@ -181,7 +181,7 @@ def test_questions_share_the_time_of_one_look(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(json_probe, "LOOK_SECONDS", 0.0)
     probe = new(version={"command": say("1.2"), "pattern": "(.+)"}, archs=QUERY).probe()
     assert [note.partition(": ")[2] for note in probe.notes] == [
-        "not asked, as the questions before it took 0 seconds"
+        "not asked, as the queries before it took 0 seconds"
     ] * 2
 
 
@@ -303,7 +303,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     [
         ("acme.version()", (2, 3), None),
         ("acme.pair", (4, 5), None),
-        ("acme.number", None, "version: torch.acme.number answered '7', which is no version major.minor"),
+        ("acme.number", None, "version: torch.acme.number: expected a version major.minor, got '7'"),
         ("acme.none", None, "failed with AttributeError"),
         ("acme.broken(0)", None, "failed with OSError: 'no driver'"),
         ("acme.leave()", None, "failed with RuntimeError: 'SystemExit'"),
@@ -344,7 +344,9 @@ def test_torch_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.Monkey
 def test_torch_is_not_imported_to_be_asked(monkeypatch: pytest.MonkeyPatch, torch: ModuleType) -> None:
     backend = new(version={"torch": "acme.version()"})
     monkeypatch.delitem(sys.modules, "torch")
-    assert backend.probe().notes == ("version: torch.acme.version() is not known before torch is imported",)
+    assert backend.probe() == BackendProbe(
+        True, notes=("version: torch.acme.version() is not known before torch is imported",), needs_torch=True
+    )
     assert "torch" not in sys.modules
     monkeypatch.setitem(sys.modules, "torch", torch)
     assert backend.torch_build(torch) == Found(MajorMinor(2, 3))
@@ -392,10 +394,8 @@ def test_a_version_is_asked_for_once_and_again_by_who_looks_anew(tmp_path: Path)
 
 
 def test_what_is_kept_is_told_by_the_first_look() -> None:
-    asked = json_queries.Questions(
-        Declaration(detect=msgspec.convert({"import": "torch_of_nobody"}, json_schema.Detect))
-    )
-    kept = asked.kept()
+    queries = json_probe.DeclaredQueries(msgspec.convert({"detect": {"import": "torch_of_nobody"}}, Declaration))
+    kept = queries.cached()
     assert kept.absent == "no module 'torch_of_nobody' is installed"
-    assert asked.look(str, "text").standing is kept
-    assert asked.look(str, "text").standing is not kept
+    assert queries.ask(str, "text") is kept
+    assert queries.ask(str, "text") is not kept

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -15,14 +14,9 @@ from declared_backends import FIVE, QUERY
 
 from kernels.backends import interface_check
 from kernels.backends.plugins import json_schema
-from kernels.backends.plugins.json_backend import (
-    SCHEMA_PATH,
-    Declaration,
-    DeclarationError,
-    load_backends,
-    read_declarations,
-    schema,
-)
+from kernels.backends.plugins.json_backend import load_backends
+from kernels.backends.plugins.json_schema import SCHEMA_PATH, Declaration, read_declarations
+from kernels.backends.registration import DeclarationError
 from kernels.errors import RequestError
 
 
@@ -65,180 +59,173 @@ GOOD: dict[str, Any] = {
     **{rule: {"acme": {"arch_rule": rule}} for rule in get_args(json_schema.ArchRule)},
 }
 
-# Content, the path in the error, and what else the error says.
-BAD: dict[str, tuple[Any, str, str]] = {
-    "a list": ([], "the file", r"is \[\]; allowed is an object: backend name to fields"),
-    "text": ("acme", "the file", "is 'acme'; allowed is an object"),
-    "nothing": (None, "the file", "is null; allowed is an object"),
-    "a name with a dash": ({"a-b": {}}, "the file", "has the key 'a-b'; allowed is a name of lower-case letters"),
-    "an empty name": ({"": {}}, "the file", "has the key ''"),
-    "fields that are text": ({"acme": "acme"}, "`acme`", "is 'acme'; allowed is an object of fields"),
-    "an unknown field": (
-        {"acme": {"colour": "red"}},
-        "`acme.colour`",
-        "is 'red', an unknown key; allowed are name, dev",
+# Content, and what the error says.
+BAD: dict[str, tuple[Any, str]] = {
+    "a list": ([], "expected an object of backends by their names, got []."),
+    "text": ("acme", "expected an object of backends by their names, got 'acme'."),
+    "nothing": (None, "expected an object of backends by their names, got None."),
+    "a name with a dash": (
+        {"a-b": {}},
+        "expected a backend's name of lower-case letters, digits and underscores, got 'a-b'.",
     ),
-    "a schema that is no text": ({"$schema": 1}, "`$schema`", "is 1; allowed is the address"),
-    "a field that is null": ({"acme": {"vendor": None}}, "`acme.vendor`", "is null; allowed is text"),
-    "a number for text": ({"acme": {"guidance_block": 7}}, "`acme.guidance_block`", "is 7; allowed is text"),
-    "text for a flag": ({"acme": {"experimental": "yes"}}, "`acme.experimental`", "'yes'; allowed is true or false"),
-    "a number for a flag": ({"acme": {"experimental": 1}}, "`acme.experimental`", "is 1; allowed is true or false"),
-    "a device's number": (
-        {"acme": {"device_string": "acme:0"}},
-        "`acme.device_string`",
-        "allowed is Torch's name of a",
+    "an empty name": ({"": {}}, "expected a backend's name of lower-case letters, digits and underscores, got ''."),
+    "fields that are text": ({"acme": "acme"}, "Expected `object`, got `str` - at `$.acme`."),
+    "an unknown field": ({"acme": {"colour": "red"}}, "Object contains unknown field `colour` - at `$.acme`."),
+    "a field that is null": ({"acme": {"vendor": None}}, "expected a value, got null - at `$.acme.vendor`."),
+    "a number for text": (
+        {"acme": {"guidance_block": 7}},
+        "Expected `str | null`, got `int` - at `$.acme.guidance_block`.",
     ),
-    "a token with a digit": (
-        {"acme": {"variant_token": "acme2"}},
-        "`acme.variant_token`",
-        "without a digit at the end",
+    "text for a flag": (
+        {"acme": {"experimental": "yes"}},
+        "Expected `bool | null`, got `str` - at `$.acme.experimental`.",
     ),
-    "a token with a dash": ({"acme": {"variant_token": "ac-me"}}, "`acme.variant_token`", "without a dash"),
-    "a rule of its own": (
-        {"acme": {"arch_rule": "newer"}},
-        "`acme.arch_rule`",
-        "is 'newer'; allowed is one of exact, p",
+    "a number for a flag": (
+        {"acme": {"experimental": 1}},
+        "Expected `bool | null`, got `int` - at `$.acme.experimental`.",
     ),
-    "a rule that is a list": ({"acme": {"arch_rule": ["any"]}}, "`acme.arch_rule`", r'is \["any"\]; allowed is one of'),
-    "a dispatch key": (
-        {"acme": {"dispatch_key": "Private Use"}},
-        "`acme.dispatch_key`",
-        "one of Torch's dispatch keys",
+    "a device's number": ({"acme": {"device_string": "acme:0"}}, "- at `$.acme.device_string`."),
+    "a token with a digit": ({"acme": {"variant_token": "acme2"}}, "- at `$.acme.variant_token`."),
+    "a token with a dash": ({"acme": {"variant_token": "ac-me"}}, "- at `$.acme.variant_token`."),
+    "a rule of its own": ({"acme": {"arch_rule": "newer"}}, "Invalid enum value 'newer' - at `$.acme.arch_rule`."),
+    "a rule that is a list": (
+        {"acme": {"arch_rule": ["any"]}},
+        "Expected `str | null`, got `array` - at `$.acme.arch_rule`.",
     ),
-    "one number": ({"acme": {"version": "7"}}, "`acme.version`", "is '7'; allowed is a version: major.minor"),
-    "a version's number": ({"acme": {"version": 1.2}}, "`acme.version`", r"is 1.2; allowed is \"1.2\", \{\"command\""),
-    "a list for a version": ({"acme": {"version": ["1.2"]}}, "`acme.version`", r'is \["1.2"\]; allowed is'),
-    "an empty answer": ({"acme": {"version": {}}}, "`acme.version`", r"is \{\}; allowed is"),
+    "a dispatch key": ({"acme": {"dispatch_key": "Private Use"}}, "- at `$.acme.dispatch_key`."),
+    "one number": ({"acme": {"version": "7"}}, "- at `$.acme.version`."),
+    "a version's number": (
+        {"acme": {"version": 1.2}},
+        "Expected `str | object | null`, got `float` - at `$.acme.version`.",
+    ),
+    "a list for a version": (
+        {"acme": {"version": ["1.2"]}},
+        "Expected `str | object | null`, got `array` - at `$.acme.version`.",
+    ),
+    "an empty answer": (
+        {"acme": {"version": {}}},
+        'expected {"command": […], "pattern": "…"} or {"torch": "…"} - at `$.acme.version`.',
+    ),
     "a shell's line": (
         {"acme": {"version": {"command": "acme-smi -q", "pattern": "(.)(.)"}}},
-        "`acme.version.command`",
-        "is 'acme-smi -q'; allowed is a program and its arguments",
+        "Expected `array`, got `str` - at `$.acme.version.command`.",
     ),
-    "no pattern": ({"acme": {"version": {"command": ["a"]}}}, "`acme.version`", "without `pattern`; allowed is"),
+    "no pattern": (
+        {"acme": {"version": {"command": ["a"]}}},
+        'expected {"command": […], "pattern": "…"} or {"torch": "…"} - at `$.acme.version`.',
+    ),
     "a pattern that is a number": (
         {"acme": {"version": {"command": ["a"], "pattern": 7}}},
-        "`acme.version.pattern`",
-        "is 7; allowed is a Python reg",
+        "Expected `str`, got `int` - at `$.acme.version.pattern`.",
     ),
     "an endless pattern": (
         {"acme": {"archs": {"command": ["a"], "pattern": "(" + "a" * 600 + ")"}}},
-        "`acme.archs.pattern`",
-        "with groups of at most 500 characters",
+        "Expected `str` of length <= 500 - at `$.acme.archs.pattern`.",
     ),
     "both ways to ask": (
         {"acme": {"version": {**QUERY, "torch": "acme.v"}}},
-        "`acme.version.torch`",
-        "an unknown key; allowed are comm",
+        'expected {"command": […], "pattern": "…"} or {"torch": "…"} - at `$.acme.version`.',
     ),
-    "no program": ({"acme": {"detect": {"command": []}}}, "`acme.detect.command`", "has 0 items; allowed is a program"),
+    "no program": (
+        {"acme": {"detect": {"command": []}}},
+        "Expected `array` of length >= 1 - at `$.acme.detect.command`.",
+    ),
     "many arguments": (
         {"acme": {"detect": {"command": ["a"] * 99}}},
-        "`acme.detect.command`",
-        "has 99 items.*at most 64",
+        "Expected `array` of length <= 64 - at `$.acme.detect.command`.",
     ),
     "a number in a command": (
         {"acme": {"detect": {"command": ["a", 1]}}},
-        "`acme.detect.command[1]`",
-        "is 1; allowed is",
+        "Expected `str`, got `int` - at `$.acme.detect.command[1]`.",
     ),
-    "a zero byte": ({"acme": {"detect": {"command": ["a\0"]}}}, "`acme.detect.command[0]`", "without a zero byte"),
-    "a module below another": ({"acme": {"detect": {"import": "a.b"}}}, "`acme.detect.import`", "a top-level module"),
-    "a library with a path": ({"acme": {"detect": {"library": "../x"}}}, "`acme.detect.library`", "a library's name"),
-    "another way to detect": ({"acme": {"detect": {"file": "x"}}}, "`acme.detect`", r'allowed is \{"import": "…"\}'),
-    "an architecture with a plus": (
-        {"acme": {"archs": ["a", "b+c"]}},
-        "`acme.archs[1]`",
-        r"is 'b\+c'; allowed is an arch",
+    "a zero byte": ({"acme": {"detect": {"command": ["a\0"]}}}, "- at `$.acme.detect.command[0]`."),
+    "a module below another": ({"acme": {"detect": {"import": "a.b"}}}, "- at `$.acme.detect.import`."),
+    "a library with a path": ({"acme": {"detect": {"library": "../x"}}}, "- at `$.acme.detect.library`."),
+    "another way to detect": (
+        {"acme": {"detect": {"file": "x"}}},
+        "Object contains unknown field `file` - at `$.acme.detect`.",
     ),
-    "many devices": ({"acme": {"archs": ["a"] * 1025}}, "`acme.archs`", "has 1025 items; .* at most 1024"),
+    "an architecture with a plus": ({"acme": {"archs": ["a", "b+c"]}}, "- at `$.acme.archs[1]`."),
+    "many devices": ({"acme": {"archs": ["a"] * 1025}}, "Expected `array` of length <= 1024 - at `$.acme.archs`."),
     "source lines that are one": (
         {"acme": {"cuda_hacks_to_strip": "x"}},
-        "`acme.cuda_hacks_to_strip`",
-        "is 'x'; allowed is a list of source lines",
+        "Expected `array | null`, got `str` - at `$.acme.cuda_hacks_to_strip`.",
     ),
-    "an empty source line": ({"acme": {"cuda_hacks_to_strip": [""]}}, "`acme.cuda_hacks_to_strip[0]`", "a source line"),
+    "an empty source line": (
+        {"acme": {"cuda_hacks_to_strip": [""]}},
+        "Expected `str` of length >= 1 - at `$.acme.cuda_hacks_to_strip[0]`.",
+    ),
     "a list of dependencies": (
         {"acme": {"python_depends": ["a"]}},
-        "`acme.python_depends`",
-        "an object: dependency name",
+        "Expected `object | null`, got `array` - at `$.acme.python_depends`.",
     ),
-    "a dependency's name": ({"acme": {"python_depends": {"a b": None}}}, "`acme.python_depends`", "has the key 'a b'"),
+    "a dependency's name": ({"acme": {"python_depends": {"a b": None}}}, "- at `key` in `$.acme.python_depends`."),
     "a dependency without package": (
         {"acme": {"python_depends": {"a": {"module": "a"}}}},
-        "`acme.python_depends.a`",
-        "without `package`",
+        "Object missing required field `package` - at `$.acme.python_depends[...]`.",
     ),
     "a dependency's module": (
         {"acme": {"python_depends": {"a": {"package": "a", "module": 7}}}},
-        "`acme.python_depends.a.module`",
-        "is 7; allowed",
+        "Expected `str | null`, got `int` - at `$.acme.python_depends[...].module`.",
     ),
     "an unknown key of a dependency": (
         {"acme": {"python_depends": {"a": {"package": "a", "pin": "1"}}}},
-        "`acme.python_depends.a.pin`",
-        "an unknown key",
+        "Object contains unknown field `pin` - at `$.acme.python_depends[...]`.",
     ),
 }
 
 # What no schema can say.
-BAD_MEANINGS: dict[str, tuple[Any, str, str]] = {
-    "another name": ({"acme": {"name": "ajax"}}, "`acme.name`", "is 'ajax'; allowed is 'acme', the key, or nothing"),
+BAD_MEANINGS: dict[str, tuple[Any, str]] = {
+    "another name": ({"acme": {"name": "ajax"}}, "expected 'acme', the key, got 'ajax' - at `$.acme.name`."),
     "a broken pattern": (
         {"acme": {"version": {"command": ["a"], "pattern": "(1"}}},
-        "`acme.version.pattern`",
-        "is '(1', no regular expression: m",
+        "`pattern`: not a regular expression: '(1': missing ), unterminated subpattern",
     ),
     "a pattern beyond all bounds": (
         {"acme": {"archs": {"command": ["a"], "pattern": "(a){99999999999}"}}},
-        "`acme.archs.pattern`",
-        "no regular expression",
+        "`pattern`: not a regular expression: '(a){99999999999}': the repetition number is too large",
     ),
     "a pattern without groups": (
         {"acme": {"archs": {"command": ["a"], "pattern": "a+"}}},
-        "`acme.archs.pattern`",
-        "with 0 groups; allowed are 1",
+        "`pattern`: expected 1 groups with the answer, got 0: 'a+' - at `$.acme.archs`.",
     ),
     "a pattern with three": (
         {"acme": {"version": {"command": ["a"], "pattern": "(1)(2)(3)"}}},
-        "`acme.version.pattern`",
-        "allowed are 1 or 2:",
+        "`pattern`: expected 1 or 2 groups with the answer, got 3: '(1)(2)(3)' - at `$.acme.version`.",
     ),
     "a pattern with flags": (
         {"acme": {"archs": {"command": ["a"], "pattern": "(?i)(a)"}}},
-        "`acme.archs.pattern`",
-        "flags in it, such as (?i)",
+        "`pattern`: flags such as (?i) are not supported, write [Aa]: '(?i)(a)' - at `$.acme.archs`.",
     ),
     "a path that begins above torch": (
         {"acme": {"archs": {"torch": "torch.acme.name"}}},
-        "`acme.archs.torch`",
-        "is 'torch.acme.name': the path begins below torch; leave `torch.` out",
+        "the path begins below torch; leave `torch.` out - at `$.acme.archs`.",
     ),
     "a program in a folder nearby": (
         {"acme": {"version": {"command": ["./acme-smi"], "pattern": "(.+)"}}},
-        "`acme.version.command[0]`",
-        "an absolute path",
+        "`command`: expected a program on PATH or an absolute path, got './acme-smi' - at `$.acme.version`.",
     ),
     "a program without a name": (
         {"acme": {"detect": {"command": [""]}}},
-        "`acme.detect.command[0]`",
-        "that PATH leads to",
+        "`command`: expected a program on PATH or an absolute path, got '' - at `$.acme.detect`.",
     ),
     "Torch's private parts": (
         {"acme": {"version": {"torch": "acme.__class__.mro()"}}},
-        "`acme.version.torch`",
-        "'__class__' is private",
+        "'__class__' is private - at `$.acme.version`.",
     ),
     "an expression": (
         {"acme": {"archs": {"torch": "acme.a + acme.b"}}},
-        "`acme.archs.torch`",
-        "neither a name nor a call",
+        "'acme.a + acme.b' is neither a name nor a call - at `$.acme.archs`.",
     ),
     "architectures that cannot be compared": (
         {"acme": {"archs": ["1.2", "a3"], "arch_rule": "same-major-minor-not-newer"}},
-        "`acme.archs[1]`",
-        "is 'a3'; allowed with",
+        "`archs`: expected major.minor with arch_rule same-major-minor-not-newer, got 'a3' - at `$.acme`.",
     ),
 }
+
+
+def schema() -> Any:
+    return json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -258,20 +245,20 @@ def test_what_a_file_may_say_is_read(case: str, write: Any, validator: Any) -> N
 
 @pytest.mark.parametrize("case", {**BAD, **BAD_MEANINGS})
 def test_what_it_may_not_say_is_named_with_file_path_and_value(case: str, write: Any, validator: Any) -> None:
-    content, path, says = {**BAD, **BAD_MEANINGS}[case]
+    content, says = {**BAD, **BAD_MEANINGS}[case]
     file = write(json.dumps(content))
     with pytest.raises(DeclarationError) as caught:
         read_declarations(file)
     first = str(caught.value).splitlines()[0]
-    assert first.startswith(f"{file}: {path} ")
-    assert re.search(says if case in BAD else re.escape(says), first)
+    assert first.startswith(f"{file}: ")
+    assert says in first
     assert validator.is_valid(content) == (case in BAD_MEANINGS)
 
 
-def test_every_error_of_a_file_is_told_up_to_ten(write: Any) -> None:
+def test_the_first_error_of_each_backend_is_reported_up_to_ten(write: Any) -> None:
     with pytest.raises(RequestError) as caught:
         read_declarations(write({"acme": {"vendor": 1}, "ajax": {"version": 2}}))
-    assert [line.split()[1] for line in str(caught.value).splitlines()] == ["`acme.vendor`", "`ajax.version`"]
+    assert [line.split()[-1] for line in str(caught.value).splitlines()] == ["`$.acme.vendor`.", "`$.ajax.version`."]
     with pytest.raises(RequestError) as caught:
         read_declarations(write({f"acme_{letter}": 1 for letter in "abcdefghijklmnop"}))
     assert str(caught.value).splitlines()[10:] == [f"{write({})}: and more."]
@@ -292,25 +279,25 @@ def deep(levels: int) -> str:
     [
         ("", "not JSON: Expecting value at line 1, column 1"),
         ('{"acme": {\n  "vendor": "A",\n}}', r"not JSON: .* at line 3, column 1|not JSON: .* at line 2, column 16"),
-        ('{"acme": {}, "acme": {}}', "the file has the key 'acme' twice"),
-        ('{"acme": {"vendor": "a", "vendor": "b"}}', "`acme` has the key 'vendor' twice; allowed is once"),
-        ('{"acme": {"version": {"torch": "a", "torch": "b"}}}', "`acme.version` has the key 'torch' twice"),
-        ('{"acme": [{"a": 1, "a": 2}]}', r"`acme\[0\]` has the key 'a' twice"),
+        ('{"acme": {}, "acme": {}}', "an object has the same key twice: 'acme'"),
+        ('{"acme": {"vendor": "a", "vendor": "b"}}', "same key twice: 'vendor'"),
+        ('{"acme": {"version": {"torch": "a", "torch": "b"}}}', "same key twice: 'torch'"),
+        ('{"acme": [{"a": 1, "a": 2}]}', "same key twice: 'a'"),
         ('{"acme": {"experimental": NaN}}', "not JSON: NaN is no number"),
         ('{"acme": {"experimental": ' + "9" * 5000 + "}}", "a number has more than 1000 digits"),
-        ('{"acme": {"vendor": "\\ud800"}}', r"`acme.vendor` is '\\ud800'; half a surrogate pair is no text"),
-        ('{"acme\\ud800": {}}', r"the file has the key 'acme\\ud800'; half a surrogate pair is no text"),
-        ('{"acme": {"\\u001b[31m": 1}}', r"`acme.'\\x1b\[31m'` is 1, an unknown key"),
-        ('{"acme": {"vendor": ["\\u009b"]}}', r'`acme.vendor` is \["\\x9b"\]; allowed is text'),
+        ('{"acme": {"vendor": "\\ud800"}}', "half of a surrogate pair is not text"),
+        ('{"acme\\ud800": {}}', "half of a surrogate pair is not text"),
+        ('{"acme": {"\\u001b[31m": 1}}', r"unknown field `\\x1b\[31m` - at `\$.acme`"),
+        ('{"acme": {"vendor": ["\\u009b"]}}', r"got `array` - at `\$.acme.vendor`"),
         (
             '{"' + "k" * 500_000 + '": {' + ",".join(f'"{n}": 1' for n in range(30_000)) + "}}",
-            "has the key 'kkkk.*kkk…;",
+            "got 'kkkk.*kkk…",
         ),
-        (deep(20), "`acme.acme` is .* an unknown key"),
-        (deep(100_000), "its JSON was not read: it is nested too deep, with more than 32"),
-        ('{"acme": "' + "a" * 2**20 + '"}', "it has more than 1048576 bytes"),
-        ('{"acme": {' + ",".join(f'"k{n}": 1' for n in range(50_000)) + "}}", "`acme.k0` is 1, an unknown key"),
-        ("{" + ",".join(f'"k{n}": 1' for n in range(60_000)) + ', "k1": 1}', "has the key 'k1' twice"),
+        (deep(20), "unknown field `acme` - at"),
+        (deep(100_000), "not JSON: it is nested too deep, with more than 32"),
+        ('{"acme": "' + "a" * 2**20 + '"}', "cannot be read: more than 1048576 bytes"),
+        ('{"acme": {' + ",".join(f'"k{n}": 1' for n in range(50_000)) + "}}", "unknown field `k0` - at"),
+        ("{" + ",".join(f'"k{n}": 1' for n in range(60_000)) + ', "k1": 1}', "same key twice: 'k1'"),
     ],
     ids=lambda value: value[:30],
 )
@@ -329,22 +316,22 @@ def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DeclarationError, match=r"none\.json: the file .* cannot be read: No such file"):
+    with pytest.raises(DeclarationError, match=r"none\.json: cannot be read: No such file"):
         load_backends(tmp_path / "none.json")
-    with pytest.raises(DeclarationError, match="it is no regular file"):
+    with pytest.raises(DeclarationError, match="cannot be read: not a regular file"):
         load_backends(tmp_path)
     with pytest.raises(DeclarationError, match=r"cannot be read: .*null"):
         load_backends("acme\0.json")
     latin = tmp_path / "latin.json"
     latin.write_bytes(b'{"acme": {"vendor": "\xe9"}}')
-    with pytest.raises(DeclarationError, match="not JSON: byte 21 is no UTF-8"):
+    with pytest.raises(DeclarationError, match="not JSON: byte 21 is not UTF-8"):
         load_backends(latin)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
 def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(DeclarationError, match="it is no regular file"):
+    with pytest.raises(DeclarationError, match="cannot be read: not a regular file"):
         load_backends(tmp_path / "pipe")
 
 
@@ -377,11 +364,10 @@ def test_every_field_of_the_schema_is_described() -> None:
         described = {**definitions.get(field.get("$ref", "").rpartition("/")[2], {}), **field}
         assert described["title"], name
         assert described["description"], name
-    assert json.loads(SCHEMA_PATH.read_text(encoding="utf-8")) == schema()
 
 
 def test_a_file_declares_no_more_backends_than_can_be_compared(tmp_path: Path) -> None:
     file = tmp_path / "many.json"
     file.write_text(json.dumps({f"acme_{number}_x": {"device_string": "acme"} for number in range(101)}))
-    with pytest.raises(DeclarationError, match="the file declares 101 backends; allowed are 100 or fewer"):
+    with pytest.raises(DeclarationError, match="expected at most 100 backends, got 101"):
         read_declarations(file)

@@ -14,13 +14,8 @@ from kernels import settings
 from kernels.backends import lookup, registry
 from kernels.backends.base import Backend, BackendProbe, Device, Found, PythonDependency
 from kernels.backends.plugins.arch_rules import arch_number, rule_allows, rule_reads, rule_reason
-from kernels.backends.plugins.json_queries import Questions
-from kernels.backends.plugins.json_schema import (
-    Declaration,
-    DeclaredDependency,
-    read_declarations,
-)
-from kernels.backends.plugins.json_values import SCHEMA_PATH, schema
+from kernels.backends.plugins.json_probe import DeclaredQueries
+from kernels.backends.plugins.json_schema import SCHEMA_PATH, Declaration, DeclaredDependency, read_declarations
 from kernels.backends.registration import BackendEntry, DeclarationError, Origin
 from kernels.backends.torch_extension import extends
 from kernels.errors import RequestError
@@ -34,7 +29,6 @@ __all__ = [
     "declared_backends",
     "load_backends",
     "read_declarations",
-    "schema",
 ]
 
 #: Fields whose values are a backend's members as they are.
@@ -178,7 +172,7 @@ class DeclaredBackend(Backend):
                 "give a `variant_token` without."
             )
         self.declaration = declaration
-        self.questions = Questions(declaration)
+        self.queries = DeclaredQueries(declaration)
         self.name = name
         _set_members(self, declaration)
         sharing = [each for each in others if each.device_type == self.device_type]
@@ -208,13 +202,14 @@ class DeclaredBackend(Backend):
         shared = _shared_build(self, torch)
         if shared is None and not extends(torch, self.device_type, stock=True):
             return None
-        standing = self.questions.kept()
-        # That Torch has the device of another backend says nothing of this one's hardware.
-        return None if shared is not None and standing.absent is not None else Found(standing.version)
+        facts = self.queries.cached()
+        # That Torch has the device of another backend says nothing about this one's hardware.
+        return None if shared is not None and facts.absent is not None else Found(facts.version)
 
     def probe(self) -> BackendProbe:
-        standing, archs, notes = self.questions.look(self.parse_arch, rule_allows(self.arch_rule))
-        return BackendProbe(standing.absent is None, standing.version, _devices(self, archs or (), ()), notes)
+        facts = self.queries.ask(self.parse_arch, rule_allows(self.arch_rule))
+        devices = _devices(self, facts.archs or (), ())
+        return BackendProbe(facts.absent is None, facts.version, devices, facts.notes, facts.needs_torch)
 
     def current_device(self) -> int:
         module = getattr(sys.modules.get("torch"), self.device_type, None)
@@ -285,16 +280,16 @@ def _standing_in(existing: Backend, declaration: Declaration) -> Backend:
     if declaration.version is not None and not existing.versioned:
         raise RequestError(f"`{name}.version` is declared, but build names of {name} carry no version; leave it out.")
     backend = copy.copy(existing)
-    questions = Questions(declaration)
+    queries = DeclaredQueries(declaration)
     changes: dict[str, Any] = {}
     rule = declaration.arch_rule
     if rule is not None:
         changes["checks_archs"] = rule != "any"
         changes["arch_reason"] = lambda archs, device: rule_reason(rule, archs, device)
     if declaration.version is not None:
-        changes["torch_build"] = _torch_build_of(backend, questions)
+        changes["torch_build"] = _torch_build_of(backend, queries)
     if declaration.version is not None or declaration.archs is not None or declaration.detect is not None:
-        changes["probe"] = _probe_of(backend, questions, declaration.detect is not None)
+        changes["probe"] = _probe_of(backend, queries, declaration.detect is not None)
     try:
         _set_members(backend, declaration)
         for member, value in changes.items():
@@ -304,29 +299,30 @@ def _standing_in(existing: Backend, declaration: Declaration) -> Backend:
     return backend
 
 
-def _torch_build_of(backend: Backend, questions: Questions) -> Any:
+def _torch_build_of(backend: Backend, queries: DeclaredQueries) -> Any:
     own = backend.torch_build
 
     def torch_build(torch: Any) -> Found | None:
         found = own(torch)
-        return None if found is None else Found(questions.kept().version or found.version)
+        return None if found is None else Found(queries.cached().version or found.version)
 
     return torch_build
 
 
-def _probe_of(backend: Backend, questions: Questions, detects: bool) -> Any:
+def _probe_of(backend: Backend, queries: DeclaredQueries, detects: bool) -> Any:
     own = backend.probe
 
     def probe() -> BackendProbe:
-        standing, archs, notes = questions.look(backend.parse_arch, f"those that builds for {backend.name} declare")
-        if standing.absent is not None:
-            return BackendProbe(notes=notes)
+        facts = queries.ask(backend.parse_arch, f"an architecture of {backend.name}")
+        if facts.absent is not None:
+            return BackendProbe(notes=facts.notes)
         machine = own()
         return BackendProbe(
             found=machine.found or detects,
-            version=standing.version or machine.version,
-            devices=machine.devices if archs is None else _devices(backend, archs, machine.devices),
-            notes=(*machine.notes, *notes),
+            version=facts.version or machine.version,
+            devices=machine.devices if facts.archs is None else _devices(backend, facts.archs, machine.devices),
+            notes=(*machine.notes, *facts.notes),
+            needs_torch=facts.needs_torch,
         )
 
     return probe

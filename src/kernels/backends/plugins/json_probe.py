@@ -1,6 +1,6 @@
-"""What a machine answers to the questions of a declared backend: is it there, which version, which architectures.
+"""What a declared backend asks of a machine: whether it is there, its version, the architectures of its devices.
 
-Nothing here raises for what a machine lacks: a question without an answer is a `NoAnswer`, to be told in a note.
+A query without an answer is no error: it is a note in the probe.
 """
 
 from __future__ import annotations
@@ -11,28 +11,25 @@ import json
 import os
 import re
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from kernels.backends.plugins.json_schema import Detect, Query
+from kernels.backends.plugins.json_schema import Declaration, Detect, Query
 from kernels.backends.plugins.torch_expression import follow_torch_path, parse_torch_path
+from kernels.backends.probing import answer_within
 from kernels.support import command as commands
 from kernels.support.command import CommandFailed, run_command
 from kernels.support.version import MajorMinor
 
-__all__ = ["BEFORE_TORCH", "LOOK_SECONDS", "MAX_DEVICES", "Clock", "NoAnswer", "absence", "ask_archs", "ask_version"]
+__all__ = ["LOOK_SECONDS", "MAX_DEVICES", "DeclaredFacts", "DeclaredQueries"]
 
-#: How long all questions of one look may take together; less than a probe may (`guard.PROBE_SECONDS`).
+#: How long all queries of one probe may take together: less than `kernels.backends.probing.PROBE_SECONDS`.
 LOOK_SECONDS = 8.0
 
 #: How long a pattern may take. A sensible one takes microseconds.
 PATTERN_SECONDS = 2.0
-
-#: How the answer to a question ends that Torch could not be asked yet.
-BEFORE_TORCH = "is not known before torch is imported"
 
 #: More devices than a machine has.
 MAX_DEVICES = 1024
@@ -42,43 +39,119 @@ _MAX_GROUP = 80
 
 
 class NoAnswer(Exception):
-    """A question that a machine did not answer; the message is a note for a person."""
+    """A query that the machine did not answer; the message is a note for a person."""
 
 
-class Clock:
-    """The time that is left for the questions of one look.
+class TorchNotImported(NoAnswer):
+    """Only Torch knows the answer, and it is not imported."""
+
+
+class DeclaredFacts(NamedTuple):
+    """What a machine has of a declared backend.
+
+    Attributes:
+        absent: Why the backend is not there, or None where it is.
+        version: Its version, or None.
+        archs: The architecture of each device, "" where it makes no sense; None where they are not known.
+        notes: The queries without an answer, and why.
+        needs_torch: Whether Torch, once imported, can answer more.
+    """
+
+    absent: str | None = None
+    version: MajorMinor | None = None
+    archs: tuple[str, ...] | None = None
+    notes: tuple[str, ...] = ()
+    needs_torch: bool = False
+
+    def without(self, query: str, error: NoAnswer) -> DeclaredFacts:
+        """The same with a note about a query that got no answer."""
+        needs_torch = self.needs_torch or isinstance(error, TorchNotImported)
+        return self._replace(notes=(*self.notes, f"{query}: {error}"), needs_torch=needs_torch)
+
+
+class DeclaredQueries:
+    """The queries of a declaration, with the last answers: `get_kernel` needs the version at every call.
 
     Example:
-        >>> 0 < Clock().seconds(5.0) <= 5.0
-        True
+        >>> queries = DeclaredQueries(Declaration(version="1.2", archs=("a100x",)))
+        >>> queries.cached().version, queries.ask(str, "names").archs
+        (MajorMinor(major=1, minor=2), ('a100x',))
     """
+
+    def __init__(self, declaration: Declaration) -> None:
+        self._declaration = declaration
+        self._cached: DeclaredFacts | None = None
+        self._used = False
+
+    def cached(self) -> DeclaredFacts:
+        """Whether the backend is there, and its version; asked for once."""
+        return self._facts(_Clock())
+
+    def ask(self, read: Callable[[str], str | None], expected: str) -> DeclaredFacts:
+        """What the machine answers now.
+
+        Args:
+            read: Turns an architecture into the form of builds' lists; None where it cannot be read.
+            expected: Which architectures can be read, for a person.
+        """
+        clock = _Clock()
+        # Answers that no probe has used yet are as good as new: a command that hangs is waited for once.
+        if self._used:
+            self._cached = None
+        facts = self._facts(clock)
+        self._used = True
+        query = self._declaration.archs
+        if facts.absent is not None or query is None:
+            return facts
+        try:
+            answers = _ask_archs(query, clock)
+        except NoAnswer as error:
+            return facts.without("architectures", error)
+        # A device whose architecture makes no sense stays: those after it have the numbers that Torch gives them.
+        archs = [(arch, read(arch)) for arch in answers]
+        unread = [arch for arch, known in archs if known is None]
+        facts = facts._replace(archs=tuple(known or "" for _, known in archs))
+        if not unread:
+            return facts
+        hint = ": narrow the pattern to that part" if isinstance(query, Query) and query.pattern else ""
+        return facts.without("architectures", NoAnswer(f"expected {expected}, got {_cut(unread[0])}{hint}"))
+
+    def _facts(self, clock: _Clock) -> DeclaredFacts:
+        facts = self._cached
+        if facts is None:
+            facts = self._ask(clock)
+            if not facts.needs_torch:
+                self._cached, self._used = facts, False
+        return facts
+
+    def _ask(self, clock: _Clock) -> DeclaredFacts:
+        absent = _absence(self._declaration.detect, clock)
+        if absent is not None:
+            return DeclaredFacts(absent, notes=(f"not there: {absent}",))
+        if self._declaration.version is None:
+            return DeclaredFacts()
+        try:
+            return DeclaredFacts(version=_ask_version(self._declaration.version, clock))
+        except NoAnswer as error:
+            return DeclaredFacts().without("version", error)
+
+
+class _Clock:
+    """The time that is left for the queries of one probe."""
 
     def __init__(self) -> None:
         self._end = time.monotonic() + LOOK_SECONDS
 
     def seconds(self, most: float) -> float:
-        """How long the next question may take.
-
-        Raises:
-            NoAnswer: No time is left.
-        """
+        """How long the next query may take; `NoAnswer` where no time is left."""
         left = self._end - time.monotonic()
         if left <= 0:
-            raise NoAnswer(f"not asked, as the questions before it took {LOOK_SECONDS:g} seconds")
+            raise NoAnswer(f"not asked, as the queries before it took {LOOK_SECONDS:g} seconds")
         return min(most, left)
 
 
-def absence(detect: Detect | None, clock: Clock) -> str | None:
-    """Why a backend is not there, or None when it is.
-
-    Args:
-        detect: What tells; None where the backend is always there.
-        clock: The time that is left.
-
-    Example:
-        >>> absence(Detect(module="json"), Clock()), absence(Detect(module="torch_of_nobody"), Clock())
-        (None, "no module 'torch_of_nobody' is installed")
-    """
+def _absence(detect: Detect | None, clock: _Clock) -> str | None:
+    """Why a backend is not there, or None when it is."""
     if detect is None:
         return None
     if detect.module:
@@ -92,55 +165,28 @@ def absence(detect: Detect | None, clock: Clock) -> str | None:
     return None
 
 
-def ask_version(query: str | Query, clock: Clock) -> MajorMinor:
-    """A backend's version.
-
-    Args:
-        query: The version itself, or where the answer comes from.
-        clock: The time that is left.
-
-    Raises:
-        NoAnswer: There is no answer, or it is no version `major.minor`: one number alone is none.
-
-    Example:
-        >>> str(ask_version("1.2.RC1", Clock()))
-        '1.2'
-    """
+def _ask_version(query: str | Query, clock: _Clock) -> MajorMinor:
     if isinstance(query, str):
         text = query
     elif query.torch:
         answer = _ask_torch(query.torch, clock)
         text = ".".join(map(str, answer[:2])) if isinstance(answer, (tuple, list)) else str(answer)
     else:
-        matches = _matches(query, clock, 1)
-        text = ".".join(matches[0])
+        text = ".".join(_matches(query, clock, 1)[0])
     version = MajorMinor.parse(text.strip())
     if version is None:
-        raise NoAnswer(f"{_source(query)} answered {_cut(text)}, which is no version major.minor")
+        raise NoAnswer(f"{_source(query)}: expected a version major.minor, got {_cut(text)}")
     return version
 
 
-def ask_archs(query: tuple[str, ...] | Query, clock: Clock) -> list[str]:
-    """The architecture of each device, as it was answered.
-
-    Args:
-        query: The architectures themselves, or where the answer comes from.
-        clock: The time that is left.
-
-    Raises:
-        NoAnswer: There is no answer, or it is no text and no list of texts.
-
-    Example:
-        >>> ask_archs(("a100x", "a100x"), Clock())
-        ['a100x', 'a100x']
-    """
+def _ask_archs(query: tuple[str, ...] | Query, clock: _Clock) -> list[str]:
     if isinstance(query, tuple):
         return list(query)
     if query.torch:
         answer = _ask_torch(query.torch, clock)
         archs = [answer] if isinstance(answer, str) else answer
         if not isinstance(archs, (tuple, list)) or not all(isinstance(arch, str) for arch in archs):
-            raise NoAnswer(f"{_source(query)} answered {_cut(answer)}, which is neither text nor a list of texts")
+            raise NoAnswer(f"{_source(query)}: expected a str or a list of them, got {_cut(answer)}")
     else:
         archs = [groups[0] for groups in _matches(query, clock, MAX_DEVICES + 1)]
     if len(archs) > MAX_DEVICES:
@@ -148,7 +194,7 @@ def ask_archs(query: tuple[str, ...] | Query, clock: Clock) -> list[str]:
     return [arch.strip() for arch in archs]
 
 
-def _source(query: str | Query | tuple[str, ...]) -> str:
+def _source(query: str | Query) -> str:
     if not isinstance(query, Query):
         return "the file"
     return f"torch.{query.torch}" if query.torch else _cut(" ".join(query.command))
@@ -165,14 +211,14 @@ def _cut(value: object) -> str:
 # Commands and patterns
 
 
-def _run(command: tuple[str, ...], clock: Clock) -> str:
+def _run(command: tuple[str, ...], clock: _Clock) -> str:
     try:
         return run_command(command, seconds=clock.seconds(commands.SECONDS))
     except CommandFailed as error:
         raise NoAnswer(str(error)) from None
 
 
-#: Looks for a pattern, in a process of its own; prints the groups of each match.
+#: Looks for a pattern in a process of its own, and prints the groups of each match.
 _SEARCH = f"""
 import itertools, json, re, sys
 pattern, text, most = json.load(sys.stdin)
@@ -181,11 +227,11 @@ print(json.dumps([[group and group[:{_MAX_GROUP}] for group in match.groups()] f
 """
 
 
-def _matches(query: Query, clock: Clock, most: int) -> list[list[str]]:
+def _matches(query: Query, clock: _Clock, most: int) -> list[list[str]]:
     """The groups of each match of a pattern in a command's output, at least one match and at most `most`.
 
-    A pattern such as `(a+)+$` takes longer than anyone waits on the wrong text, and nothing can stop Python's `re`
-    from within its process: not even another thread runs meanwhile. So it has a process of its own, which ends in time.
+    A pattern such as `(a+)+$` may take hours on the wrong text, and Python's `re` lets no other thread run meanwhile:
+    so it runs in another process, which can be ended.
     """
     output = _run(query.command, clock)
     given = json.dumps([query.pattern, output, most]).encode()
@@ -219,41 +265,18 @@ def _python() -> str:
 # Torch
 
 
-def _ask_torch(path: str, clock: Clock) -> Any:
+def _ask_torch(path: str, clock: _Clock) -> Any:
     torch = sys.modules.get("torch")
     if torch is None or getattr(torch.__spec__, "_initializing", False):
-        raise NoAnswer(f"torch.{path} {BEFORE_TORCH}")
+        raise TorchNotImported(f"torch.{path} is not known before torch is imported")
     steps = parse_torch_path(path)
     seconds = clock.seconds(commands.SECONDS)
     try:
-        return _within(seconds, lambda: follow_torch_path(steps, torch))
+        return answer_within(seconds, lambda: follow_torch_path(steps, torch))
     except TimeoutError:
         raise NoAnswer(f"torch.{path} did not answer within {seconds:g} seconds") from None
     except Exception as error:  # noqa: BLE001 - whatever a vendor's module raises
         raise NoAnswer(f"torch.{path} failed with {type(error).__name__}: {_cut(str(error))}") from None
-
-
-def _within(seconds: float, ask: Callable[[], Any]) -> Any:
-    """An answer that comes in time; one that hangs in a driver cannot be ended, only left alone."""
-    answers: list[Any] = []
-    errors: list[Exception] = []
-
-    def call() -> None:
-        try:
-            answers.append(ask())
-        except Exception as error:  # noqa: BLE001 - raised again where it is waited for
-            errors.append(error)
-        except BaseException as error:  # noqa: BLE001 - `sys.exit` would only end this thread, in silence
-            errors.append(RuntimeError(type(error).__name__))
-
-    thread = threading.Thread(target=call, name="kernels-torch-answer", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not answers:
-        raise TimeoutError
-    return answers[0]
 
 
 # What is installed

@@ -1,7 +1,6 @@
-"""A file that declares backends, read and checked: what it says, as data.
+"""JSON files that declare backends: the types of their values, read and checked.
 
-The file is hostile until checked: its size is bounded, no key may stand twice, and what is wrong is named with its
-path and value.
+`backends.schema.json` is the same for editors; a test compares the two.
 """
 
 from __future__ import annotations
@@ -10,92 +9,146 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
+from msgspec import Meta
 
-from kernels.backends.plugins.json_values import Wrong, below, short, wrong_values
+from kernels.backends.interface_check import NAME_PATTERNS
 from kernels.backends.plugins.torch_expression import parse_torch_path
 from kernels.backends.registration import DeclarationError
-from kernels.support.documents import TooComplex, load_json
-from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
+from kernels.support.documents import load_json
+from kernels.support.files import read_bounded
+from kernels.support.formatting import format_text, format_value
 
 __all__ = [
     "MAX_BACKENDS",
     "MAX_FILE_BYTES",
+    "SCHEMA_PATH",
     "ArchRule",
+    "ArchsQuery",
     "Declaration",
     "DeclaredDependency",
     "Detect",
+    "DeviceType",
     "Query",
+    "convert_declaration",
     "read_declarations",
-    "wrong_meanings",
 ]
 
-#: The largest file that is read. The longest notes for kernel authors that are published have some 10 kB.
+#: The JSON Schema of such files, for editors.
+SCHEMA_PATH = Path(__file__).with_name("backends.schema.json")
+
+#: The largest file that is read. The longest published notes for kernel authors have some 10 kB.
 MAX_FILE_BYTES = 1024 * 1024
 
 #: The most backends that one file declares; each is compared with all others.
 MAX_BACKENDS = 100
 
-#: Errors that one message names.
-_SHOWN = 10
+#: The most errors that one message lists.
+_MAX_ERRORS = 10
 
 #: Which devices a build runs on; see the schema.
 ArchRule = Literal["exact", "prefix", "same-major-minor-not-newer", "any"]
+
+_Name = Annotated[str, Meta(pattern=rf"^{NAME_PATTERNS['name'][0]}\Z")]
+_Token = Annotated[str, Meta(pattern=rf"^{NAME_PATTERNS['token'][0]}\Z")]
+DeviceType = Annotated[str, Meta(pattern=rf"^{NAME_PATTERNS['device_type'][0]}\Z")]
+_DispatchKey = Annotated[str, Meta(pattern=rf"^{NAME_PATTERNS['dispatch_key'][0]}\Z")]
+_Version = Annotated[str, Meta(pattern=r"^[0-9]{1,4}\.[0-9]{1,4}(?:[.+_-][A-Za-z0-9.+_-]{0,50})?\Z")]
+_Arch = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")]
+_Argument = Annotated[str, Meta(max_length=4096, pattern=r"^[^\x00]*\Z")]
+_Command = Annotated[tuple[_Argument, ...], Meta(min_length=1, max_length=64)]
+_Expression = Annotated[str, Meta(min_length=1, max_length=500)]
+_TopModule = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,126}\Z")]
+_Module = Annotated[str, Meta(max_length=255, pattern=r"^[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*\Z")]
+_Package = Annotated[str, Meta(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?\Z")]
+_Library = Annotated[
+    str, Meta(pattern=r"^(?:[A-Za-z0-9_][A-Za-z0-9_.+-]{0,126}|(?:/|[A-Za-z]:[\\/])[^\x00]{1,4000})\Z")
+]
+_SourceLine = Annotated[str, Meta(min_length=1)]
 
 
 class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where an answer comes from: a `command` and the `pattern` of its output, or a path below the `torch` module."""
 
-    command: tuple[str, ...] = ()
-    pattern: str = ""
-    torch: str = ""
+    #: How many groups the pattern may have.
+    groups: ClassVar[tuple[int, ...]] = (1, 2)
+
+    command: _Command = ()
+    pattern: _Expression = ""
+    torch: _Expression = ""
+
+    def __post_init__(self) -> None:
+        if self.torch and not self.command and not self.pattern:
+            parse_torch_path(self.torch)
+        elif self.command and self.pattern and not self.torch:
+            _check_program(self.command)
+            _check_pattern(self.pattern, self.groups)
+        else:
+            raise ValueError('expected {"command": […], "pattern": "…"} or {"torch": "…"}')
+
+
+class ArchsQuery(Query, frozen=True, forbid_unknown_fields=True):
+    """Where the architectures come from: each match of the pattern is a device."""
+
+    groups: ClassVar[tuple[int, ...]] = (1,)
 
 
 class Detect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What tells that a backend is there: a module, a shared library or a command; one of them is given."""
+    """What shows that a backend is there: a module, a shared library or a command."""
 
-    module: str = msgspec.field(default="", name="import")
-    library: str = ""
-    command: tuple[str, ...] = ()
+    module: _TopModule = msgspec.field(default="", name="import")
+    library: _Library = ""
+    command: _Command = ()
+
+    def __post_init__(self) -> None:
+        if bool(self.module) + bool(self.library) + bool(self.command) != 1:
+            raise ValueError('expected {"import": "…"}, {"library": "…"} or {"command": […]}')
+        if self.command:
+            _check_program(self.command)
 
 
 class DeclaredDependency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A Python dependency: the package to install, and the module to look for, if any."""
 
-    package: str
-    module: str | None = None
+    package: _Package
+    module: _Module | None = None
 
 
 class Declaration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a file says of one backend; None where it says nothing. The schema describes the fields.
+    """What a file declares of one backend; None where it declares nothing. The schema describes the fields.
 
     Example:
         >>> Declaration(device_string="acme", archs=("a100x",)).given()
         {'device_string': 'acme', 'archs': ('a100x',)}
     """
 
-    name: str | None = None
-    device_string: str | None = None
-    variant_token: str | None = None
-    version: str | Query | None = None
-    archs: tuple[str, ...] | Query | None = None
+    name: _Name | None = None
+    device_string: DeviceType | None = None
+    variant_token: _Token | None = None
+    version: _Version | Query | None = None
+    archs: Annotated[tuple[_Arch, ...], Meta(max_length=1024)] | ArchsQuery | None = None
     detect: Detect | None = None
     arch_rule: ArchRule | None = None
-    dispatch_key: str | None = None
-    python_depends: dict[str, str | DeclaredDependency | None] | None = None
+    dispatch_key: _DispatchKey | None = None
+    python_depends: dict[_Package, _Module | DeclaredDependency | None] | None = None
     experimental: bool | None = None
     vendor: str | None = None
     guidance_block: str | None = None
     kernel_guidance: str | None = None
-    cuda_hacks_to_strip: tuple[str, ...] | None = None
+    cuda_hacks_to_strip: tuple[_SourceLine, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.arch_rule == "same-major-minor-not-newer" and isinstance(self.archs, tuple):
+            for arch in self.archs:
+                if re.fullmatch(r"[0-9]{1,4}\.[0-9]{1,4}", arch) is None:
+                    raise ValueError(f"`archs`: expected major.minor with arch_rule {self.arch_rule}, got {arch!r}")
 
     def given(self) -> dict[str, Any]:
-        """The fields that say something, by name."""
+        """The fields that are declared, by name."""
         values = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return {name: value for name, value in values if value is not None}
 
@@ -104,12 +157,12 @@ def read_declarations(path: os.PathLike[str] | str) -> dict[str, Declaration]:
     """What a file declares, by the backends' names, in the file's order.
 
     Args:
-        path: The file, at most `MAX_FILE_BYTES` of JSON; see `kernels.backends.plugins.json_values`.
+        path: The file, at most `MAX_FILE_BYTES` of JSON.
 
     Raises:
-        TypeError: `path` is no path.
-        DeclarationError: It cannot be read, is not JSON, or has a value that is not allowed; the message gives the
-            file, the value's path in it, the value, and what is allowed.
+        TypeError: `path` is not a path.
+        DeclarationError: The file cannot be read, is not JSON, or has a wrong value; the message has the file and the
+            value's path in it (`$.acme.detect`).
 
     Example:
         >>> import tempfile
@@ -121,144 +174,103 @@ def read_declarations(path: os.PathLike[str] | str) -> dict[str, Declaration]:
         '1.2'
     """
     if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"`path` is {path!r}, a {type(path).__name__}; allowed is the path of a JSON file.")
-    file = Path(path)
-    content = _parse(file, _read(file))
-    names = tuple(filter(str.isidentifier, content)) if isinstance(content, dict) else ()
-    meanings = chain.from_iterable(wrong_meanings(name, content[name]) for name in names)
-    for found in (_twice(content), _too_many(names), wrong_values(content), meanings):
-        lines = [f"{file}: {f'`{path}`' if path else 'the file'} {why}" for path, why in islice(found, _SHOWN)]
-        if lines:
-            more = [f"{file}: and more."] if next(found, None) is not None else []
-            raise DeclarationError("\n".join(lines + more), names)
-    return {name: msgspec.convert(dict(content[name]), Declaration) for name in names}
+        raise TypeError(f"`path`: expected the path of a JSON file, got {path!r} ({type(path).__name__}).")
+    content = _load(Path(path))
+    if not isinstance(content, dict):
+        raise DeclarationError(f"{path}: expected an object of backends by their names, got {format_value(content)}.")
+    content.pop("$schema", None)
+    names = tuple(filter(str.isidentifier, content))
+    if len(content) > MAX_BACKENDS:
+        raise DeclarationError(f"{path}: expected at most {MAX_BACKENDS} backends, got {len(content)}.", names)
+    declarations, errors = {}, []
+    for name, fields in content.items():
+        try:
+            declarations[name] = convert_declaration(name, fields)
+        except ValueError as error:
+            errors.append(f"{path}: {format_text(error)}.")
+    if errors:
+        more = [f"{path}: and more."] if len(errors) > _MAX_ERRORS else []
+        raise DeclarationError("\n".join([*errors[:_MAX_ERRORS], *more]), names)
+    return declarations
 
 
-def _too_many(names: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    if len(names) > MAX_BACKENDS:
-        yield "", f"declares {len(names)} backends; allowed are {MAX_BACKENDS} or fewer."
+def convert_declaration(name: str, fields: object, kind: type[Declaration] = Declaration) -> Declaration:
+    """What the fields of one backend declare.
+
+    Args:
+        name: The backend's name, for the paths in errors.
+        fields: The fields, as JSON has them.
+        kind: The structure of the fields.
+
+    Raises:
+        ValueError: The name or a value is wrong; the message ends with the value's path.
+
+    Example:
+        >>> convert_declaration("acme", {"vendor": 7})
+        Traceback (most recent call last):
+        msgspec.ValidationError: Expected `str | null`, got `int` - at `$.acme.vendor`
+    """
+    pattern, words = NAME_PATTERNS["name"]
+    if re.fullmatch(pattern, name) is None:
+        raise ValueError(f"expected a backend's name of {words}, got {format_value(name)}")
+    for field, value in fields.items() if isinstance(fields, dict) else ():
+        if value is None:
+            raise ValueError(f"expected a value, got null - at `$.{name}.{field}`")
+    # A structure with the name as its only field: paths begin with it.
+    one = msgspec.defstruct("_One", [("backend", kind)], rename={"backend": name})
+    declaration: Declaration = getattr(msgspec.convert({name: fields}, one), "backend")  # noqa: B009
+    if declaration.name not in (None, name):
+        raise ValueError(f"expected {name!r}, the key, got {declaration.name!r} - at `$.{name}.name`")
+    return declaration
 
 
-def _read(file: Path) -> bytes:
+def _load(file: Path) -> Any:
+    twice: list[str] = []
+
+    def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            twice.extend(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        return made
+
     try:
-        return read_bounded(file, MAX_FILE_BYTES)
-    except NotRegularFile:
-        raise DeclarationError(
-            f"{file}: it is no regular file; allowed is a file of JSON that declares backends."
-        ) from None
-    except FileTooLarge:
-        raise DeclarationError(
-            f"{file}: it has more than {MAX_FILE_BYTES} bytes, too many for declared backends."
-        ) from None
+        data = read_bounded(file, MAX_FILE_BYTES)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise DeclarationError(f"{file}: the file that declares backends cannot be read: {why}.") from None
-
-
-class _Object(dict[str, Any]):
-    """A JSON object that remembers the keys that stood in it twice."""
-
-    twice: tuple[str, ...] = ()
-
-
-def _parse(file: Path, data: bytes) -> Any:
+        why = error.strerror or error if isinstance(error, OSError) else error
+        raise DeclarationError(f"{file}: cannot be read: {why}.") from None
     try:
         text = data.decode("utf-8-sig")  # editors on Windows put a mark before UTF-8
-        return load_json(text, pairs=_object)
+        content = load_json(text, pairs=to_object)
+        json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise DeclarationError(f"{file}: not JSON: half of a surrogate pair is not text.") from None
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise DeclarationError(f"{file}: not JSON: {error.msg} at {where}.") from None
     except UnicodeDecodeError as error:
-        raise DeclarationError(f"{file}: not JSON: byte {error.start} is no UTF-8.") from None
-    except TooComplex as error:
-        raise DeclarationError(f"{file}: its JSON was not read: {error}.") from None
+        raise DeclarationError(f"{file}: not JSON: byte {error.start} is not UTF-8.") from None
     except ValueError as error:
         raise DeclarationError(f"{file}: not JSON: {error}.") from None
+    if twice:
+        keys = ", ".join(format_value(key) for key in islice(dict.fromkeys(twice), _MAX_ERRORS))
+        raise DeclarationError(f"{file}: an object has the same key twice: {keys}.")
+    return content
 
 
-def _object(pairs: list[tuple[str, Any]]) -> _Object:
-    made = _Object(pairs)
-    if len(made) < len(pairs):
-        times = Counter(key for key, _ in pairs)
-        made.twice = tuple(key for key in made if times[key] > 1)[:_SHOWN]
-    return made
-
-
-def _twice(content: Any) -> Iterator[Wrong]:
-    """Every key that stands twice, and text that cannot be written out."""
-    waiting: list[tuple[str, Any]] = [("", content)]
-    while waiting:
-        path, value = waiting.pop()
-        if isinstance(value, _Object):
-            for key in value.twice:
-                yield Wrong(path, f"has the key {short(key)} twice; allowed is once.")
-            for key in filter(_is_no_text, value):
-                yield Wrong(path, f"has the key {short(key)}; half a surrogate pair is no text.")
-            waiting += [(below(path, key), each) for key, each in value.items()]
-        elif isinstance(value, list):
-            waiting += [(f"{path}[{index}]", each) for index, each in enumerate(value)]
-        elif isinstance(value, str) and _is_no_text(value):
-            yield Wrong(path, f"is {short(value)}; half a surrogate pair is no text.")
-
-
-def _is_no_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
-def wrong_meanings(name: str, fields: dict[str, Any]) -> Iterator[Wrong]:
-    """What a schema cannot say of one backend: names that must agree, patterns and paths that must be readable.
-
-    Args:
-        name: The backend's name.
-        fields: What is declared of it, as the schema allows.
-    """
-    inner = fields.get("name", name)
-    if inner != name:
-        yield Wrong(f"{name}.name", f"is {short(inner)}; allowed is {name!r}, the key, or nothing.")
-    for field, groups in (("version", (1, 2)), ("archs", (1,))):
-        value = fields.get(field)
-        if isinstance(value, dict):
-            for key, why in _wrong_query(value, groups):
-                yield Wrong(f"{name}.{field}.{key}", why)
-    detect = fields.get("detect", {})
-    if "command" in detect:
-        for key, why in _wrong_program(detect["command"]):
-            yield Wrong(f"{name}.detect.{key}", why)
-    if fields.get("arch_rule") == get_args(ArchRule)[2] and isinstance(fields.get("archs"), list):
-        for index, arch in enumerate(fields["archs"]):
-            if re.fullmatch(r"[0-9]{1,4}\.[0-9]{1,4}", arch) is None:
-                rule = fields["arch_rule"]
-                yield Wrong(f"{name}.archs[{index}]", f"is {short(arch)}; allowed with {rule} is major.minor.")
-
-
-def _wrong_query(query: dict[str, Any], groups: tuple[int, ...]) -> Iterator[tuple[str, str]]:
-    if "torch" in query:
-        try:
-            parse_torch_path(query["torch"])
-        except ValueError as error:
-            yield "torch", f"is {short(query['torch'])}: {error}."
-        return
-    yield from _wrong_program(query["command"])
-    pattern, allowed = query["pattern"], " or ".join(map(str, groups))
+def _check_pattern(pattern: str, groups: tuple[int, ...]) -> None:
     # To match without regard to case makes compiling ranges of letters slow: a second for every few characters.
     if re.search(r"\(\?[aiLmsux-]", re.sub(r"\\.", "", pattern, flags=re.DOTALL)) is not None:
-        yield "pattern", f"is {short(pattern)}; flags in it, such as (?i), are not allowed: write [Aa]."
-        return
+        raise ValueError(f"`pattern`: flags such as (?i) are not supported, write [Aa]: {format_value(pattern)}")
     try:
         found = re.compile(pattern, re.MULTILINE).groups
     except (re.error, RecursionError, OverflowError, MemoryError) as error:
-        yield "pattern", f"is {short(pattern)}, no regular expression: {error}."
-        return
+        raise ValueError(f"`pattern`: not a regular expression: {format_value(pattern)}: {error}") from None
     if found not in groups:
-        yield "pattern", f"is {short(pattern)}, with {found} groups; allowed are {allowed}: they are the answer."
+        expected = " or ".join(map(str, groups))
+        raise ValueError(f"`pattern`: expected {expected} groups with the answer, got {found}: {format_value(pattern)}")
 
 
-def _wrong_program(command: list[str]) -> Iterator[tuple[str, str]]:
-    program = command[0]
-    # A path that depends on the folder one happens to be in would run whatever lies there.
-    if not program or (not os.path.isabs(program) and re.search(r"[\\/]", program)):
-        yield "command[0]", f"is {short(program)}; allowed is a program that PATH leads to, or an absolute path."
+def _check_program(command: tuple[str, ...]) -> None:
+    # A relative path would run a program of the current folder.
+    if not command[0] or (not os.path.isabs(command[0]) and re.search(r"[\\/]", command[0])):
+        raise ValueError(f"`command`: expected a program on PATH or an absolute path, got {format_value(command[0])}")

@@ -18,8 +18,7 @@ from kernels import settings
 from kernels.backends import lookup, registry
 from kernels.backends.base import Backend
 from kernels.backends.plugins.json_backend import declare
-from kernels.backends.plugins.json_schema import Declaration, wrong_meanings
-from kernels.backends.plugins.json_values import wrong_values
+from kernels.backends.plugins.json_schema import Declaration, DeviceType, convert_declaration
 from kernels.backends.plugins.vendor_modules import package_of, vendor_module
 from kernels.backends.registration import BackendEntry, Origin
 from kernels.errors import RequestError
@@ -86,11 +85,8 @@ class VendorInfo:
         return super().__new__(cls)
 
 
-#: Members that mean something else in a declaration, or nothing.
-_OWN = ("vendor_name", "device_name", "device_query_cmd", "triton_extra_name", "backend")
-
-#: Members by the names that they have in a declaration.
-_MEMBERS = {"device_string": "device_name", "vendor": "vendor_name"}
+#: Members that a declaration does not have.
+_OWN = ("device_query_cmd", "triton_extra_name", "backend")
 
 
 def register_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> BackendEntry:
@@ -218,9 +214,10 @@ def _info(module: ModuleType, folder: Path) -> VendorInfo:
 
 
 def _backend(info: VendorInfo, folder: Path) -> tuple[Backend, bool]:
-    """The backend that a folder makes, and whether it stands in for one that there is."""
-    name, declared = _declared(info, folder)
+    """The backend that a folder makes, and whether it overrides another."""
+    name, declaration = _declared(info, folder)
     existing = registry.would_override(name)
+    declared = declaration.given()
     if existing is not None:
         device = declared.pop("device_string")
         if device != existing.device_type:
@@ -229,49 +226,36 @@ def _backend(info: VendorInfo, folder: Path) -> tuple[Backend, bool]:
                 f"the device type {existing.device_type!r}."
             )
         if info.detect is None:
-            declared.pop("detect", None)  # the backend knows how to find itself
+            declared.pop("detect", None)  # the backend has its own probe
     try:
-        backend = declare(name, msgspec.convert(declared, Declaration), existing)
+        backend = declare(name, Declaration(**declared), existing)
     except RequestError as error:
         raise RequestError(f"The vendor folder {folder}: {error}") from None
     backend.folder = folder
     return backend, existing is not None or name in settings.disabled_backends()
 
 
-def _declared(info: VendorInfo, folder: Path) -> tuple[str, dict[str, Any]]:
-    """The backend's name, and what is declared of it as a file would."""
+class _VendorDeclaration(Declaration, frozen=True):
+    """A declaration with the names of `VendorInfo`."""
 
-    def wrong(member: str, why: str) -> RequestError:
-        return RequestError(f"The vendor folder {folder}: `{member}` of `vendor_info` {why}")
+    device_string: DeviceType = msgspec.field(name="device_name")
+    vendor: str = msgspec.field(name="vendor_name")
 
-    for member in ("vendor_name", "device_name", "backend"):
-        value = getattr(info, member)
-        if not isinstance(value, str) and not (member == "backend" and value is None):
-            raise wrong(member, f"is {value!r:.80}; allowed is a name.")
-    declared = {field.name: getattr(info, field.name) for field in fields(VendorInfo) if field.name not in _OWN}
-    declared = {name: _plain(value) for name, value in declared.items() if value is not None}
-    declared |= {"device_string": info.device_name, "vendor": info.vendor_name}
+
+def _declared(info: VendorInfo, folder: Path) -> tuple[str, Declaration]:
+    """The backend's name, and what is declared of it."""
+    given = {field.name: getattr(info, field.name) for field in fields(VendorInfo)}
+    declared = {name: value for name, value in given.items() if name not in _OWN and value is not None}
+    name = str(info.backend or str(info.vendor_name).lower())
     command = info.device_query_cmd
-    queried = bool(command) and "detect" not in declared
-    if command and queried:
+    if isinstance(command, str):
         try:
-            declared["detect"] = {"command": shlex.split(command) if isinstance(command, str) else _plain(command)}
+            command = shlex.split(command)
         except ValueError as error:
-            raise wrong("device_query_cmd", f"is {command!r:.80}, no command: {error}.") from None
-    name = info.backend or info.vendor_name.lower()
-    found = next(wrong_values({name: declared}), None) or next(wrong_meanings(name, declared), None)
-    if found is not None:
-        member = found.path.removeprefix(f"{name}.")
-        if not found.path:  # the name itself
-            member = "backend" if info.backend else "vendor_name"
-        elif queried and member.startswith("detect.command"):
-            member = member.replace("detect.command", "device_query_cmd", 1)
-        raise wrong(_MEMBERS.get(member, member), found.why)
-    return name, declared
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON would have it: lists for tuples."""
-    if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+            raise RequestError(f"The vendor folder {folder}: `device_query_cmd` of `vendor_info`: {error}.") from None
+    if command and info.detect is None:
+        declared["detect"] = {"command": command}
+    try:
+        return name, convert_declaration(name, declared, _VendorDeclaration)
+    except ValueError as error:
+        raise RequestError(f"The vendor folder {folder}: `vendor_info`: {error}.") from None
