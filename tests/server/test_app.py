@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,14 @@ LFS = "build/torch-cpu/_relu.abi3.so"
 DATA = bytes(range(256)) * 8
 
 
-@pytest.fixture
-def served(hub: TestHub) -> TestHub:
-    hub.make_repo(REPO, version=1, variants={"torch-cpu": {"data.bin": DATA, "_relu.abi3.so": DATA, "ä b#?.txt": "x"}})
-    (hub.root.parent / "secret").write_text("SECRET")
-    return hub
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestHub]:
+    """One Hub for all tests of this module; they change nothing."""
+    with TestHub(tmp_path_factory.mktemp("served") / "hub") as hub:
+        files = {"data.bin": DATA, "_relu.abi3.so": DATA, "ä b#?.txt": "x"}
+        hub.make_repo(REPO, version=1, variants={"torch-cpu": files})
+        (hub.root.parent / "secret").write_text("SECRET")
+        yield hub
 
 
 def ask(hub: TestHub, target: str, *, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
@@ -197,10 +201,11 @@ def test_a_failure_inside_is_an_answer_too(served: TestHub, monkeypatch: pytest.
 
 
 def test_a_file_that_vanishes_under_the_answer_is_a_moved_revision(
-    served: TestHub, monkeypatch: pytest.MonkeyPatch
+    hub: TestHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit = served.catalog.commit(REPO, "v1")
-    monkeypatch.setattr(served.catalog, "commit", lambda *arguments, **options: commit)
-    Path(commit.files["build/torch-cpu/data.bin"].source).unlink()
-    status, headers, _ = ask(served, f"/kernels/{REPO}/resolve/v1/build/torch-cpu/data.bin")
+    hub.make_repo(REPO)
+    commit = hub.catalog.commit(REPO, "v1")
+    monkeypatch.setattr(hub.catalog, "commit", lambda *arguments, **options: commit)
+    Path(commit.files["build/torch-cpu/layers.py"].source).unlink()
+    status, headers, _ = ask(hub, f"/kernels/{REPO}/resolve/v1/build/torch-cpu/layers.py")
     assert (status, headers["x-error-code"]) == (404, "RevisionNotFound")

@@ -22,6 +22,7 @@ import pytest
 from hub import make_repo
 
 from kernels.server import Catalog, ConnectionLimits, HubServer
+from kernels.server import catalog as catalog_module
 from kernels.server.changes import RepositoryChange, Writer
 from kernels.server.lfs_objects import LfsObjects
 from kernels.server.listings import Listings
@@ -42,10 +43,28 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /
 Answer = tuple[int, dict[str, str], bytes]
 
 
+def _make_root(folder: Path) -> Path:
+    make_repo(folder, REPO, variants={"torch-cpu": {"_relu.abi3.so": b"\x7fELF" * 1000}})
+    return folder
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    make_repo(tmp_path / "hub", REPO, variants={"torch-cpu": {"_relu.abi3.so": b"\x7fELF" * 1000}})
-    return tmp_path / "hub"
+    return _make_root(tmp_path / "hub")
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
+    with HubServer(_make_root(tmp_path_factory.mktemp("shared") / "hub"), token=TOKEN, writable=True) as server:
+        yield server
+
+
+@pytest.fixture
+def shared_server(running: HubServer, caplog: pytest.LogCaptureFixture) -> Iterator[HubServer]:
+    """One Hub for all tests that change nothing; it works, and has logged nothing, after each."""
+    yield running
+    assert get(running.port, FILE)[0] == 200
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 @pytest.fixture
@@ -215,10 +234,10 @@ READS: dict[str, tuple[bytes, set[int]]] = {
 
 
 @pytest.mark.parametrize("name", READS)
-def test_a_hostile_request_is_answered_and_nothing_else_happens(server: HubServer, name: str) -> None:
+def test_a_hostile_request_is_answered_and_nothing_else_happens(shared_server: HubServer, name: str) -> None:
     data, statuses = READS[name]
     started = time.monotonic()
-    status, headers, body = send(server.port, data)
+    status, headers, body = send(shared_server.port, data)
     assert status in statuses
     assert not [field for field in headers if "evil" in field]
     assert len(body) < 200_000
@@ -279,7 +298,8 @@ WRITES: dict[str, tuple[bytes, set[int]]] = {
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_a_hostile_write_changes_nothing(server: HubServer, name: str) -> None:
+def test_a_hostile_write_changes_nothing(shared_server: HubServer, name: str) -> None:
+    server = shared_server
     data, statuses = WRITES[name]
     before = server.catalog.commit(REPO, "v1").id
     started = time.monotonic()
@@ -292,20 +312,20 @@ def test_a_hostile_write_changes_nothing(server: HubServer, name: str) -> None:
     assert not list((server.catalog.root / ".incoming").glob("*"))
 
 
-def test_requests_that_are_none_fill_no_log(server: HubServer) -> None:
+def test_invalid_requests_are_not_logged(shared_server: HubServer) -> None:
     for _ in range(50):
-        send(server.port, b"\0\r\n\r\n")
-        send(server.port, request("GET", INFO, Upgrade="websocket", Connection="Upgrade"))
+        send(shared_server.port, b"\0\r\n\r\n")
+        send(shared_server.port, request("GET", INFO, Upgrade="websocket", Connection="Upgrade"))
 
 
-def test_garbage_after_a_request_is_no_failure_of_the_server(server: HubServer) -> None:
+def test_garbage_after_a_request_is_no_failure_of_the_server(shared_server: HubServer) -> None:
     for data in (
         request("POST", FILE, b"zz\r\n", Transfer_Encoding="chunked"),
         request("GET", INFO) + b"\0\0\r\n\r\n",
         request("PUT", "/lfs-upload/0", b"1\r\nabc", Transfer_Encoding="chunked"),
         request("POST", PATHS, b"1\r\na\r\n-1\r\n", Transfer_Encoding="chunked"),
     ):
-        with connected(server.port) as connection:
+        with connected(shared_server.port) as connection:
             connection.sendall(data)
             assert answer_to(connection)[0] in (200, 400, 403, 405)
 
@@ -530,7 +550,8 @@ def test_no_work_is_done_where_everybody_waits(server: HubServer, monkeypatch: p
         monkeypatch.setattr(owner, name, call)
 
     for owner, name in [
-        *((Catalog, name) for name in ("commit", "repository", "private", "publisher", "branches", "known", "_walk")),
+        *((Catalog, name) for name in ("commit", "repository", "private", "publisher", "branches", "known")),
+        (catalog_module, "scan_folder"),
         *((LfsObjects, name) for name in ("find", "_begin", "_finish", "_prepare", "scratch")),
         *((Writer, name) for name in ("create_repository", "create_branch", "commit")),
         (os, "scandir"),
@@ -567,8 +588,10 @@ def test_no_work_is_done_where_everybody_waits(server: HubServer, monkeypatch: p
 def walks(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The folders that were walked."""
     walked: list[Path] = []
-    original = Catalog._walk
-    monkeypatch.setattr(Catalog, "_walk", lambda self, top: (walked.append(top), original(self, top))[1])
+    scan = catalog_module.scan_folder
+    monkeypatch.setattr(
+        catalog_module, "scan_folder", lambda top, root, **options: (walked.append(top), scan(top, root, **options))[1]
+    )
     return walked
 
 
@@ -623,20 +646,20 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(server: HubServer, root
 def test_requests_that_wait_for_a_folder_share_one_look_at_it(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = Catalog(root)
     first, go_on, walked = threading.Event(), threading.Event(), []
-    original, alone = Catalog._walk, Listings.locked
+    scan, locked = catalog_module.scan_folder, Listings.locked
     waiting: list[Path] = []
 
-    def walk(self: Catalog, top: Path) -> Any:
+    def slow_scan(top: Path, root: Path, **options: Any) -> Any:
         walked.append(top)
         first.set()
         go_on.wait(20)
-        return original(self, top)
+        return scan(top, root, **options)
 
     def noted(self: Listings, folder: Path) -> Any:
         waiting.append(folder)
-        return alone(self, folder)
+        return locked(self, folder)
 
-    monkeypatch.setattr(Catalog, "_walk", walk)
+    monkeypatch.setattr(catalog_module, "scan_folder", slow_scan)
     monkeypatch.setattr(Listings, "locked", noted)
     found: list[str] = []
     threads = [threading.Thread(target=lambda: found.append(catalog.commit(REPO, "v1").id)) for _ in range(20)]

@@ -99,11 +99,11 @@ def test_any_change_is_a_new_commit(root: Path, change: str) -> None:
 
 
 def test_an_unchanged_file_is_hashed_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernels.server import catalog
+    from kernels.server import scan
 
     hashed: list[str] = []
-    original = catalog._hash
-    monkeypatch.setattr(catalog, "_hash", lambda source, size: (hashed.append(source), original(source, size))[1])
+    original = scan._hash
+    monkeypatch.setattr(scan, "_hash", lambda source, size: (hashed.append(source), original(source, size))[1])
     catalog = Catalog(root)
     for _ in range(3):
         catalog.commit(REPO, "v1")
@@ -208,7 +208,7 @@ def test_a_deep_folder_is_listed(root: Path) -> None:
 
 
 def test_links_that_multiply_folders_are_refused_in_bounds(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernels.server.catalog._MAX_FOLDERS", 1000)
+    monkeypatch.setattr("kernels.server.scan._MAX_FOLDERS", 1000)
     folder = root / REPO / "v1"
     for depth in range(30):  # a tree of 2**30 folders
         (folder / f"{depth}").mkdir()

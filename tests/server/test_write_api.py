@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -48,9 +49,32 @@ def repo(api: HfApi) -> str:
     return REPO
 
 
+Ask = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
+    """One Hub for all tests that leave the branch `v1` as it is."""
+    with HubServer(_folder(tmp_path_factory.mktemp("shared") / "hub"), token=TOKEN, writable=True) as server:
+        writer = Writer(server.catalog)
+        writer.create_repository(REPO)
+        writer.create_branch(REPO, "v1")
+        writer.commit(REPO, "v1", RepositoryChange({"_x.so": LIBRARY}))
+        yield server
+
+
 @pytest.fixture
-def ask(server: HubServer) -> Callable[..., tuple[int, dict[str, Any]]]:
-    """Ask the server without a client: the status and the JSON of the answer."""
+def ask(server: HubServer) -> Ask:
+    return _asking(server)
+
+
+@pytest.fixture(scope="module")
+def ask_shared(shared: HubServer) -> Ask:
+    return _asking(shared)
+
+
+def _asking(server: HubServer) -> Ask:
+    """A function that sends requests without a client; it returns the status and the JSON of the answer."""
 
     def ask(path: str, body: Any, *, token: str | None = TOKEN, method: str = "POST") -> tuple[int, dict[str, Any]]:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -203,20 +227,16 @@ _WRITES = [
 
 @pytest.mark.parametrize(("path", "body"), _WRITES)
 @pytest.mark.parametrize(("token", "status"), [(None, 401), ("hf_other", 401), ("", 401), (TOKEN, 200)])
-def test_every_write_needs_the_token(
-    repo: str, ask: Callable[..., tuple[int, Any]], path: str, body: Any, token: str | None, status: int
-) -> None:
-    assert ask(path, body, token=token)[0] == status
+def test_every_write_needs_the_token(ask_shared: Ask, path: str, body: Any, token: str | None, status: int) -> None:
+    assert ask_shared(path, body, token=token)[0] == status
 
 
-@pytest.mark.parametrize(("path", "body"), _WRITES)
 @pytest.mark.parametrize("token", [None, TOKEN])
-def test_a_hub_that_only_reads_refuses_every_write(
-    tmp_path: Path, ask: Callable[..., tuple[int, Any]], path: str, body: Any, token: str | None
-) -> None:
+def test_a_hub_that_only_reads_refuses_every_write(tmp_path: Path, token: str | None) -> None:
     (tmp_path / "other" / REPO / "v1").mkdir(parents=True)
     with HubServer(tmp_path / "other", token=token) as hub:
-        assert ask(hub.url + path, body, token=TOKEN)[0] == 403
+        ask = _asking(hub)
+        assert {ask(path, body, token=TOKEN)[0] for path, body in _WRITES} == {403}
     assert sorted(path.name for path in (tmp_path / "other").rglob("*")) == ["acme", "relu", "v1"]
 
 
@@ -233,16 +253,13 @@ def test_writing_for_everyone_is_refused(tmp_path: Path) -> None:
      "a/" + "b" * 300, "a\n", "/".join("ab" * 1000), "__pycache__/x.py", "a/x.pyc", None, 3, "nul.", "a/. "],
 )  # fmt: skip
 @pytest.mark.parametrize("key", ["file", "lfsFile"])
-def test_hostile_paths_write_nothing(
-    api: HfApi, repo: str, ask: Callable[..., tuple[int, Any]], server: HubServer, path: object, key: str
-) -> None:
-    _commit(api, _add("_x.so", LIBRARY))
-    before = sorted(server.catalog.root.rglob("*"))
+def test_hostile_paths_write_nothing(ask_shared: Ask, shared: HubServer, path: object, key: str) -> None:
+    before = sorted(shared.catalog.root.rglob("*"))
     body = _ndjson((key, {"path": path, "content": "", "oid": hashlib.sha256(LIBRARY).hexdigest(), "algo": "sha256"}))
-    status, answer = ask(f"/api/kernels/{REPO}/commit/v1", body)
+    status, answer = ask_shared(f"/api/kernels/{REPO}/commit/v1", body)
     assert (status, "`path` is" in answer["error"]) == (400, True)
-    assert sorted(server.catalog.root.rglob("*")) == before
-    assert not list(server.catalog.root.parent.glob("out.py"))
+    assert sorted(shared.catalog.root.rglob("*")) == before
+    assert not list(shared.catalog.root.parent.glob("out.py"))
 
 
 @pytest.mark.parametrize(
@@ -264,17 +281,12 @@ def test_hostile_paths_write_nothing(
         ),
     ],
 )
-def test_a_commit_that_is_none_changes_nothing(
-    api: HfApi, repo: str, ask: Callable[..., tuple[int, Any]], body: bytes, said: str
-) -> None:
-    import re
-
-    _commit(api, _add("x.py", b"1"))
-    head = api.kernel_info(REPO, revision="v1").sha
-    status, answer = ask(f"/api/kernels/{REPO}/commit/v1", body)
+def test_an_invalid_commit_changes_nothing(ask_shared: Ask, shared: HubServer, body: bytes, said: str) -> None:
+    head = shared.catalog.commit(REPO, "v1").id
+    status, answer = ask_shared(f"/api/kernels/{REPO}/commit/v1", body)
     assert status == 400
     assert re.search(said, answer["error"])
-    assert api.kernel_info(REPO, revision="v1").sha == head
+    assert shared.catalog.commit(REPO, "v1").id == head
 
 
 @pytest.mark.parametrize(
@@ -292,7 +304,7 @@ def test_a_commit_that_is_none_changes_nothing(
         (f"/api/kernels/{REPO}/branch/v2", {"startingPoint": "absent"}, 404),
         ("/api/kernels/acme/absent/branch/v2", {}, 404),
         (f"/api/models/{REPO}/commit/v1", {}, 400),
-        (f"/api/kernels/{REPO}/commit/v9", {"key": "header", "value": {}}, 404),
+        (f"/api/kernels/{REPO}/commit/v99", {"key": "header", "value": {}}, 404),
         (f"/api/kernels/{REPO}/commit/{'0' * 40}", {"key": "header", "value": {}}, 400),
         (f"/api/kernels/{REPO}/preupload/v1", {}, 400),
         (f"/api/kernels/{REPO}/preupload/v1", {"files": [{"path": "x"}]}, 400),
@@ -301,15 +313,13 @@ def test_a_commit_that_is_none_changes_nothing(
         (f"/api/kernels/{REPO}/preupload/v1", b"x" * (9 * 2**20), 413),
     ],
 )
-def test_a_wrong_question_is_told_so(
-    repo: str, ask: Callable[..., tuple[int, Any]], path: str, body: Any, status: int
-) -> None:
-    found, answer = ask(path, body)
+def test_an_invalid_request_is_answered_with_an_error(ask_shared: Ask, path: str, body: Any, status: int) -> None:
+    found, answer = ask_shared(path, body)
     assert found == status
     assert answer["error"]
 
 
-def _address(ask: Callable[..., tuple[int, Any]], content: bytes, size: int | None = None) -> str:
+def _address(ask: Ask, content: bytes, size: int | None = None) -> str:
     wanted = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content) if size is None else size}
     body = {"operation": "upload", "objects": [wanted]}
     _, answer = ask(f"/kernels/{REPO}.git/info/lfs/objects/batch", body)
@@ -321,7 +331,7 @@ def _address(ask: Callable[..., tuple[int, Any]], content: bytes, size: int | No
     [(LIBRARY[:-1] + b"x", "The SHA-256 is"), (LIBRARY[:-1], "The SHA-256 is"), (LIBRARY + b"x", "more than")],
 )
 def test_an_object_is_kept_only_if_it_is_the_one_announced(
-    repo: str, ask: Callable[..., tuple[int, Any]], server: HubServer, sent: bytes, said: str
+    repo: str, ask: Ask, server: HubServer, sent: bytes, said: str
 ) -> None:
     status, answer = ask(_address(ask, LIBRARY), sent, method="PUT", token=None)
     assert status == 400
@@ -329,9 +339,7 @@ def test_an_object_is_kept_only_if_it_is_the_one_announced(
     assert list((server.catalog.root / ".incoming").iterdir()) == []
 
 
-def test_an_address_is_good_for_one_object_for_a_while(
-    repo: str, ask: Callable[..., tuple[int, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_address_is_good_for_one_object_for_a_while(repo: str, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     import time
 
     address = _address(ask, LIBRARY)
@@ -345,7 +353,7 @@ def test_an_address_is_good_for_one_object_for_a_while(
 
 
 def test_an_object_that_arrived_is_not_asked_for_again_and_goes_after_a_day(
-    repo: str, ask: Callable[..., tuple[int, Any]], server: HubServer
+    repo: str, ask: Ask, server: HubServer
 ) -> None:
     assert ask(_address(ask, LIBRARY), LIBRARY, method="PUT")[0] == 200
     wanted = {"oid": hashlib.sha256(LIBRARY).hexdigest(), "size": len(LIBRARY)}
@@ -357,7 +365,7 @@ def test_an_object_that_arrived_is_not_asked_for_again_and_goes_after_a_day(
     assert not kept.exists()
 
 
-def test_an_object_too_large_is_refused_before_it_is_sent(repo: str, ask: Callable[..., tuple[int, Any]]) -> None:
+def test_an_object_too_large_is_refused_before_it_is_sent(repo: str, ask: Ask) -> None:
     body = {"operation": "upload", "objects": [{"oid": "0" * 64, "size": 2**60}]}
     _, answer = ask(f"/kernels/{REPO}.git/info/lfs/objects/batch", body)
     assert answer["objects"][0]["error"]["code"] == 413

@@ -11,40 +11,28 @@ downloaded from, under their own ids, with the builds that were downloaded.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
-import stat
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from datetime import datetime, timezone
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from kernels.errors import InvalidRepository, RepositoryNotFound, RequestError, RevisionNotFound
 from kernels.models.requirement import check_repo_id, check_revision, is_commit
-from kernels.models.snapshot import BUILD_FOLDER, MAX_FILES, RepoFile
+from kernels.models.snapshot import BUILD_FOLDER, RepoFile
 from kernels.server.listings import FileRow, FolderListing, Listings
-from kernels.server.snapshot import Commit, File, blob_oid, lfs_pointer, take_snapshot
+from kernels.server.scan import complete_builds, is_served, make_commit, scan_folder
+from kernels.server.snapshot import Commit
 from kernels.sources.folder_record import FolderRecord, FolderRecords
-from kernels.support.files import open_regular
-from kernels.trust.digest import is_as_listed
 
-__all__ = ["PRIVATE", "PULLS", "Catalog", "Publisher", "is_lfs"]
+__all__ = ["PRIVATE", "PULLS", "Catalog", "Publisher"]
 
 #: The mark of a private repository, and the folder of pull requests: names that no branch can have.
 PRIVATE = ".private"
 PULLS = ".pulls"
 
-# The Hub's clients put native code, by its name, and all large files into LFS.
-_LFS_SUFFIXES = (".so", ".dylib", ".dll", ".pyd")
-_LFS_SIZE = 10 * 10**6
-_CHUNK = 1 << 20
 _VERSION = re.compile(r"v(0|[1-9][0-9]*)")
-# Links to each other can make millions of folders out of a few.
-_MAX_FOLDERS = 50_000
 # How often a folder is scanned again if files vanish meanwhile.
 _ATTEMPTS = 5
 
@@ -280,14 +268,16 @@ class Catalog:
         """Hold a branch's lock: no other thread reads it, so that it can be replaced in several steps."""
         return self._listings.locked(folder)
 
-    def _commit(self, repo_id: str, folder: Path, listed: Mapping[str, RepoFile] | None = None) -> Commit:
+    def served(self, name: str) -> bool:
+        """Whether a file or folder of that name is part of a repository."""
+        return is_served(name, bytecode=self.bytecode)
+
+    def _commit(self, repo_id: str, folder: Path, record: Mapping[str, RepoFile] | None = None) -> Commit:
         def scan(cached: FolderListing | None) -> tuple[list[FileRow], Callable[[], Commit]]:
-            found = sorted(islice(self._walk(folder), MAX_FILES + 1))
-            if len(found) > MAX_FILES:
-                raise InvalidRepository(f"{folder} has more than {MAX_FILES} files; kernel repositories have fewer.")
-            if listed is not None:
-                found = _complete(found, listed)
-            return found, lambda: self._arranged(repo_id, folder, found, listed, cached)
+            rows = scan_folder(folder, self.root, bytecode=self.bytecode)
+            if record is not None:
+                rows = complete_builds(rows, record)
+            return rows, lambda: make_commit(repo_id, folder, rows, record, cached)
 
         for _ in range(_ATTEMPTS):
             try:
@@ -295,107 +285,6 @@ class Catalog:
             except (FileNotFoundError, NotADirectoryError):  # it changed during the scan
                 continue
         raise RevisionNotFound(f"Revision {folder.name!r} of {repo_id} was removed, or changes all the time.")
-
-    def _arranged(
-        self,
-        repo_id: str,
-        folder: Path,
-        rows: list[FileRow],
-        listed: Mapping[str, RepoFile] | None,
-        cached: FolderListing | None,
-    ) -> Commit:
-        before = {} if cached is None else {row[1:]: cached.commit.files[row[0]] for row in cached.rows}
-        files = [self._file(row, before.get(row[1:]), None if listed is None else listed[row[0]]) for row in rows]
-        newest = max((row[2] for row in rows), default=0)
-        commit = take_snapshot(repo_id, files, datetime.fromtimestamp(newest / 1e9, timezone.utc))
-        return replace(commit, id=folder.name) if is_commit(folder.name) else commit
-
-    def _walk(self, top: Path) -> Iterator[FileRow]:
-        """Yield every regular file inside the root."""
-        pending: list[tuple[str, str, frozenset[str]]] = [("", str(top), frozenset({os.path.realpath(top)}))]
-        folders = 0
-        while pending:
-            prefix, folder, above = pending.pop()
-            folders += 1
-            if folders > _MAX_FOLDERS:
-                raise InvalidRepository(f"{top} has more than {_MAX_FOLDERS} folders; kernel repositories have fewer.")
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if not self.served(entry.name):
-                        continue
-                    source = os.path.realpath(entry.path) if entry.is_symlink() else entry.path
-                    if source is not entry.path and not Path(source).is_relative_to(self.root):
-                        continue
-                    try:
-                        status = entry.stat()
-                    except OSError:  # a broken link, or removed since the folder was read
-                        continue
-                    path = prefix + entry.name
-                    if stat.S_ISREG(status.st_mode):
-                        yield path, source, status.st_mtime_ns, status.st_size, status.st_ino
-                    elif stat.S_ISDIR(status.st_mode) and source not in above:  # a link to a parent would never end
-                        pending.append((path + "/", source, above | {source}))
-
-    def served(self, name: str) -> bool:
-        """Whether a file or folder of that name is part of a repository."""
-        if name == ".git" or not _is_valid(str.encode, name):  # JSON cannot hold a name that is not UTF-8
-            return False
-        return self.bytecode or not (name == "__pycache__" or name.endswith((".pyc", ".pyo")))
-
-    def _file(self, row: FileRow, before: File | None, listed: RepoFile | None) -> File:
-        path, source, mtime_ns, size, inode = row
-        # An unchanged file is not hashed again, unless the record of a downloaded one has changed.
-        if before is not None and (listed is None or listed.blob in (before.oid, before.sha256)):
-            oid, sha256 = before.oid, before.sha256
-        else:
-            oid, sha256 = _hash(source, size) if listed is None else _listed_hash(source, listed)
-        return File(path, Path(source), size, oid, sha256, (mtime_ns, size, inode))
-
-
-def _complete(found: list[FileRow], listed: Mapping[str, RepoFile]) -> list[FileRow]:
-    """The files that the record lists, without incomplete builds."""
-    here = {path for path, _, _, size, _ in found if path in listed and listed[path].size == size}
-    incomplete = {_build_of(path) for path in listed if path not in here} - {""}
-    return [row for row in found if row[0] in here and _build_of(row[0]) not in incomplete]
-
-
-def _build_of(path: str) -> str:
-    parts = path.split("/", 2)
-    return parts[1] if len(parts) == 3 and parts[0] == BUILD_FOLDER else ""
-
-
-def _listed_hash(source: str, listed: RepoFile) -> tuple[str, str | None]:
-    """The hashes that the record gives for a file, if its content has them."""
-    if not is_as_listed(Path(source), listed):
-        raise InvalidRepository(f"{source} is not the file that its Hub listed; download it again.")
-    return listed.oid or blob_oid(lfs_pointer(listed.blob, listed.size)), listed.sha256
-
-
-def _hash(source: str, size: int) -> tuple[str, str | None]:
-    # Not beyond the listed size: a file that grows meanwhile is another file at the next scan.
-    with open_regular(source) as file:
-        if not is_lfs(source, size):
-            return blob_oid(b"".join(_chunks(file, size))), None
-        digest = hashlib.sha256()
-        for chunk in _chunks(file, size):
-            digest.update(chunk)
-    return blob_oid(lfs_pointer(digest.hexdigest(), size)), digest.hexdigest()
-
-
-def _chunks(file: BinaryIO, size: int) -> Iterator[bytes]:
-    while size > 0 and (chunk := file.read(min(size, _CHUNK))):
-        size -= len(chunk)
-        yield chunk
-
-
-def is_lfs(path: str, size: int) -> bool:
-    """Whether a file of that name and size (bytes) is kept in LFS.
-
-    Example:
-        >>> is_lfs("build/torch-cpu/__init__.py", 200), is_lfs("_relu.abi3.so", 200)
-        (False, True)
-    """
-    return path.endswith(_LFS_SUFFIXES) or size >= _LFS_SIZE
 
 
 def _subfolders(folder: Path) -> list[str]:
@@ -418,6 +307,6 @@ def _is_repo_id(text: str) -> bool:
 def _is_valid(check: Callable[[str], object], text: str) -> bool:
     try:
         check(text)
-    except (RequestError, UnicodeEncodeError):
+    except RequestError:
         return False
     return True

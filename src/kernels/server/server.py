@@ -168,19 +168,10 @@ class HubServer:
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = Listener(family, kind, protocol)
-        try:
-            if os.name == "posix":  # elsewhere the option lets two servers share a port
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind(address)
-            listening.listen(_WAITING)
-        except OSError:
-            listening.close()
-            raise
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        listening = socket.create_server((host, port), family=family, backlog=_WAITING, dualstack_ipv6=both)
     except OSError as error:
         free = ". Port 0 takes a free one" if error.errno == errno.EADDRINUSE else ""
         raise RequestError(f"Cannot listen on `host` {host!r}, `port` {port}: {error}{free}.") from None
-    return listening
+    return Listener(fileno=listening.detach())

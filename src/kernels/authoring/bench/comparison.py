@@ -33,15 +33,9 @@ class Comparison:
 def compare(out: Any, expected: Any, *, rtol: float | None = None, atol: float | None = None) -> Comparison:
     """Compare a result with its reference: tensors, numbers, or tuples and lists of them.
 
-    Args:
-        out: The result.
-        expected: The reference, of the same shape; its type and device may differ.
-        rtol: Tolerance relative to the reference; None for 2 units in the last place of the narrower of the two types,
-            at least 1e-5. Integers must be equal.
-        atol: Absolute tolerance; None for `rtol` times the reference's largest value.
-
-    Returns:
-        The comparison. `largest` is None for integers, and where it is not finite.
+    The types and devices may differ. By default `rtol` is 2 units in the last place of the narrower type, at least
+    1e-5, and `atol` is `rtol` times the reference's largest value. Integers must be equal. The largest difference is
+    None for integers, and if it is not finite.
 
     Example:
         >>> compare([1, 2], [1, 3]).reason[:56]

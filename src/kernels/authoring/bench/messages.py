@@ -14,20 +14,9 @@ Key = tuple[str, str, str]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What to measure.
+    """What to measure: the kernel (`path`, or `repo_id` and `revision`) on a device (`choice` as for `get_kernel`).
 
-    Attributes:
-        path: The kernel's folder, or None for a repository.
-        repo_id: The repository.
-        revision: Its commit.
-        trust: `trust_remote_code` of `get_kernel`.
-        backend: The backend to load a build for.
-        choice: The device to choose the build for, as `get_kernel` takes it.
-        device: Torch's name of the device to measure on.
-        root: The folder that holds `benchmarks`; the scripts run in it.
-        iterations: Calls that are timed.
-        warmup: Calls before them.
-        done: Workloads to leave out, because their outcome is known.
+    The scripts are in `benchmarks` below `root`, and run in it. Workloads in `done` are left out.
     """
 
     path: str | None
@@ -86,11 +75,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(line: bytes) -> Message:
-    """The message in a line.
-
-    Raises:
-        ValueError: It is not a message.
-    """
+    """The message in a line; raises `ValueError` if it is not one."""
     check_json(line)
     message: Message = msgspec.json.decode(line, type=Message)
     return message

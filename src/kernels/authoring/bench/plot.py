@@ -26,12 +26,7 @@ _PALE = 0.35
 
 
 def check_plot(path: os.PathLike[str] | str) -> Path:
-    """Check that a plot can be written, before anything is measured.
-
-    Raises:
-        RequestError: The name does not end in `.svg`, or its folder does not exist.
-        MissingPythonDependency: matplotlib is not installed.
-    """
+    """Check that a plot can be written, before anything is measured."""
     place = Path(path).expanduser().absolute()
     if place.suffix != ".svg" or not place.parent.is_dir() or place.is_dir():
         raise RequestError(
@@ -47,11 +42,7 @@ def check_plot(path: os.PathLike[str] | str) -> Path:
 
 
 def draw(report: Report, path: os.PathLike[str] | str) -> None:
-    """Draw the medians of a report's workloads as an SVG, with a line from quartile to quartile.
-
-    Args:
-        report: The report.
-        path: The file, whose name ends in `.svg`; it is overwritten.
+    """Draw the medians of a report's workloads as an SVG, with a line from quartile to quartile; overwrites the file.
 
     Raises:
         RequestError: The path is invalid, or no workload has times.

@@ -58,12 +58,6 @@ def read_scripts(folder: Path) -> Scripts:
     """Run the scripts of a folder in the order of their names, and list their workloads in the order of definition.
 
     A class counts in the script that defines it, not where it is imported. A script that fails stops no other.
-
-    Args:
-        folder: The folder; its scripts may import each other.
-
-    Returns:
-        The workloads, the failed scripts and the notes.
     """
     # Last, so that no file there shadows an installed package.
     sys.path.append(str(folder))

@@ -29,18 +29,8 @@ def time_calls(
 ) -> Times:
     """Time a function: `warmup` calls that are not counted, then `iterations` that are.
 
-    A call's time includes starting the work and waiting for the device; the device is idle before each call.
-
-    Args:
-        call: The function.
-        synchronize: Waits until the device has finished.
-        iterations: Calls that are timed, at least 1.
-        warmup: Calls before them, so that compilers, caches and clock rates settle.
-        max_seconds: After this time no further call is made; at least one is timed.
-        clock: Gives the time.
-
-    Returns:
-        The times.
+    A call's time includes starting the work and waiting for the device (`synchronize`); the device is idle before each
+    call. After `max_seconds` no further call is made, but at least one is timed.
 
     Example:
         >>> ticks = iter(range(100))

@@ -32,16 +32,7 @@ def run_workload(
 ) -> WorkloadOutcome:
     """Run a workload: seed, setup, one call, comparison with the reference, times of the reference and of the kernel.
 
-    Args:
-        workload: The workload.
-        kernel: The kernel's module.
-        device: Name of the Torch device.
-        iterations: Calls that are timed.
-        warmup: Calls before them.
-        clock: Gives the time.
-
-    Returns:
-        The outcome. An exception of the workload's own code is an outcome too.
+    An exception of the workload's own code is an outcome too. `clock` gives the time in seconds.
     """
     step = "its constructor"
     counts = {"iterations": iterations, "warmup": warmup}

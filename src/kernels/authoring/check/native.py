@@ -30,10 +30,7 @@ __all__ = ["POLICY", "SymbolPolicy", "is_native", "native_files", "require_elfto
 class SymbolPolicy:
     """The newest symbol versions that a native file may need.
 
-    Attributes:
-        name: The policy's name.
-        newest: The newest version of each symbol family, such as `GLIBC`.
-        others: Allowed versions without a number.
+    `newest` has the newest version of each symbol family, such as `GLIBC`; `others` are allowed without a number.
     """
 
     name: str
