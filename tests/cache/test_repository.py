@@ -15,7 +15,7 @@ from kernels.cache.repository import RepoStore
 from kernels.errors import InvalidRepository, StoreError
 from kernels.models.snapshot import Heads, RepoFile
 from kernels.support import process_lock
-from kernels.support.json_store import Record, endpoint_key, read_record, write_record
+from kernels.support.json_store import StoredRecord, endpoint_key, read_record, write_record
 from kernels.support.process_lock import exclusively
 from kernels.trust.digest import changed_files
 
@@ -125,8 +125,8 @@ def test_an_index_that_is_damaged_or_of_another_form_is_none(repository: RepoSto
 
 def test_a_record_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    write_record(tmp_path / "file" / "record.json", Record())
-    assert read_record(tmp_path / "file" / "record.json", Record) is None
+    write_record(tmp_path / "file" / "record.json", StoredRecord())
+    assert read_record(tmp_path / "file" / "record.json", StoredRecord) is None
 
 
 def test_what_other_tools_recorded_is_read(repository: RepoStore) -> None:

@@ -18,7 +18,7 @@ from kernels.cache.repository import RepoStore
 from kernels.errors import InvalidRepository, StoreError
 from kernels.loader.stages import prepared_dir
 from kernels.models.snapshot import RepoFile
-from kernels.support.json_store import Record, read_record, write_record
+from kernels.support.json_store import StoredRecord, read_record, write_record
 from kernels.support.process_lock import exclusively, lock_at
 from kernels.support.real_folders import check_folders, make_folders
 
@@ -151,14 +151,14 @@ def test_a_lock_is_written_through_no_link(tmp_path: Path, victim: Path, linked:
 def test_a_record_is_neither_written_nor_read_through_a_link(tmp_path: Path, victim: Path, linked: str) -> None:
     folder = "kernels--a--b/index" if linked.startswith("kernels") else ".locks/kind/Hub"
     cache, record = tmp_path / "cache", f"{folder}/a.json"
-    write_record(cache / record, Record())
-    assert read_record(cache / record, Record) is not None
+    write_record(cache / record, StoredRecord())
+    assert read_record(cache / record, StoredRecord) is not None
     (cache / linked).rename(tmp_path / "moved")
     planted(cache / linked, tmp_path / "moved")
-    assert read_record(cache / record, Record) is None
+    assert read_record(cache / record, StoredRecord) is None
     (cache / linked).unlink()
     planted(cache / linked, victim)
-    write_record(cache / record, Record())
+    write_record(cache / record, StoredRecord())
 
 
 def test_a_cache_may_be_a_link_itself_and_share_its_contents(tmp_path: Path) -> None:
@@ -172,8 +172,8 @@ def test_a_cache_may_be_a_link_itself_and_share_its_contents(tmp_path: Path) -> 
     store.check_links(COMMIT, [file])
     assert store.has(COMMIT, file)
     with exclusively(store.lock("work")):
-        write_record(store.folder / "index" / "a.json", Record())
-    assert read_record(store.folder / "index" / "a.json", Record) is not None
+        write_record(store.folder / "index" / "a.json", StoredRecord())
+    assert read_record(store.folder / "index" / "a.json", StoredRecord) is not None
 
 
 def test_folders_of_a_relative_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

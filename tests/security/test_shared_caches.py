@@ -25,7 +25,7 @@ from kernels.cache.repository import RepoStore
 from kernels.errors import UntrustedPublisher
 from kernels.loader.stages import prepare_build, prepared_dir
 from kernels.models.snapshot import Heads, RepoFile
-from kernels.support.json_store import Record, endpoint_key, is_ours, read_record, write_record
+from kernels.support.json_store import StoredRecord, endpoint_key, is_ours, read_record, write_record
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has other owners and permissions")
 
@@ -35,7 +35,7 @@ SOMEBODY = 54321
 COMMIT = "c" * 40
 
 
-class Fact(Record):
+class Fact(StoredRecord):
     value: int
 
 

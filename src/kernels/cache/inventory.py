@@ -21,7 +21,7 @@ from kernels.cache.repository import RepoStore
 from kernels.errors import KernelsError, StoreError
 from kernels.models.requirement import check_repo_id, is_commit
 from kernels.models.snapshot import BUILD_FOLDER, STATUS_FILE, RepoFile, Snapshot
-from kernels.support.json_store import MAX_LISTING_BYTES, Record, endpoint_key, read_record
+from kernels.support.json_store import MAX_LISTING_BYTES, StoredRecord, endpoint_key, read_record
 from kernels.support.real_folders import is_real_folder
 
 __all__ = ["CacheContents", "CachedBuild", "CachedCommit", "freed_size", "is_below", "listings", "scan_cache"]
@@ -233,7 +233,7 @@ def _indexed(store: RepoStore) -> dict[str, list[str]]:
     return {commit: sorted(keys) for commit, keys in found.items()}
 
 
-class _HubOfHeads(Record):
+class _HubOfHeads(StoredRecord):
     max_bytes: ClassVar[int] = MAX_LISTING_BYTES
 
     endpoint: str

@@ -41,7 +41,7 @@ from kernels.models.snapshot import Heads, RepoFile
 from kernels.support.files import open_regular, read_bounded
 from kernels.support.json_store import (
     MAX_LISTING_BYTES,
-    Record,
+    StoredRecord,
     cannot_write,
     endpoint_key,
     is_ours,
@@ -78,14 +78,14 @@ _WORTH_KEEPING = 1024 * 1024
 _PLACE_TRIES = 5
 
 
-class _Index(Record, array_like=True):
+class _Index(StoredRecord, array_like=True):
     max_bytes: ClassVar[int] = MAX_LISTING_BYTES
 
     form: int
     files: list[RepoFile]
 
 
-class _Heads(Record):
+class _Heads(StoredRecord):
     max_bytes: ClassVar[int] = MAX_LISTING_BYTES
 
     form: int
@@ -95,7 +95,7 @@ class _Heads(Record):
     tags: dict[str, str]
 
 
-class _Allowed(Record):
+class _Allowed(StoredRecord):
     form: int
     commit: str
 

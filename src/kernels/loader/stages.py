@@ -24,7 +24,7 @@ from kernels import settings
 from kernels.backends import Backend, Device, Stage
 from kernels.errors import KernelImportError, RequestError, StoreError
 from kernels.support.formatting import format_error, format_value
-from kernels.support.json_store import Record, is_ours, read_record, write_record
+from kernels.support.json_store import StoredRecord, is_ours, read_record, write_record
 from kernels.support.process_lock import exclusively, lock_at
 from kernels.support.real_folders import LinkedFolder, check_folders, make_folders
 
@@ -264,7 +264,7 @@ def prepare_build(backend: Backend | None, variant_dir: Path, device: Device | N
             raise _unwritable(folder, backend, OSError(f"{done.name} was not written"))
 
 
-class _Prepared(Record):
+class _Prepared(StoredRecord):
     """That a folder is complete: this one, and not another that was renamed into its place."""
 
     inode: int

@@ -23,7 +23,7 @@ from kernels.models.metadata import Digest
 from kernels.models.snapshot import Snapshot, is_bytecode
 from kernels.resolver.content_hash import build_hash
 from kernels.sources.base import Source
-from kernels.support.json_store import MAX_LISTING_BYTES, Record, read_record, write_record
+from kernels.support.json_store import MAX_LISTING_BYTES, StoredRecord, read_record, write_record
 from kernels.trust.digest import verify_digest
 
 __all__ = ["CheckRecord", "ExpectedContent", "check_build", "file_identities", "record_as_listed"]
@@ -66,7 +66,7 @@ class ExpectedContent:
 FileIdentity = tuple[int, int, int, int]
 
 
-class CheckRecord(Record):
+class CheckRecord(StoredRecord):
     """The record of the checks of a build.
 
     Attributes:

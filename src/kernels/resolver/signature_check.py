@@ -12,14 +12,14 @@ from kernels import settings
 from kernels.errors import InvalidRepository, NotInCache, UntrustedSignature
 from kernels.models.snapshot import BUILD_FOLDER, Snapshot
 from kernels.sources.base import Source
-from kernels.support.json_store import Record, read_record, write_record
+from kernels.support.json_store import StoredRecord, read_record, write_record
 from kernels.trust.signing_policy import Identity, Rule
 from kernels.trust.sigstore import BUNDLE_FILE, MAX_BUNDLE_BYTES, too_large, verify_bundle
 
 __all__ = ["require_signature", "signer_of"]
 
 
-class _Signed(Record):
+class _Signed(StoredRecord):
     """Who signed; its name says what, and under which rule."""
 
     signer: Identity

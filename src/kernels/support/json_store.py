@@ -1,13 +1,12 @@
-"""Small files that are whole or not there at all: what was learned once is remembered in them.
+"""Small JSON files that hold results: a Hub's answer, a signature, the hashes of a build.
 
-A record stands in for work: a question to a Hub, a signature, the hash of a build. So it counts only if nobody else
-could have written it, as a cache may be one that others can write:
+A record replaces work, so it is used only if no other user can have written it; a cache may be shared:
 
 - Its owner is this user or root, and it is read-only, also for its owner. Downloads in the same cache have the same
-  owner and a content that somebody else chose, but they are never read-only: renaming one to a record makes none.
-- It says which record it is, so that one record does not count under the name of another.
+  owner and a content that others chose, but they are never read-only: renaming a download makes no record.
+- It contains its own name, so that one record is not used under the name of another.
 
-Any other counts as not there, and the work is done again. Windows has no such owners: there every record counts.
+Any other file is ignored, and the work is done again. Windows has no such owners: there every record is used.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from kernels.support.secrets import holds_secret
 
 __all__ = [
     "MAX_LISTING_BYTES",
-    "Record",
+    "StoredRecord",
     "cannot_write",
     "endpoint_key",
     "is_ours",
@@ -41,19 +40,19 @@ __all__ = [
     "write_record",
 ]
 
-#: Enough for the files of a repository: 250,000 of them, the most that are taken, have some 50 MB.
+#: Enough for the largest list of a repository's files: 250,000 of them have some 50 MB.
 MAX_LISTING_BYTES = 64 * 1024 * 1024
 
-#: Read-only; the process's umask may take more away.
+#: Read-only; the process's umask may take more rights away.
 _MODE = 0o444
 
 
-class Record(msgspec.Struct, kw_only=True):
-    """What every record has.
+class StoredRecord(msgspec.Struct, kw_only=True):
+    """Base of records.
 
     Attributes:
-        about: Which record it is; `write_record` says so.
-        max_bytes: A file with more bytes is none of its kind.
+        about: The record's name; `write_record` sets it.
+        max_bytes: The most bytes of its file.
     """
 
     max_bytes: ClassVar[int] = 1024 * 1024
@@ -61,26 +60,26 @@ class Record(msgspec.Struct, kw_only=True):
     about: str = ""
 
 
-_R = TypeVar("_R", bound=Record)
+_R = TypeVar("_R", bound=StoredRecord)
 
 
 def endpoint_key(endpoint: str) -> str:
-    """A short name for a Hub's URL that can be a file's name."""
+    """A file name for a Hub's URL."""
     return hashlib.sha256(endpoint.encode()).hexdigest()[:16]
 
 
 def read_record(path: Path, form: type[_R]) -> _R | None:
-    """The record in a JSON file, or None where there is none that counts.
+    """The record in a JSON file; None where it is missing, not valid or could be another user's.
 
     Args:
         path: The file.
         form: The kind of record.
     """
     try:
-        check_folders(path.parent)  # a link leads to what this cache does not hold
+        check_folders(path.parent)  # a link leads out of this cache
         with open_regular(path, follow=False) as file:
             facts = os.fstat(file.fileno())
-            if not (is_ours(facts) and _is_read_only(facts)):
+            if not is_ours(facts) or (hasattr(os, "geteuid") and facts.st_mode & stat.S_IWUSR):
                 return None
             record = msgspec.json.decode(read_rest(file, form.max_bytes), type=form)
     except (OSError, msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -88,14 +87,13 @@ def read_record(path: Path, form: type[_R]) -> _R | None:
     return record if record.about == _about(path) else None
 
 
-def write_record(path: Path, record: Record) -> None:
+def write_record(path: Path, record: StoredRecord) -> None:
     """Write a record to a JSON file, whole or not at all.
 
-    A cache that cannot be written still serves: what would have been remembered is asked for again. So does one
-    without the record of an answer in which a Hub sends back a token, which is not written.
+    It is not written where the cache is read-only, or where a Hub's answer contains a token: the work is done again.
 
     Args:
-        path: The file. The last three parts of its path must say what the record is about.
+        path: The file. The last three parts of its path are the record's name.
         record: The record.
     """
     record.about = _about(path)
@@ -108,10 +106,10 @@ def write_record(path: Path, record: Record) -> None:
 
 
 def is_ours(facts: os.stat_result) -> bool:
-    """Whether nobody else can write what is at a path: this user or root owns it, and neither group nor world may.
+    """Whether no other user can write a file or folder: this user or root owns it, and group and world may not write.
 
     Args:
-        facts: What `os.fstat` or `os.lstat` say of it.
+        facts: The result of `os.fstat` or `os.lstat`.
 
     Example:
         >>> import tempfile
@@ -122,25 +120,11 @@ def is_ours(facts: os.stat_result) -> bool:
 
 
 def is_owner(facts: os.stat_result) -> bool:
-    """Whether this user or root owns what is at a path.
-
-    Args:
-        facts: What `os.fstat` or `os.lstat` say of it.
-
-    Example:
-        >>> import tempfile
-        >>> is_owner(os.stat(tempfile.mkdtemp()))
-        True
-    """
+    """Whether this user or root owns a file or folder, by the result of `os.fstat` or `os.lstat`."""
     return not hasattr(os, "geteuid") or facts.st_uid in (os.geteuid(), 0)
 
 
-def _is_read_only(facts: os.stat_result) -> bool:
-    return not hasattr(os, "geteuid") or not facts.st_mode & stat.S_IWUSR
-
-
 def _about(path: Path) -> str:
-    """The folder that says the kind and the subject, or the repository, the one below it, and the file."""
     return "/".join(path.parts[-3:])
 
 
@@ -150,8 +134,8 @@ def replace_file(path: Path, content: bytes, suffix: str = ".tmp", *, mode: int 
     Args:
         path: The file.
         content: Its content.
-        suffix: How the temporary name ends.
-        mode: The most that anybody may do with it, whatever the folder's default; by default as for any new file.
+        suffix: The end of the temporary name.
+        mode: The most rights on it, whatever the folder's default. Default: those of a new file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{suffix}")
@@ -166,7 +150,7 @@ def replace_file(path: Path, content: bytes, suffix: str = ".tmp", *, mode: int 
 
 def _opener(mode: int) -> Callable[[str, int], int]:
     def open_new(path: str, flags: int) -> int:
-        if not hasattr(os, "geteuid"):  # what is read-only cannot be replaced there
+        if not hasattr(os, "geteuid"):  # Windows cannot replace a read-only file
             return os.open(path, flags)
         descriptor = os.open(path, flags, mode)
         # A default ACL may give more, and a strict umask leave too little for its own process.
@@ -184,7 +168,7 @@ def _opener(mode: int) -> Callable[[str, int], int]:
 
 
 def cannot_write(error: OSError, path: Path) -> StoreError:
-    """The error for what could not be written to the cache."""
+    """The error for a file of the cache that cannot be written."""
     advice = "Free some space, or name" if error.errno in _FULL else "Name"
     return StoreError(
         f"Cannot write {path}: {error.strerror or error}. Nothing in the cache was changed. {advice} another folder "

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from kernels import settings
 from kernels.errors import HubUnavailable, NotInCache, StoreError, UntrustedPublisher
 from kernels.models.requirement import check_repo_id
-from kernels.support.json_store import Record, endpoint_key, read_record, write_record
+from kernels.support.json_store import StoredRecord, endpoint_key, read_record, write_record
 from kernels.support.process_lock import exclusively, lock_at
 from kernels.support.warn import warn_once
 
@@ -125,7 +125,7 @@ class TrustPolicy:
         return self.everything or repo_id in self.repositories or publisher in settings.trusted_publishers()
 
 
-class _Verdict(Record):
+class _Verdict(StoredRecord):
     publisher: str
     trusted: bool
     time: float
