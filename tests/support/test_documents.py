@@ -77,7 +77,7 @@ def test_what_is_no_json_is_left_to_the_parser(data: bytes) -> None:
 
 @pytest.mark.parametrize("data", [b"[NaN]", b"[-Infinity]"])
 def test_numbers_are_numbers(data: bytes) -> None:
-    with pytest.raises(ValueError, match="is no number"):
+    with pytest.raises(ValueError, match="is not a number"):
         load_json(data)
 
 

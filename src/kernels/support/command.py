@@ -1,4 +1,4 @@
-"""Run a vendor's command: no shell, no input, a bounded time and a bounded output."""
+"""Run a vendor's command: no shell, bounded time, bounded output."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ __all__ = [
 #: How long a command may take: a query of a driver answers in well under one second.
 SECONDS = 5.0
 
-#: How many bytes of output are read. `nvidia-smi --query-gpu` prints some 100 bytes a device.
+#: The most bytes of output. `nvidia-smi --query-gpu` prints some 100 bytes a device.
 MAX_OUTPUT = 64 * 1024
 
-#: How much is kept of what it says on its standard error, and how much of the last line a message quotes.
+#: How many bytes of standard error are kept, and how many characters of its last line are quoted.
 _MAX_MESSAGE, _MAX_LINE = 4096, 200
 
-#: How long to wait for the rest of its messages once it has ended: something that it left running may hold them open.
+#: How long to wait for the rest of standard error after the end: a process that it left running may keep it open.
 _MESSAGE_SECONDS = 0.2
 
-#: How long to wait for what was killed. A process that waits for a device in the kernel cannot be killed at all.
+#: How long to wait for a killed process. One that waits for a device in the kernel cannot be killed.
 _REAP_SECONDS = 1.0
 
 
 class CommandFailed(RuntimeError):
-    """A command gave no answer; the message says which and why."""
+    """A command failed; the message has the command and the reason."""
 
 
 class CommandNotStarted(CommandFailed):
-    """There is no such program, or it may not be run."""
+    """The program does not exist, or may not be run."""
 
 
 class CommandStatus(CommandFailed):
-    """It ended with an exit status that is not 0.
+    """It ended with another exit status than 0.
 
     Attributes:
-        status: The exit status; the number of a signal, negative.
-        messages: The end of what it said on its standard error.
+        status: The exit status; for a signal its number, negative.
+        messages: The end of its standard error.
     """
 
     def __init__(self, message: str, status: int, messages: str) -> None:
@@ -63,11 +63,11 @@ class CommandStatus(CommandFailed):
 
 
 class CommandTimeout(CommandFailed):
-    """It had not ended when its time was over."""
+    """It did not end in time."""
 
 
 class CommandTooLoud(CommandFailed):
-    """It printed more than is read."""
+    """It printed too much."""
 
 
 def run_command(
@@ -78,26 +78,25 @@ def run_command(
     given: bytes = b"",
     max_messages: int = _MAX_MESSAGE,
 ) -> str:
-    """What a command prints to its standard output.
+    """Run a command and return its standard output.
 
-    It runs without a shell and in the C locale, so that what it prints is the same everywhere. Of its messages
-    (standard error) only the last line counts, and only when it fails. Whatever it has started is killed with it when
-    its time is over or it prints too much.
+    It runs without a shell and in the C locale, so that its output is the same everywhere. When its time is over or it
+    prints too much, it is killed with all processes that it has started.
 
     Args:
-        command: The program, looked for on `PATH` unless it is a path, and its arguments.
+        command: The program, searched on `PATH` unless it is a path, and its arguments.
         seconds: How long it may take.
-        max_output: How many bytes it may print.
-        given: Bytes for its standard input, which is empty otherwise.
-        max_messages: How many bytes are kept of the end of what it says on its standard error.
+        max_output: The most bytes that it may print.
+        given: Its standard input.
+        max_messages: How many bytes of the end of its standard error are kept.
 
     Returns:
-        The output as text; bytes that are no UTF-8 are replaced.
+        The output as text; bytes that are not UTF-8 are replaced.
 
     Raises:
-        CommandNotStarted: There is no such program, or it may not be run.
-        CommandStatus: It ended with an exit status that is not 0.
-        CommandTimeout: It had not ended in time.
+        CommandNotStarted: The program does not exist, or may not be run.
+        CommandStatus: It ended with another exit status than 0.
+        CommandTimeout: It did not end in time.
         CommandTooLoud: It printed more than `max_output` bytes.
 
     Example:
@@ -110,72 +109,57 @@ def run_command(
     try:
         assert process.stdout is not None
         assert process.stderr is not None
-        messages = _Tail(process.stderr, max_messages)
-        output = _Output(process.stdout, max_output)
-        output.reader.join(max(0.0, end - time.monotonic()))
+        messages = _Reader(process.stderr, max_messages, tail=True)
+        output = _Reader(process.stdout, max_output)
+        output.thread.join(max(0.0, end - time.monotonic()))
         if output.too_much:
-            raise CommandTooLoud(f"{_said(command)} printed more than {max_output} bytes")
-        if output.reader.is_alive():
-            raise CommandTimeout(f"{_said(command)} did not answer within {seconds:g} seconds")
+            raise CommandTooLoud(f"{_quoted(command)} printed more than {max_output} bytes")
+        if output.thread.is_alive():
+            raise CommandTimeout(f"{_quoted(command)} did not answer within {seconds:g} seconds")
         try:
             status = process.wait(max(0.05, end - time.monotonic()))
         except subprocess.TimeoutExpired:
-            raise CommandTimeout(f"{_said(command)} did not end within {seconds:g} seconds") from None
+            raise CommandTimeout(f"{_quoted(command)} did not end within {seconds:g} seconds") from None
     except BaseException:  # Ctrl-C, too, must not leave it running
         _kill(process)
         raise
     if status != 0:
         ended = f"was ended by signal {-status}" if status < 0 else f"ended with exit status {status}"
-        messages.reader.join(_MESSAGE_SECONDS)
-        text = messages.kept.decode("utf-8", errors="replace")
-        raise CommandStatus(f"{_said(command)} {ended}{_last_line(messages.kept)}", status, text)
-    return b"".join(output.chunks).decode("utf-8", errors="replace")
+        messages.thread.join(_MESSAGE_SECONDS)
+        raise CommandStatus(f"{_quoted(command)} {ended}{_last_line(messages.text)}", status, messages.text)
+    return output.text
 
 
-class _Output:
-    """What a process has printed so far. A thread reads it: on Windows nothing else can wait for a pipe."""
+class _Reader:
+    """Reads a pipe in a thread, as Windows has no other way to wait for one."""
 
-    def __init__(self, pipe: IO[bytes], limit: int) -> None:
-        self.chunks: list[bytes] = []
+    def __init__(self, pipe: IO[bytes], limit: int, *, tail: bool = False) -> None:
+        self.content = bytearray()
         self.too_much = False
-        # A daemon: what the command has left running elsewhere may keep the pipe open for ever.
-        self.reader = threading.Thread(
-            target=self._read, args=(pipe, limit), name="kernels-command-output", daemon=True
-        )
-        self.reader.start()
+        self._tail = tail  # keeps the end of all, so that the command never waits; otherwise stops at the limit
+        # A daemon: a process that the command has started may keep the pipe open for ever.
+        self.thread = threading.Thread(target=self._read, args=(pipe, limit), name="kernels-command", daemon=True)
+        self.thread.start()
 
     def _read(self, pipe: IO[bytes], limit: int) -> None:
         with pipe, suppress(OSError):
             while chunk := os.read(pipe.fileno(), 65536):
-                self.chunks.append(chunk)
-                limit -= len(chunk)
-                if limit < 0:
+                self.content += chunk
+                if self._tail:
+                    del self.content[:-limit]
+                elif len(self.content) > limit:
                     self.too_much = True
                     return
 
-
-class _Tail:
-    """The end of what a process has said on its standard error so far: all of it is read, so that it never waits."""
-
-    def __init__(self, pipe: IO[bytes], limit: int) -> None:
-        self.kept = b""
-        self.limit = limit
-        self.reader = threading.Thread(target=self._read, args=(pipe,), name="kernels-command-messages", daemon=True)
-        self.reader.start()
-
-    def _read(self, pipe: IO[bytes]) -> None:
-        with pipe, suppress(OSError):
-            while chunk := os.read(pipe.fileno(), 65536):
-                self.kept = (self.kept + chunk)[-self.limit :]
+    @property
+    def text(self) -> str:
+        return self.content.decode("utf-8", errors="replace")
 
 
-def _last_line(messages: bytes) -> str:
-    """The last line that says something, as a part of a message: quoted, so that control characters show."""
-    lines = [line.strip() for line in messages.decode("utf-8", errors="replace").splitlines() if line.strip()]
-    if not lines:
-        return ""
-    line = lines[-1]
-    return f": {line if len(line) <= _MAX_LINE else line[: _MAX_LINE - 1] + '…'!r}"
+def _last_line(messages: str) -> str:
+    """The last line that is not empty, quoted for a message."""
+    lines = [line.strip() for line in messages.splitlines() if line.strip()]
+    return f": {_shortened(lines[-1], _MAX_LINE)!r}" if lines else ""
 
 
 def _start(command: Sequence[str], given: bytes) -> subprocess.Popen[bytes]:
@@ -195,10 +179,9 @@ def _start(command: Sequence[str], given: bytes) -> subprocess.Popen[bytes]:
                 start_new_session=True,
                 creationflags=_windows("CREATE_NEW_PROCESS_GROUP") | _windows("CREATE_NO_WINDOW"),
             )
-        except OSError as error:
-            raise CommandNotStarted(f"{_said(command)} cannot be run: {error.strerror or error}") from None
-        except ValueError as error:  # a zero byte in an argument
-            raise CommandNotStarted(f"{_said(command)} cannot be run: {error}") from None
+        except (OSError, ValueError) as error:  # a ValueError: a zero byte in an argument
+            reason = (error.strerror if isinstance(error, OSError) else None) or error
+            raise CommandNotStarted(f"{_quoted(command)} cannot be run: {reason}") from None
 
 
 def _windows(flag: str) -> int:
@@ -206,8 +189,8 @@ def _windows(flag: str) -> int:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process, and all that it started."""
-    if process.returncode is not None:  # its number may be another's by now
+    """End a process, and all processes that it has started."""
+    if process.returncode is not None:  # another process may have its number by now
         return
     if sys.platform == "win32":
         with suppress(OSError, subprocess.SubprocessError):
@@ -222,7 +205,9 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         process.wait(_REAP_SECONDS)
 
 
-def _said(command: Sequence[str]) -> str:
-    """A command as a message names it."""
-    text = " ".join(command)
-    return repr(text if len(text) <= 80 else text[:77] + "…")
+def _quoted(command: Sequence[str]) -> str:
+    return repr(_shortened(" ".join(command), 80))
+
+
+def _shortened(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"

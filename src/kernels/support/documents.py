@@ -1,9 +1,8 @@
-"""Bounds on TOML, JSON and Python that somebody else wrote, checked before a parser sees them.
+"""Bounds on third-party TOML, JSON and Python, checked in one pass before a parser sees them.
 
-The size of a document says little about what parsing it costs. `tomllib` takes time and memory by the square of the
-number of parts in a dotted key, a JSON parser goes down as deep as Python's recursion limit lets it (where an
-application has raised that limit, until the stack ends and the process with it), and `[{},{},…]` takes thirty times
-its size. What is counted here takes one pass, whatever the content.
+A document's size says little about the cost of parsing it. `tomllib` takes time and memory by the square of the number
+of parts in a dotted key, a JSON parser recurses up to Python's recursion limit (if an application has raised that
+limit, until the stack overflows), and `[{},{},…]` takes thirty times its size.
 """
 
 from __future__ import annotations
@@ -33,29 +32,28 @@ __all__ = [
     "toml_tokens",
 ]
 
-#: Containers inside each other. Of what is read here a Sigstore bundle nests deepest, with 8.
+#: The most nested containers. A Sigstore bundle has 8, the most of all files that are read.
 MAX_DEPTH = 32
 
-#: Values of a JSON document: a file of hashes for 10,000 kernels with ten builds each has 400,000.
+#: The most values of a JSON document: a file of hashes for 10,000 kernels with ten builds each has 400,000.
 MAX_VALUES = 1_000_000
 
-#: Characters of a number, which Python converts in time by the square of its digits, and of a key.
+#: The most characters of a key, and of a number, which Python converts in time by the square of its digits.
 MAX_DIGITS = 1000
 
-#: Strings, names, numbers and signs of a TOML document. The longest published `build.toml` has some 20,000.
+#: The most strings, names, numbers and signs of a TOML document. The longest published `build.toml` has 20,000.
 MAX_TOKENS = 200_000
 
-
-#: Signs and lines of a Python source, each of which may become a syntax tree's node of half a kilobyte. A module of
+#: The most signs and lines of a Python source: each may become a node of half a kilobyte in the tree. A module of
 #: 10,000 lines has some 100,000.
 MAX_SIGNS = 250_000
 
 
 class TooComplex(ValueError):
-    """A document is nested too deep, or has too many or too long parts; the message is a clause about it.
+    """A document is nested too deep, or has too many or too long parts; the message is a clause.
 
     Attributes:
-        line: Where, counted from 1, if that is known.
+        line: The line, counted from 1, if known.
     """
 
     def __init__(self, message: str, line: int | None = None) -> None:
@@ -72,7 +70,7 @@ _UNCOUNTED = bytes(set(range(256)) - set(b'"[]{},'))
 
 
 def check_json(data: bytes | str, *, depth: int = MAX_DEPTH, values: int = MAX_VALUES) -> None:
-    """Refuse JSON that nests too deep or holds too many values; whether it is JSON at all is not looked at.
+    """Refuse JSON that is nested too deep or has too many values; it need not be valid JSON.
 
     Args:
         data: The document.
@@ -92,7 +90,7 @@ def check_json(data: bytes | str, *, depth: int = MAX_DEPTH, values: int = MAX_V
     opened = text.count(b"[") + text.count(b"{")
     if opened <= depth and opened + text.count(b",") < values:
         return
-    # Only what stands between strings counts. A backslash outside of a string is an error to every parser.
+    # Strings are skipped. A backslash outside of a string is an error to every parser.
     if b"\\" in text:
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     text = text.translate(None, _UNCOUNTED)
@@ -107,7 +105,7 @@ def check_json(data: bytes | str, *, depth: int = MAX_DEPTH, values: int = MAX_V
         inner = inner.replace(b"[]", b"")
     if not inner:
         return
-    # It is deeper, or its brackets do not match: then its depth counts until a parser finds that.
+    # It is deeper, or its brackets do not match: count up to the place where a parser would stop.
     level = 0
     for each in brackets:
         level += 1 if each == _OPENING else -1
@@ -124,16 +122,16 @@ def load_json(
     values: int = MAX_VALUES,
     pairs: Callable[[list[tuple[str, Any]]], Any] | None = None,
 ) -> Any:
-    """What a JSON document holds, where that is neither deep nor large.
+    """The value of a JSON document that is neither deep nor large.
 
     Args:
         data: The document, UTF-8.
         depth: The most levels.
         values: The most values.
-        pairs: What makes an object of its keys and values; a dictionary if None.
+        pairs: Makes an object of its keys and values. Default: a dictionary.
 
     Raises:
-        ValueError: It is not JSON, has a number that is not (`NaN`), or is a `TooComplex`.
+        ValueError: It is not JSON, has a number such as `NaN`, or is too complex (`TooComplex`).
 
     Example:
         >>> load_json(b'{"a": [1, null]}')
@@ -145,10 +143,10 @@ def load_json(
 
 
 def integer(text: str) -> int:
-    """The whole number that a text of digits stands for.
+    """The whole number in a text.
 
     Raises:
-        TooComplex: It has more digits than any number that is meant.
+        TooComplex: It has too many digits.
 
     Example:
         >>> integer("-7")
@@ -160,17 +158,17 @@ def integer(text: str) -> int:
 
 
 def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")
 
 
 # TOML
 
-#: A token's text, and where it begins.
+#: A token's text and its start.
 TomlToken = tuple[str, int]
 
-#: A token, behind spaces and a comment; where a string ends is looked for apart.
+#: A token, after spaces and a comment; of a string only its start.
 _TOML_START = re.compile(r"""[ \t\r]*(?:\#[^\n]*(?=\n))?("{3}|'{3}|["'\n\[\]{}=,.]|[^ \t\r\n"'\#\[\]{}=,.]+)""")
-#: Where a string ends, each with what to look past; those in one pair of quotes end with their line at the latest.
+#: The end of a string, by its start, with the escapes to skip; in single quotes it ends with its line at the latest.
 _TOML_ENDS = {
     '"""': re.compile(r'\\[\s\S]|"{3,5}'),
     "'''": re.compile(r"'{3,5}"),
@@ -180,9 +178,9 @@ _TOML_ENDS = {
 
 
 def toml_tokens(text: str) -> Iterator[TomlToken]:
-    """The tokens of a TOML text: strings, bare names and values, signs and line breaks; neither spaces nor comments.
+    """The tokens of a TOML text: strings, bare names and values, signs and line breaks, without spaces and comments.
 
-    A text that is not TOML may end early, where a parser would stop as well.
+    They may end early where the text is not TOML: a parser would stop there as well.
 
     Raises:
         TooComplex: There are too many of them.
@@ -213,7 +211,7 @@ def toml_tokens(text: str) -> Iterator[TomlToken]:
 
 
 def check_toml(text: str) -> list[TomlToken]:
-    """Refuse TOML that nests too deep, or has too many or too long parts; whether it is TOML is not looked at.
+    """Refuse TOML that is nested too deep, or has too many or too long parts; it need not be valid TOML.
 
     Args:
         text: The document.
@@ -222,7 +220,7 @@ def check_toml(text: str) -> list[TomlToken]:
         Its tokens.
 
     Raises:
-        TooComplex: It is deeper, or has more or longer parts, than any file that is meant.
+        TooComplex: It is nested too deep, or has too many or too long parts.
 
     Example:
         >>> len(check_toml("a.b = 1"))
@@ -232,7 +230,7 @@ def check_toml(text: str) -> list[TomlToken]:
         kernels.support.documents.TooComplex: it is nested too deep, with more than 32 levels
     """
     tokens: list[TomlToken] = []
-    # The depth of what is open: the table of the last heading, and each list and inline table since.
+    # The depths of the open containers: the table of the last heading, and each list and inline table since.
     opened: list[int] = []
     table = level = 0
     parts, before, heading = 1, "", False
@@ -262,22 +260,19 @@ def check_toml(text: str) -> list[TomlToken]:
         if kind in ".=" and len(before) > MAX_DIGITS:
             raise TooComplex(f"a key has more than {MAX_DIGITS} characters", _line(text, start))
         if level + parts > MAX_DEPTH + 1:
-            raise TooComplex(
-                f"it is nested too deep, with more than {MAX_DEPTH} levels",
-                _line(text, start),
-            )
+            raise TooComplex(f"it is nested too deep, with more than {MAX_DEPTH} levels", _line(text, start))
         before = token
     return tokens
 
 
 def load_toml(text: str) -> dict[str, Any]:
-    """What a TOML document holds, where that is neither deep nor large.
+    """The content of a TOML document that is neither deep nor large.
 
     Args:
         text: The document.
 
     Raises:
-        ValueError: It is not TOML, or is a `TooComplex`.
+        ValueError: It is not TOML, or is too complex (`TooComplex`).
 
     Example:
         >>> load_toml("a.b = 1")
@@ -294,10 +289,10 @@ _WORDS = bytes(range(0x80, 0x100)) + b"_ \t\r" + bytes(each for each in range(0x
 
 
 def check_source(data: bytes) -> None:
-    """Refuse a Python source whose syntax tree could be large; whether it is Python is not looked at.
+    """Refuse a Python source whose syntax tree could be large; it need not be valid Python.
 
     Raises:
-        TooComplex: It has more signs and lines than any module that is meant.
+        TooComplex: It has too many signs and lines.
 
     Example:
         >>> check_source(b"a;" * 10)

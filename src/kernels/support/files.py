@@ -1,7 +1,7 @@
-"""Read files that somebody else may have put there: regular files only, and never more than a limit.
+"""Read third-party files: regular files only, up to a limit.
 
-A FIFO or a device in the place of a file would block the reader or never end. Each file is opened without waiting and
-looked at through its descriptor, so that nothing can be swapped in between the check and the read.
+A FIFO or a device instead of a file would block the reader or never end. Files are opened without waiting and checked
+through their descriptor, so that none can be replaced between the check and the read.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _FLAGS |= getattr(os, "O_BINARY", 0)
 
 
 class NotRegularFile(OSError):
-    """The path names a FIFO, a device, a socket or a directory."""
+    """The path is a FIFO, a device, a socket or a directory."""
 
 
 class FileTooLarge(OSError):
-    """The file has more bytes than are read."""
+    """The file has more bytes than the limit."""
 
 
 def open_regular(path: _PathLike, *, follow: bool = True) -> BinaryIO:
@@ -48,10 +48,9 @@ def open_regular(path: _PathLike, *, follow: bool = True) -> BinaryIO:
     try:
         descriptor = os.open(path, _FLAGS | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
     except OSError as error:
-        # A socket (ENXIO), a link where none may be (ELOOP), a directory on Windows (EACCES).
-        if error.errno == errno.ENXIO or (error.errno == errno.EACCES and os.path.isdir(path)):
-            raise _not_regular(path) from None
-        if not follow and error.errno == errno.ELOOP:
+        link = not follow and error.errno == errno.ELOOP
+        folder = error.errno == errno.EACCES and os.path.isdir(path)  # on Windows
+        if link or folder or error.errno == errno.ENXIO:  # a socket
             raise _not_regular(path) from None
         raise
     try:
@@ -87,24 +86,18 @@ def read_bounded(path: _PathLike, limit: int, *, follow: bool = True) -> bytes:
 
 
 def read_rest(file: BinaryIO, limit: int) -> bytes:
-    """What is left of an open file.
+    """The rest of a file that `open_regular` has opened.
 
     Args:
-        file: The file, as `open_regular` gives it.
-        limit: The most bytes there may be.
+        file: The file.
+        limit: The most bytes.
 
     Raises:
-        FileTooLarge: There are more.
+        FileTooLarge: It has more than `limit` bytes.
         OSError: It cannot be read.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.NamedTemporaryFile() as file, open_regular(file.name) as opened:
-        ...     read_rest(opened, 10)
-        b''
     """
     content = bytearray()
-    # The size is a hint only: the file may grow, and those below /proc say 0.
+    # The size is a hint: the file may grow, and files below /proc have the size 0.
     wanted = min(os.fstat(file.fileno()).st_size, limit) + 1
     while chunk := file.read(wanted):
         content += chunk

@@ -1,4 +1,4 @@
-"""Log records whose text is safe to print: this package's own, and those of a library that quotes what it received."""
+"""Log records that are safe to print: this package's own, and those of a library that quotes what it received."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["logger", "make_safe"]
 
 
 class _Clean(logging.Filter):
-    """Makes the text of each record clean, that of its traceback too; it drops none."""
+    """Cleans the text of each record and of its traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = clean(record.getMessage()), None
@@ -40,7 +40,7 @@ def logger(name: str) -> logging.Logger:
 
 
 def make_safe(library: str) -> None:
-    """Have what a library writes to standard error with a handler of its own made safe to print.
+    """Clean what a library's own handlers write to standard error.
 
     Args:
         library: The name of the library's logger.

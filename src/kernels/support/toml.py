@@ -1,4 +1,4 @@
-"""A TOML file whose every mistake has a line: read, located, and asked section by section."""
+"""Read a TOML file section by section, with the line of each mistake."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["MAX_TOML_BYTES", "Section", "TomlFile", "TomlPath", "locate", "parse
 #: The largest file that is read. The longest published `build.toml`, which lists every header it needs, has 552 kB.
 MAX_TOML_BYTES = 1024 * 1024
 
-#: How like a missing key another must be (`difflib`, 0 to 1) to be taken for it: `kernel` and `general` have 0.62.
+#: How similar a key must be to a missing one (`difflib`, 0 to 1) to be suggested: `kernel` and `general` have 0.62.
 _NEAR = 0.65
 
-#: Keys that are compared with a missing one: each takes a while, and no section has as many.
+#: The most keys that are compared with a missing one.
 _MOST_COMPARED = 100
 
-#: The way to a value: keys, and indices in lists.
+#: The path of a value: keys, and indices in lists.
 TomlPath = tuple[str | int, ...]
 
 _VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}")
@@ -36,7 +36,7 @@ _VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}")
 
 @dataclass(frozen=True)
 class TomlFile:
-    """A TOML file's content and where in the text each part of it stands.
+    """A TOML file's content and the lines of its parts.
 
     Attributes:
         path: The file.
@@ -54,7 +54,7 @@ class TomlFile:
         """An error that names the file and the line.
 
         Args:
-            at: What it is about; where that is not in the file, the line is that of the section it belongs in.
+            at: The part; where it is missing, the line is its section's.
             problem: What is wrong.
         """
         while at and at not in self.lines:
@@ -70,7 +70,7 @@ def read_toml(path: Path) -> TomlFile:
 
     Raises:
         OSError: It cannot be read.
-        RequestError: It is too large, is not UTF-8, is not TOML or is nested too deep.
+        RequestError: It is too large, not UTF-8, not TOML or nested too deep.
     """
     try:
         data = read_bounded(path, MAX_TOML_BYTES)
@@ -123,7 +123,7 @@ def locate(text: str) -> dict[TomlPath, int]:
 
 
 class _Locator:
-    """One walk over the tokens of a text that is known to be TOML."""
+    """One walk over the tokens of a valid TOML text."""
 
     def __init__(self, text: str, tokens: list[TomlToken]) -> None:
         starts = [0, *(match.end() for match in re.finditer("\n", text))]
@@ -196,22 +196,21 @@ class _Locator:
 
 
 def _key(token: str) -> str:
-    """The key that a token spells."""
     if token[0] not in "\"'":
         return token
     return token[1:-1] if "\\" not in token else str(next(iter(load_toml(f"{token} = 0"))))
 
 
 class Section:
-    """A table that is asked for its keys by kind, and in the end refuses those that nobody asked for.
+    """A table that is read key by key, and then refuses the keys that were not read.
 
     Args:
-        file: The file it stands in.
-        path: Where in the file.
+        file: The file.
+        path: The table's path in the file.
         table: Its content.
 
     Raises:
-        RequestError: It is no table.
+        RequestError: It is not a table.
     """
 
     def __init__(self, file: TomlFile, path: TomlPath, table: Any) -> None:
@@ -223,7 +222,7 @@ class Section:
         self.asked: list[str] = []
 
     def name(self, *more: str | int) -> str:
-        """How a key is called in a message."""
+        """A key's name in a message."""
         path = (*self.path, *more)
         text = "".join(f"[{part}]" if isinstance(part, int) else f".{part[:200]}" for part in path)
         return text.removeprefix(".")
@@ -232,20 +231,20 @@ class Section:
         """An error at the line of a key of this section."""
         return self.file.error((*self.path, *key), problem)
 
-    def wrong(self, key: str | TomlPath, value: Any, allowed: str, hint: str = "") -> RequestError:
-        """An error that names a value and what is allowed instead."""
+    def wrong(self, key: str | TomlPath, value: Any, expected: str, hint: str = "") -> RequestError:
+        """An error that has a value and the expected ones."""
         at = (key,) if isinstance(key, str) else key
-        return self.error(at, f"`{self.name(*at)}` is {_short(value)}; expected {allowed}.{hint}")
+        return self.error(at, f"`{self.name(*at)}` is {_short(value)}; expected {expected}.{hint}")
 
-    def missing(self, key: str, allowed: str) -> RequestError:
-        """An error that names a key that is not there, and the one that may be a mistyped one of it."""
+    def missing(self, key: str, expected: str) -> RequestError:
+        """An error about a missing key, which suggests the key that may be mistyped."""
         near = difflib.get_close_matches(key, [*islice(self.table, _MOST_COMPARED)], n=1, cutoff=_NEAR)
         mistyped = near[0] if near else key
-        hint = f" Is `{mistyped}` meant for it?" if near else ""
-        return self.error((mistyped,), f"`{self.name(key)}` is missing; expected {allowed}.{hint}")
+        hint = f" Did you mean it by `{mistyped}`?" if near else ""
+        return self.error((mistyped,), f"`{self.name(key)}` is missing; expected {expected}.{hint}")
 
     def get(self, *spellings: str) -> tuple[str, Any]:
-        """The first of some keys that is there, and its value; None where none is."""
+        """The one of several spellings of a key that is present, and its value; None where none is."""
         self.asked.append(spellings[0])
         present = [key for key in spellings if key in self.table]
         if len(present) > 1:
@@ -255,18 +254,18 @@ class Section:
         self.asked += spellings[1:] if present else ()
         return (present[0], self.table[present[0]]) if present else (spellings[0], None)
 
-    def text(self, key: str, allowed: str = "a string") -> str | None:
-        """A string that says something, or None."""
+    def text(self, key: str, expected: str = "a string") -> str | None:
+        """A string that is not blank, or None."""
         _, value = self.get(key)
         if value is not None and (not isinstance(value, str) or not value.strip()):
-            raise self.wrong(key, value, allowed)
+            raise self.wrong(key, value, expected)
         return value
 
-    def integer(self, key: str, allowed: str) -> int | None:
+    def integer(self, key: str, expected: str) -> int | None:
         """A whole number, or None."""
         _, value = self.get(key)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            raise self.wrong(key, value, allowed)
+            raise self.wrong(key, value, expected)
         return value
 
     def version(self, *spellings: str) -> MajorMinor | None:
@@ -279,7 +278,7 @@ class Section:
         return MajorMinor.parse(value)
 
     def texts(self, *spellings: str) -> tuple[str, ...]:
-        """A list of strings, empty where it is not there."""
+        """A list of strings, empty if it is missing."""
         key, value = self.get(*spellings)
         if value is None:
             return ()
@@ -296,7 +295,7 @@ class Section:
         return None if value is None else Section(self.file, (*self.path, key), value)
 
     def sections(self, key: str) -> Iterator[Section]:
-        """The tables of a list, in order; none where it is not there."""
+        """The tables of a list, in order; none if it is missing."""
         _, value = self.get(key)
         if value is not None and not isinstance(value, list):
             raise self.wrong(key, value, "a list of tables")
@@ -304,17 +303,17 @@ class Section:
             yield Section(self.file, (*self.path, key, index), each)
 
     def refuse_unknown(self) -> None:
-        """Refuse every key that was not asked for.
+        """Refuse the keys that were not read.
 
         Raises:
-            RequestError: There is one; the message lists those that are allowed.
+            RequestError: A key was not read; the message lists the valid ones.
         """
         for key in self.table:
             if key not in self.asked:
-                allowed = ", ".join(sorted(set(self.asked)))
+                known = ", ".join(sorted(set(self.asked)))
                 place = f"`{self.name()}`" if self.path else self.file.path.name
                 hint = did_you_mean(key, self.asked)
-                raise self.error((key,), f"{place} has the unknown key `{key[:200]}`; expected {allowed}.{hint}")
+                raise self.error((key,), f"{place} has the unknown key `{key[:200]}`; expected {known}.{hint}")
 
 
 def _short(value: Any) -> str:

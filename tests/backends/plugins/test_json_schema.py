@@ -283,7 +283,7 @@ def deep(levels: int) -> str:
         ('{"acme": {"vendor": "a", "vendor": "b"}}', "same key twice: 'vendor'"),
         ('{"acme": {"version": {"torch": "a", "torch": "b"}}}', "same key twice: 'torch'"),
         ('{"acme": [{"a": 1, "a": 2}]}', "same key twice: 'a'"),
-        ('{"acme": {"experimental": NaN}}', "not JSON: NaN is no number"),
+        ('{"acme": {"experimental": NaN}}', "not JSON: NaN is not a number"),
         ('{"acme": {"experimental": ' + "9" * 5000 + "}}", "a number has more than 1000 digits"),
         ('{"acme": {"vendor": "\\ud800"}}', "half of a surrogate pair is not text"),
         ('{"acme\\ud800": {}}', "half of a surrogate pair is not text"),
