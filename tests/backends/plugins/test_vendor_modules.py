@@ -167,13 +167,6 @@ def test_a_folder_that_two_backends_have_stays_until_both_have_left(tmp_path: Pa
     backends.unregister_backend("two")
 
 
-def test_a_backend_that_leaves_while_its_module_is_imported_leaves_none(tmp_path: Path) -> None:
-    ops = "from kernels import unregister_backend\nunregister_backend('acme')"
-    backend = register_vendor(write_folder(tmp_path / "acme", init=ACME, ops=ops)).backend
-    vendor_module(backend, "ops")
-    assert ours() == []
-
-
 def test_reading_a_registered_folder_leaves_its_modules_alone(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "acme", init=ACME)
     register_vendor(folder)

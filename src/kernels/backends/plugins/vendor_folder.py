@@ -19,7 +19,12 @@ from kernels.backends import lookup, registry
 from kernels.backends.base import Backend
 from kernels.backends.plugins.json_backend import declare
 from kernels.backends.plugins.json_schema import Declaration, DeviceType, convert_declaration
-from kernels.backends.plugins.vendor_modules import package_of, vendor_module
+from kernels.backends.plugins.vendor_modules import (
+    forget_unused,
+    import_package,
+    temporary_package,
+    vendor_module,
+)
 from kernels.backends.registration import BackendEntry, Origin
 from kernels.errors import RequestError
 
@@ -123,21 +128,17 @@ def register_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> Back
     present = _registered_from(folder)
     if present is not None:
         return present
-    # No lock is held: where threads register one folder at once, all of them enter the same object.
-    with package_of(folder, _given(path_or_module)) as package:
-        info = _info(_given(path_or_module) or package.imported(), folder)
+    try:
+        info = _info(_given(path_or_module) or import_package(folder), folder)
         present = _registered_from(folder)
         if present is not None:
             return present
-        backend, known = _backend(info, folder)
-        backend = package.agreed(backend)
-        try:
-            [entry] = registry.enter([(backend, Origin("vendor", str(folder)))], override=known)
-        except BaseException:  # an interrupt as well: the next one must not find an object that nobody registered
-            package.disagreed(backend)
-            raise
-        package.belongs_to(entry.backend)
-    return entry
+        backend, override = _backend(info, folder)
+        # Where threads register one folder at once, all of them get the first one's entry.
+        [entry] = registry.enter([(backend, Origin("vendor", str(folder)))], override=override)
+        return entry
+    finally:
+        forget_unused(folder)
 
 
 def read_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> VendorInfo:
@@ -151,8 +152,11 @@ def read_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> VendorIn
         RequestError: As for `register_vendor`.
     """
     folder = _folder(path_or_module)
-    with package_of(folder, _given(path_or_module), shared=False) as package:
-        return _info(_given(path_or_module) or package.imported(), folder)
+    given = _given(path_or_module)
+    if given is not None:
+        return _info(given, folder)
+    with temporary_package(folder) as package:
+        return _info(package, folder)
 
 
 # What a folder says
