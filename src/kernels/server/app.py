@@ -27,7 +27,7 @@ from starlette.routing import Route
 from kernels.errors import InvalidRepository, RepositoryNotFound, RevisionNotFound
 from kernels.models.requirement import is_commit
 from kernels.server.addresses import absolute, location
-from kernels.server.catalog import Catalog
+from kernels.server.catalog import Catalog, Publisher
 from kernels.server.file_response import OpenFileResponse
 from kernels.server.request_bodies import Bodies, Refusal
 from kernels.server.snapshot import Commit, File, Folder, lfs_pointer
@@ -57,7 +57,7 @@ _KINDS = {"kernels": "kernel", "models": "model"}
 def create_app(
     catalog: Catalog, *, token: str | None = None, writable: bool = False, public_url: str | None = None
 ) -> Starlette:
-    """The application that serves a catalog.
+    """The ASGI application that serves a catalog.
 
     Args:
         catalog: The repositories. Its `trusted`, `users` and `models` are read at every request.
@@ -65,9 +65,6 @@ def create_app(
         writable: Whether clients with the token may write.
         public_url: Where clients reach it, for the addresses in answers; None for the address that a client connected
             to, or a name of it in `state.names` or `localhost`. No other `Host` is used, nor is `X-Forwarded-…`.
-
-    Returns:
-        An ASGI application.
     """
     repository = "/api/{kinds}/{org}/{name}"
     app = Starlette(
@@ -105,8 +102,7 @@ def create_app(
 
 
 def _organization(request: Request) -> Response:
-    name = request.path_params["name"]
-    publisher = _catalog(request).publisher(name, private=is_authorized(request))
+    name, publisher = _publisher(request)
     if publisher is None or publisher.person:
         return _error(404, None, f"Organization {name!r} not found.")
     return JSONResponse(
@@ -122,6 +118,11 @@ def _organization(request: Request) -> Response:
     )
 
 
+def _publisher(request: Request) -> tuple[str, Publisher | None]:
+    name = request.path_params["name"]
+    return name, _catalog(request).publisher(name, private=is_authorized(request))
+
+
 def _agent_harnesses(request: Request) -> Response:
     # huggingface_hub requests this once a day to name coding agents in its user agent; without an answer it does so in
     # every process.
@@ -129,8 +130,7 @@ def _agent_harnesses(request: Request) -> Response:
 
 
 def _user(request: Request) -> Response:
-    name = request.path_params["name"]
-    publisher = _catalog(request).publisher(name, private=is_authorized(request))
+    name, publisher = _publisher(request)
     if publisher is None or not publisher.person:
         return _error(404, None, f"User {name!r} not found.")
     return JSONResponse({"avatarUrl": "", "user": name, "fullname": name, "type": "user", "orgs": []})
@@ -355,10 +355,10 @@ def _invalid_repository(request: Request, error: Exception) -> Response:
 
 
 def _system_error(request: Request, error: Exception) -> Response:
-    number = error.errno if isinstance(error, OSError) else None
-    if number in (errno.EMFILE, errno.ENFILE):
+    assert isinstance(error, OSError)
+    if error.errno in (errno.EMFILE, errno.ENFILE):
         return _error(503, None, "Too many requests; try again later.", {"Retry-After": "1"})
-    if number in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return _error(507, None, "The server's disk is full.")
     raise error
 

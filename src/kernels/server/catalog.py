@@ -22,7 +22,7 @@ from kernels.errors import InvalidRepository, RepositoryNotFound, RequestError, 
 from kernels.models.requirement import check_repo_id, check_revision, is_commit
 from kernels.models.snapshot import BUILD_FOLDER, RepoFile
 from kernels.server.listings import FileRow, FolderListing, Listings
-from kernels.server.scan import complete_builds, is_served, make_commit, scan_folder
+from kernels.server.scan import complete_builds, make_commit, scan_folder
 from kernels.server.snapshot import Commit
 from kernels.sources.folder_record import FolderRecord, FolderRecords
 
@@ -51,6 +51,8 @@ class Publisher:
 
 class Catalog:
     """The repositories below a folder.
+
+    Methods raise `RepositoryNotFound` if a repository does not exist or is of another type.
 
     Args:
         root: The folder.
@@ -108,11 +110,7 @@ class Catalog:
         return Publisher(name, name in self.users, trusted, len(names))
 
     def download_record(self, repo_id: str) -> FolderRecord | None:
-        """The record that `kernels download --to` wrote for a repository, if it did.
-
-        Raises:
-            InvalidRepository: The record is invalid.
-        """
+        """The record that `kernels download --to` wrote for a repository, if it did."""
         folder = self._inside(self.root / repo_id)
         return None if folder is None else self._records.of(folder)
 
@@ -137,14 +135,9 @@ class Catalog:
         ]
 
     def branches(self, repo_id: str, *, kind: str = "kernel") -> dict[str, str]:
-        """The repository's branches, and the commit at the head of each.
-
-        Raises:
-            RepositoryNotFound: The repository does not exist, or is of another type.
-        """
+        """The repository's branches, and the commit at the head of each."""
         folder = self.repository(repo_id, kind)
-        record = self.download_record(repo_id)
-        if record is not None:
+        if (record := self.download_record(repo_id)) is not None:
             return {name: commit for name, commit in sorted(record.branches.items()) if self._inside(folder / commit)}
         return {name: self._commit(repo_id, folder / name).id for name in self._branch_names(folder)}
 
@@ -158,12 +151,10 @@ class Catalog:
             kind: `kernel` or `model`.
 
         Raises:
-            RepositoryNotFound: The repository does not exist, or is of another type.
             RevisionNotFound: It has no such revision.
         """
         folder = self.repository(repo_id, kind)
-        record = self.download_record(repo_id)
-        if record is not None:
+        if (record := self.download_record(repo_id)) is not None:
             return self._recorded_commit(repo_id, record, folder, revision)
         names = self._branch_names(folder)
         pull = _PULL.fullmatch(revision or "")
@@ -189,9 +180,6 @@ class Catalog:
         """A cached commit, without reading the disk; None if it is not cached, or `commit` is not a commit id.
 
         A file of it may have changed since; `File.open` detects that.
-
-        Raises:
-            RepositoryNotFound: The repository does not exist, or is of another type.
         """
         known = self._listings.cached_commit(repo_id, commit)
         if known is not None:
@@ -199,11 +187,7 @@ class Catalog:
         return known
 
     def pulls(self, repo_id: str, *, kind: str = "kernel") -> dict[int, str]:
-        """The repository's pull requests by number, and the commit at the head of each.
-
-        Raises:
-            RepositoryNotFound: The repository does not exist, or is of another type.
-        """
+        """The repository's pull requests by number, and the commit at the head of each."""
         folder = self.repository(repo_id, kind)
         numbers = self._pull_numbers(folder)
         return {number: self._commit(repo_id, folder / PULLS / str(number)).id for number in numbers}
@@ -221,11 +205,7 @@ class Catalog:
         return True
 
     def repository(self, repo_id: str, kind: str = "kernel") -> Path:
-        """The folder of a repository.
-
-        Raises:
-            RepositoryNotFound: The repository does not exist, or is of another type.
-        """
+        """The folder of a repository."""
         folder = self._inside(self.root / repo_id) if _is_repo_id(repo_id) else None
         if folder is not None:
             record = self._records.of(folder)
@@ -267,10 +247,6 @@ class Catalog:
     def locked(self, folder: Path) -> AbstractContextManager[None]:
         """Hold a branch's lock: no other thread reads it, so that it can be replaced in several steps."""
         return self._listings.locked(folder)
-
-    def served(self, name: str) -> bool:
-        """Whether a file or folder of that name is part of a repository."""
-        return is_served(name, bytecode=self.bytecode)
 
     def _commit(self, repo_id: str, folder: Path, record: Mapping[str, RepoFile] | None = None) -> Commit:
         def scan(cached: FolderListing | None) -> tuple[list[FileRow], Callable[[], Commit]]:

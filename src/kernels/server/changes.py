@@ -21,6 +21,7 @@ from kernels.errors import KernelsError, RequestError
 from kernels.models.requirement import check_repo_id, check_revision, is_commit
 from kernels.models.snapshot import MAX_FILES
 from kernels.server.catalog import PRIVATE, PULLS, Catalog
+from kernels.server.scan import is_served
 from kernels.server.snapshot import Commit
 
 __all__ = ["Conflict", "MissingPath", "RepositoryChange", "Writer", "check_path"]
@@ -152,7 +153,7 @@ class Writer:
         }
         for path, content in change.files.items():
             check_path(path)
-            if hidden := [part for part in path.split("/") if not self._catalog.served(part)]:
+            if hidden := [part for part in path.split("/") if not is_served(part, bytecode=self._catalog.bytecode)]:
                 raise RequestError(f"`path` is {path!r}; {hidden[0]!r} is not allowed in a repository.")
             files[path] = content
         if len(files) > MAX_FILES:

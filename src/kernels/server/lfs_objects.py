@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 
-__all__ = ["MAX_OBJECT_BYTES", "LfsObjects", "ObjectRefused", "ServerBusy", "is_sha256"]
+__all__ = ["MAX_OBJECT_BYTES", "LfsObjects", "is_sha256"]
 
 #: Far above the size of any kernel's library, which has some hundred megabytes at most.
 MAX_OBJECT_BYTES = 16 * 2**30
@@ -35,15 +36,9 @@ _FIRST_SECONDS = 60.0
 _MAX_PARTS = 64
 _LEFT_FREE = 2**26
 
+_RETRY = {"Retry-After": "60"}
+
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-class ObjectRefused(Exception):
-    """An upload is not the announced object; the message says how it differs."""
-
-
-class ServerBusy(Exception):
-    """There is no room for an upload now; the message says why."""
 
 
 class LfsObjects:
@@ -86,8 +81,8 @@ class LfsObjects:
         """Keep an object of the announced SHA-256 and size (bytes); otherwise nothing is kept.
 
         Raises:
-            ObjectRefused: Its size or hash differs, or it arrives too slowly.
-            ServerBusy: There are too many uploads, or the disk is full.
+            HTTPException: Its size or hash differs, or it arrives too slowly (400); there are too many uploads, or the
+                disk is full (503).
         """
         digest, received = hashlib.sha256(), 0
         end = time.monotonic() + _FIRST_SECONDS + size / _MIN_RATE
@@ -96,13 +91,13 @@ class LfsObjects:
             async for chunk in chunks:
                 received += len(chunk)
                 if received > size:
-                    raise ObjectRefused(f"The object has more than the announced {size} bytes.")
+                    raise HTTPException(400, f"The object has more than the announced {size} bytes.")
                 if time.monotonic() > end:
-                    raise ObjectRefused(f"The upload is slower than {_MIN_RATE} bytes a second.")
+                    raise HTTPException(400, f"The upload is slower than {_MIN_RATE} bytes a second.")
                 await run_in_threadpool(_append, file, digest, chunk)
             if received != size or digest.hexdigest() != sha256:
-                raise ObjectRefused(
-                    f"The SHA-256 is {digest.hexdigest()} of {received} bytes; expected {sha256} of {size} bytes."
+                raise HTTPException(
+                    400, f"The SHA-256 is {digest.hexdigest()} of {received} bytes; expected {sha256} of {size} bytes."
                 )
             await run_in_threadpool(self._finish, file, part, sha256)
         finally:
@@ -115,9 +110,9 @@ class LfsObjects:
         self._prepare()
         sizes = list(self._uploads.values())
         if len(sizes) >= _MAX_PARTS:
-            raise ServerBusy("There are too many uploads; try again later.")
+            raise HTTPException(503, "There are too many uploads; try again later.", _RETRY)
         if shutil.disk_usage(self.folder).free < size + sum(sizes) + _LEFT_FREE:
-            raise ServerBusy("The server's disk has no room for an object of that size.")
+            raise HTTPException(503, "The server's disk has no room for an object of that size.", _RETRY)
         handle, name = tempfile.mkstemp(prefix="part-", dir=self.folder)
         self._uploads[Path(name)] = size
         return open(handle, "wb"), Path(name)

@@ -29,7 +29,7 @@ from kernels.models.requirement import check_repo_id
 from kernels.server.addresses import absolute
 from kernels.server.catalog import Catalog
 from kernels.server.changes import Conflict, MissingPath, RepositoryChange, Writer, check_path
-from kernels.server.lfs_objects import MAX_OBJECT_BYTES, LfsObjects, ObjectRefused, ServerBusy, is_sha256
+from kernels.server.lfs_objects import MAX_OBJECT_BYTES, LfsObjects, is_sha256
 from kernels.server.request_bodies import Bodies, check_content_length, read_chunks
 from kernels.server.scan import is_lfs
 
@@ -279,10 +279,6 @@ async def _upload(request: Request) -> Response:
         raise HTTPException(403, "This upload URL is invalid or has expired; request a new one.")
     try:
         await objects.receive(sha256, size, read_chunks(request))
-    except ObjectRefused as error:
-        raise HTTPException(400, str(error)) from None
-    except ServerBusy as error:
-        raise HTTPException(503, str(error), {"Retry-After": "60"}) from None
     except ClientDisconnect:
         return Response(status_code=400)
     return Response()

@@ -37,23 +37,13 @@ MAX_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class MeasuredKernel:
-    """A kernel to measure.
+    """A kernel to measure."""
 
-    Attributes:
-        kernel: Its name in the report.
-        path: Its folder, or None for a repository.
-        planned: The chosen build.
-        root: The folder that holds `benchmarks`.
-        device: Torch's name of the device.
-        target: The machine.
-        notes: Remarks on the build.
-    """
-
-    kernel: str
-    path: Path | None
+    kernel: str  # its name in the report
+    path: Path | None  # its folder, or None for a repository
     planned: Planned
-    root: Path
-    device: str
+    root: Path  # the folder that holds `benchmarks`
+    device: str  # Torch's name
     target: Target
     notes: tuple[str, ...] = ()
 
@@ -76,14 +66,11 @@ def prepare_kernel(
         UntrustedSignature: The repository must be signed, and signatures do not cover benchmarks.
         KernelsError: As for `get_kernel`.
     """
-    policy = TrustPolicy.of(trust_remote_code)
-    target = Target.current()
-    signing = Policy.in_force()
     context = ResolveContext(
         sources=open_sources(),
-        target=target,
-        trust=policy,
-        signing=signing,
+        target=Target.current(),
+        trust=TrustPolicy.of(trust_remote_code),
+        signing=Policy.in_force(),
         lock=active_lock(),
         backend=backend,
         device=device,
@@ -113,17 +100,17 @@ def prepare_kernel(
             if reason := stale_builds(workspace).get(planned.variant):
                 notes = (f"{planned.variant}: {reason}; {rebuild_advice(workspace)}",)
         with _gathered(path, folders) as root:
-            yield MeasuredKernel(str(path), home, planned, root, named, target, notes)
+            yield MeasuredKernel(str(path), home, planned, root, named, context.target, notes)
         return
-    _check_fetchable(planned, policy)
-    _check_unsigned(planned, signing)
+    _check_fetchable(planned, context.trust)
+    _check_unsigned(planned, context.signing)
     files = _scripts(planned)
     with TemporaryDirectory(prefix="kernels-benchmark-") as folder:
         for file in files:
             place = Path(folder) / file.path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(planned.source.read(planned.snapshot, file, MAX_FILE_BYTES))
-        yield MeasuredKernel(planned.snapshot.repo_id, None, planned, Path(folder), named, target)
+        yield MeasuredKernel(planned.snapshot.repo_id, None, planned, Path(folder), named, context.target)
 
 
 def _workspace(path: Path) -> Workspace | None:

@@ -40,9 +40,6 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     def of(seconds: Sequence[float]) -> Times:
         """The summary of at least one call.
 
-        Raises:
-            ValueError: `seconds` is empty.
-
         Example:
             >>> times = Times.of([3.0, 1.0, 2.0, 5.0, 4.0])
             >>> times.median_seconds, times.q1_seconds, times.q3_seconds
@@ -89,6 +86,12 @@ class WorkloadOutcome(msgspec.Struct, frozen=True, kw_only=True):
     times: Times | None = None
     reference: Times | None = None
     speedup: float | None = None
+
+    @staticmethod
+    def of(key: tuple[str, str, str], verdict: str, reason: str = "") -> WorkloadOutcome:
+        """The outcome without times of a workload: script, class, name."""
+        script, benchmark, workload = key
+        return WorkloadOutcome(script=script, benchmark=benchmark, workload=workload, verdict=verdict, reason=reason)
 
     @property
     def name(self) -> str:

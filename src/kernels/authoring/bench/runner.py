@@ -170,7 +170,7 @@ class _Measurement:
                     worker.wait()
             if len(self.outcomes) == known:  # another process would not get further
                 for key in self._left():
-                    self._end(key, CRASHED, f"not run: {problem}")
+                    self.outcomes[key] = WorkloadOutcome.of(key, CRASHED, f"not run: {problem}")
 
     def _left(self) -> list[Key]:
         return [key for key in self.listed.workloads if key not in self.outcomes] if self.listed is not None else []
@@ -204,17 +204,12 @@ class _Measurement:
             else:
                 problem = f"it took longer than {limit:g} s" if timed_out else worker.ending()
                 if running is not None:
-                    self._end(running, TIMED_OUT if timed_out else CRASHED, problem)
+                    verdict = TIMED_OUT if timed_out else CRASHED
+                    self.outcomes[running] = WorkloadOutcome.of(running, verdict, problem)
                 elif self.listed is None:
                     raise KernelImportError(f"While the kernel and its benchmarks were loaded, {problem}.")
                 return problem
         return ""
-
-    def _end(self, key: Key, verdict: str, reason: str) -> None:
-        script, benchmark, workload = key
-        self.outcomes[key] = WorkloadOutcome(
-            script=script, benchmark=benchmark, workload=workload, verdict=verdict, reason=reason
-        )
 
 
 class _Worker:

@@ -12,7 +12,7 @@ from types import ModuleType
 
 from kernels.authoring.bench.report import FAILED, WorkloadOutcome
 from kernels.benchmark import Benchmark
-from kernels.support.formatting import did_you_mean
+from kernels.support.formatting import did_you_mean, error_on_one_line
 
 __all__ = ["FOLDER", "PATTERN", "Scripts", "Workload", "explain", "read_scripts"]
 
@@ -21,9 +21,6 @@ FOLDER = "benchmarks"
 PATTERN = "benchmark*.py"
 
 _PREFIX = "benchmark_"
-
-#: Characters of an error that are shown: third-party code may raise one of any length.
-_MAX_TEXT = 500
 
 
 @dataclass(frozen=True)
@@ -38,11 +35,6 @@ class Workload:
     def key(self) -> tuple[str, str, str]:
         """Its name in every process that reads the same scripts."""
         return self.script.name, self.benchmark.__name__, self.name
-
-    def outcome(self, verdict: str, reason: str) -> WorkloadOutcome:
-        """An outcome without times."""
-        script, benchmark, workload = self.key
-        return WorkloadOutcome(script=script, benchmark=benchmark, workload=workload, verdict=verdict, reason=reason)
 
 
 @dataclass(frozen=True)
@@ -127,9 +119,7 @@ def _unused_methods(benchmark: type[Benchmark]) -> Iterator[str]:
 
 def explain(error: BaseException, script: Path) -> str:
     """An error in one line, with the script's line that it came from."""
-    text = " ".join(str(error).split())
-    text = text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "…"
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if Path(frame.filename).name == script.name]
     place = f" ({script.name}, line {lines[-1]})" if lines else ""
-    return f"{type(error).__name__}{': ' * bool(text)}{text}{place}"
+    return f"{error_on_one_line(error)}{place}"

@@ -56,17 +56,17 @@ def run_workload(
             comparison = compare(instance.out, expected, rtol=instance.rtol, atol=instance.atol)
             verified, largest = not comparison.reason, comparison.largest
             if comparison.reason:
-                outcome = workload.outcome(WRONG, comparison.reason)
+                outcome = WorkloadOutcome.of(workload.key, WRONG, comparison.reason)
                 return msgspec.structs.replace(outcome, verified=False, max_difference=largest)
             reference = time_calls(verify, synchronize, **counts, max_seconds=REFERENCE_SECONDS, clock=clock)
         step = f"benchmark_{workload.name}"
         times = time_calls(call, synchronize, **counts, clock=clock)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - an error of third-party code is its verdict
-        return workload.outcome(FAILED, f"{step} raised {explain(error, workload.script)}")
+        return WorkloadOutcome.of(workload.key, FAILED, f"{step} raised {explain(error, workload.script)}")
     if reference is not None and times.median_seconds > 0:
         speedup = reference.median_seconds / times.median_seconds
     return msgspec.structs.replace(
-        workload.outcome(OK, ""),
+        WorkloadOutcome.of(workload.key, OK),
         verified=verified,
         max_difference=largest,
         times=times,

@@ -94,13 +94,7 @@ class CheckedVariant:
 
 
 def find_variants(path: os.PathLike[str] | str) -> list[Path]:
-    """The folders of the variants at a path.
-
-    Args:
-        path: A repository's folder, its `build` folder, or one variant.
-
-    Returns:
-        Absolute paths, sorted by name.
+    """The folders of the variants in a repository's folder, in its `build` folder, or of one variant, sorted by name.
 
     Raises:
         RepositoryNotFound: The folder does not exist, or has no variants.
@@ -120,13 +114,13 @@ def find_variants(path: os.PathLike[str] | str) -> list[Path]:
         return [folder]
     builds = folder / BUILD_FOLDER
     if not builds.is_dir() and source_folders(folder):
-        project = find_workspace(folder)
-        if project is None or project.folder == folder:
+        workspace = find_workspace(folder)
+        if workspace is None or workspace.folder == folder:
             raise RepositoryNotFound(
                 f"{os.fspath(path)} has a kernel's sources (build.toml) but no builds; make them with `kernels build "
                 f"{os.fspath(path)}`."
             )
-        builds = project.folder / BUILD_FOLDER
+        builds = workspace.folder / BUILD_FOLDER
     inside = _folders(builds if builds.is_dir() else folder)
     if inside and (builds.is_dir() or any(map(_is_variant, inside))):
         return inside

@@ -1,4 +1,4 @@
-"""The variants of a repository, fetched and checked."""
+"""Download a repository's variants, and check them."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def audit_repository(
     """Download a repository's build for this machine, or all of its builds, and check them.
 
     Args:
-        repo_id: The repository, `org/name`. `LOCAL_KERNELS` does not count here.
+        repo_id: The repository, `org/name`. `LOCAL_KERNELS` is ignored.
         version: A major version.
         revision: A branch, a tag or a commit; not together with `version`.
-        all_variants: Whether every build is checked, not only the one that this machine would use.
-        dynamic: Whether builds that fit are also loaded, each in a process of its own.
-        trust_remote_code: Whether they may be loaded where the publisher is not a trusted one.
+        all_variants: Whether to check every build, not only the one that this machine would use.
+        dynamic: Whether to also load the builds that fit, each in a separate process.
+        trust_remote_code: Whether they may be loaded if the publisher is not trusted.
 
     Returns:
-        What was found, a variant each.
+        The findings, one audit for each variant.
 
     Raises:
         UntrustedPublisher: A build would be loaded, and the publisher is not trusted (a `ValueError`).
-        UntrustedSignature: A build would be loaded that must be signed, and is not (a `ValueError`).
-        DigestMismatch: A build would be loaded whose content is not what was signed, or what a lock pins.
-        NoSuitableBuild: No build fits this machine, or there is none at all (a `FileNotFoundError`).
+        UntrustedSignature: A build would be loaded that must be signed and is not (a `ValueError`).
+        DigestMismatch: A build would be loaded whose content differs from the signed or locked one.
+        NoSuitableBuild: No build fits this machine, or there are no builds (a `FileNotFoundError`).
         KernelsError: As for `get_kernel`.
     """
     context = ResolveContext(
@@ -79,7 +79,7 @@ def audit_repository(
     if not all_variants and choice.best is None:
         raise NoSuitableBuild(
             f"{requirement} has no build that fits this machine; `kernels explain` says why for each. "
-            "All of them are checked with all_variants=True (--all-variants)."
+            "Check all of them with all_variants=True (--all-variants)."
         )
     source, snapshot = choice.source, choice.snapshot
     root = source.link_boundary(snapshot)
@@ -109,11 +109,10 @@ def _folder_to_load(context: ResolveContext, resolved: Resolved, variant: str) -
             digest = read_metadata(source, snapshot, variant, rule).digest
         except (InvalidMetadata, UntrustedSignature) as error:
             raise UntrustedSignature(
-                f"{snapshot.repo_id}, build {variant}: {error}. It may not be loaded; without that it is checked with "
-                "--static."
+                f"{snapshot.repo_id}, build {variant}: {error}. It may not be loaded; check it with --static."
             ) from error
     pinned = found.pinned_content(context, variant)
     folder = source.fetch(snapshot, variant)
-    # A digest that nobody demands is looked at by the checks, which say what is wrong with it.
+    # The check of the digest reports a mismatch that neither a signature nor a lock forbids.
     check_build(source, snapshot, variant, folder, ExpectedContent(digest, pinned, found.lock or "", signed=signed))
     return folder
