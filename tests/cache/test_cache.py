@@ -141,7 +141,7 @@ def test_where_no_branch_is_known_only_all_takes_it(hub: TestHub, isolated_env: 
     snapshot_download("acme/relu", repo_type="kernel", revision=commit, cache_dir=isolated_env, endpoint=hub.url)
     planned = plan_prune(scan_cache())
     assert planned.remove == ()
-    assert [each.reason for each in planned.kept] == ["no branch of it is known here"]
+    assert [each.reason for each in planned.kept] == ["no branch of it is recorded"]
     assert [each.commit for each in plan_prune(scan_cache(), everything=True).remove] == [commit]
 
 
@@ -197,7 +197,7 @@ def test_what_other_tools_put_there_stays(hub: TestHub, isolated_env: Path, new_
     # Recorded under refs/ by another tool: its own.
     planned = plan_prune(contents, everything=True)
     assert planned.remove == ()
-    assert {each.reason for each in planned.kept} == {"another tool's: v1"}
+    assert {each.reason for each in planned.kept} == {"recorded by another tool: v1"}
 
     # Of a model whose refs are gone, what this client brought goes, and what another did stays.
     (isolated_env / "models--acme--old" / "refs" / "v1").unlink()

@@ -1,7 +1,7 @@
-"""A build that is being loaded is not cleared away: whoever loads it holds its folder, and who clears up sees that.
+"""A lock on a build's folder, so that `prune` does not remove a build that is being loaded.
 
-The folder itself is locked with `flock`, so that nothing is written for it. Where a file system has no `flock`, or
-keeps it to one machine, and on Windows, nothing is held: then what is cleared away is found missing, and fetched again.
+The folder itself is locked with `flock`: no file is written. Where a file system has no `flock`, or only within one
+machine, and on Windows, nothing is locked; a build that is removed meanwhile is found missing and downloaded again.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from kernels.support.concurrency import pause
 
 __all__ = ["in_use", "unused"]
 
-#: Removing a commit mostly takes less. It is not waited for longer, as anybody who reads a folder can hold it; what is
-#: cleared away after all is fetched again.
-_CLEARING_SECONDS = 2.0
+#: Removing a commit mostly takes less. The wait is not longer because every process that can read the folder can lock
+#: it; a build that is removed after all is downloaded again.
+_REMOVAL_SECONDS = 2.0
 
 _POLL_SECONDS = 0.01
 
 
 @contextmanager
 def in_use(folder: Path) -> Iterator[bool]:
-    """Keep a build's folder from being cleared away.
+    """Keep a build's folder from being removed.
 
     Args:
         folder: The folder.
 
     Yields:
-        Whether it is there.
+        Whether it exists.
 
     Example:
         >>> import tempfile
@@ -46,9 +46,9 @@ def in_use(folder: Path) -> Iterator[bool]:
         yield folder.is_dir()
         return
     try:
-        deadline = time.monotonic() + _CLEARING_SECONDS
+        deadline = time.monotonic() + _REMOVAL_SECONDS
         while not _lock(descriptor, shared=True) and time.monotonic() < deadline:
-            pause(_POLL_SECONDS)  # it is being cleared away
+            pause(_POLL_SECONDS)  # it is being removed
         yield _is_still(descriptor, folder)
     finally:
         os.close(descriptor)
@@ -56,13 +56,13 @@ def in_use(folder: Path) -> Iterator[bool]:
 
 @contextmanager
 def unused(folder: Path) -> Iterator[bool]:
-    """Keep a build from being loaded, unless somebody is loading it.
+    """Keep a build from being loaded, unless it is being loaded now.
 
     Args:
-        folder: The build's folder, which need not be there.
+        folder: The build's folder, which need not exist.
 
     Yields:
-        Whether nobody is.
+        Whether no process is loading it.
 
     Example:
         >>> import tempfile
@@ -87,7 +87,7 @@ def _open(folder: Path) -> int:
 
 
 def _lock(descriptor: int, *, shared: bool) -> bool:
-    """Whether a folder is locked now; where it cannot be, it counts as if it were."""
+    """Whether a folder is locked now; True where locks do not exist."""
     if sys.platform == "win32":
         return True
     import fcntl

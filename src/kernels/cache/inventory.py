@@ -1,7 +1,7 @@
 """What is in the cache, by repository, commit and build.
 
-Repositories of type `kernel` are this project's, whichever client filled them. One of type `model` is other tools' as
-well: of it only the commits count that this client listed, and of those the files of builds.
+Repositories of type `kernel` belong to this project, whichever client filled them. Those of type `model` are shared
+with other tools: only the files of builds count, in commits that this client listed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CachedBuild:
     Attributes:
         variant: Its name.
         size: Bytes.
-        complete: Whether all of its files are here; None where no Hub's list of them is.
+        complete: Whether all of its files are on disk; None without a Hub's file list.
     """
 
     variant: str
@@ -50,7 +50,7 @@ class CachedBuild:
 
 @dataclass(frozen=True)
 class CachedCommit:
-    """A commit of which something is on disk.
+    """A commit with files on disk.
 
     Attributes:
         store: The repository's folder.
@@ -59,13 +59,13 @@ class CachedCommit:
         commit: The commit.
         branches: The branches and tags that name it, as Hubs last gave them.
         refs: The branches and tags that name it as other tools recorded them.
-        branches_known: Whether any branch of the repository is known here; without, nobody can say what names a commit.
-        hubs: Where it came from: URLs, and "" for a Hub whose URL is not known here. Empty where another tool brought
-            it.
+        branches_known: Whether any branch of the repository is recorded. Without one, a commit may still be the head
+            of a branch.
+        hubs: The URLs of the Hubs it came from, "" for an unknown one. Empty if another tool downloaded it.
         builds: The builds.
-        size: Bytes of all that is here of it.
-        downloaded: When the first of it arrived, in seconds since 1970.
-        used: When a build was last loaded, to the hour; None where that is not known.
+        size: Bytes of its files.
+        downloaded: When its first file was downloaded, in seconds since 1970.
+        used: When a build was last loaded, to the hour; None if unknown.
         contents: The bytes of each content in the repository's own folder.
     """
 
@@ -90,10 +90,10 @@ class CacheContents:
 
     Attributes:
         path: The cache's folder.
-        commits: What is here, by repository; the commit that arrived last comes first.
-        others: How often each content is used, also by what is not this project's.
+        commits: The commits, by repository; the one downloaded last comes first.
+        others: How often each content is used, other tools' snapshots included.
         leftovers: Temporary files of processes that were killed long ago.
-        left_alone: What cannot be this project's, and why.
+        left_alone: The folders that do not belong to this project, and why.
     """
 
     path: Path
@@ -104,18 +104,18 @@ class CacheContents:
 
     @property
     def size(self) -> int:
-        """Bytes of all commits; what several share counts once."""
+        """Bytes of all commits; shared contents count once."""
         return sum({key: size for each in self.commits for key, size in each.contents.items()}.values())
 
 
 def scan_cache(path: Path | None = None) -> CacheContents:
-    """Look at what this project put on disk.
+    """The commits in the cache.
 
     Args:
-        path: The cache, default the one that the settings name.
+        path: The cache; the default is the one that the settings name.
 
     Raises:
-        StoreError: It cannot be read. One that is not there is empty.
+        StoreError: It cannot be read. A folder that does not exist is an empty cache.
     """
     path = settings.cache_dir() if path is None else path
     commits: list[CachedCommit] = []
@@ -161,7 +161,7 @@ def scan_cache(path: Path | None = None) -> CacheContents:
 
 
 def freed_size(contents: CacheContents, removed: Iterable[CachedCommit]) -> int:
-    """Bytes that removing some commits frees: those of contents that nothing else uses."""
+    """Bytes that are freed by removing some commits: their contents that no other commit uses."""
     gone: Counter[Content] = Counter()
     sizes: dict[Content, int] = {}
     for commit in removed:
@@ -171,18 +171,18 @@ def freed_size(contents: CacheContents, removed: Iterable[CachedCommit]) -> int:
 
 
 def listings(store: RepoStore, commit: str) -> list[tuple[str, tuple[RepoFile, ...]]]:
-    """The lists of a commit's files that Hubs gave, each with the Hub's short name; damaged ones are left out."""
+    """The file lists of a commit, each with its Hub's key; damaged ones are left out."""
     found = []
     for key in _indexed(store).get(commit, ()):
         files = store.listed(key, commit)
-        with suppress(KernelsError):  # names that leave their folder
+        with suppress(KernelsError):  # unsafe names
             if files is not None:
                 found.append((key, Snapshot("org/name", commit, files).files))
     return found
 
 
 def is_below(root: Path, path: str) -> bool:
-    """Whether every folder on the way to a file of a snapshot is one itself, so that removing it stays inside."""
+    """Whether no folder on the path to a file of a snapshot is a link, so that removing it stays inside."""
     return all(is_real_folder(parent) for parent in (root / path).parents if parent.is_relative_to(root))
 
 
@@ -206,7 +206,7 @@ def _repositories(path: Path, left_alone: list[str]) -> Iterator[tuple[RepoStore
             store = RepoStore(path, match[1], repo_id)
             if not entry.is_dir(follow_symlinks=False) or _linked(store):
                 if match[1] == "kernel":
-                    left_alone.append(f"{entry.path} is a link, or holds one in the place of a folder")
+                    left_alone.append(f"{entry.path} is a link, or has a link instead of a folder")
                 continue
             yield store, match[1], repo_id
 
@@ -225,7 +225,7 @@ def _snapshots(store: RepoStore, left_alone: list[str]) -> Iterator[str]:
 
 
 def _indexed(store: RepoStore) -> dict[str, list[str]]:
-    """The Hubs that listed each commit, by the short names that files have."""
+    """The keys of the Hubs that listed each commit."""
     found: dict[str, list[str]] = {}
     with suppress(OSError), os.scandir(store.folder / "index") as entries:
         for match in filter(None, (_LISTING.fullmatch(entry.name) for entry in entries)):
@@ -240,7 +240,7 @@ class _HubOfHeads(StoredRecord):
 
 
 def _known_hubs(cache: Path) -> dict[str, str]:
-    """The URL of each Hub by its short name: the one in use, and those that gave branches."""
+    """The URL of each Hub by its key: the active one, and those with recorded branches."""
     known: dict[str, str] = {}
     with suppress(KernelsError):
         endpoint = settings.endpoint()
@@ -254,7 +254,7 @@ def _known_hubs(cache: Path) -> dict[str, str]:
 
 
 def _names(store: RepoStore) -> dict[str, tuple[str, ...]]:
-    """The branches and tags that Hubs gave, by the commit that they name."""
+    """The recorded branches and tags, by their commit."""
     found: dict[str, list[str]] = {}
     with suppress(OSError):
         for path in sorted((store.folder / "index").glob("heads-*.json")):

@@ -1,4 +1,4 @@
-"""A large file on its way to disk: never more bytes than were listed, and hashed while they are written."""
+"""A large file while it is downloaded: never more bytes than listed, and hashed while they are written."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _BLOCK = 1024 * 1024
 
 
 class PartialFile:
-    """The part of a listed file that is here; what arrives is appended.
+    """The part of a listed file that was downloaded.
 
     Args:
-        opened: The file, open for reading and writing without a buffer, and closed with this; what it holds already
-            counts as received. It is not opened again by its name, which may lead to another file by now.
-        path: Where it is.
-        file: What was listed.
-        arrived: Told the number of bytes after each write.
+        opened: The file, open for reading and writing without a buffer, and closed with this; its content counts as
+            downloaded. It is not opened again by its path, which may be another file by now.
+        path: Its path.
+        file: The listed file.
+        arrived: Called with the number of bytes after each write.
 
     Raises:
         StoreError: It cannot be written.
@@ -68,7 +68,7 @@ class PartialFile:
         return self.file.hasher() if self.file.blob else hashlib.sha256()
 
     def append(self, chunk: bytes) -> bool:
-        """Write what follows; False, and nothing is written, where the file would become larger than listed.
+        """Append a chunk; False, and nothing is written, if the file would become larger than listed.
 
         Raises:
             StoreError: It cannot be written.
@@ -87,7 +87,7 @@ class PartialFile:
         return True
 
     def restart(self) -> None:
-        """Forget what was received.
+        """Discard what was downloaded.
 
         Raises:
             StoreError: It cannot be written.
@@ -101,17 +101,17 @@ class PartialFile:
 
     @property
     def complete(self) -> bool:
-        """Whether all bytes that were listed are here."""
+        """Whether the file has the listed size."""
         return self.offset == self.file.size
 
     @property
     def blob(self) -> str:
-        """The hash of what is here, of the kind that the listing has; SHA-256 where it has none."""
+        """The hash of the content, of the kind that the listing has; SHA-256 if it has none."""
         return self._hasher.hexdigest()
 
     @property
-    def right(self) -> bool:
-        """Whether what is here is the file that was listed."""
+    def as_listed(self) -> bool:
+        """Whether the file has the listed size and hash."""
         return self.complete and self.file.blob in ("", self.blob)
 
     def remove(self) -> None:
@@ -119,11 +119,11 @@ class PartialFile:
         self.close()
         try:
             os.unlink(self.path)
-        except OSError:  # `kernels cache prune` removes what stays
+        except OSError:  # `kernels cache prune` removes it
             pass
 
     def close(self) -> None:
-        """Close the file; it stays where it is.
+        """Close the file and keep it.
 
         Raises:
             StoreError: It cannot be written.

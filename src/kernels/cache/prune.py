@@ -1,7 +1,7 @@
-"""Which commits nothing needs any more, and their removal.
+"""The removal of commits that are not needed any more.
 
-What is removed lies in the repository's own folder; no link is followed. A build that a process downloads or loads at
-the moment is left alone, and one that another snapshot uses keeps its contents. A kill at any moment leaves a cache
+Only files in the repository's own folder are removed; no link is followed. A build that a process is downloading or
+loading stays, and contents that another snapshot uses stay. A kill at any moment leaves a cache
 that the next download completes.
 """
 
@@ -44,12 +44,12 @@ class KeptCommit(NamedTuple):
 
 @dataclass(frozen=True)
 class PrunePlan:
-    """What would be removed.
+    """What `prune` would remove.
 
     Attributes:
         remove: The commits to remove.
-        kept: Those that stay, each with the reason.
-        leftovers: Temporary files and locks that nobody holds.
+        kept: The commits that stay, each with the reason.
+        leftovers: Temporary files and locks that no process holds.
         frees: Bytes that this frees.
     """
 
@@ -64,8 +64,8 @@ class PruneResult:
     """What was removed.
 
     Attributes:
-        removed: The commits that are gone.
-        skipped: Those that another process works on, which stay.
+        removed: The commits.
+        skipped: Commits that stay because another process uses them.
         freed: Bytes of the files that were removed.
     """
 
@@ -83,16 +83,17 @@ def plan_prune(
     everything: bool = False,
     now: float | None = None,
 ) -> PrunePlan:
-    """Say what may be removed: commits that no branch known here names, and no lock pins.
+    """The commits that may be removed: those that are not the head of a recorded branch, nor pinned by a lockfile.
 
-    Where no branch of a repository is known, as another client filled the cache, nothing of it is.
+    A repository without a recorded branch, because another client filled the cache, keeps all commits.
 
     Args:
         contents: What is in the cache.
-        locks: Locks whose commits stay.
+        locks: Lockfiles whose commits stay.
         repos: The repositories to look at, `org/name`; empty for all.
-        older_than: Days for which a commit was neither used nor downloaded.
-        everything: Remove what branches name too. What a lock pins, or another tool recorded under `refs/`, stays.
+        older_than: Remove only commits that were neither used nor downloaded for this many days.
+        everything: Also remove the heads of branches. What a lockfile pins, or another tool recorded under `refs/`,
+            stays.
         now: The time, in seconds since 1970.
     """
     now = time.time() if now is None else now
@@ -111,10 +112,10 @@ def plan_prune(
 
 
 def prune(planned: PrunePlan) -> PruneResult:
-    """Remove what a plan says.
+    """Remove what a plan lists.
 
     Args:
-        planned: The plan. What another process began to work on since is left alone.
+        planned: The plan. A commit that another process uses by now stays.
 
     Raises:
         StoreError: The cache cannot be written.
@@ -127,13 +128,13 @@ def prune(planned: PrunePlan) -> PruneResult:
         by_repository.setdefault(commit.store.folder, []).append(commit)
     for commits in by_repository.values():
         with _explained(commits[0].store), ExitStack() as held:
-            free = [commit for commit in commits if _ours_alone(commit, held)]
+            free = [commit for commit in commits if _not_in_use(commit, held)]
             skipped += [commit for commit in commits if commit not in free]
             freed += _remove(commits[0].store, free)
             removed += free
     for path in planned.leftovers:
         with suppress(OSError):  # it can stay
-            check_folders(path.parent)  # again: what was a folder when it was looked at may be a link now
+            check_folders(path.parent)  # again: it may have been replaced by a link
             freed += _remove_lock(path) if path.suffix == ".lock" else _unlink(path)
     return PruneResult(tuple(removed), tuple(skipped), freed)
 
@@ -146,11 +147,11 @@ def _stays(commit: CachedCommit, locks: Sequence[Lock], everything: bool) -> str
         if any(pin.commit == commit.commit for pin in lock.pins):
             return f"pinned by {lock.where}"
     if commit.refs:
-        return f"another tool's: {', '.join(commit.refs)}"
+        return f"recorded by another tool: {', '.join(commit.refs)}"
     if commit.branches and not everything:
         return f"head of {', '.join(commit.branches)}"
     if not commit.branches_known and not everything:
-        return "no branch of it is known here"
+        return "no branch of it is recorded"
     return None
 
 
@@ -163,7 +164,7 @@ def _young(commit: CachedCommit, older_than: float | None, now: float) -> str | 
 
 
 def _idle_locks(cache: Path, now: float) -> Iterator[Path]:
-    """Lock files of kernels' repositories that are older than a day; whether somebody holds one is seen later."""
+    """Lock files of kernels' repositories that are older than a day; some may be held."""
     root = cache / ".locks"
     if not is_real_folder(root):
         return
@@ -178,8 +179,8 @@ def _idle_locks(cache: Path, now: float) -> Iterator[Path]:
 # Removal
 
 
-def _ours_alone(commit: CachedCommit, held: ExitStack) -> bool:
-    """Whether nobody downloads or loads anything of a commit; until `held` is closed, nobody can."""
+def _not_in_use(commit: CachedCommit, held: ExitStack) -> bool:
+    """Whether no process downloads or loads files of a commit; until `held` is closed, none can."""
     variants = {build.variant for build in commit.builds}
     for _, files in listings(commit.store, commit.commit):
         variants |= {parts[1] for file in files if len(parts := file.path.split("/", 2)) == 3}
@@ -202,7 +203,7 @@ def _ours_alone(commit: CachedCommit, held: ExitStack) -> bool:
 
 @contextmanager
 def _at_once(lock: WorkLock) -> Iterator[bool]:
-    """Hold a lock if nobody does."""
+    """Take a lock that no process holds."""
     from filelock import Timeout
 
     try:
@@ -218,7 +219,7 @@ def _at_once(lock: WorkLock) -> Iterator[bool]:
 
 def _remove(store: RepoStore, commits: Sequence[CachedCommit]) -> int:
     """Remove commits of a repository; returns the bytes of the files removed."""
-    # Checked again: what was a folder when it was looked at may be a link now.
+    # Checked again: a folder may have been replaced by a link.
     if not commits or not all(is_real_folder(path) for path in (store.folder, store.folder / "snapshots")):
         return 0
     freed = 0
@@ -236,7 +237,7 @@ def _remove(store: RepoStore, commits: Sequence[CachedCommit]) -> int:
 
 
 def _blobs_of(store: RepoStore, commit: CachedCommit) -> Iterator[str]:
-    """The names of the contents that a commit's links lead to, in the repository's own folder."""
+    """The names of the contents in the repository's own folder that a commit links to."""
     root = store.snapshot(commit.commit)
     ours = None if commit.repo_type == "kernel" else _listed(commit)
     for path, target in _links(root):
@@ -246,7 +247,7 @@ def _blobs_of(store: RepoStore, commit: CachedCommit) -> Iterator[str]:
 
 
 def _links(root: Path) -> Iterator[tuple[Path, str]]:
-    """The links below a folder, and what each leads to, absolute; folders that are links are not entered."""
+    """The links below a folder with their absolute targets; linked folders are not entered."""
     for parent, folders, names in os.walk(root, followlinks=False):
         for name in (*folders, *names):
             path = os.path.join(parent, name)
@@ -255,7 +256,7 @@ def _links(root: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _listed(commit: CachedCommit) -> set[str]:
-    """The paths of a commit that this client may have downloaded."""
+    """The files of a commit that this client may have downloaded."""
     return {
         file.path
         for _, files in listings(commit.store, commit.commit)
@@ -285,7 +286,7 @@ def _remove_snapshot(store: RepoStore, commit: CachedCommit) -> int:
 
 
 def _remove_tree(root: Path) -> None:
-    """Remove a folder: links in it, and not what they lead to; what is put there meanwhile stays."""
+    """Remove a folder and the links in it, not their targets; a file that is added meanwhile stays."""
 
     def ignore(_: object, __: str, problem: Any) -> None:
         # From Python 3.12 on the error itself, before what `sys.exc_info` says.
@@ -299,7 +300,7 @@ def _remove_tree(root: Path) -> None:
         shutil.rmtree(root, onerror=ignore)
 
 
-#: Another process put something into a folder (ENOTEMPTY, on some systems EEXIST), or removed it first.
+#: Another process added a file to a folder (ENOTEMPTY, on some systems EEXIST), or removed it first.
 _MEANWHILE = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT})
 
 
@@ -318,7 +319,7 @@ def _records(store: RepoStore, commit: str) -> Iterator[Path]:
 
 
 def _tidy(store: RepoStore) -> None:
-    """Remove the folder of a kernel of which nothing is left; one in which anything else lies stays."""
+    """Remove the folder of a kernel without commits; a folder with any other file stays."""
     snapshots = store.folder / "snapshots"
     if not store.folder.name.startswith("kernels--") or any(snapshots.glob("*")) or (store.folder / "refs").exists():
         return
@@ -332,7 +333,7 @@ def _tidy(store: RepoStore) -> None:
 
 
 def _remove_lock(path: Path) -> int:
-    """Remove a lock file that nobody holds."""
+    """Remove a lock file that no process holds."""
     from filelock import Timeout
 
     lock = lock_at(path)
@@ -347,14 +348,14 @@ def _remove_lock(path: Path) -> int:
 
 
 def _plain_size(path: Path) -> int:
-    """Bytes of a file that is no link: where a file system has none, contents lie in the snapshot."""
+    """Bytes of a file that is not a link: without links, contents are in the snapshot."""
     with suppress(OSError):
         return 0 if path.is_symlink() else path.lstat().st_size
     return 0
 
 
 def _unlink(path: Path) -> int:
-    """Remove a file, or a link and not what it leads to; returns its bytes."""
+    """Remove a file, or a link and not its target; returns its bytes."""
     try:
         size = path.lstat().st_size
         os.unlink(path)
@@ -371,5 +372,5 @@ def _explained(store: RepoStore) -> Iterator[None]:
         raise
     except OSError as error:
         raise StoreError(
-            f"Cannot clear {store.folder}: {error.strerror or error}. What is still there serves as before."
+            f"Cannot clear {store.folder}: {error.strerror or error}. The rest of the cache is still usable."
         ) from error

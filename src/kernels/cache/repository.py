@@ -1,21 +1,21 @@
-"""What is on disk, and how it gets there exactly once.
+"""One repository's files in the cache: contents, snapshots of links to them, and how they get there exactly once.
 
-The layout is huggingface_hub's, so that its tools see it:
+The layout is huggingface_hub's, so that its tools work with it:
 
     <cache>/kernels--<org>--<name>/
         blobs/<hash>                   contents
         snapshots/<commit>/<path>      links to contents
         index/<commit>-<Hub>.json      the commit's file list, which never changes
-        index/<commit>-fetched         that this client fetched files of the commit; it names no Hub and holds nothing
+        index/<commit>-fetched         an empty mark: this client downloaded files of the commit, from any Hub
         index/<commit>-<Hub>.allowed   that a caller allowed the commit, whoever publishes it
-        index/<commit>-<Hub>-<variant>.checked  what was found of a build's files, and which files those were
-        index/heads-<Hub>.json         branches and tags, and when they were learned
+        index/<commit>-<Hub>-<variant>.checked  the checks of a build, and the identity of the files checked
+        index/heads-<Hub>.json         branches and tags, and when the Hub listed them
     <cache>/.locks/kernels--<org>--<name>/<name>.lock
     <cache>/.locks/kernels-verdicts/<Hub>/<publisher>.json
     <cache>/.locks/kernels-signatures/<hash>.json  who signed, where a signature was verified
 
 A file is written under a temporary name, checked, and renamed into place: a kill at any moment leaves the old state or
-the new one.
+the new one. `repo_records.py` has the records under `index/`.
 """
 
 from __future__ import annotations
@@ -32,24 +32,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from kernels.cache.partial_file import PartialFile
+from kernels.cache.repo_records import RepoRecords, cache_errors
 from kernels.errors import InvalidRepository
 from kernels.models.requirement import is_commit
-from kernels.models.snapshot import Heads, RepoFile
+from kernels.models.snapshot import RepoFile
 from kernels.support.files import open_regular, read_bounded
-from kernels.support.json_store import (
-    MAX_LISTING_BYTES,
-    StoredRecord,
-    cannot_write,
-    endpoint_key,
-    is_ours,
-    is_owner,
-    read_record,
-    replace_file,
-    write_record,
-)
+from kernels.support.json_store import replace_file
 from kernels.support.process_lock import WorkLock, lock_at
 from kernels.support.real_folders import LinkedFolder, check_folders, is_real_folder, make_folders
 from kernels.trust.digest import is_as_listed
@@ -59,48 +50,20 @@ if TYPE_CHECKING:
 
 __all__ = ["CLEARING", "RepoStore"]
 
-#: The index's form: a reader of another form takes it as not there.
-_FORM = 1
-
-#: A branch that another tool recorded is a file with a commit's id in it.
-_MAX_REF_BYTES = 256
-
 #: A temporary file older than this belongs to a process that was killed.
 _STALE_SECONDS = 24 * 3600.0
 
 #: The lock of a repository under which contents are removed that no snapshot needs.
 CLEARING = "clearing"
 
-#: Less than this of a file is not gone on with: to ask for it again costs no more.
+#: Less than this of a partial file is not kept: downloading it again costs no more.
 _WORTH_KEEPING = 1024 * 1024
 
-#: How often a file is written again whose folder was cleared away meanwhile.
+#: How often a file is written again if its folder was removed meanwhile.
 _PLACE_TRIES = 5
 
 
-class _Index(StoredRecord, array_like=True):
-    max_bytes: ClassVar[int] = MAX_LISTING_BYTES
-
-    form: int
-    files: list[RepoFile]
-
-
-class _Heads(StoredRecord):
-    max_bytes: ClassVar[int] = MAX_LISTING_BYTES
-
-    form: int
-    endpoint: str
-    time: float
-    branches: dict[str, str]
-    tags: dict[str, str]
-
-
-class _Allowed(StoredRecord):
-    form: int
-    commit: str
-
-
-class RepoStore:
+class RepoStore(RepoRecords):
     """One repository's folder in the cache.
 
     Args:
@@ -113,117 +76,19 @@ class RepoStore:
         'kernels--org--relu'
     """
 
-    def __init__(self, cache: Path, repo_type: str, repo_id: str) -> None:
-        self.cache = cache
-        self.folder = cache / f"{repo_type}s--{repo_id.replace('/', '--')}"
-
-    # Facts that never change
-
-    def index(self, endpoint: str, commit: str) -> tuple[RepoFile, ...] | None:
-        """The file list of a commit as a Hub gave it, if it was stored; a damaged one is as good as none."""
-        return self.listed(endpoint_key(endpoint), commit)
-
-    def listed(self, hub: str, commit: str) -> tuple[RepoFile, ...] | None:
-        """As `index`, of a Hub of which only the short name is known."""
-        record = read_record(self.folder / "index" / f"{commit}-{hub}.json", _Index)
-        return tuple(record.files) if record is not None and record.form == _FORM else None
-
-    def keep_index(self, endpoint: str, commit: str, files: Iterable[RepoFile]) -> None:
-        """Store the file list of a commit that a Hub gave."""
-        write_record(self._index(endpoint, commit), _Index(_FORM, list(files)))
-
-    def _index(self, endpoint: str, commit: str) -> Path:
-        # A commit's id is only as good as the Hub that says it: one Hub's word is no evidence for another's.
-        return self.folder / "index" / f"{commit}-{endpoint_key(endpoint)}.json"
-
-    def mark_fetched(self, commit: str) -> None:
-        """Mark a commit as one of which this client fetches files: before the first one, or none is fetched.
-
-        What is marked was not brought by another client, so that it is only loaded if its publisher was admitted. The
-        mark holds nothing that a Hub could choose, as a list of files does: one that is too large is not stored.
-
-        Raises:
-            StoreError: The cache cannot be written.
-        """
-        mark = self.folder / "index" / f"{commit}-fetched"
-        with _writing(mark):
-            make_folders(mark.parent, self.cache)
-            with suppress(FileNotFoundError):
-                if is_ours(os.lstat(mark)):
-                    return
-            replace_file(mark, b"", mode=0o444)
-
-    def was_fetched(self, commit: str) -> bool:
-        """Whether this client, run by this user or root, fetched or listed anything of a commit, of any Hub.
-
-        This can only refuse, so it counts whoever else may write the record.
-        """
-        with suppress(OSError), os.scandir(self.folder / "index") as entries:
-            return any(
-                each.name.startswith(f"{commit}-") and is_owner(each.stat(follow_symlinks=False)) for each in entries
-            )
-        return False
-
-    def allowed(self, endpoint: str, commit: str) -> bool:
-        """Whether a caller has allowed a commit, as one Hub listed it, whoever publishes it."""
-        record = read_record(self._allowed(endpoint, commit), _Allowed)
-        return record is not None and (record.form, record.commit) == (_FORM, commit)
-
-    def keep_allowed(self, endpoint: str, commit: str) -> None:
-        """Store that a caller has allowed a commit."""
-        if not self.allowed(endpoint, commit):
-            write_record(self._allowed(endpoint, commit), _Allowed(form=_FORM, commit=commit))
-
-    def _allowed(self, endpoint: str, commit: str) -> Path:
-        return self.folder / "index" / f"{commit}-{endpoint_key(endpoint)}.allowed"
-
-    def check_record(self, endpoint: str, commit: str, variant: str) -> Path:
-        """The record of the checks of a build, as one Hub listed it."""
-        return self.folder / "index" / f"{commit}-{endpoint_key(endpoint)}-{variant}.checked"
-
-    # Facts with an age
-
-    def heads(self, endpoint: str) -> Heads | None:
-        """The branches and tags as one Hub last gave them."""
-        record = read_record(self._heads(endpoint), _Heads)
-        if record is None or record.form != _FORM or record.endpoint != endpoint:
-            return None
-        return Heads(record.branches, record.tags, record.time)
-
-    def keep_heads(self, endpoint: str, heads: Heads) -> None:
-        """Store the branches and tags that a Hub gave."""
-        record = _Heads(_FORM, endpoint, heads.time, dict(heads.branches), dict(heads.tags))
-        write_record(self._heads(endpoint), record)
-
-    def _heads(self, endpoint: str) -> Path:
-        return self.folder / "index" / f"heads-{endpoint_key(endpoint)}.json"
-
-    def foreign_heads(self) -> Heads:
-        """The branches that other tools recorded under `refs/`, for want of anything that says which Hub and when."""
-        refs = self.folder / "refs"
-        branches = {}
-        for path in sorted(refs.rglob("*")) if refs.is_dir() else []:
-            with suppress(OSError, UnicodeDecodeError):
-                commit = read_bounded(path, _MAX_REF_BYTES).decode().strip()
-                if is_commit(commit):
-                    branches[path.relative_to(refs).as_posix()] = commit
-        return Heads(branches)
-
-    # Snapshots
-
     def snapshot(self, commit: str) -> Path:
         """The folder of a commit's files."""
         return self.folder / "snapshots" / commit
 
     def commits(self) -> list[str]:
-        """The commits of which something is here, the one last touched first."""
+        """The commits with a snapshot, the one last modified first."""
         with suppress(OSError):
             found = [path for path in (self.folder / "snapshots").iterdir() if is_commit(path.name) and path.is_dir()]
             return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
         return []
 
     def listing(self, commit: str) -> tuple[RepoFile, ...]:
-        """The files of a commit that are here: what is known of a cache that another tool filled."""
+        """The files in the snapshot of a commit, for a cache that another tool filled."""
         root = self.snapshot(commit)
         files = []
         for path in sorted(root.rglob("*")):
@@ -243,7 +108,7 @@ class RepoStore:
                 return False
             target = os.readlink(path)
         except OSError as error:
-            # A file that is no link: a file system without them, where size is all there is to compare.
+            # Not a link: a file system without links, where only the size can be compared.
             return error.errno not in _ABSENT and os.path.isfile(path) and not os.path.islink(path)
         return not file.blob or os.path.basename(target) == file.blob
 
@@ -252,23 +117,23 @@ class RepoStore:
         return [file for file in files if not self.has(commit, file)]
 
     def damaged(self, commit: str, files: Iterable[RepoFile]) -> list[RepoFile]:
-        """The files that are in the snapshot, but not as listed, where no other one is missing.
+        """The files that are in the snapshot and not as listed; none if others are missing.
 
-        Of a build that was never downloaded as a whole nothing counts as damaged: only its metadata may be here.
+        A build that was never downloaded as a whole, but perhaps its metadata, is not damaged.
         """
         missing = self.missing(commit, files)
-        return missing if all(self.lies(commit, file) for file in missing) else []
+        return missing if all(self.exists(commit, file) for file in missing) else []
 
-    def lies(self, commit: str, file: RepoFile) -> bool:
-        """Whether there is a file of that name in the snapshot, whatever is in it."""
+    def exists(self, commit: str, file: RepoFile) -> bool:
+        """Whether the snapshot has a file of that name, with any content."""
         return (self.snapshot(commit) / file.path).is_file()
 
     def read(self, commit: str, file: RepoFile) -> bytes | None:
-        """The content of a file in the snapshot, or None if it is not there as listed."""
+        """The content of a file in the snapshot, or None if it is not as listed."""
         if not self.has(commit, file):
             return None
         with suppress(OSError):
-            data = (self.snapshot(commit) / file.path).read_bytes()
+            data = read_bounded(self.snapshot(commit) / file.path, file.size)
             return data if file.describes(data) else None
         return None
 
@@ -277,10 +142,10 @@ class RepoStore:
 
         Raises:
             StoreError: The cache cannot be written.
-            InvalidRepository: A link stands where a folder of the cache must be.
+            InvalidRepository: A folder of the cache is a link.
         """
         blob = self.folder / "blobs" / (file.blob or hashlib.sha256(content).hexdigest())
-        with _writing(blob):
+        with cache_errors(blob):
             for attempt in range(_PLACE_TRIES):
                 try:
                     self._in_blobs(make_folders)
@@ -288,27 +153,27 @@ class RepoStore:
                         replace_file(blob, content, suffix=".incomplete")
                     self._link(commit, file, blob)
                     return
-                except FileNotFoundError:  # who clears up removed a folder that was empty a moment ago
+                except FileNotFoundError:  # `prune` removed a folder that was empty a moment ago
                     if attempt == _PLACE_TRIES - 1:
                         raise
 
     @contextmanager
     def part(self, file: RepoFile, arrived: Callable[[int], None]) -> Iterator[PartialFile]:
-        """A file of our own that a large file is received into, under the hash that was listed.
+        """A temporary file of this process that a large file is downloaded into, named by the listed hash.
 
-        It begins with the most that a process that was killed left of the file, as a copy: its writer may live where a
-        file system's locks do not hold. It stays when the block fails, to be gone on with.
+        It starts with a copy of the largest partial file of a killed process; a copy, because that process may still
+        run on another machine. The file stays if the block fails, for the next try.
 
         Args:
-            file: What was listed.
-            arrived: Told the number of bytes after each write.
+            file: The listed file.
+            arrived: Called with the number of bytes after each write.
 
         Raises:
             StoreError: The cache cannot be written.
-            InvalidRepository: A link stands where a folder of the cache must be.
+            InvalidRepository: A folder of the cache is a link.
         """
         path = self.folder / "blobs" / f"{file.blob or 'unnamed'}.{secrets.token_hex(4)}.incomplete"
-        with _writing(path):
+        with cache_errors(path):
             self._in_blobs(make_folders)
             begun = self._begun(file)
             own = path.open("x+b", buffering=0)
@@ -336,7 +201,7 @@ class RepoStore:
         return max(found, default=(0, None))[1]
 
     def _copy(self, begun: Path, own: FileIO, most: int) -> None:
-        """What another process left, which may be growing, or no file by now."""
+        """Copy what another process left, which may be growing, or gone."""
         try:
             opened = open_regular(begun, follow=False)
         except OSError:
@@ -349,45 +214,45 @@ class RepoStore:
                     view = view[own.write(view) :]
 
     def keep(self, commit: str, part: PartialFile) -> None:
-        """Move a file that was received into the snapshot; whether it is the one listed is for the caller.
+        """Move a downloaded file into the snapshot; the caller has checked that it is as listed.
 
         Raises:
             StoreError: The cache cannot be written.
-            InvalidRepository: A link stands where a folder of the cache must be.
+            InvalidRepository: A folder of the cache is a link.
         """
         blob = self.folder / "blobs" / part.blob
         part.close()
-        with _writing(blob):
+        with cache_errors(blob):
             self._in_blobs(make_folders)
             os.replace(part.path, blob)
             self._link(commit, part.file, blob)
 
     def adopt(self, commit: str, file: RepoFile) -> bool:
-        """Put a file into the snapshot whose content another commit already brought; False if none did.
+        """Put a file into the snapshot if another commit already has its content; False if none has.
 
         Raises:
             StoreError: The cache cannot be written.
-            InvalidRepository: A link stands where a folder of the cache must be.
+            InvalidRepository: A folder of the cache is a link.
         """
         blob = self.folder / "blobs" / file.blob
         if not file.blob or not is_as_listed(blob, file):
             return False
-        with _writing(self.snapshot(commit) / file.path):
+        with cache_errors(self.snapshot(commit) / file.path):
             try:
                 self._in_blobs(make_folders)
                 self._link(commit, file, blob)
-            except FileNotFoundError:  # who clears up removed a folder on the way; it is downloaded instead
+            except FileNotFoundError:  # `prune` removed a folder; the file is downloaded instead
                 return False
         return True
 
     def discard(self, commit: str, file: RepoFile) -> None:
-        """Take a file whose content is not what was listed out of the snapshot and out of the contents.
+        """Remove a file whose content is not as listed from the snapshot and the contents.
 
         Raises:
-            InvalidRepository: A link stands where a folder of the cache must be.
+            InvalidRepository: A folder of the cache is a link.
         """
         placed, blob = self.snapshot(commit) / file.path, self.folder / "blobs" / file.blob
-        with _writing(placed):
+        with cache_errors(placed):
             check_folders(placed.parent, self.cache)
             self._in_blobs(check_folders)
         for path in (placed, blob):
@@ -395,7 +260,7 @@ class RepoStore:
                 path.unlink()
 
     def _in_blobs(self, prepare: Callable[[Path, Path], None]) -> None:
-        """Check or make the folder of contents, which may be a link to the one that repositories share."""
+        """Check or make the folder of contents, which may be a link to `<cache>/blobs`, shared by repositories."""
         blobs, shared = self.folder / "blobs", self.cache / "blobs"
         try:
             prepare(blobs, self.cache)
@@ -410,7 +275,7 @@ class RepoStore:
         _link(link, blob)
 
     def check_links(self, commit: str, files: Iterable[RepoFile]) -> None:
-        """Make sure that every file of a build really lies in this cache.
+        """Check that every file of a build is inside this cache.
 
         Raises:
             InvalidRepository: A link leads out of the repository's folder (or of the contents that huggingface_hub
@@ -428,11 +293,11 @@ class RepoStore:
                 )
 
     def reading_lock(self, commit: str, path: str) -> WorkLock:
-        """The lock under which one file is fetched to be read, before it is known which build is wanted."""
+        """The lock for downloading one file to read it, before a build is chosen."""
         return self.lock(f"{commit}-{path.replace('/', '-')[-100:]}")
 
     def lock(self, name: str) -> WorkLock:
-        """The lock of one piece of work on this repository; it is shared by every process."""
+        """The lock of one task on this repository, shared by every process."""
         return lock_at(self.cache / ".locks" / self.folder.name / f"{name}.lock")
 
     def sweep(self) -> None:
@@ -444,7 +309,7 @@ class RepoStore:
     def leftovers(self) -> list[Path]:
         """Temporary files of processes that were killed long ago.
 
-        Of a model, which other tools download too, only those that nobody would take up again.
+        Of a model, which other tools download too, only those that no tool continues.
         """
         found = []
         for folder, pattern in (("blobs", "*.incomplete"), ("index", "*.tmp")):
@@ -453,11 +318,11 @@ class RepoStore:
                 found += [path for path in (self.folder / folder).glob(pattern) if _is_stale(path)]
         if self.folder.name.startswith("kernels--"):
             return found
-        return [path for path in found if _ONE_PROCESSES.search(path.name)]
+        return [path for path in found if _OWN_TEMPORARY.search(path.name)]
 
 
 def _real_path(path: str, resolved: dict[str, str]) -> str:
-    """`os.path.realpath`, for many files in few folders: what a folder really is, is looked up once."""
+    """`os.path.realpath` for many files in few folders: each folder is resolved once."""
 
     def folder(name: str) -> str:
         if name not in resolved:
@@ -473,8 +338,8 @@ def _real_path(path: str, resolved: dict[str, str]) -> str:
     return os.path.realpath(target) if name in ("", ".", "..") or os.path.islink(target) else target
 
 
-#: A temporary name with something random in it: not one under which huggingface_hub goes on with a download.
-_ONE_PROCESSES = re.compile(r"(^|\.)([0-9a-f]{8}|[0-9a-f]{12})\.(incomplete|tmp)$")
+#: A temporary name with a random part: huggingface_hub does not continue a download under it.
+_OWN_TEMPORARY = re.compile(r"(^|\.)([0-9a-f]{8}|[0-9a-f]{12})\.(incomplete|tmp)$")
 
 
 def _is_stale(path: Path) -> bool:
@@ -489,7 +354,7 @@ _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 
 def _link(link: Path, blob: Path) -> None:
     target = os.path.relpath(blob, link.parent)
-    # Not beside the link: what a kill leaves behind must not count as a file of the build.
+    # Not beside the link: a leftover of a kill must not be a file of the build.
     temporary = blob.with_name(f"{secrets.token_hex(6)}.incomplete")
     try:
         try:
@@ -497,7 +362,7 @@ def _link(link: Path, blob: Path) -> None:
         except OSError as error:
             if sys.platform != "win32" and error.errno not in _NO_LINKS:
                 raise
-            if _is_copy(link, blob):  # one that another process has open is better left alone
+            if _is_copy(link, blob):  # do not replace a file that another process may have open
                 return
             shutil.copyfile(blob, temporary)
         os.replace(temporary, link)
@@ -515,13 +380,3 @@ def _is_copy(path: Path, blob: Path) -> bool:
 
 #: A file system without symbolic links.
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.ENOTSUP})
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except LinkedFolder as error:
-        raise InvalidRepository(f"{error.strerror}; what is missing is downloaded again.") from error
-    except OSError as error:
-        raise cannot_write(error, path) from error

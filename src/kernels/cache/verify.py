@@ -1,4 +1,4 @@
-"""Everything on disk read again, and held against what Hubs listed and builds say of themselves."""
+"""Read every file of the cache again, and compare it with the Hub's listing and the build's digest."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["VerifiedCommit", "verify_contents"]
 
 @dataclass(frozen=True)
 class VerifiedCommit:
-    """What was found of a commit on disk.
+    """The result of verifying a commit on disk.
 
     Attributes:
         commit: The commit.
         files: How many files were read.
-        listed: Whether a Hub's list of the files is here. Without one they are held against their own names in the
-            cache, which say what they were when another tool stored them.
-        changed: The files whose content is not what was listed.
-        unlisted: Files among a build's that no Hub listed.
-        digest: What is wrong with builds' digests, a sentence each.
+        listed: Whether a Hub's file list is on disk. Without one the files are compared with their names in the cache,
+            which are their hashes.
+        changed: The files that are not as listed.
+        unlisted: Files of builds that no Hub listed.
+        digest: Problems with builds' digests, a sentence each.
         repaired: Whether the wrong files were removed.
     """
 
@@ -44,7 +44,7 @@ class VerifiedCommit:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether no problem was found."""
         return not (self.changed or self.unlisted or self.digest)
 
 
@@ -54,12 +54,12 @@ def verify_contents(
     """Read every file of the cache again, one commit after the other.
 
     Args:
-        contents: What is in the cache.
-        repos: The repositories to look at, `org/name`; empty for all.
-        repair: Remove files that are not what was listed, so that the next load downloads them again.
+        contents: The contents of the cache.
+        repos: The repositories to verify, `org/name`; empty for all.
+        repair: Remove files that are not as listed, so that the next load downloads them again.
 
     Raises:
-        StoreError: A file that is to be removed cannot be.
+        StoreError: A file cannot be removed.
     """
     for commit in contents.commits:
         if commit.size and (not repos or commit.repo_id in repos):
@@ -101,7 +101,7 @@ def _variant(file: RepoFile) -> str:
 
 
 def _unlisted(commit: CachedCommit, files: tuple[RepoFile, ...]) -> list[str]:
-    """Files of a kernel's builds that no list has; a model's are none of ours."""
+    """Files of a kernel's builds that are not listed; those of a model may belong to other tools."""
     root = commit.store.snapshot(commit.commit)
     if commit.repo_type != "kernel" or not is_real_folder(root / BUILD_FOLDER):
         return []
@@ -116,7 +116,7 @@ def _unlisted(commit: CachedCommit, files: tuple[RepoFile, ...]) -> list[str]:
 
 def _wrong_digests(commit: CachedCommit, files: tuple[RepoFile, ...]) -> Iterator[str]:
     root = commit.store.snapshot(commit.commit) / BUILD_FOLDER
-    with suppress(KernelsError):  # names that leave their folder: nothing of it is loaded
+    with suppress(KernelsError):  # unsafe names: such a snapshot is never loaded
         snapshot = Snapshot(commit.repo_id, commit.commit, files, commit.repo_type)
         for build in commit.builds:
             if commit.store.missing(commit.commit, snapshot.builds.get(build.variant, ())):

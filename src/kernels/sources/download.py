@@ -92,7 +92,7 @@ def _large(client: HubClient, store: RepoStore, snapshot: Snapshot, file: RepoFi
                     _from_xet(client, snapshot, part)
                 if not part.complete:
                     _from_hub(client, snapshot, part)
-                if part.right:
+                if part.as_listed:
                     store.keep(snapshot.commit, part)
                     return
                 part.restart()
@@ -131,7 +131,7 @@ def _from_xet(client: HubClient, snapshot: Snapshot, part: PartialFile) -> None:
                 if not part.append(chunk):
                     part.restart()
                     return
-        if part.complete and not part.right:
+        if part.complete and not part.as_listed:
             part.restart()
     except (StoreError, Cancelled):
         raise

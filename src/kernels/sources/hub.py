@@ -285,7 +285,7 @@ class HubSource(Source):
         content = store.read(snapshot.commit, file)
         if content is not None:
             return content
-        if self.offline and store.lies(snapshot.commit, file):
+        if self.offline and store.exists(snapshot.commit, file):
             raise self._mismatch(snapshot, [file])
         if self.offline:
             raise self._not_in_cache(f"{file.path} of {snapshot.repo_id}")

@@ -1,0 +1,167 @@
+"""The records of one repository in the cache: file lists, branches, marks, and what callers allowed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import ClassVar
+
+from kernels.errors import InvalidRepository
+from kernels.models.requirement import is_commit
+from kernels.models.snapshot import Heads, RepoFile
+from kernels.support.files import read_bounded
+from kernels.support.json_store import (
+    MAX_LISTING_BYTES,
+    StoredRecord,
+    cannot_write,
+    endpoint_key,
+    is_ours,
+    is_owner,
+    read_record,
+    replace_file,
+    write_record,
+)
+from kernels.support.real_folders import LinkedFolder, make_folders
+
+__all__ = ["RepoRecords", "cache_errors"]
+
+#: The form of the records; one of another form is not used.
+_FORM = 1
+
+#: A branch that another tool recorded is a file with a commit's id in it.
+_MAX_REF_BYTES = 256
+
+
+class _Index(StoredRecord, array_like=True):
+    max_bytes: ClassVar[int] = MAX_LISTING_BYTES
+
+    form: int
+    files: list[RepoFile]
+
+
+class _Heads(StoredRecord):
+    max_bytes: ClassVar[int] = MAX_LISTING_BYTES
+
+    form: int
+    endpoint: str
+    time: float
+    branches: dict[str, str]
+    tags: dict[str, str]
+
+
+class _Allowed(StoredRecord):
+    form: int
+    commit: str
+
+
+@contextmanager
+def cache_errors(path: Path) -> Iterator[None]:
+    """Turn the errors of writing a path of the cache into those of this package."""
+    try:
+        yield
+    except LinkedFolder as error:
+        raise InvalidRepository(f"{error.strerror}; missing files are downloaded again.") from error
+    except OSError as error:
+        raise cannot_write(error, path) from error
+
+
+class RepoRecords:
+    """The records of one repository in the cache.
+
+    Args:
+        cache: The cache's folder.
+        repo_type: `kernel` or `model`.
+        repo_id: `org/name`.
+    """
+
+    def __init__(self, cache: Path, repo_type: str, repo_id: str) -> None:
+        self.cache = cache
+        self.folder = cache / f"{repo_type}s--{repo_id.replace('/', '--')}"
+
+    def _record(self, name: str) -> Path:
+        return self.folder / "index" / name
+
+    # A commit, which never changes. A Hub's record of it says nothing about another Hub's commit with the same id.
+
+    def index(self, endpoint: str, commit: str) -> tuple[RepoFile, ...] | None:
+        """The file list of a commit as a Hub gave it; None if it was not stored, or is damaged."""
+        return self.listed(endpoint_key(endpoint), commit)
+
+    def listed(self, hub: str, commit: str) -> tuple[RepoFile, ...] | None:
+        """As `index`, of a Hub of which only the key is known."""
+        record = read_record(self._record(f"{commit}-{hub}.json"), _Index)
+        return tuple(record.files) if record is not None and record.form == _FORM else None
+
+    def keep_index(self, endpoint: str, commit: str, files: Iterable[RepoFile]) -> None:
+        """Store the file list of a commit that a Hub gave."""
+        write_record(self._record(f"{commit}-{endpoint_key(endpoint)}.json"), _Index(_FORM, list(files)))
+
+    def mark_fetched(self, commit: str) -> None:
+        """Mark a commit before this client downloads its first file; without the mark nothing is downloaded.
+
+        A marked commit was not brought by another client, so it is only loaded if its publisher was admitted. The mark
+        is empty: a Hub chooses nothing in it, while a file list that is too large is not stored.
+
+        Raises:
+            StoreError: The cache cannot be written.
+        """
+        mark = self._record(f"{commit}-fetched")
+        with cache_errors(mark):
+            make_folders(mark.parent, self.cache)
+            with suppress(FileNotFoundError):
+                if is_ours(os.lstat(mark)):
+                    return
+            replace_file(mark, b"", mode=0o444)
+
+    def was_fetched(self, commit: str) -> bool:
+        """Whether this client, run by this user or root, downloaded or listed files of a commit, from any Hub.
+
+        A record that others could write counts too, because a record can only refuse a commit here.
+        """
+        with suppress(OSError), os.scandir(self.folder / "index") as entries:
+            return any(
+                each.name.startswith(f"{commit}-") and is_owner(each.stat(follow_symlinks=False)) for each in entries
+            )
+        return False
+
+    def allowed(self, endpoint: str, commit: str) -> bool:
+        """Whether a caller has allowed a commit, as one Hub listed it, whoever publishes it."""
+        record = read_record(self._record(f"{commit}-{endpoint_key(endpoint)}.allowed"), _Allowed)
+        return record is not None and (record.form, record.commit) == (_FORM, commit)
+
+    def keep_allowed(self, endpoint: str, commit: str) -> None:
+        """Store that a caller has allowed a commit."""
+        if not self.allowed(endpoint, commit):
+            path = self._record(f"{commit}-{endpoint_key(endpoint)}.allowed")
+            write_record(path, _Allowed(form=_FORM, commit=commit))
+
+    def check_record(self, endpoint: str, commit: str, variant: str) -> Path:
+        """The record of the checks of a build, as one Hub listed it."""
+        return self._record(f"{commit}-{endpoint_key(endpoint)}-{variant}.checked")
+
+    # Branches and tags, which have an age
+
+    def heads(self, endpoint: str) -> Heads | None:
+        """The branches and tags as one Hub last gave them."""
+        record = read_record(self._record(f"heads-{endpoint_key(endpoint)}.json"), _Heads)
+        if record is None or record.form != _FORM or record.endpoint != endpoint:
+            return None
+        return Heads(record.branches, record.tags, record.time)
+
+    def keep_heads(self, endpoint: str, heads: Heads) -> None:
+        """Store the branches and tags that a Hub gave."""
+        record = _Heads(_FORM, endpoint, heads.time, dict(heads.branches), dict(heads.tags))
+        write_record(self._record(f"heads-{endpoint_key(endpoint)}.json"), record)
+
+    def foreign_heads(self) -> Heads:
+        """The branches that other tools recorded under `refs/`, without a Hub or a time."""
+        refs = self.folder / "refs"
+        branches = {}
+        for path in sorted(refs.rglob("*")) if refs.is_dir() else []:
+            with suppress(OSError, UnicodeDecodeError):
+                commit = read_bounded(path, _MAX_REF_BYTES).decode().strip()
+                if is_commit(commit):
+                    branches[path.relative_to(refs).as_posix()] = commit
+        return Heads(branches)
