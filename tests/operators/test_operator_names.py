@@ -43,16 +43,16 @@ def test_every_operator_of_torch_has_a_name_that_means_no_other() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("siluu", "'siluu', which Torch's ATen does not have; near it are silu"),
-        ("add.Tensr", "aten::add has no overload 'Tensr'; allowed is aten::add.Scalar, .*aten::add.Tensor"),
-        ("add", "aten::add has no default overload; allowed is add_Scalar, .*add_Tensor"),
-        ("aten::div", r"no default overload; allowed is aten::div\.Scalar"),
-        ("to", r"aten::to has no default overload; allowed is to_device, to_dtype, .*"),
-        ("acme::silu", "'acme::silu', which Torch's ATen does not have"),
+        ("siluu", "'siluu', which is not in Torch's ATen; similar names are silu"),
+        ("add.Tensr", "aten::add has no overload 'Tensr'; it has aten::add.Scalar, .*aten::add.Tensor"),
+        ("add", "aten::add has no default overload; it has add_Scalar, .*add_Tensor"),
+        ("aten::div", r"no default overload; it has aten::div\.Scalar"),
+        ("to", r"aten::to has no default overload; it has to_device, to_dtype, .*"),
+        ("acme::silu", "'acme::silu', which is not in Torch's ATen"),
         ("", "is '', which"),
         ("aten::", "is 'aten::', which"),
-        ("aten::.Tensor", "which Torch's ATen does not have"),
-        ("x" * 1000, "x{200}', which Torch's ATen does not have.$"),
+        ("aten::.Tensor", "which is not in Torch's ATen"),
+        ("x" * 1000, "x{200}', which is not in Torch's ATen.$"),
     ],
 )
 def test_a_name_that_means_none_is_refused_with_what_is_near(text: str, message: str) -> None:
@@ -61,7 +61,7 @@ def test_a_name_that_means_none_is_refused_with_what_is_near(text: str, message:
 
 
 def test_an_operator_that_is_no_text_is_refused() -> None:
-    with pytest.raises(TypeError, match="The operator is 7, a int; allowed is a name such as 'aten::silu'"):
+    with pytest.raises(TypeError, match="`operator`: expected a name such as 'aten::silu', got 7"):
         find_operator(7, {})  # type: ignore[arg-type]
 
 

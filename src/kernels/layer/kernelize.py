@@ -174,15 +174,6 @@ class _LayerKind(NamedTuple):
         return layer_name_of(self.cls)
 
 
-@dataclass(slots=True)
-class _Layer:
-    """A layer, or a function with the kind of each module it is attached to, and what is decided for it."""
-
-    module: nn.Module
-    kinds: list[_LayerKind]
-    decision: LayerDecision | None = None
-
-
 @dataclass
 class _Load:
     """A repository's layer for a device: what to load, and what came of it."""
@@ -195,32 +186,39 @@ class _Load:
 
 
 def _plan(marked: Iterable[MarkedLayer], request: _Request) -> Iterable[tuple[nn.Module, LayerDecision]]:
-    """Decide for each layer of a model; a function that is attached to several modules is one layer."""
-    layers: dict[int, _Layer] = {}
+    """Decide for each layer of a model; a function that is attached to several modules is one layer.
+
+    Flat dictionaries hold the data: with an object for each module, Python's garbage collector would walk the whole
+    model again and again.
+    """
+    modules: dict[int, nn.Module] = {}
+    kinds: dict[int, _LayerKind] = {}
+    further: dict[int, list[_LayerKind]] = {}  # of a function on several devices
+    kept: dict[int, LayerDecision] = {}
     known: dict[tuple[type, torch.device | None], _LayerKind] = {}
     first_path: dict[_LayerKind, str] = {}
     disabled = settings.mapping_disabled()
     for path, module, device in marked:
-        cls = type(module)
-        layer = layers.get(id(module))
-        if layer is None:
-            layer = layers[id(module)] = _Layer(module, [])
+        number, cls = id(module), type(module)
+        modules[number] = module
         if disabled:
-            layer.decision = _kept(cls, request, "DISABLE_KERNEL_MAPPING is set")
+            kept[number] = _kept(cls, request, "DISABLE_KERNEL_MAPPING is set")
             continue
         condition = getattr(cls, "kernel_condition", always)
         if condition is not always and not condition(module):
-            layer.decision = _kept(cls, request, "its condition is false")
+            kept[number] = _kept(cls, request, "its condition is false")
             continue
         kind = known.get((cls, device))
         if kind is None:
             kind = known[cls, device] = _LayerKind(cls, _device(path, device, request))
             first_path.setdefault(kind, path)
-        if kind not in layer.kinds:
-            layer.kinds.append(kind)
+        if kinds.setdefault(number, kind) != kind:
+            further.setdefault(number, [kinds[number]]).append(kind)
 
     by_kind = _decide(first_path, request)
-    return [(layer.module, layer.decision or _agreed(layer.kinds, by_kind, request)) for layer in layers.values()]
+    agreed = {number: _agreed(each, by_kind, request) for number, each in further.items()}
+    decisions = [agreed.get(number) or kept.get(number) or by_kind[kinds[number]] for number in modules]
+    return zip(modules.values(), decisions, strict=True)
 
 
 def _device(path: str, device: torch.device | None, request: _Request) -> ModuleDevice:
@@ -296,11 +294,11 @@ def _checked(kind: _LayerKind, choice: SelectedKernel, load: _Load, request: _Re
 
 
 def _agreed(kinds: list[_LayerKind], by_kind: dict[_LayerKind, LayerDecision], request: _Request) -> LayerDecision:
-    """The decision for a layer; a function on several devices is one object, so it must be the same for all."""
+    """The decision for a function on several devices: it is one object, so the decision must be the same for all."""
     first = by_kind[kinds[0]]
     if all(by_kind[kind].function is first.function for kind in kinds):
         return first
-    wanted = ", ".join(f"{kind.device}: {by_kind[kind].kernel or 'none'}" for kind in kinds)
+    wanted = ", ".join(f"{kind.device}: {by_kind[kind].kernel or 'none'}" for kind in dict.fromkeys(kinds))
     reason = f"a function is one object, and its modules need different kernels ({wanted})"
     if not request.allows(KernelizeFallback.NO_COMPATIBLE_PROPERTIES):
         raise MappingError(f"Function {first.layer!r}: {reason}.")

@@ -1,19 +1,17 @@
-"""Which ATen operator a name means: `silu`, `add_Tensor`, `aten::add.Tensor`."""
+"""Find the ATen operator of a name: `silu`, `add_Tensor`, `aten::add.Tensor`."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from kernels.errors import RequestError
+from kernels.support.formatting import format_names, wrong_type
 
 __all__ = ["Operator", "check_dispatch_key", "find_operator", "operator_names"]
 
 _PREFIX = "aten::"
-#: Overloads that a message lists before it only counts them.
-_LISTED = 12
 
 
 @dataclass(frozen=True, order=True)
@@ -39,7 +37,7 @@ class Operator:
 
     @property
     def function_name(self) -> str:
-        """How a vendor's function for it is called: `add_Tensor`."""
+        """The name of a vendor's function for it: `add_Tensor`."""
         return f"{self.base}_{self.overload}" if self.overload else self.base
 
     def __str__(self) -> str:
@@ -79,14 +77,14 @@ def find_operator(text: str, names: dict[str, list[str]]) -> Operator:
         names: What `operator_names` gave.
 
     Raises:
-        RequestError: There is none; the message lists the overloads, or names that are near.
+        RequestError: No operator has this name; the message lists the overloads, or similar names.
 
     Example:
         >>> find_operator("add_Tensor", {"add": ["Scalar", "Tensor"]})
         Operator(base='add', overload='Tensor')
     """
     if not isinstance(text, str):
-        raise TypeError(f"The operator is {text!r}, a {type(text).__name__}; allowed is a name such as 'aten::silu'.")
+        raise wrong_type("operator", "a name such as 'aten::silu'", text)
     qualified = text.startswith(_PREFIX) or "." in text
     base, _, overload = text.removeprefix(_PREFIX).partition(".")
     if overload in names.get(base, ()):
@@ -100,33 +98,28 @@ def find_operator(text: str, names: dict[str, list[str]]) -> Operator:
         overloads = [Operator(base, each) for each in names[base]]
         said = [str(each) if qualified else each.function_name for each in overloads]
         kind = f"overload {overload!r}" if overload else "default overload"
-        raise RequestError(f"The operator is {text!r}, but aten::{base} has no {kind}; allowed is {_listed(said)}.")
-    raise RequestError(f"The operator is {text[:200]!r}, which Torch's ATen does not have{_near(text, names)}.")
+        there = format_names(said, limit=12)
+        raise RequestError(f"The operator is {text!r}, but aten::{base} has no {kind}; it has {there}.")
+    raise RequestError(f"The operator is {text[:200]!r}, which is not in Torch's ATen{_near(text, names)}.")
 
 
 def check_dispatch_key(dispatch_key: str, where: str) -> None:
-    """Raise unless a dispatch key is one that a backend's kernels are registered under.
+    """Raise unless a dispatch key is one for a backend's kernels.
 
     Args:
         dispatch_key: The key, such as `CUDA` or `PrivateUse1`.
-        where: What has the key, for the message.
+        where: The owner of the key, for the message.
 
     Raises:
-        RequestError: It is not; the message lists those that are.
+        RequestError: It is not; the message lists those keys.
     """
     import torch
 
     keys = torch._C.DispatchKey.__members__
     # Each backend's key has its own key for autograd (c10/core/DispatchKey.h).
-    allowed = [key for key in keys if f"Autograd{key}" in keys]
-    if dispatch_key not in allowed:
-        raise RequestError(f"`dispatch_key` of {where} is {dispatch_key!r}; allowed is one of {', '.join(allowed)}.")
-
-
-def _listed(names: Iterable[str]) -> str:
-    names = list(names)
-    rest = len(names) - _LISTED
-    return ", ".join(names[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
+    known = [key for key in keys if f"Autograd{key}" in keys]
+    if dispatch_key not in known:
+        raise RequestError(f"`dispatch_key` of {where}: expected one of {', '.join(known)}, got {dispatch_key!r}.")
 
 
 def _near(text: str, names: dict[str, list[str]]) -> str:
@@ -135,4 +128,4 @@ def _near(text: str, names: dict[str, list[str]]) -> str:
     operators = [Operator(base, overload) for base in names for overload in names[base]]
     spelled = {*names, *(each.function_name for each in operators)}
     near = difflib.get_close_matches(text.removeprefix(_PREFIX).replace(".", "_"), sorted(spelled), 3)
-    return f"; near it are {', '.join(near)}" if near else ""
+    return f"; similar names are {', '.join(near)}" if near else ""

@@ -1,12 +1,12 @@
-"""What stands in for operators now, and how Torch's dispatcher gets there.
+"""The functions that override operators now, and their registration with Torch's dispatcher.
 
-Torch holds one registration of ours for each operator and dispatch key; which function it calls is our own list, the
-last one first. So they may leave in any order, and each can call the one that it stands in for: an operator that is
-called from within its own function, on the same thread, is the previous one.
+Torch has one registration of ours for each operator and dispatch key, which calls the last function of our own list.
+So overrides may be removed in any order, and each can call the one that it overrides: an operator that is called from
+within its own function, on the same thread, is the previous one.
 
-Torch frees a kernel that leaves (`Library._destroy`) while another thread may be on its way into it, which can end the
-process. Where Torch hands out kernels (`torch.library.get_kernel`), those that left are held on to here. What remains
-is Torch's own: threads read its table of kernels while it changes, so that a call at that very moment can fail.
+Torch frees a removed kernel (`Library._destroy`) while another thread may be about to call it, which can end the
+process. If Torch has `torch.library.get_kernel`, removed kernels are kept alive here. One problem remains in Torch:
+threads read its table of kernels while it changes, so that a call at that moment can fail.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from kernels.errors import RequestError
 from kernels.operators.aten import Operator
 from kernels.operators.schema import is_decomposed, is_with_backward, positional_arguments
 
-__all__ = ["Override", "decomposed", "in_force", "insert", "remove"]
+__all__ = ["Override", "active_overrides", "decomposed", "insert", "remove"]
 
 
 @dataclass(frozen=True, eq=False)
 class Override:
-    """A function that stands in for an operator under a dispatch key.
+    """A function that overrides an operator under a dispatch key.
 
     Attributes:
         operator: The operator.
         dispatch_key: The key.
         function: The function, or a subclass of `torch.autograd.Function`.
-        function_name: What the function is called where it comes from.
-        origin: Where it comes from, for a person.
-        backend: The backend that it leaves with; None where it does not.
+        function_name: The function's name in its source.
+        origin: Its source, for messages.
+        backend: The override is removed when this backend is unregistered; None for a kernel's function.
     """
 
     operator: Operator
@@ -49,18 +49,18 @@ class Override:
     backend: Backend | None = None
 
 
-# Guards the two below; held while Torch's dispatcher is changed, never while a stranger's code runs.
+# Guards the two below; held while Torch's dispatcher is changed, never while third-party code runs.
 _lock = threading.RLock()
 _slots: dict[tuple[Operator, str], _Slot] = {}
-_in_force: tuple[Override, ...] = ()
-#: Kernels that left: a thread that found one in Torch's table may still wait for the interpreter to call it.
+_active: tuple[Override, ...] = ()
+#: Removed kernels: a thread that found one in Torch's table may still wait for the interpreter to call it.
 _retired: deque[Any] = deque(maxlen=4096)
-#: How Torch says that a kernel which it handed out is registered no more (SafeKernelFunction in Dispatcher.h).
+#: Torch's message for a kernel that is no longer registered (SafeKernelFunction in Dispatcher.h).
 _GONE = "has been invalidated"
 
 
 def _renew() -> None:
-    # A lock that another thread of the parent held is held for ever in the child.
+    # A lock that another thread held during a fork would stay locked in the child.
     global _lock
     _lock = threading.RLock()
 
@@ -69,24 +69,24 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
-def in_force() -> tuple[Override, ...]:
-    """Every override, in the order in which they came; the last one of an operator and key is the one that runs."""
-    return _in_force
+def active_overrides() -> tuple[Override, ...]:
+    """Every override, in the order in which they were added; the last one of an operator and key runs."""
+    return _active
 
 
 def decomposed(operator: Operator, dispatch_key: str) -> bool:
-    """Whether Torch computes an operator by others where no override stands in for it."""
+    """Whether Torch computes an operator by others if nothing overrides it."""
     slot = _slots.get((operator, dispatch_key))
     return is_decomposed(operator, dispatch_key) if slot is None else slot.decomposed
 
 
 def insert(overrides: Sequence[Override]) -> None:
-    """Let overrides stand in for their operators: all of them, or none.
+    """Activate overrides: all of them, or none.
 
     Raises:
-        RequestError: Torch refuses one.
+        RequestError: Torch refuses one of them.
     """
-    global _in_force
+    global _active
     with _lock:
         for count, override in enumerate(overrides):
             slot = _slot(override.operator, override.dispatch_key)
@@ -95,25 +95,25 @@ def insert(overrides: Sequence[Override]) -> None:
             except Exception as error:
                 _take(overrides[:count])
                 raise RequestError(
-                    f"Torch does not let {override.function_name} of {override.origin} stand in for "
+                    f"Torch does not let {override.function_name} of {override.origin} override "
                     f"{override.operator} under {override.dispatch_key}: {error}"
                 ) from error
             finally:
                 _drop(slot)
-        _in_force = (*_in_force, *overrides)
+        _active = (*_active, *overrides)
 
 
 def remove(overrides: Iterable[Override]) -> None:
-    """Take overrides back; those that are gone already are no error."""
-    global _in_force
+    """Remove overrides; those that are removed already are ignored."""
+    global _active
     leaving = list(overrides)
     with _lock:
         _take(leaving)
-        _in_force = tuple(each for each in _in_force if each not in leaving)
+        _active = tuple(each for each in _active if each not in leaving)
 
 
 def _leave_with(backend: Backend) -> None:
-    remove([each for each in _in_force if each.backend is backend])
+    remove([each for each in _active if each.backend is backend])
 
 
 registry.on_leaving(_leave_with)
@@ -140,7 +140,7 @@ def _drop(slot: _Slot) -> None:
 
 
 class _Slot:
-    """The place of one operator under one dispatch key: who stands in for it, and what was there before."""
+    """One operator under one dispatch key: its overrides, and the kernel that they override."""
 
     def __init__(self, operator: Operator, dispatch_key: str) -> None:
         self.operator = operator
@@ -150,25 +150,25 @@ class _Slot:
         self._calls: tuple[Callable[..., Any], ...] = ()
         self._previous = _previous(operator, dispatch_key, self.decomposed)
         self._complete = positional_arguments(operator)
-        # On each thread, the calls beneath the one that runs there.
+        # On each thread, the calls below the running one.
         self._running = threading.local()
         self._registered: list[Any] = []
 
     def change(self, overrides: tuple[Override, ...]) -> None:
-        """Put others in place, and Torch's registrations in step with them; on an error everything is as it was."""
+        """Change the overrides and Torch's registrations; an error leaves both unchanged."""
         if overrides and not self._registered:
             self._register()
         self.overrides, self._calls = overrides, tuple(self._caller(each) for each in overrides)
         if not overrides:
             self._unregister()
-        # What `torch.compile` found out of the operator while it traced.
+        # What `torch.compile` has cached for the operator while it traced.
         self.operator.op()._dispatch_cache.clear()
 
     def _register(self) -> None:
         try:
             self._register_under(self.dispatch_key, self._call)
             if self.decomposed:
-                # Under its own key a derivative is no longer that of the operators that compute it.
+                # Registered under its own key alone, it would lose the derivative of the operators that compute it.
                 self._register_under(f"Autograd{self.dispatch_key}", self._call_with_backward)
         except BaseException:
             self._unregister()
@@ -200,7 +200,7 @@ class _Slot:
         running = self._running
         beneath: tuple[Callable[..., Any], ...] | None = getattr(running, "beneath", None)
         calls = self._calls if beneath is None else beneath
-        if not calls:  # called from within the first one's function, or taken back a moment ago
+        if not calls:  # called from within the first one's function, or removed a moment ago
             return self._call_previous(keys, *args, **kwargs)
         running.beneath = calls[:-1]
         try:
@@ -215,30 +215,30 @@ class _Slot:
         except RuntimeError as error:
             if _GONE not in str(error):
                 raise
-        # Someone else's registration beneath ours was taken back.
+        # Another registration below ours was removed.
         with _lock:
             if self._previous is previous:
                 self._look_again()
         return self._previous(keys, *args, **kwargs)
 
     def _look_again(self) -> None:
-        """Find what is beneath now; Torch tells only while nothing of ours is there."""
-        standing = bool(self._registered)
+        """Find the kernel below now; Torch gives it only while ours is not registered."""
+        registered = bool(self._registered)
         self._unregister()
         self._previous = _previous(self.operator, self.dispatch_key, self.decomposed)
-        if standing:
+        if registered:
             self._register()
 
 
 def _library(operator: Operator, dispatch_key: str, function: Callable[..., Any]) -> Any:
-    """A `torch.library.Library` that holds one kernel; `_destroy` brings the previous one back."""
+    """A `torch.library.Library` with one kernel; `_destroy` restores the previous one."""
     import torch
 
     kind: Any = torch.library.Library
     library = kind("aten", "IMPL")
     try:
         with warnings.catch_warnings():
-            # That a kernel is overridden is what was asked for.
+            # Overriding a kernel is intended.
             warnings.filterwarnings("ignore", message="(?s).*verriding a previously registered kernel")
             library.impl(operator.qualified, function, dispatch_key, with_keyset=True)
     except BaseException:
@@ -248,7 +248,7 @@ def _library(operator: Operator, dispatch_key: str, function: Callable[..., Any]
 
 
 def _previous(operator: Operator, dispatch_key: str, decomposed: bool) -> Callable[..., Any]:
-    """What the dispatcher calls before anything stands in for an operator."""
+    """What the dispatcher calls without overrides."""
     import torch
 
     if decomposed:
@@ -258,7 +258,7 @@ def _previous(operator: Operator, dispatch_key: str, decomposed: bool) -> Callab
     if not torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, dispatch_key):
 
         def missing(keys: Any, *args: Any, **kwargs: Any) -> Any:
-            raise NotImplementedError(f"{name} has no kernel under {dispatch_key} beside the one that calls it.")
+            raise NotImplementedError(f"{name} has no kernel under {dispatch_key} except the one that calls it.")
 
         return missing
     kernel = _kernel(name, dispatch_key)
@@ -266,9 +266,9 @@ def _previous(operator: Operator, dispatch_key: str, decomposed: bool) -> Callab
 
         def unknown(keys: Any, *args: Any, **kwargs: Any) -> Any:
             raise RecursionError(
-                f"{name} is called by the function that stands in for it under {dispatch_key}. Torch "
-                f"{torch.__version__} cannot call the kernel that was there before; a Torch with "
-                "`torch.library.get_kernel` can, or let the function use other operators."
+                f"{name} is called by the function that overrides it under {dispatch_key}. Torch {torch.__version__} "
+                "cannot call the previous kernel: use a Torch with `torch.library.get_kernel`, or other operators in "
+                "the function."
             )
 
         return unknown
@@ -285,7 +285,7 @@ def _previous(operator: Operator, dispatch_key: str, decomposed: bool) -> Callab
 
 
 def _kernel(name: str, dispatch_key: str) -> Any:
-    """The kernel in Torch's table now, which stays in memory while this is held; None where Torch does not tell."""
+    """The kernel in Torch's table now, kept alive while this is referenced; None if Torch cannot give it."""
     import torch
 
     get_kernel = getattr(torch.library, "get_kernel", None)
@@ -293,7 +293,7 @@ def _kernel(name: str, dispatch_key: str) -> Any:
 
 
 def _tensor(given: Any, tensors: Sequence[Any]) -> Any:
-    """The tensor that a number stands for: Torch gives Python numbers to functions, and kernels take tensors.
+    """The tensor for a number: Torch gives Python numbers to functions, and kernels take tensors.
 
     A number does not change a result's type within its kind, and is as exact as Python has it where it can be. See
     "wrapped number" in c10/core/TensorImpl.h, which Python cannot make.

@@ -1,4 +1,4 @@
-"""Putting functions in the place of ATen operators: a vendor's, or those of kernels."""
+"""Override ATen operators with functions of a vendor or of kernels."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from kernels.backends import Backend
 from kernels.backends.plugins.vendor_folder import vendor_module
 from kernels.errors import RequestError
 from kernels.operators.aten import Operator, check_dispatch_key, find_operator, operator_names
-from kernels.operators.dispatch import Override, decomposed, in_force, insert, remove
+from kernels.operators.dispatch import Override, active_overrides, decomposed, insert, remove
 from kernels.operators.schema import check_function, is_with_backward
+from kernels.support.formatting import format_value, wrong_type
 
 __all__ = [
     "ActiveOp",
@@ -53,11 +54,11 @@ class FuncSpec:
 
     def __post_init__(self) -> None:
         if not isinstance(self.func_name, str) or not self.func_name.isidentifier():
-            raise RequestError(f"`func_name` is {self.func_name!r}; allowed is the name of a function.")
+            raise RequestError(f"`func_name`: expected the name of a function, got {self.func_name!r}.")
 
     @property
     def kernel(self) -> str:
-        """The kernel, for a person."""
+        """The kernel, for messages."""
         chosen = f", version {self.version}" if self.version is not None else ""
         return f"kernel {self.repo_id}{chosen}{f' at {self.revision}' if self.revision is not None else ''}"
 
@@ -67,13 +68,13 @@ class FuncSpec:
 
 @dataclass(frozen=True)
 class ActiveOp:
-    """An operator that a function stands in for.
+    """An operator that a function overrides.
 
     Attributes:
         operator: The operator: `aten::silu`, `aten::add.Tensor`.
         dispatch_key: Torch's dispatch key: only tensors of that backend are affected.
-        function: The function's name where it comes from.
-        origin: Where it comes from: the vendor and folder, or the kernel.
+        function: The function's name in its source.
+        origin: Its source: the vendor and folder, or the kernel.
     """
 
     operator: str
@@ -83,7 +84,7 @@ class ActiveOp:
 
 
 class EnabledOps:
-    """Functions that stand in for operators until `disable` is called, or until the `with` block of it ends."""
+    """Functions that override operators until `disable` is called, or until its `with` block ends."""
 
     def __init__(self, overrides: Sequence[Override]) -> None:
         self._overrides = tuple(overrides)
@@ -94,7 +95,7 @@ class EnabledOps:
         return tuple(str(each.operator) for each in self._overrides)
 
     def disable(self) -> None:
-        """Put back what was there before; where others stand in for an operator too, they stay. Twice is once."""
+        """Remove these overrides; others of the same operators stay. A second call does nothing."""
         remove(self._overrides)
 
     def __enter__(self) -> EnabledOps:
@@ -113,9 +114,9 @@ class EnabledOps:
 def use_vendor_ops(
     name: str, *, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
 ) -> Iterator[EnabledOps]:
-    """Let a vendor's functions stand in for ATen operators on the vendor's device, in a `with` block.
+    """Override ATen operators with a vendor's functions on the vendor's device, in a `with` block.
 
-    As `enable_vendor_ops`, and everything is as before when the block ends, however it ends.
+    As `enable_vendor_ops`; the end of the block removes the overrides.
 
     Example:
         ```python
@@ -130,29 +131,29 @@ def use_vendor_ops(
 def enable_vendor_ops(
     name: str, *, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
 ) -> EnabledOps:
-    """Let a vendor's functions stand in for ATen operators on the vendor's device, until `disable` is called.
+    """Override ATen operators with a vendor's functions on the vendor's device, until `disable` is called.
 
-    The functions are those that `__all__` of the vendor folder's `ops` names. A function is called as the operator is:
-    `silu`, `silu_`, and with an overload `add_Tensor` for `aten::add.Tensor`. It holds for the whole process, every
-    thread included, and for tensors of the backend's dispatch key alone. An operator that a function calls while it
-    stands in for it is the one that was there before. Where a caller gave a number for a tensor (`x * 2`), Torch gives
-    the function that number. Operators that return views of their arguments (`detach`, `transpose`) are refused.
+    `__all__` of the vendor folder's `ops` names the functions. A function has the operator's name: `silu`, `silu_`, and
+    with an overload `add_Tensor` for `aten::add.Tensor`. Overrides apply to the whole process, every thread included,
+    and only to tensors of the backend's dispatch key. If a function calls the operator that it overrides, the previous
+    kernel runs. If a caller gives a number for a tensor (`x * 2`), Torch gives the function that number. Operators that
+    return views of their arguments (`detach`, `transpose`) are refused.
 
-    When the backend leaves (`unregister_backend`), its functions leave with it. Neither enabling nor disabling should
-    coincide with calls of the same operators on other threads: Torch changes its table of kernels while they read it,
-    so that such a call can fail, and where Torch has no `torch.library.get_kernel` yet, end the process.
+    `unregister_backend` removes the backend's overrides. Do not enable or disable while other threads call the same
+    operators: Torch changes its table of kernels while they read it, so that such a call can fail, and end the process
+    if Torch has no `torch.library.get_kernel`.
 
-    Torch derives as before. Where it computes an operator by others (`linear`), the derivative is theirs, so that a
-    function would lose it and is refused: give a subclass of `torch.autograd.Function` with a `backward` instead, under
+    Torch's derivatives do not change. If Torch computes an operator by others (`linear`), their derivatives are used,
+    which a function would lose; so it is refused: give a subclass of `torch.autograd.Function` with a `backward`, under
     the operator's name.
 
-    `torch.compile` follows operators, not these functions: they run where the compiled graph calls the operator
-    (`backend="aot_eager"`), not where a compiler writes code of its own for it, nor, for operators that Torch computes
-    by others, in any compiled graph.
+    `torch.compile` traces operators, not these functions: they run if the compiled graph calls the operator
+    (`backend="aot_eager"`), but not if a compiler generates its own code for it; and for operators that Torch computes
+    by others, in no compiled graph.
 
     Args:
         name: The backend by any of its names, or its vendor.
-        include: Names of functions or operators (`aten::silu`) to take; the default is all of them.
+        include: Names of functions or operators (`aten::silu`) to use; the default is all of them.
         exclude: Names of functions or operators to leave out.
 
     Returns:
@@ -160,8 +161,8 @@ def enable_vendor_ops(
 
     Raises:
         TypeError: An argument is of the wrong type.
-        RequestError: There is no such vendor or function, `ops` cannot be imported, or a function cannot stand in for
-            its operator. Nothing was changed.
+        RequestError: The vendor or a function is unknown, `ops` cannot be imported, or a function cannot override its
+            operator. Nothing was changed.
     """
     included = None if include is None else _texts(include, "include")
     excluded = [] if exclude is None else _texts(exclude, "exclude")
@@ -169,7 +170,7 @@ def enable_vendor_ops(
     module = vendor_module(backend, "ops")
     if module is None:
         raise RequestError(
-            f"`name` is {name!r}, but backend {backend.name!r} has no operators: there is no `ops` in {backend.folder}."
+            f"`name` is {name!r}, but backend {backend.name!r} has no operators: {backend.folder} has no `ops`."
         )
     where = f"vendor {backend.vendor or backend.name} ({backend.folder})"
     functions = _functions(module, where)
@@ -189,15 +190,17 @@ def enable_vendor_ops(
     enabled = _enable(list(overrides.values()), backend)
     if all(each is not backend for each in backends.all_backends()):
         enabled.disable()
-        raise RequestError(f"`name` is {name!r}, but backend {backend.name!r} left while its operators were enabled.")
+        raise RequestError(
+            f"`name` is {name!r}, but backend {backend.name!r} was unregistered while its operators were enabled."
+        )
     return enabled
 
 
 @contextmanager
 def use_kernel_ops(functions: Mapping[str, FuncSpec], *, backend: str | None = None) -> Iterator[EnabledOps]:
-    """Let functions of kernels stand in for ATen operators, in a `with` block.
+    """Override ATen operators with functions of kernels, in a `with` block.
 
-    As `enable_kernel_ops`, and everything is as before when the block ends, however it ends.
+    As `enable_kernel_ops`; the end of the block removes the overrides.
 
     Example:
         ```python
@@ -210,9 +213,9 @@ def use_kernel_ops(functions: Mapping[str, FuncSpec], *, backend: str | None = N
 
 
 def enable_kernel_ops(functions: Mapping[str, FuncSpec], *, backend: str | None = None) -> EnabledOps:
-    """Let functions of kernels stand in for ATen operators, until `disable` is called.
+    """Override ATen operators with functions of kernels, until `disable` is called.
 
-    All kernels are loaded before the first operator changes. What `enable_vendor_ops` says of the functions holds here.
+    All kernels are loaded before the first operator changes. The functions follow the rules of `enable_vendor_ops`.
 
     Args:
         functions: Operators (`aten::silu`, `aten::add.Tensor`, or `silu`, `add_Tensor`), with the function for each.
@@ -223,21 +226,18 @@ def enable_kernel_ops(functions: Mapping[str, FuncSpec], *, backend: str | None 
 
     Raises:
         TypeError: An argument is of the wrong type.
-        RequestError: There is no such operator or function, or a function cannot stand in for its operator.
-        KernelsError: A kernel cannot be had, as for `get_kernel`. Nothing was changed.
+        RequestError: An operator or function is unknown, or a function cannot override its operator.
+        KernelsError: A kernel cannot be loaded, as for `get_kernel`. Nothing was changed.
     """
     from kernels.api import KernelRequest, get_kernels
     from kernels.loader.load import kernel_attribute
     from kernels.resolver.target import Target
 
-    given: object = functions
-    if not isinstance(given, Mapping):
-        raise TypeError(
-            f"`functions` is {given!r}, a {type(given).__name__}; allowed is a mapping of operators to FuncSpec."
-        )
+    if not isinstance(functions, Mapping):
+        raise wrong_type("functions", "a mapping of operators to FuncSpec", functions)
     for key, spec in functions.items():
         if not isinstance(spec, FuncSpec):
-            raise TypeError(f"`functions[{key!r}]` is {spec!r}, a {type(spec).__name__}; allowed is a FuncSpec.")
+            raise wrong_type(f"functions[{key!r}]", "a FuncSpec", spec)
     chosen = backends.find(backend) if backend is not None else backends.get(Target.current().default_backend)
     names = operator_names()
     specs: dict[Operator, FuncSpec] = {}
@@ -263,15 +263,17 @@ def enable_kernel_ops(functions: Mapping[str, FuncSpec], *, backend: str | None 
 
 
 def active_ops() -> list[ActiveOp]:
-    """The operators that functions stand in for, in the order in which they were enabled.
+    """The operators that are overridden, in the order in which they were enabled.
 
-    Where an operator is there twice under one dispatch key, the later one runs.
+    If an operator is listed twice under one dispatch key, the later override runs.
 
     Example:
         >>> active_ops()
         []
     """
-    return [ActiveOp(str(each.operator), each.dispatch_key, each.function_name, each.origin) for each in in_force()]
+    return [
+        ActiveOp(str(each.operator), each.dispatch_key, each.function_name, each.origin) for each in active_overrides()
+    ]
 
 
 def _enable(overrides: Sequence[Override], backend: Backend) -> EnabledOps:
@@ -285,38 +287,37 @@ def _enable(overrides: Sequence[Override], backend: Backend) -> EnabledOps:
 
 
 def _check_derivative(override: Override) -> None:
-    """Raise where an operator would have no derivative any more, or two."""
+    """Raise if an operator would lose its derivative, or have two."""
     operator, where = override.operator, f"`{override.function_name}` of {override.origin}"
     with_backward = is_with_backward(override.function)
     if decomposed(operator, override.dispatch_key):
         if not with_backward:
             raise RequestError(
-                f"{where} cannot stand in for {operator}: Torch computes it by other operators "
-                "(CompositeImplicitAutograd) and derives it by them, so its gradient would be lost. Give a "
-                "torch.autograd.Function of that name, with a `backward`, or functions for the operators that it is "
-                "computed by."
+                f"{where} cannot override {operator}: Torch computes it by other operators (CompositeImplicitAutograd) "
+                "and uses their derivatives, so its gradient would be lost. Give a torch.autograd.Function of that "
+                "name, with a `backward`, or functions for those operators."
             )
     elif with_backward:
         raise RequestError(
-            f"{where} is a torch.autograd.Function, but Torch knows how {operator} is derived. Give a function; for "
-            "another derivative, give one for the operator that computes it as well."
+            f"{where} is a torch.autograd.Function, but Torch has a derivative of {operator}. Give a function; for "
+            "another derivative, also give one for the operator that computes it."
         )
 
 
 def _vendor(name: str) -> Backend:
     if not isinstance(name, str):
-        raise TypeError(f"`name` is {name!r}, a {type(name).__name__}; allowed is the name of a backend or vendor.")
+        raise wrong_type("name", "the name of a backend or vendor", name)
     found = [each.backend for each in backends.list_backends() if each.name == name]
     found = found or [each for each in backends.all_backends() if name and each.vendor == name and each.folder]
     if len(found) > 1:
         raise RequestError(
-            f"`name` is {name!r}, the vendor of {', '.join(each.name for each in found)}; allowed is one of these."
+            f"`name` is {name!r}, the vendor of {', '.join(each.name for each in found)}; name one of these."
         )
     backend = found[0] if found else backends.find(name)
     if backend.folder is None:
         raise RequestError(
-            f"`name` is {name!r}, but backend {backend.name!r} has no vendor folder, where operators would be; "
-            "`register_vendor` adds one."
+            f"`name` is {name!r}, but backend {backend.name!r} has no vendor folder with operators; `register_vendor` "
+            "adds one."
         )
     return backend
 
@@ -326,10 +327,10 @@ def listed_functions(module: ModuleType, where: str) -> list[str]:
 
     Args:
         module: The `ops` of a vendor's folder.
-        where: The vendor or folder, for a person.
+        where: The vendor or folder, for messages.
 
     Raises:
-        RequestError: There is no `__all__`, or it is no list of names.
+        RequestError: `__all__` is missing, or not a list of names.
 
     Example:
         >>> module = ModuleType("ops")
@@ -342,7 +343,7 @@ def listed_functions(module: ModuleType, where: str) -> list[str]:
         raise RequestError(f"`ops` of {where} has no `__all__`: {form}.")
     listed = vars(module)["__all__"]
     if not isinstance(listed, (list, tuple)) or not all(isinstance(each, str) for each in listed):
-        raise RequestError(f"`__all__` of `ops` of {where} is {repr(listed)[:80]}; allowed is {form}.")
+        raise RequestError(f"`__all__` of `ops` of {where} is {format_value(listed)}; expected {form}.")
     return list(listed)
 
 
@@ -354,8 +355,8 @@ def _functions(module: ModuleType, where: str) -> dict[str, Any]:
             raise RequestError(f"`__all__` of `ops` of {where} names {name!r} twice.")
         try:
             functions[name] = getattr(module, name)
-        except Exception as error:  # noqa: BLE001 - the module may have a `__getattr__` of its own
-            why = "which is not there" if isinstance(error, AttributeError) else f"which fails: {error}"
+        except Exception as error:  # noqa: BLE001 - the module may have its own `__getattr__`
+            why = "which does not exist" if isinstance(error, AttributeError) else f"which fails: {error}"
             raise RequestError(f"`__all__` of `ops` of {where} names {name!r}, {why}.") from None
     return functions
 
@@ -367,7 +368,7 @@ def _chosen(
     where: str,
     names: dict[str, list[str]],
 ) -> list[str]:
-    """The functions that are wanted, in their own order."""
+    """The functions to use, in their own order."""
     functions = list(functions)
 
     def meant(entry: str, argument: str) -> set[str]:
@@ -375,7 +376,7 @@ def _chosen(
         found = {each for each in functions if each == entry or (operator and _operator(each, names) == operator)}
         if not found:
             raise RequestError(
-                f"`{argument}` has {entry!r}, which {where} does not offer; allowed is any of {', '.join(functions)}."
+                f"`{argument}` has {entry!r}, which {where} does not offer; it offers {', '.join(functions)}."
             )
         return found
 
@@ -395,5 +396,5 @@ def _operator(text: str, names: dict[str, list[str]]) -> Operator | None:
 def _texts(given: Iterable[str], argument: str) -> list[str]:
     listed = list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes)) else None
     if listed is None or not all(isinstance(each, str) for each in listed):
-        raise TypeError(f"`{argument}` is {given!r}; allowed is a list of names of functions or operators.")
+        raise wrong_type(argument, "a list of names of functions or operators", given)
     return listed

@@ -1,4 +1,4 @@
-"""Whether a function can stand in for an operator: Torch calls it with the arguments of the operator's schema."""
+"""Check that a function can override an operator: Torch calls it with the arguments of the operator's schema."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernels.support.formatting import format_value
 
 __all__ = ["check_function", "is_decomposed", "is_with_backward", "positional_arguments"]
 
-#: Values that a schema's default and a function's can be compared by; Torch writes types and layouts as numbers.
+#: Types of defaults that can be compared between a schema and a function; Torch writes types and layouts as numbers.
 _COMPARABLE = (type(None), bool, int, float, complex, str)
 
 
@@ -26,7 +26,7 @@ def is_with_backward(function: Any) -> bool:
 def is_decomposed(operator: Operator, dispatch_key: str) -> bool:
     """Whether Torch computes an operator by others, so that its derivative is theirs.
 
-    Where a backend has a kernel of its own for it, putting another in its place changes nothing about the derivative.
+    If a backend has its own kernel for it, overriding that kernel does not change the derivative.
     """
     return operator.has_kernel("CompositeImplicitAutograd") and not operator.has_kernel(dispatch_key)
 
@@ -41,11 +41,11 @@ def check_function(operator: Operator, function: Any, where: str) -> None:
     Args:
         operator: The operator.
         function: A function, or a subclass of `torch.autograd.Function`, which gets every argument by position.
-        where: What offers the function, for the message.
+        where: The function's source, for the message.
 
     Raises:
-        RequestError: It does not, the message shows the schema and the function's signature; or the operator returns a
-            view.
+        RequestError: It does not (the message shows the schema and the function's signature), or the operator returns
+            a view.
     """
     _check_no_view(operator, where)
     if is_with_backward(function):
@@ -53,7 +53,7 @@ def check_function(operator: Operator, function: Any, where: str) -> None:
         return
     if isinstance(function, type) or not callable(function):
         raise RequestError(
-            f"{where} is {format_value(function)}; allowed is a function, or a subclass of torch.autograd.Function."
+            f"{where} is {format_value(function)}; expected a function, or a subclass of torch.autograd.Function."
         )
     schema = operator.op()._schema
     signature = _signature(operator, function, where)
@@ -84,18 +84,18 @@ def check_function(operator: Operator, function: Any, where: str) -> None:
 
 
 def _check_no_view(operator: Operator, where: str) -> None:
-    """Raise where an operator returns what shares an argument's memory (`Tensor(a)` without `!`)."""
+    """Raise if an operator returns a view of an argument (`Tensor(a)` without `!`)."""
     schema = operator.op()._schema
     if any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns):
         raise RequestError(
-            f"{where} cannot stand in for {operator}, which returns views of its arguments: Torch counts on the "
-            "memory, the version and the Python object that its own kernel gives them (`torch.nn.Parameter` on "
-            f"those of `detach`).\n  operator: {schema}"
+            f"{where} cannot override {operator}, which returns views of its arguments: Torch relies on the memory, "
+            "the version and the Python object that its own kernel gives them (`torch.nn.Parameter` on those of "
+            f"`detach`).\n  operator: {schema}"
         )
 
 
 def positional_arguments(operator: Operator) -> Callable[[Sequence[Any], dict[str, Any]], list[Any]]:
-    """What turns the arguments of a call into all of an operator's arguments, in the schema's order."""
+    """A function that completes the arguments of a call, in the order of an operator's schema."""
     arguments = operator.op()._schema.arguments
     names = [(each.name, each.default_value) for each in arguments]
 
@@ -111,7 +111,7 @@ def _check_with_backward(operator: Operator, function: Any, where: str) -> None:
     schema = operator.op()._schema
     base = torch.autograd.Function
     for each in (*schema.arguments, *schema.returns):
-        # autograd.Function follows tensors that are arguments and results themselves, not those inside of lists.
+        # autograd.Function tracks tensors that are arguments and results themselves, not those in lists.
         if (
             each.alias_info is not None
             or "List[Tensor]" in str(each.type)
@@ -119,7 +119,7 @@ def _check_with_backward(operator: Operator, function: Any, where: str) -> None:
         ):
             what = "changes its arguments" if each.alias_info else "takes or returns lists"
             raise RequestError(
-                f"{where} is a torch.autograd.Function, but {operator} {what}, which such a class cannot follow.\n"
+                f"{where} is a torch.autograd.Function, but {operator} {what}, which such a class cannot track.\n"
                 f"  operator: {schema}"
             )
     if function.backward is base.backward and function.vjp is base.vjp:
@@ -147,19 +147,19 @@ def _signature(operator: Operator, function: Any, where: str) -> inspect.Signatu
         return _signature_of(function._schema)
     try:
         return inspect.signature(function)
-    except Exception as error:  # noqa: BLE001 - a stranger's object may have a `__signature__` of its own
+    except Exception as error:  # noqa: BLE001 - a third-party object may have its own `__signature__`
         raise RequestError(
             f"{where} has no signature that could be compared with {operator} ({type(error).__name__}: {error}); "
-            f"wrap it in a function with that operator's arguments.\n  operator: {operator.op()._schema}"
+            f"wrap it in a function with the operator's arguments.\n  operator: {operator.op()._schema}"
         ) from None
 
 
 def _signature_of(schema: Any) -> inspect.Signature:
-    """What `inspect.signature` would say of an operator of a compiled kernel."""
+    """The signature of an operator of a compiled kernel."""
     parameters = []
     for each in schema.arguments:
         default = each.default_value if each.has_default_value() else inspect.Parameter.empty
-        # Arguments passed by position may be called `from`, which no parameter is.
+        # An argument passed by position may be named `from`, which no parameter can be.
         kind = inspect.Parameter.KEYWORD_ONLY if each.kwarg_only else inspect.Parameter.POSITIONAL_ONLY
         name = each.name if each.kwarg_only else f"{each.name}_"
         parameters.append(inspect.Parameter(name, kind, default=default))
@@ -187,7 +187,7 @@ def _comparable(value: Any) -> bool:
 
 def _equal(wanted: Any, given: Any) -> bool:
     if isinstance(wanted, list):
-        # Where a schema has a list of a fixed length, one number stands for all of them.
+        # For a list of a fixed length, a schema allows one number in place of equal ones.
         same = list(given) if isinstance(given, (list, tuple)) else [given] * len(wanted)
         return wanted == same if wanted or isinstance(given, (list, tuple)) else False
     return bool(wanted == given)
