@@ -198,7 +198,7 @@ def test_what_a_loaded_kernel_imports_later_without_a_network_is_an_error_that_s
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for late in (module.late, lambda: kernel_layers(module)):
         with pytest.raises(
-            KernelImportError, match=r"the cache was cleared .*cannot be fetched again.*not in the cache"
+            KernelImportError, match=r"the cache was pruned .*cannot be downloaded again.*not in the cache"
         ):
             late()
     monkeypatch.undo()

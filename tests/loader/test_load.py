@@ -625,11 +625,11 @@ def test_a_child_forked_while_another_thread_holds_the_lock_can_load(tmp_path: P
     # A process of its own, whose only other thread is known to hold the lock.
     script = f"""
         import os, signal, threading
-        from kernels import importing, loader
+        from kernels.loader import load, registry
         from kernels.models.metadata import BackendInfo, KernelName, Metadata
         held, done = threading.Event(), threading.Event()
         def hold():
-            with importing.mutex:
+            with registry.mutex:
                 held.set()
                 done.wait(60)
         thread = threading.Thread(target=hold)
@@ -639,7 +639,7 @@ def test_a_child_forked_while_another_thread_holds_the_lock_can_load(tmp_path: P
         if not child:
             signal.alarm(30)
             metadata = Metadata(id={kernel_id!r}, name=KernelName("forked"), backend=BackendInfo("cpu"))
-            os._exit(40 + loader.load_variant({str(tmp_path)!r}, metadata).value)
+            os._exit(40 + load.load_variant({str(tmp_path)!r}, metadata).value)
         _, status = os.waitpid(child, 0)
         done.set()
         thread.join()

@@ -1,7 +1,6 @@
-"""A variant directory becomes a module, all or nothing.
+"""Load a variant directory as a module, all or nothing.
 
-What a failed import registered with Torch (operators, by native code or `torch.library`) cannot be taken back: Torch
-has no way to. Everything else it left behind is removed.
+A failed import leaves nothing behind but what it registered with Torch (operators), which Torch cannot remove.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from kernels.errors import DependencyOutsideLoad, InvalidRepository, KernelImportError
-from kernels.loader.import_system import (
+from kernels.loader.import_system import all_or_nothing, install_finder
+from kernels.loader.registry import (
     FilesGone,
+    KernelPackage,
     LoadedKernel,
-    Package,
-    all_or_nothing,
     current,
     enter,
     leave,
     loaded_kernels,
-    names,
+    packages,
 )
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import RepoInfo, check_repo_id
@@ -56,28 +55,28 @@ def load_variant(
 
     Args:
         path: The variant's directory.
-        metadata: Its parsed `metadata.json`; the module is named after its `id`. Where another path was loaded under
-            that `id`, the name gets a suffix: `<id>_2`, `<id>_3`, and so on.
-        deps: The modules that the kernel may ask for with `get_kernel_dep`, by repository.
-        repo_info: Where the variant came from; None for a local path.
-        stages: What a backend does around the import: `before_import(path, metadata)` and
-            `after_import(module, path, metadata)`, each where it is given.
+        metadata: Its `metadata.json`; the module is named after its `id`. If another path is loaded under that `id`,
+            the name gets a suffix: `<id>_2`, `<id>_3`, and so on.
+        deps: The modules that `get_kernel_dep` gives the kernel, by repository.
+        repo_info: The repository and commit; None for a local path.
+        stages: A backend's functions around the import: `before_import(path, metadata)` and
+            `after_import(module, path, metadata)`, both optional.
         root: The folder that no symbolic link in the variant may leave: the repository's folder in the cache. None for
-            a local path, which is the user's own.
-        files: The variant's files as they were listed, POSIX paths relative to it: nothing that lies beside them is
-            imported by name. None for a local path, where everything counts.
-        fetch: Brings the variant's files back. It is called where a listed one is not there any more, also when the
-            kernel imports it later.
+            a local path.
+        files: The variant's listed files, POSIX paths relative to it: no other file is imported by name. None for a
+            local path, where all files are.
+        fetch: Downloads the variant's files again. It is called if a listed file is missing, also when the kernel
+            imports it later.
 
     Returns:
-        The module. The same path gives the same module, in every thread; called for a kernel that is being imported
-        further up in the same thread, its unfinished module.
+        The module. The same path gives the same module in every thread; a kernel that is being imported further up in
+        the same thread gives its unfinished module.
 
     Raises:
-        KernelImportError: The `id` cannot be a module's name or names a module that is no kernel, the variant holds no
-            module, the Torch namespace it registers is taken, or its own code failed. Nothing of it stays loaded.
+        KernelImportError: The `id` is not a module name or is that of another module, the variant has no module, its
+            Torch namespace is taken, or its own code failed. Nothing of it stays loaded.
         InvalidRepository: A symbolic link leaves `root`.
-        FilesGone: A listed file is not there, and `fetch` could not bring it back (a `KernelImportError`).
+        FilesGone: A listed file is missing, and `fetch` did not restore it (a `KernelImportError`).
 
     Example:
         >>> import tempfile
@@ -94,23 +93,25 @@ def load_variant(
     init = _init_file(folder, metadata, listed)
     if root is not None:
         check_contained(folder, root)
-    package = enter(Package(metadata.id, folder, init, metadata, deps, repo_info, stages, listed, fetch))
+    install_finder()
+    package = enter(KernelPackage(metadata.id, folder, init, metadata, deps, repo_info, stages, listed, fetch))
     try:
-        while True:
-            # Not `import_module`: the built-in hands out the unfinished module where two threads wait for each other.
-            module: ModuleType = __import__(package.name)
-            # It also hands it out after the import failed in the thread that was waited for: then try it here.
-            if sys.modules.get(package.name) is module:
-                return module
+        return _import(package)
     finally:
         leave(package)
 
 
-def get_loaded_kernels() -> list[LoadedKernel]:
-    """Every kernel loaded into this process, in the order they were loaded.
+def _import(package: KernelPackage) -> ModuleType:
+    while True:
+        # Not `import_module`: the built-in returns the unfinished module where two threads wait for each other.
+        module: ModuleType = __import__(package.name)
+        # It also returns a module whose import failed in another thread meanwhile: then import it here.
+        if sys.modules.get(package.name) is module:
+            return module
 
-    Returns:
-        A new list, one entry for each variant's path.
+
+def get_loaded_kernels() -> list[LoadedKernel]:
+    """The kernels that are loaded in this process, in the order of loading, one for each variant's path.
 
     Example:
         >>> all(isinstance(kernel, LoadedKernel) for kernel in get_loaded_kernels())
@@ -120,7 +121,7 @@ def get_loaded_kernels() -> list[LoadedKernel]:
 
 
 def is_loaded(path: os.PathLike[str] | str) -> bool:
-    """Whether the variant at a path is loaded into this process.
+    """Whether the variant at a path is loaded in this process.
 
     Args:
         path: The variant's directory.
@@ -133,15 +134,15 @@ def is_loaded(path: os.PathLike[str] | str) -> bool:
 
 
 def get_kernel_dep(repo_id: str) -> ModuleType:
-    """The module of another kernel that the calling kernel depends on.
+    """The module of a kernel that the calling kernel depends on.
 
     A kernel calls it while it is imported, for the repositories in the `kernel-depends` of its metadata.
 
     Args:
-        repo_id: The dependency, `org/name` as the metadata spells it.
+        repo_id: The dependency, `org/name` as in the metadata.
 
     Raises:
-        DependencyOutsideLoad: The caller is no kernel being imported, or does not declare the dependency.
+        DependencyOutsideLoad: The caller is not a kernel that is being imported, or does not declare the dependency.
         RequestError: The name is not `org/name`.
 
     Example:
@@ -152,10 +153,10 @@ def get_kernel_dep(repo_id: str) -> ModuleType:
 kernel. A kernel calls it at the top of its modules; everyone else calls `get_kernel`.
     """
     check_repo_id(repo_id)
-    # The caller's own module decides, so that a kernel called by another one during its import gets its own
-    # dependencies, and a thread started by a kernel's import gets that kernel's.
+    # The calling module decides: a kernel that another one calls during its import gets its own dependencies, and a
+    # thread that a kernel's import has started gets that kernel's.
     caller = sys._getframe(1).f_globals.get("__name__")
-    package = names.get(caller.partition(".")[0]) if isinstance(caller, str) else None
+    package = packages.get(caller.partition(".")[0]) if isinstance(caller, str) else None
     if package is None:
         package = current.get()
     if package is None or not package.importing:
@@ -174,23 +175,23 @@ kernel. A kernel calls it at the top of its modules; everyone else calls `get_ke
 
 
 def kernel_layers(module: ModuleType) -> Any | None:
-    """The `layers` of a kernel: the attribute, or the submodule of that name, which is imported when it is there.
+    """The `layers` of a kernel: the attribute, or the submodule of that name, which is imported if it exists.
 
     Args:
-        module: A kernel's module.
+        module: The kernel's module.
 
     Returns:
-        The layers, or None when the kernel has none.
+        The layers, or None.
 
     Raises:
-        KernelImportError: The submodule failed to import. It leaves no trace; the kernel stays loaded.
+        KernelImportError: The submodule cannot be imported. The kernel stays loaded.
 
     Example:
         >>> kernel_layers(ModuleType("empty")) is None
         True
     """
     layers = kernel_attribute(module, "layers")
-    package = names.get(module.__name__)
+    package = packages.get(module.__name__)
     if layers is not None or package is None:
         return layers
     name = f"{package.name}.layers"
@@ -205,18 +206,18 @@ def kernel_layers(module: ModuleType) -> Any | None:
 
 
 def kernel_attribute(kernel: ModuleType, name: str, *, of: Any = None) -> Any | None:
-    """An attribute of a kernel, which the kernel's own code may make when it is asked for.
+    """An attribute of a kernel, which the kernel's own code may create on access.
 
     Args:
         kernel: The kernel's module.
         name: The attribute's name.
-        of: What of the kernel has the attribute, such as its `layers`; default the module itself.
+        of: The object of the kernel that has the attribute, such as its `layers`. Default: the module.
 
     Returns:
-        The attribute, or None when there is none.
+        The attribute, or None.
 
     Raises:
-        KernelImportError: The kernel's code failed. What it had imported leaves no trace; the kernel stays loaded.
+        KernelImportError: The kernel's code failed. The kernel stays loaded.
 
     Example:
         >>> kernel_attribute(ModuleType("empty"), "layers") is None
@@ -225,22 +226,22 @@ def kernel_attribute(kernel: ModuleType, name: str, *, of: Any = None) -> Any | 
     owner = kernel if of is None else of
     if isinstance(owner, ModuleType) and (found := vars(owner).get(name)) is not None:
         return found
-    package = names.get(kernel.__name__)
+    package = packages.get(kernel.__name__)
     if package is None:
         return getattr(owner, name, None)
-    with all_or_nothing(package):  # a `__getattr__` imports, as a kernel does that is slow to load
+    with all_or_nothing(package):  # a `__getattr__` may import more of the kernel
         return getattr(owner, name, None)
 
 
 def check_contained(path: os.PathLike[str] | str, root: os.PathLike[str] | str) -> None:
-    """Check that no symbolic link in a folder leads out of another folder that holds it.
+    """Check that no symbolic link in a folder leads out of its root.
 
     Args:
-        path: The folder whose links, at any depth, are followed.
-        root: The folder they must stay in.
+        path: The folder, whose links are checked at any depth.
+        root: The folder that holds it.
 
     Raises:
-        InvalidRepository: A link, or the folder itself, is elsewhere.
+        InvalidRepository: A link, or the folder itself, leads out of `root`.
 
     Example:
         >>> import tempfile
@@ -276,7 +277,7 @@ def _init_file(folder: Path, metadata: Metadata, files: frozenset[str] | None) -
                 return candidate
         elif candidate.relative_to(folder).as_posix() in files:
             if not candidate.is_file():
-                raise FilesGone(f"{candidate} of kernel {metadata.name!r} is not there any more. Get the kernel again.")
+                raise FilesGone(f"{candidate} of kernel {metadata.name!r} is missing. Get the kernel again.")
             return candidate
     raise KernelImportError(
         f"Kernel {metadata.name!r} has no module: neither {candidates[0]} nor {candidates[1]} exists. "

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from kernels import backends
 from kernels.cache.in_use import in_use
 from kernels.errors import KernelsError
-from kernels.loader.import_system import FilesGone
 from kernels.loader.load import is_loaded, load_variant
+from kernels.loader.registry import FilesGone
 from kernels.loader.stages import prepare_build, stages_of
 from kernels.models.requirement import RepoInfo, Requirement
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE

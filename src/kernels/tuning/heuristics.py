@@ -14,7 +14,8 @@ from typing import Any
 
 from kernels.backends import Backend
 from kernels.errors import RequestError
-from kernels.loader.import_system import Package, all_or_nothing
+from kernels.loader.import_system import all_or_nothing
+from kernels.loader.registry import KernelPackage
 from kernels.support.formatting import format_error, format_value
 from kernels.tuning.sources import HEURISTICS, TuneCandidate, file_identity
 
@@ -25,7 +26,7 @@ _MODULE = HEURISTICS.removesuffix(".py")
 
 
 def heuristics_of(
-    candidate: TuneCandidate, op: str, backend: Backend, package: Package | None
+    candidate: TuneCandidate, op: str, backend: Backend, package: KernelPackage | None
 ) -> Mapping[str, Callable[[Mapping[str, Any]], Any]] | None:
     """An operator's functions in a file, by parameter; None where the file does not have the operator.
 
@@ -68,7 +69,7 @@ def _functions(path: Path, module: ModuleType, op: str) -> Mapping[str, Callable
     return functions
 
 
-def _of_kernel(package: Package | None, path: Path) -> ModuleType | None:
+def _of_kernel(package: KernelPackage | None, path: Path) -> ModuleType | None:
     """The kernel's own module of that name."""
     if package is None or path.parent != package.init.parent:  # a file outside the package is not imported
         return None

@@ -10,7 +10,7 @@ from typing import Any
 
 from kernels.backends import Backend, Device
 from kernels.errors import MissingPythonDependency, RequestError
-from kernels.loader.import_system import Package
+from kernels.loader.registry import KernelPackage
 from kernels.support.formatting import format_value, wrong_type
 from kernels.tuning.entries import TuneEntry
 from kernels.tuning.heuristics import heuristics_of
@@ -166,7 +166,7 @@ def _not_found(
     searched: Sequence[TuneCandidate],
     backend: Backend,
     device: Device | None,
-    package: Package | None,
+    package: KernelPackage | None,
     elsewhere: Sequence[str],
 ) -> RequestError:
     arch = f", architecture {device.arch}" if device is not None and device.arch else ""

@@ -11,7 +11,7 @@ from typing import Literal
 from kernels import backends, settings
 from kernels.backends import Backend, Device
 from kernels.errors import RequestError
-from kernels.loader.import_system import Package, current, names
+from kernels.loader.registry import KernelPackage, current, packages
 from kernels.resolver.selection import resolve
 from kernels.resolver.target import Target
 from kernels.support.formatting import wrong_type
@@ -107,13 +107,13 @@ def hardware(backend: str | None, device: int | str | None, arch: str | None) ->
     return family, Device(family.name, 0, arch=spelled)
 
 
-def kernel_of(module_name: object) -> Package | None:
+def kernel_of(module_name: object) -> KernelPackage | None:
     """The kernel that a module belongs to, else the one that is being imported, if any."""
-    package = names.get(module_name.partition(".")[0]) if isinstance(module_name, str) else None
+    package = packages.get(module_name.partition(".")[0]) if isinstance(module_name, str) else None
     return current.get() if package is None else package
 
 
-def candidates(file: str, backend: Backend, package: Package | None) -> Iterator[TuneCandidate]:
+def candidates(file: str, backend: Backend, package: KernelPackage | None) -> Iterator[TuneCandidate]:
     """The files to look into, in order.
 
     Args:
