@@ -447,7 +447,7 @@ def failed(done: Any) -> str:
         (['"acme/relu" = 7'], "acme/relu has no version 7; it has 1"),
         (['"acme/relu" = { revision = "dev" }'], "no branch, tag or commit 'dev'"),
         (['"acme/relu" = { revision = "eb6132c" }'], "A commit is named by all of its 40 digits."),
-        (['"acme/relu" = "1"'], "allowed is a major version such as 1"),
+        (['"acme/relu" = "1"'], "expected a major version such as 1"),
     ],
     ids=["line", "typo", "no repository", "version", "revision", "shortened", "type"],
 )

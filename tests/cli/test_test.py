@@ -53,7 +53,7 @@ def test_what_pytest_prints_is_the_answer_on_standard_output(kernels_process: Ca
     ("arguments", "says"),
     [
         (["k"], "which has no builds; `kernels build"),
-        (["nowhere"], "nowhere is not there; "),
+        (["nowhere"], "nowhere does not exist; "),
         (["k/tests"], "did you mean {k}?"),
     ],
 )

@@ -67,9 +67,9 @@ def test_another_branch_and_a_private_repository_can_be_asked_for(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["absent"], "which is no folder"),
+        (["absent"], "which is not a folder"),
         (["{kernel}"], "--repo-id org/name"),
-        (["{kernel}", "--repo-id", "acme/relu", "--branch", "v7"], "builds are of version 1"),
+        (["{kernel}", "--repo-id", "acme/relu", "--branch", "v7"], "the builds have version 1"),
     ],
 )
 def test_an_error_is_one_line(
