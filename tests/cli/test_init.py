@@ -44,7 +44,7 @@ def test_every_option_counts(kernels: Callable[..., Any], tmp_path: Path) -> Non
         (["x1", "--backends", ","], "`backends` is empty"),
         (["x1", "--license", "\x1b[2J"], "`license` is "),
         (["x1", "--repo-id", "x1"], "`repo_id` is 'x1'"),
-        (["x1", "--out", "."], "it holds files"),
+        (["x1", "--out", "."], "is not empty"),
     ],
 )
 def test_what_cannot_be_made_is_one_line_and_leaves_nothing(

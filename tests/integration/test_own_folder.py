@@ -351,7 +351,7 @@ def test_a_wrong_schema_is_said_in_torchs_own_words(kernels: Callable[..., Any],
     assert "frame #" not in what
     tried = kernels("test", folder, "--", "-q", "-p", "no:cacheprovider")
     assert tried.exit_code == 1
-    assert f"Error: The tests ended with the load of {variant.name}. {ended}{reason}" in tried.stderr
+    assert f"Error: The tests crashed while loading {variant.name}. {ended}{reason}" in tried.stderr
     assert place in tried.stderr
 
 

@@ -162,7 +162,7 @@ PIPES: dict[str, tuple[str, str]] = {
     ),
     "a project": ("pyproject.toml", "Project.read(root)"),
     "a project's dependencies": ("pyproject.toml", "dependencies(path)"),
-    "what ships": ("pyproject.toml", "shipment(root)"),
+    "what ships": ("pyproject.toml", "wheel_files(root)"),
     "build.toml": ("build.toml", "read_source(root)"),
     "a policy": ("policy.toml", "Policy.read(path)"),
     "a trusted root": ("root.json", "Rule(trusted_root=path).key"),
@@ -209,7 +209,7 @@ from kernels.models.metadata import Metadata
 from kernels.models.pyproject import Project, dependencies
 from kernels.authoring.publish.upload import _page as page
 from kernels.models.snapshot import RepoFile
-from kernels.wheel_hooks import shipment
+from kernels.wheel_hooks import wheel_files
 from kernels.trust import Policy, Rule
 from kernels.sources.folder import _read
 from kernels.sources.folder_record import read_folder_record

@@ -17,7 +17,7 @@ import pytest
 from kernels.errors import LockError, RequestError
 from kernels.models.lockfile import Lock, Pin, hashes_path
 from kernels.models.requirement import Requirement
-from kernels.wheel_hooks import shipment
+from kernels.wheel_hooks import wheel_files
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -158,15 +158,15 @@ def test_a_build_without_a_lock_warns_and_goes_on(project: Path, environment: di
     ("content", "warning"),
     [
         (LOCK.to_bytes(), None),
-        (Lock().to_bytes(), "kernels.lock does not pin acme/relu version 1, which the project asks for"),
-        (json.dumps([{"repo_id": "acme/relu", "sha": "1" * 40}]).encode(), "kernels.lock is of the older format"),
+        (Lock().to_bytes(), "kernels.lock does not pin acme/relu version 1, which the project needs"),
+        (json.dumps([{"repo_id": "acme/relu", "sha": "1" * 40}]).encode(), "kernels.lock has the older format"),
     ],
     ids=["right", "of another table", "older"],
 )
 def test_a_lock_that_is_not_the_tables_is_warned_about(content: bytes, warning: str | None, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(TABLE)
     (tmp_path / "kernels.lock").write_bytes(content)
-    found = shipment(tmp_path)
+    found = wheel_files(tmp_path)
     assert list(found.files) == ["kernels.lock"]
     assert [each for each in found.warnings if warning is None or warning not in each] == []
     assert len(found.warnings) == (warning is not None)
@@ -197,18 +197,18 @@ def test_a_lock_that_is_gone_leaves_the_metadata_of_the_next_build(project: Path
 def test_a_project_that_asks_for_no_kernels_is_none_of_its_business(text: str, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
     (tmp_path / "kernels.lock").write_text("of something else")
-    assert (shipment(tmp_path).files, shipment(tmp_path).warnings) == ({}, ())
-    assert shipment(tmp_path / "absent").files == {}
+    assert (wheel_files(tmp_path).files, wheel_files(tmp_path).warnings) == ({}, ())
+    assert wheel_files(tmp_path / "absent").files == {}
 
 
 def test_what_is_wrong_with_the_table_or_the_lock_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.kernels.dependencies]\n"relu" = 1\n')
     with pytest.raises(RequestError, match=r"pyproject\.toml:2: "):
-        shipment(tmp_path)
+        wheel_files(tmp_path)
     (tmp_path / "pyproject.toml").write_text(TABLE)
     (tmp_path / "kernels.lock").write_text("{}")
     with pytest.raises(LockError, match="a lock is a list"):
-        shipment(tmp_path)
+        wheel_files(tmp_path)
 
 
 @pytest.mark.parametrize("module", ["kernels.wheel_hooks", "kernels.wheel_hooks.egg_info", "kernels.wheel_hooks.hatch"])

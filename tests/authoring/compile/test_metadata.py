@@ -36,7 +36,7 @@ def test_metadata_is_written_as_it_is_read(write_source: Callable[..., Path]) ->
 
 def test_metadata_that_a_reader_would_refuse_is_not_made(write_source: Callable[..., Path]) -> None:
     source = read_source(write_source("noarch"))
-    with pytest.raises(InvalidMetadata, match="`id`: expected a Python identifier, got 'no id'"):
+    with pytest.raises(InvalidMetadata, match="`id` is 'no id'; expected a Python identifier"):
         build_metadata(source, "no id", "cpu")
     with pytest.raises(InvalidMetadata, match=r"is not valid metadata: .*provenance"):
         build_metadata(source, "_id", "cpu", provenance={"kernel": 1})

@@ -156,7 +156,7 @@ def test_what_is_there_is_left_alone(tmp_path: Path, there: str) -> None:
         (tmp_path / "place").write_text("mine")
         target.symlink_to(tmp_path / "place")
     before = {path.name for path in tmp_path.iterdir()}
-    with pytest.raises(RequestError, match="allowed is a folder that is new or empty"):
+    with pytest.raises(RequestError, match="expected a new or empty folder"):
         new_kernel("rms-norm", target, backends=["cpu"])
     assert {path.name for path in tmp_path.iterdir()} == before
     assert "mine" in (target / ".hidden" if target.is_dir() else target).read_text()
@@ -206,7 +206,7 @@ def test_who_is_quicker_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         return write(path, data)
 
     monkeypatch.setattr(Path, "write_bytes", writes)
-    with pytest.raises(RequestError, match="it holds files"):
+    with pytest.raises(RequestError, match="is not empty"):
         new_kernel("rms-norm", tmp_path / "k", backends=["cpu"])
     assert below(tmp_path) == {"k/theirs"}
 

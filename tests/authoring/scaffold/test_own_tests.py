@@ -136,7 +136,7 @@ def test_the_exit_status_is_pytests(kernel: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_without_a_build_it_says_how_to_get_one_or_makes_it(tmp_path: Path, isolated_env: Path) -> None:
     folder = new_kernel("rms-norm", tmp_path / "k", backends=["cpu"], noarch=True)
-    with pytest.raises(RequestError, match=r"which has no builds; `kernels build .*` makes them, or add --build"):
+    with pytest.raises(RequestError, match=r"which has no builds; run `kernels build .*`, or add --build"):
         run_tests(folder)
     assert run_tests(folder, ["-q", "-k", "nothing"], build=True) == 5
 
@@ -150,7 +150,7 @@ def test_without_pytest_it_says_what_to_install(kernel: Path, monkeypatch: pytes
 
 def test_without_tests_it_says_where_they_would_be(kernel: Path) -> None:
     (kernel / "tests").rename(kernel / "checks")
-    with pytest.raises(RequestError, match=r"which has no tests: there is no folder .*tests\."):
+    with pytest.raises(RequestError, match=r"which has no tests: .*tests does not exist\."):
         run_tests(kernel)
 
 

@@ -1,4 +1,4 @@
-"""What a kernel's author starts from and works with: a new kernel's folder, and its tests against its own builds."""
+"""Create a new kernel's folder (`kernels init`), and run a kernel's tests against its builds (`kernels test`)."""
 
 from __future__ import annotations
 

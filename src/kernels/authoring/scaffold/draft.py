@@ -1,4 +1,4 @@
-"""What a new kernel is to be, checked before anything is written."""
+"""The options of a new kernel, checked before anything is written."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from kernels.models.requirement import check_repo_id
 
 __all__ = ["LOCAL_PUBLISHER", "TEMPLATES", "Draft", "draft_kernel"]
 
-#: Where the files lie that new kernels are made of: `<path>.in`, with `@NAME@` for what differs.
+#: The templates of a new kernel's files: `<path>.in`, with placeholders `@NAME@`.
 TEMPLATES = Path(__file__).parent / "templates"
 
-#: The publisher of kernels that have no repository yet, as for a folder that is loaded (`get_local_kernel`).
+#: The publisher of kernels without a repository, as for `get_local_kernel`.
 LOCAL_PUBLISHER = "local"
 
-# What SPDX expressions are made of (SPDX specification, annex D): `Apache-2.0 WITH LLVM-exception OR MIT`.
+# The characters of SPDX expressions (SPDX specification, annex D): `Apache-2.0 WITH LLVM-exception OR MIT`.
 _LICENSE = re.compile(r"[A-Za-z0-9(][A-Za-z0-9.+:() -]{0,198}")
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A kernel that is to be made.
+    """A new kernel.
 
     Attributes:
         name: Its name.
         backends: The backends it is for, in the order of `build.toml`.
         noarch: Whether it is Python only; else it is compiled.
         license: SPDX expression.
-        repo_id: Where it will be published, or None while that is open.
+        repo_id: The repository it will be published to, or None if not known yet.
     """
 
     name: KernelName
@@ -46,7 +46,7 @@ class Draft:
 
     @property
     def test_repo_id(self) -> str:
-        """The repository that the kernel's own tests ask for."""
+        """The repository that the kernel's own tests load."""
         return self.repo_id or f"{LOCAL_PUBLISHER}/{self.name}"
 
 
@@ -58,19 +58,18 @@ def draft_kernel(
     license: str = "Apache-2.0",
     repo_id: str | None = None,
 ) -> Draft:
-    """Check what is asked of a new kernel.
+    """Check the options of a new kernel.
 
     Args:
         name: The kernel's name.
-        backends: Names of backends, any that they are known by. Default: those that there are ready-made device sources
-            for.
+        backends: Names or aliases of backends. Default: those with device templates.
         noarch: Python only, with Triton; nothing is compiled.
         license: SPDX expression.
         repo_id: `org/name`, where the kernel will be published.
 
     Raises:
         TypeError: An argument is of another type.
-        RequestError: The name, licence or repository is not spelled as those are, or a backend is not known.
+        RequestError: The name, license or repository is not valid, or a backend is not known.
 
     Example:
         >>> draft = draft_kernel("rms-norm", backends=["cpu", "npu"])
@@ -79,7 +78,7 @@ def draft_kernel(
     """
     return Draft(
         name=_name(name),
-        backends=_ready_made() if backends is None else _backends(backends),
+        backends=_with_templates() if backends is None else _backends(backends),
         noarch=noarch,
         license=_license(license),
         repo_id=None if repo_id is None else check_repo_id(repo_id),
@@ -89,29 +88,29 @@ def draft_kernel(
 def _name(name: Any) -> KernelName:
     _check_text("name", name)
     try:
-        # Those who read its metadata, and the Hub, must accept it.
+        # The Hub and readers of the metadata must accept it.
         check_repo_id(f"{LOCAL_PUBLISHER}/{name}")
         fields = {"name": name, "id": "_", "backend": {"type": "any"}}
         return Metadata.from_bytes(json.dumps(fields).encode()).name
     except (RequestError, InvalidMetadata):
         raise RequestError(
-            f"`name` is {name[:200]!r}; allowed are lower-case letters, digits and single dashes, from a letter to a "
-            "letter or digit, 2 to 96 characters, such as 'rms-norm'."
+            f"`name` is {name[:200]!r}; expected 2 to 96 lower-case letters, digits and single dashes, "
+            "starting with a letter, not ending with a dash, such as 'rms-norm'."
         ) from None
 
 
-def _ready_made() -> tuple[Backend, ...]:
+def _with_templates() -> tuple[Backend, ...]:
     known = sorted(all_backends(), key=lambda backend: backend.name)
     return tuple(backend for backend in known if (TEMPLATES / "device" / backend.name).is_dir())
 
 
 def _backends(names: Iterable[str]) -> tuple[Backend, ...]:
     if isinstance(names, (str, bytes)):
-        raise TypeError(f"`backends` is {names!r}, a {type(names).__name__}; allowed is a list of names.")
+        raise TypeError(f"`backends`: expected a list of names, got {names!r} ({type(names).__name__}).")
     found = {backend.name: backend for backend in map(find, names)}
     if not found:
         known = ", ".join(backend.name for backend in all_backends())
-        raise RequestError(f"`backends` is empty; allowed is at least one of {known}.")
+        raise RequestError(f"`backends` is empty; expected at least one of {known}.")
     return tuple(found.values())
 
 
@@ -119,11 +118,11 @@ def _license(license: Any) -> str:
     _check_text("license", license)
     if _LICENSE.fullmatch(license) is None:
         raise RequestError(
-            f"`license` is {license[:200]!r}; allowed is an SPDX expression such as 'MIT' or 'Apache-2.0 OR MIT'."
+            f"`license` is {license[:200]!r}; expected an SPDX expression such as 'MIT' or 'Apache-2.0 OR MIT'."
         )
     return str(license)
 
 
 def _check_text(argument: str, value: Any) -> None:
     if not isinstance(value, str):
-        raise TypeError(f"`{argument}` is {value!r}, a {type(value).__name__}; allowed is a string.")
+        raise TypeError(f"`{argument}`: expected a string, got {value!r} ({type(value).__name__}).")

@@ -1,4 +1,4 @@
-"""What backends tell those who write kernels for them, as a page."""
+"""The page `GUIDANCE.md`: how to write kernels for the backends."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["guidance"]
 
 _HEADING = """# Guidance
 
-What the backends that this kernel is for tell those who write kernels for them, as `kernels backends show NAME` does.
+How to write kernels for this kernel's backends; `kernels backends show NAME` prints the same.
 """
 
 
 def guidance(backends: Sequence[Backend]) -> str | None:
-    """A Markdown page with the backends' guidance, or None where none of them gives any.
+    """A Markdown page with the backends' guidance, or None if they have none.
 
     Args:
         backends: The backends: their `guidance_block`, `kernel_guidance` and `cuda_hacks_to_strip`.
@@ -34,7 +34,7 @@ def _section(backend: Backend) -> Iterator[str]:
     parts = [
         ("The hardware", backend.guidance_block.strip()),
         ("How to write kernels", backend.kernel_guidance.strip()),
-        ("Lines that must not stand in a kernel", _fenced(backend.cuda_hacks_to_strip)),
+        ("Lines that a kernel must not have", _fenced(backend.cuda_hacks_to_strip)),
     ]
     if any(text for _, text in parts):
         yield f"## {backend.name}{f' ({backend.vendor})' if backend.vendor else ''}\n"

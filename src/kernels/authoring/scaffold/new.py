@@ -1,4 +1,4 @@
-"""A new kernel's folder: all of it, or nothing."""
+"""Create a new kernel's folder, completely or not at all."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ def new_kernel(
     license: str = "Apache-2.0",
     repo_id: str | None = None,
 ) -> Path:
-    """Make a folder with the sources of a kernel that builds, passes its own tests and can be measured.
+    """Create a folder with the sources of a kernel that builds, passes its own tests and can be benchmarked.
 
     Args:
         name: The kernel's name, such as `rms-norm`.
-        folder: The folder to make; it may exist if it is empty. Default: the name, in the working directory.
-        backends: Names of backends. Default: those that there are ready-made device sources for. A compiled kernel gets
-            sources of Torch's own operators for every other one. What the backends tell those who write kernels for
-            them is written to `GUIDANCE.md`.
+        folder: The new folder, or an empty one. Default: the name, in the working directory.
+        backends: Names of backends. Default: those with device templates. For other backends a compiled kernel gets
+            sources that use Torch's own operators. The backends' guidance is written to `GUIDANCE.md`.
         noarch: Python only, with Triton; nothing is compiled.
         license: SPDX expression.
         repo_id: `org/name`, where the kernel will be published.
@@ -41,8 +40,7 @@ def new_kernel(
 
     Raises:
         TypeError: An argument is of another type.
-        RequestError: The name, licence or repository is not spelled as those are, a backend is not known, or the
-            folder is not empty.
+        RequestError: The name, license or repository is not valid, a backend is not known, or the folder is not empty.
 
     Example:
         >>> import tempfile
@@ -62,17 +60,17 @@ def _check_free(target: Path) -> None:
     if target.is_dir():
         if not any(target.iterdir()):
             return
-        found = "it holds files"
+        found = "is not empty"
     elif os.path.lexists(target):
-        found = "it is a file"
+        found = "is a file"
     else:
         return
-    raise RequestError(f"`folder` is {str(target)!r}, and {found}; allowed is a folder that is new or empty.")
+    raise RequestError(f"`folder` is {str(target)!r}, which {found}; expected a new or empty folder.")
 
 
 def _write(files: Mapping[PurePosixPath, str], target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the target, so that it only has to be renamed.
+    # Beside the target, so that a rename is enough.
     staging = Path(tempfile.mkdtemp(prefix=".new-kernel-", dir=target.parent))
     try:
         grown = staging / "kernel"
@@ -81,7 +79,7 @@ def _write(files: Mapping[PurePosixPath, str], target: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text.encode("utf-8", "replace"))
         if target.is_dir():
-            target.rmdir()  # empty, or someone else was quicker
+            target.rmdir()  # fails if another process has filled it
         grown.rename(target)
     except OSError as error:
         _check_free(target)

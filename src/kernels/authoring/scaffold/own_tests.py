@@ -1,4 +1,4 @@
-"""A kernel's own tests, run against the builds in its folder."""
+"""Run a kernel's own tests against the builds in its folder (`kernels test`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from kernels.operations.info import repository_info
 
 __all__ = ["run_tests"]
 
-#: The folder of a kernel's tests.
 TESTS = "tests"
 
 
@@ -32,74 +31,74 @@ def run_tests(
     build: bool = False,
     stdout: int | None = None,
 ) -> int:
-    """Run the tests below a kernel's `tests` folder with pytest, in a process of their own.
+    """Run the tests in a kernel's folder `tests` with pytest, in a separate process.
 
-    There the folder stands in for the kernel's repository: for `local/<name>`, and for the one that `build.toml` names.
+    The tests load the folder's builds instead of the repositories `local/<name>` and `general.hub.repo-id`.
 
     Args:
-        folder: The kernel's sources, with its builds in `build`; or the folder that several source folders of a kernel
-            share, or one of those. Without tests of its own, it is tried by those of all of them.
+        folder: A source folder, or the parent of a kernel's source folders. A source folder without tests uses those of
+            the others.
         arguments: Further arguments for pytest.
-        build: Build what can be built here first.
-        stdout: A file descriptor for what pytest prints; None for this process's own.
+        build: First build what this machine can build.
+        stdout: A file descriptor for pytest's output. Default: this process's stdout.
 
     Returns:
-        pytest's exit status: 0 when all passed, 1 when one failed, 5 when there is none.
+        pytest's exit status: 0 if all passed, 1 if one failed, 5 if no test was found.
 
     Raises:
-        RequestError: The folder is no kernel's, or has no tests or no builds; a build that fits this machine is not
-            that of the sources; or its path cannot stand in `LOCAL_KERNELS`.
+        RequestError: The folder has no `build.toml`, tests or builds; a build for this machine is stale; or
+            `LOCAL_KERNELS` cannot have the folder's path.
         MissingPythonDependency: pytest is not installed.
         BuildError: The kernel could not be built.
         KernelImportError: Loading a build ended pytest's process.
     """
-    project = find_workspace(folder)
-    if project is None:
-        read_source(folder)  # which says why
+    workspace = find_workspace(folder)
+    if workspace is None:
+        read_source(folder)  # raises
         raise AssertionError(folder)
-    path, tests = project.folder, _tests(Path(os.path.realpath(folder)), project)
+    path, tests = workspace.folder, _tests(Path(os.path.realpath(folder)), workspace)
     if importlib.util.find_spec("pytest") is None:
         raise MissingPythonDependency("A kernel's tests need pytest, which is not installed: pip install pytest")
-    repo_ids = [f"{LOCAL_PUBLISHER}/{project.sources[0].name}", *filter(None, [project.repo_id])]
+    repo_ids = [f"{LOCAL_PUBLISHER}/{workspace.sources[0].name}", *filter(None, [workspace.repo_id])]
     environment = settings.environment_with_local_kernels(dict.fromkeys(repo_ids, path))
     if build:
         build_kernel(path, path)
-    _check_built(project)
-    # Two source folders may have a file of one name among their tests.
+    _check_built(workspace)
+    # Two source folders can have test files with one name.
     mode = ["--import-mode=importlib"] if len(tests) > 1 else []
-    # A run in which all is skipped passes, and its reasons are what there is to know of it.
+    # If all tests are skipped, the run passes: show the reasons.
     command = [sys.executable, "-m", "pytest", *mode, *map(str, tests), *(arguments or ("-rs",))]
     status = subprocess.run(command, env=environment, stdout=stdout, stdin=subprocess.DEVNULL, check=False).returncode
     if status < 0:
-        _explain_crash(project)
+        _explain_crash(workspace)
     return status
 
 
-def _explain_crash(project: Workspace) -> None:
-    """Raise if loading a build ended the tests: pytest keeps what C++ says to itself, and that goes with it."""
-    for build in repository_info(project.folder).builds:
-        folder = project.folder / BUILD_FOLDER / build.name
+def _explain_crash(workspace: Workspace) -> None:
+    """Raise if loading a build crashed pytest: its captured output is lost."""
+    for build in repository_info(workspace.folder).builds:
+        folder = workspace.folder / BUILD_FOLDER / build.name
         if build.reason is None and (reason := crash_reason(folder)) is not None:
-            raise KernelImportError(f"The tests ended with the load of {build.name}. {reason}")
+            raise KernelImportError(f"The tests crashed while loading {build.name}. {reason}")
 
 
-def _tests(folder: Path, project: Workspace) -> list[Path]:
-    """The folders of its tests: its own, or else those of the whole kernel."""
+def _tests(folder: Path, workspace: Workspace) -> list[Path]:
+    """The folders of the tests: the folder's own, or else those of the whole kernel."""
     own = folder / TESTS
-    found = [own] if own.is_dir() and folder != project.folder else []
-    found = found or [tests for each in project.folders if (tests := each / TESTS).is_dir()]
+    found = [own] if own.is_dir() and folder != workspace.folder else []
+    found = found or [tests for each in workspace.folders if (tests := each / TESTS).is_dir()]
     if not found:
-        raise RequestError(f"`folder` is {str(folder)!r}, which has no tests: there is no folder {own}.")
+        raise RequestError(f"`folder` is {str(folder)!r}, which has no tests: {own} does not exist.")
     return found
 
 
-def _check_built(project: Workspace) -> None:
-    path = project.folder
+def _check_built(workspace: Workspace) -> None:
+    path = workspace.folder
     if not any(path.glob(f"{BUILD_FOLDER}/*/{METADATA_FILE}")):
         raise RequestError(
-            f"`folder` is {str(path)!r}, which has no builds; `kernels build {path}` makes them, or add --build."
+            f"`folder` is {str(path)!r}, which has no builds; run `kernels build {path}`, or add --build."
         )
-    stale = stale_builds(project)
-    # Those of another machine are not what is tried here.
+    stale = stale_builds(workspace)
+    # Builds for other machines are not tested here.
     fit = {build.name for build in repository_info(path).builds if build.reason is None} if stale else set()
-    refuse_stale(project, {name: reason for name, reason in stale.items() if name in fit}, "and so does --build")
+    refuse_stale(workspace, {name: reason for name, reason in stale.items() if name in fit}, "and so does --build")

@@ -1,4 +1,4 @@
-"""From a draft to the files of a kernel."""
+"""Fill the templates: from a draft to the files of a kernel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernels.backends import Backend
 
 __all__ = ["render"]
 
-#: Every template ends with it, so that none is taken for a source of this package.
+#: The suffix of every template, so that none is taken for a source of this package.
 _SUFFIX = ".in"
 
 _PLACEHOLDER = re.compile(r"@([A-Z_]+)@")
@@ -21,13 +21,7 @@ _OPTIONS = "options.toml.in"
 
 
 def render(draft: Draft) -> dict[PurePosixPath, str]:
-    """The files of a new kernel.
-
-    Args:
-        draft: What it is to be.
-
-    Returns:
-        Each file's content by its path in the kernel's folder.
+    """The files of a new kernel: their contents by path in the kernel's folder.
 
     Example:
         >>> from kernels.authoring.scaffold import draft_kernel
@@ -61,14 +55,14 @@ def _values(draft: Draft) -> dict[str, str]:
         "LICENSE": draft.license,
         "UPLOAD_OPTIONS": " --repo-id org/name" if draft.repo_id is None else "",
         "BACKENDS": ", ".join(f'"{name}"' for name in names),
-        # One a line: sources stay formatted, however many there are.
+        # One per line, so that the source is formatted.
         "BACKEND_LINES": "\n".join(f'    "{name}",' for name in names),
         "BACKEND_LIST": ", ".join(names),
     }
 
 
 def _noarch(draft: Draft, values: dict[str, str]) -> dict[PurePosixPath, str]:
-    """The files of a kernel in Python; one package is built for all backends, so that each must allow what is in it."""
+    """The files of a noarch kernel: one package for all backends, with Triton if all of them support it."""
     triton = dict(_tree(TEMPLATES / "triton", values))
     forbidden = [line for backend in draft.backends for line in backend.cuda_hacks_to_strip]
     allowed = not any(line in text for line in forbidden for text in triton.values())
@@ -106,7 +100,7 @@ def _backend_values(backend: Backend) -> dict[str, str]:
 
 
 def _device_templates(backend: Backend) -> Path:
-    """The sources written for a backend, or else those that any device can run."""
+    """The templates for a backend, or else those for any device."""
     own = _DEVICE / backend.name
     return own if own.is_dir() else _DEVICE / "any"
 
@@ -118,7 +112,7 @@ def _tree(folder: Path, values: Mapping[str, str]) -> Iterator[tuple[PurePosixPa
 
 
 def _fragment(name: str, values: Mapping[str, str]) -> str:
-    """A part of a file; it ends without a line break, and leaves no empty line for a value that is empty."""
+    """A part of a file, without a line break at its end."""
     return _filled(_read(TEMPLATES / "fragments" / f"{name}{_SUFFIX}"), values).strip("\n")
 
 
