@@ -39,7 +39,7 @@ def test_every_option_counts(kernels: Callable[..., Any], tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["../up"], "`name` is '../up'; allowed are lower-case letters"),
+        (["../up"], "`name` is '../up'; expected 2 to 96 lower-case letters"),
         (["x1", "--backends", "cpu,abacus"], "`backend`: expected one of "),
         (["x1", "--backends", ","], "`backends` is empty"),
         (["x1", "--license", "\x1b[2J"], "`license` is "),

@@ -49,7 +49,7 @@ def test_a_build_that_fails_is_one_clear_line(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "broken" / "noarch").mkdir(parents=True)
     (tmp_path / "broken" / "noarch" / "build.toml").write_text("[general]\nedition = 9\n")
     builder = example_builder()
-    with pytest.raises(ValueError, match=r"`general\.edition` is 9; allowed is 5"):
+    with pytest.raises(ValueError, match=r"`general\.edition` is 9; expected 5"):
         builder.build_examples(tmp_path / "hub", sources=tmp_path)
     (tmp_path / "hub").write_text("in the way")
     assert builder.main([str(tmp_path / "hub" / "below"), "--noarch-only"]) == 1

@@ -1,4 +1,4 @@
-"""Put a project's lockfile into `<name>.dist-info/` with hatchling: the build hook `[tool.hatch.build.hooks.kernels]`."""
+"""Put a project's lockfile into `<name>.dist-info/` with hatchling: `[tool.hatch.build.hooks.kernels]`."""
 
 from __future__ import annotations
 

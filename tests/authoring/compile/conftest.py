@@ -51,28 +51,25 @@ include = ["headers"]
 src = ["add_one.cpp", "headers/one.h"]
 cxx-flags = ["-DONE=1.0"]
 """,
+    # Torch's stable headers compile five times faster than the others, which the example kernels use.
     "torch-ext/binding.cpp": """
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty_like.h>
-#include <torch/library.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
 
 #include "registration.h"
 
 void add_one_to(const float* from, float* to, long count);
 
-at::Tensor add_one(const at::Tensor& input) {
-  auto output = at::empty_like(input);
+torch::stable::Tensor add_one(torch::stable::Tensor input) {
+  auto output = torch::stable::empty_like(input);
   add_one_to(input.const_data_ptr<float>(), output.mutable_data_ptr<float>(), input.numel());
   return output;
 }
 
-TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) {
-  ops.def("add_one(Tensor input) -> Tensor");
-}
+STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, ops) { ops.def("add_one(Tensor input) -> Tensor"); }
 
-TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CPU, ops) {
-  ops.impl("add_one", &add_one);
-}
+STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CPU, ops) { ops.impl("add_one", TORCH_BOX(&add_one)); }
 
 REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
 """,

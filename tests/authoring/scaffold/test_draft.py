@@ -19,7 +19,7 @@ HOSTILE_NAMES = [
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES, ids=lambda name: ascii(name)[:20])
 def test_a_name_that_no_kernel_can_have_is_refused(name: str) -> None:
-    with pytest.raises(RequestError, match=r"`name` is .* allowed are lower-case letters") as refused:
+    with pytest.raises(RequestError, match=r"`name` is .* expected 2 to 96 lower-case letters") as refused:
         draft_kernel(name)
     assert len(str(refused.value)) < 2000
 
@@ -31,7 +31,7 @@ def test_a_name_that_a_kernel_can_have_is_taken(name: str) -> None:
 
 @pytest.mark.parametrize("license", ["", "MIT\n", 'MIT"', "@NAME@", "x" * 200, " MIT"])
 def test_a_licence_that_is_no_spdx_expression_is_refused(license: str) -> None:
-    with pytest.raises(RequestError, match=r"`license` is .* allowed is an SPDX expression"):
+    with pytest.raises(RequestError, match=r"`license` is .* expected an SPDX expression"):
         draft_kernel("relu", license=license)
 
 
@@ -49,11 +49,11 @@ def test_a_repository_that_is_no_org_and_name_is_refused(repo_id: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"name": 3}, "`name` is 3, a int"),
-        ({"license": None}, "`license` is None"),
+        ({"name": 3}, r"`name`: expected a string, got 3"),
+        ({"license": None}, "`license`: expected a string, got None"),
         ({"repo_id": 3}, "`repo_id` is 3"),
-        ({"backends": "cpu"}, "`backends` is 'cpu', a str"),
-        ({"backends": [3]}, "`backend` is 3"),
+        ({"backends": "cpu"}, "`backends`: expected a list of names, got 'cpu'"),
+        ({"backends": [3]}, "`backend`: expected a backend's name, got 3"),
     ],
 )
 def test_an_argument_of_another_type_is_a_type_error(arguments: dict[str, Any], says: str) -> None:
@@ -62,7 +62,7 @@ def test_an_argument_of_another_type_is_a_type_error(arguments: dict[str, Any], 
 
 
 def test_an_unknown_backend_is_answered_with_those_there_are() -> None:
-    with pytest.raises(RequestError, match="'abacus'; allowed is one of") as refused:
+    with pytest.raises(RequestError, match="'abacus'") as refused:
         draft_kernel("relu", backends=["cpu", "abacus"])
     assert all(backend.name in str(refused.value) for backend in all_backends())
 
