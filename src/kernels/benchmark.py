@@ -1,4 +1,4 @@
-"""What the benchmarks in a kernel's sources subclass."""
+"""The base class of the benchmarks in a kernel's sources."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["Benchmark"]
 class Benchmark:
     """Base class of a kernel's benchmarks: each method `benchmark_<workload>` is one workload.
 
-    A fresh instance serves each workload: the runner seeds the random numbers, sets `device` and `kernel`, calls
-    `setup_<workload>` (or `setup`, where there is none of that name), calls `benchmark_<workload>` once, compares `out`
-    with what `verify_<workload>` returns, where there is one, and then times both.
+    Each workload has its own instance. The runner seeds the random numbers, sets `device` and `kernel`, calls
+    `setup_<workload>` (or `setup`, if it does not exist), calls `benchmark_<workload>` once, compares `out` with the
+    result of `verify_<workload>`, if that exists, and then times both.
 
     Attributes:
         seed: Seed of the random numbers, or None to leave them unseeded.
         device: Name of the Torch device to measure on.
         kernel: The kernel's module.
-        out: The tensor, or the tuple of tensors, that a workload writes its result to.
-        rtol: How far `out` may be from the reference, as a share of the reference; None for what suits its type.
-        atol: How far it may be besides, as a number; None for `rtol` of the reference's largest value.
+        out: The result of a workload: a tensor or a tuple of tensors.
+        rtol: Tolerance relative to the reference; None for a default that depends on the type.
+        atol: Absolute tolerance; None for `rtol` times the reference's largest value.
 
     Example:
         >>> class Double(Benchmark):
@@ -37,7 +37,7 @@ class Benchmark:
     device: str = "cpu"
     rtol: float | None = None
     atol: float | None = None
-    # On the class, so that a subclass with a constructor of its own need not call this one.
+    # On the class, so that a subclass with its own constructor need not call this one.
     kernel: Any = None
     out: Any = None
 

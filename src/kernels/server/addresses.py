@@ -57,7 +57,8 @@ def _own_address(server: tuple[str, int | None] | None, requested: str, names: C
     host, port = server
     with suppress(ValueError):
         address = ipaddress.ip_address(host)
-        address = getattr(address, "ipv4_mapped", None) or address  # an IPv4 client of a dual-stack socket
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:  # an IPv4 client of a dual-stack socket
+            address = address.ipv4_mapped
         host = f"[{host}]" if address.version == 6 else str(address)
         names = [*names, "localhost"] if address.is_loopback else names
     own = next((name for name in names if requested.lower() == f"{name}:{port}"), host)

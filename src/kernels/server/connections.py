@@ -15,7 +15,7 @@ import socket
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -38,6 +38,9 @@ _MIN_CONNECTIONS = 8
 _QUIET_SECONDS = 60.0
 
 _NO_MORE_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+#: What a connection does: it waits for its client (the first five), or for us.
+_Phase = Literal["header", "idle", "body", "rest", "reading", "working", ""]
 
 _BUSY = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\nretry-after: 1\r\n"
@@ -89,7 +92,7 @@ class LimitedProtocol(H11Protocol):
         self._limits = shared.limits
         self._timer: asyncio.TimerHandle | None = None
         self._deadline = 0.0
-        self._phase = "header"
+        self._phase: _Phase = "header"
         self._began = 0.0
         self._received = 0
         self._ending = False
@@ -172,7 +175,7 @@ class LimitedProtocol(H11Protocol):
             self._shared.waiting.pop(self, None)
             self._arm(limits.answer_seconds)
 
-    def _wait(self, phase: str, seconds: float) -> None:
+    def _wait(self, phase: _Phase, seconds: float) -> None:
         self._phase = phase
         self._shared.waiting.pop(self, None)
         self._shared.waiting[self] = None

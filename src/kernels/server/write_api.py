@@ -100,7 +100,7 @@ _LINE = msgspec.json.Decoder(_Line)
 
 
 class WriteApi:
-    """The state of the write routes. Without a token nobody may write, or see private repositories."""
+    """The state of the write routes. Without a token, writing and private repositories are not available."""
 
     def __init__(self, catalog: Catalog, token: str | None, *, writable: bool) -> None:
         self.catalog = catalog

@@ -107,9 +107,7 @@ def prepare_kernel(
     files = _scripts(planned)
     with TemporaryDirectory(prefix="kernels-benchmark-") as folder:
         for file in files:
-            place = Path(folder) / file.path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(planned.source.read(planned.snapshot, file, MAX_FILE_BYTES))
+            _write(Path(folder) / file.path, planned.source.read(planned.snapshot, file, MAX_FILE_BYTES))
         yield MeasuredKernel(planned.snapshot.repo_id, None, planned, Path(folder), named, context.target)
 
 
@@ -141,9 +139,13 @@ def _gathered(path: Path, folders: Iterable[Path]) -> Iterator[Path]:
                     raise RequestError(
                         f"{file} differs from the file of that name in another source folder; rename one of them."
                     )
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(content)
+                _write(place, content)
         yield Path(together)
+
+
+def _write(place: Path, content: bytes) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(content)
 
 
 def _content(file: Path) -> bytes:

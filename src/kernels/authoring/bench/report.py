@@ -117,29 +117,17 @@ class WorkloadOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """The machine that was measured on.
+    """The machine that was measured on."""
 
-    Attributes:
-        target: The machine as `Target` writes it.
-        backend: The backend's name.
-        device: Torch's name of the device.
-        device_name: The vendor's name of the device, or the processor's name.
-        torch: Version of Torch.
-        threads: Threads that Torch uses on the processor.
-        python: Version of Python.
-        kernels: Version of this package.
-        date: When it was measured, in ISO 8601 and UTC.
-    """
-
-    target: str
+    target: str  # as `Target` writes it
     backend: str
-    device: str
-    device_name: str
+    device: str  # Torch's name
+    device_name: str  # the vendor's name, or the processor's
     torch: str
-    threads: int
+    threads: int  # of Torch on the processor
     python: str
     kernels: str
-    date: str
+    date: str  # ISO 8601, UTC
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,7 +40,6 @@ def time_calls(
     end = clock() + max_seconds
     seconds: list[float] = []
     collecting = gc.isenabled()
-    gc.collect()
     gc.disable()  # as Python's `timeit` does: a collection would count for the call that it interrupts
     try:
         for _ in range(warmup):

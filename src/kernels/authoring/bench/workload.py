@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 import time
@@ -37,6 +38,7 @@ def run_workload(
     step = "its constructor"
     counts = {"iterations": iterations, "warmup": warmup}
     verified = largest = reference = speedup = None
+    gc.collect()  # the memory of the workload before
     try:
         instance = workload.benchmark()
         instance.kernel, instance.device = kernel, device

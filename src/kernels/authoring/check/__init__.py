@@ -120,9 +120,7 @@ def audit_variant(
     Raises:
         MissingPythonDependency: There are native files, and pyelftools is not installed.
     """
-    checked = CheckedVariant.of(folder, root)
-    if not bytecode:
-        checked.files = checked.files.without_bytecode()
+    checked = CheckedVariant.of(folder, root, bytecode=bytecode)
     steps = STEPS if checked.files.safe else STEPS[:1]
     if checked.files.safe and any(is_native(checked, name) for name in checked.files.sizes):
         require_elftools()

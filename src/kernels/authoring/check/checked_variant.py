@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from kernels.authoring.compile.workspace import find_workspace, source_folders
@@ -34,47 +35,30 @@ MAX_TEXT_BYTES = 2 * 1024 * 1024
 
 @dataclass(frozen=True)
 class VariantFiles:
-    """The files of a variant.
+    """The files of a variant."""
 
-    Attributes:
-        sizes: Bytes of each file, by its POSIX path in the variant; includes links that stay inside.
-        faults: Files and links that are not allowed.
-        safe: Whether the files may be read and loaded: no link leaves the variant, and the bounds are kept.
-    """
-
-    sizes: dict[str, int]
-    faults: tuple[str, ...] = ()
-    safe: bool = True
-
-    def without_bytecode(self) -> VariantFiles:
-        """The same without bytecode."""
-        return replace(self, sizes={name: size for name, size in self.sizes.items() if not is_bytecode(name)})
+    sizes: dict[str, int]  # bytes by POSIX path in the variant; includes links that stay inside
+    faults: tuple[str, ...] = ()  # files and links that are not allowed
+    safe: bool = True  # they may be read and loaded: no link leaves the variant, and the bounds are kept
 
 
 @dataclass
 class CheckedVariant:
-    """A variant, and what earlier steps read of it.
-
-    Attributes:
-        folder: The variant's folder.
-        files: Its files.
-        variant: Its parsed name; None if invalid.
-        metadata: Its parsed `metadata.json`; None until that is read, and if invalid.
-    """
+    """A variant, and what earlier steps read of it."""
 
     folder: Path
     files: VariantFiles
-    variant: Variant | None = None
-    metadata: Metadata | None = None
+    variant: Variant | None = None  # its parsed name; None if invalid
+    metadata: Metadata | None = None  # its parsed `metadata.json`; None until that is read, and if invalid
 
     @staticmethod
-    def of(folder: Path, root: Path | None = None) -> CheckedVariant:
-        """List a variant's files; links may lead into `root`, by default the variant's folder."""
+    def of(folder: Path, root: Path | None = None, *, bytecode: bool = True) -> CheckedVariant:
+        """List a variant's files, with or without bytecode; links may lead into `root`, by default the folder."""
         try:
             variant = parse_variant(folder.name)
         except InvalidVariant:
             variant = None
-        return CheckedVariant(folder, _survey(folder, folder if root is None else root), variant)
+        return CheckedVariant(folder, _survey(folder, root or folder, bytecode), variant)
 
     def read(self, name: str, limit: int = MAX_TEXT_BYTES) -> bytes | None:
         """The content of a file; None if it has more than `limit` bytes."""
@@ -138,17 +122,14 @@ def _is_variant(folder: Path) -> bool:
 
 
 def _folders(folder: Path) -> list[Path]:
-    inside: list[Path] = []
     with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir():
-                inside.append(Path(entry.path))
-            if len(inside) > MAX_VARIANTS:
-                raise InvalidRepository(f"{folder} has more than {MAX_VARIANTS} folders; kernels have fewer builds.")
-    return sorted(inside)
+        inside = sorted(islice((Path(entry.path) for entry in entries if entry.is_dir()), MAX_VARIANTS + 1))
+    if len(inside) > MAX_VARIANTS:
+        raise InvalidRepository(f"{folder} has more than {MAX_VARIANTS} folders; kernels have fewer builds.")
+    return inside
 
 
-def _survey(folder: Path, root: Path) -> VariantFiles:
+def _survey(folder: Path, root: Path, bytecode: bool) -> VariantFiles:
     inside = os.path.join(os.path.realpath(root), "")
     if os.path.islink(folder):
         return VariantFiles({}, (f"it is a link to {os.path.realpath(folder)}; expected a folder",), safe=False)
@@ -176,7 +157,8 @@ def _survey(folder: Path, root: Path) -> VariantFiles:
     if total > MAX_VARIANT_BYTES:
         faults.append(f"its files have {total} bytes; the limit is {MAX_VARIANT_BYTES}")
         safe = False
-    return VariantFiles(dict(sorted(sizes.items())), tuple(sorted(faults)), safe)
+    kept = {name: size for name, size in sorted(sizes.items()) if bytecode or not is_bytecode(name)}
+    return VariantFiles(kept, tuple(sorted(faults)), safe)
 
 
 def _fault(entry: os.DirEntry[str], inside: str) -> tuple[str, bool]:

@@ -58,9 +58,9 @@ def metadata(checked: CheckedVariant) -> StepResults:
     except InvalidMetadata as error:
         yield failed(str(error))
         return
-    said = [*_required(found), *_agreement(found, checked), *_depends(found)]
-    yield from said
-    if all(verdict != "failed" for verdict, _ in said):
+    results = [*_required(found), *_agreement(found, checked), *_depends(found)]
+    yield from results
+    if all(verdict != "failed" for verdict, _ in results):
         yield ok(f"{found.name} version {found.version}, id {found.id}, for {found.backend.type}")
 
 
