@@ -217,7 +217,7 @@ def test_a_stage_that_replaced_its_folder_fails_and_leaves_nothing_in_the_way(
 def test_a_stage_that_writes_into_the_build_is_told_where_to_write(acme: Acme, tmp_path: Path) -> None:
     (tmp_path / "__init__.py").write_text("")
     acme.prepare = lambda path: (path / "kernel.acmebin").write_text("")  # type: ignore[method-assign, assignment]
-    with pytest.raises(KernelImportError, match=r"own files changed meanwhile; what it makes belongs in .*acme"):
+    with pytest.raises(KernelImportError, match=r"own files changed meanwhile; its files belong in .*acme"):
         prepare_build(acme, tmp_path, DEVICE)
     assert prepared_files() == []
 
@@ -468,7 +468,9 @@ def test_a_cache_that_nothing_lies_beside_is_an_error(
     acme: Acme, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str
 ) -> None:
     monkeypatch.setenv("KERNELS_CACHE", cache)
-    with pytest.raises(RequestError, match=r"The cache is .*, which has no folder beside it.*KERNELS_CACHE"):
+    with pytest.raises(
+        RequestError, match=r"The cache is .*, and backends prepare builds in a folder beside it.*KERNELS_CACHE"
+    ):
         prepare_build(acme, tmp_path, DEVICE)
 
 

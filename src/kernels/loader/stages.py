@@ -1,11 +1,11 @@
-"""What a backend does with a build between its download and its use: prepare it once, then hooks around the import.
+"""A backend's stages: `prepare` a build once after its download, then hooks before and after its import.
 
-    <cache>-prepared/<backend>/<key>/        what `prepare` made of one build, for one kind of device
-                              <key>.done     it is complete, and which folder that is: a record (`records.py`)
-    ~/.cache/kernels-prepared/<backend>/…    the same, where that is another user's, or nothing can be written there
+    <cache>-prepared/<backend>/<key>/        the files that `prepare` made of one build, for one kind of device
+                              <key>.done     a record that the folder is complete
+    ~/.cache/kernels-prepared/<backend>/…    the same, if the first is another user's or cannot be written
 
-Beside the cache and never inside it: the build stays what was downloaded and checked. What another user prepared is not
-used: it is code, or becomes part of it.
+They are beside the cache, never inside it: the build stays as it was downloaded and checked. What another user has
+prepared is not used, since it is code.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from kernels.errors import KernelImportError, RequestError, StoreError
 from kernels.support.formatting import format_error, format_value
 from kernels.support.json_store import StoredRecord, is_ours, read_record, write_record
 from kernels.support.process_lock import exclusively, lock_at
-from kernels.support.real_folders import LinkedFolder, check_folders, make_folders
+from kernels.support.real_folders import LinkedFolder, check_folders, is_real_folder, make_folders
 
 __all__ = ["STAGES", "prepare_build", "prepared_dir", "stages_of"]
 
-#: The stages, in their order, and the arguments of each.
+#: The stages in their order, with their arguments.
 STAGES = {
     "prepare": "variant_dir",
     "before_import": "variant_dir, metadata",
@@ -40,30 +40,29 @@ STAGES = {
 #: The architecture that a build is being prepared or imported for.
 _arch: ContextVar[str | None] = ContextVar("kernels_prepared_for", default=None)
 
-#: The stages that run in this process: backend, the build's real path, architecture. Threads that a stage starts do not
-#: inherit its context, so they look here.
+#: The stages that run in this process: backend, the build's real path, architecture. Threads of a stage use it, as they
+#: do not inherit its context.
 _running: list[tuple[str, str, str]] = []
 
 
 def prepared_dir(backend: Backend, variant_dir: os.PathLike[str] | str, *, arch: str | None = None) -> Path:
-    """The folder for what a backend's `prepare` makes of a build.
+    """The folder for the files that a backend's `prepare` makes of a build.
 
-    It depends on the build's place and files, on the backend's `prepare_key`, and on the device's architecture; so a
-    build that changed, or another compiler, has another folder. It lies beside the cache; in the user's own
-    `~/.cache/kernels-prepared` where another user's is in that place, or where nothing can be written.
+    It depends on the build's path and files, on the backend's `prepare_key`, and on the device's architecture. It is
+    beside the cache, or in `~/.cache/kernels-prepared` if the first is another user's or cannot be written.
 
     Args:
-        backend: Whose stage; it needs a `name`, and may have a `prepare_key`.
+        backend: The backend; it needs a `name`, and may have a `prepare_key`.
         variant_dir: The build's folder.
-        arch: The device's architecture. Default: in a stage, and in threads that work for it while it runs, that of
-            the device it runs for; elsewhere none, so give it in a process that a stage starts.
+        arch: The device's architecture. Default: in a stage and its threads, the architecture of the device that the
+            stage runs for; elsewhere none, so pass it to a process that a stage starts.
 
     Returns:
-        An absolute path. In `prepare` the folder is there and empty; elsewhere it may not be there.
+        An absolute path. In `prepare` the folder exists and is empty; elsewhere it may not exist.
 
     Raises:
-        RequestError: The cache is the root of the file system, so nothing lies beside it; or a thread asks while stages
-            run for devices of several architectures with this build.
+        RequestError: The cache is the root of the file system; or a thread calls it while stages of this build run for
+            devices of several architectures.
         KernelImportError: The backend's `prepare_key` fails.
 
     Example:
@@ -78,16 +77,16 @@ def prepared_dir(backend: Backend, variant_dir: os.PathLike[str] | str, *, arch:
     for part in (str(folder), _key(backend), arch, *_identities(folder)):
         key.update(part.encode("utf-8", "surrogateescape") + b"\0")
     shared = _beside(settings.cache_dir()) / backend.name / key.hexdigest()[:32]
-    return shared if _serves(shared) else _own(shared)
+    return shared if _is_usable(shared) else _in_home(shared)
 
 
-def _serves(folder: Path) -> bool:
-    """Whether a folder is ours, root's and complete, or not there yet and can be made."""
+def _is_usable(folder: Path) -> bool:
+    """Whether a folder is ours, is root's and complete, or can be created."""
     try:
-        check_folders(folder.parent)  # through a link, what lies elsewhere would be replaced
+        check_folders(folder.parent)  # a link would lead to files elsewhere
     except LinkedFolder:
         return False
-    except OSError:  # writing says what is wrong
+    except OSError:  # writing will raise the error
         pass
     if not hasattr(os, "geteuid"):
         return True
@@ -99,7 +98,7 @@ def _serves(folder: Path) -> bool:
     return facts.st_uid == os.geteuid() or _complete(folder)
 
 
-def _own(shared: Path) -> Path:
+def _in_home(shared: Path) -> Path:
     try:
         return Path.home() / ".cache" / "kernels-prepared" / shared.parent.name / shared.name
     except RuntimeError:  # this user has no home
@@ -107,7 +106,7 @@ def _own(shared: Path) -> Path:
 
 
 def _arch_of_stage(backend: Backend, folder: Path) -> str:
-    """The architecture that a stage runs for: this one, or the one that this thread works for; "" where none runs."""
+    """The architecture of the stage that runs in this thread, or for this build in another one; "" if none runs."""
     inherited = _arch.get()
     if inherited is not None:
         return inherited
@@ -115,7 +114,7 @@ def _arch_of_stage(backend: Backend, folder: Path) -> str:
     if len(archs) > 1:
         raise RequestError(
             f"`arch` is None, but stages of backend {backend.name} run with {folder} for devices of several "
-            f"architectures: {', '.join(map(repr, sorted(archs)))}. Give the one that is meant."
+            f"architectures: {', '.join(map(repr, sorted(archs)))}. Pass one of them."
         )
     return archs.pop() if archs else ""
 
@@ -125,23 +124,23 @@ def _key(backend: Backend) -> str:
         return str(getattr(backend, "prepare_key", ""))
     except (KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException as error:  # a vendor's property, whatever it raises
+    except BaseException as error:  # a vendor's property may raise anything
         raise KernelImportError(f"Backend {backend.name}: its `prepare_key` raised {format_error(error)}.") from error
 
 
 def _beside(cache: Path) -> Path:
-    if ".." in cache.parts:  # beside `folder/..` is inside that cache
+    if ".." in cache.parts:  # beside `folder/..` would be inside `folder`
         cache = Path(os.path.realpath(cache))
     if not cache.name:
         raise RequestError(
-            f"The cache is {cache}, which has no folder beside it for what backends prepare. Name another folder with "
+            f"The cache is {cache}, and backends prepare builds in a folder beside it. Name another folder with "
             "KERNELS_CACHE."
         )
     return cache.with_name(f"{cache.name}-prepared")
 
 
 def _identities(folder: Path) -> Iterator[str]:
-    """Each file's path, size and time: a file that was edited in place is another."""
+    """Each file's path, size and modification time."""
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(names):
@@ -152,14 +151,14 @@ def _identities(folder: Path) -> Iterator[str]:
 
 
 def stages_of(backend: Backend | None, device: Device | None) -> Mapping[str, Stage]:
-    """The stages of a backend for a device, by name, each ready to be called; `prepare` left out where it does nothing.
+    """The stages of a backend for a device, by name, without a `prepare` that does nothing.
 
     Args:
-        backend: The backend that a build was chosen for, or None for none.
-        device: The device that it was chosen for, or None where none is visible.
+        backend: The backend of the chosen build, or None.
+        device: The device that it was chosen for, or None if none is visible.
 
     Raises:
-        KernelImportError: The backend gives something else than stages.
+        KernelImportError: The backend's `stages` fails, or is not valid.
 
     Example:
         >>> from kernels import get_backend
@@ -172,7 +171,7 @@ def stages_of(backend: Backend | None, device: Device | None) -> Mapping[str, St
         given: Any = backend.stages(device)
     except (KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException as error:  # a vendor's code, whatever it raises
+    except BaseException as error:  # a vendor's code may raise anything
         raise KernelImportError(f"Backend {backend.name}: its `stages` raised {format_error(error)}.") from error
     if not isinstance(given, Mapping):
         raise KernelImportError(
@@ -185,25 +184,26 @@ def stages_of(backend: Backend | None, device: Device | None) -> Mapping[str, St
                 f"{format_value(name)}: {format_value(stage)}."
             )
     arch = "" if device is None else device.arch
-    return {name: _on(backend.name, arch, name, stage) for name, stage in given.items() if not _idle(stage)}
+    idle = Backend.prepare  # the base class's, which does nothing
+    return {
+        name: _in_context(backend.name, arch, name, stage)
+        for name, stage in given.items()
+        if getattr(stage, "__func__", None) is not idle
+    }
 
 
-def _idle(stage: Stage) -> bool:
-    return getattr(stage, "__func__", None) is Backend.prepare
-
-
-def _on(backend: str, arch: str, name: str, stage: Stage) -> Stage:
+def _in_context(backend: str, arch: str, name: str, stage: Stage) -> Stage:
     position = STAGES[name].split(", ").index("variant_dir")
 
     def run(*args: Any) -> None:
-        with _for(backend, os.path.realpath(args[position]), arch):
+        with _running_stage(backend, os.path.realpath(args[position]), arch):
             stage(*args)
 
     return run
 
 
 @contextmanager
-def _for(backend: str, folder: str, arch: str) -> Iterator[None]:
+def _running_stage(backend: str, folder: str, arch: str) -> Iterator[None]:
     token = _arch.set(arch)
     _running.append((backend, folder, arch))
     try:
@@ -214,15 +214,15 @@ def _for(backend: str, folder: str, arch: str) -> Iterator[None]:
 
 
 def prepare_build(backend: Backend | None, variant_dir: Path, device: Device | None) -> None:
-    """Run a backend's `prepare` for a build, unless that was done before, here or in another process.
+    """Run a backend's `prepare` for a build, once for all processes.
 
     Args:
-        backend: The backend that the build was chosen for, or None for none.
+        backend: The backend of the chosen build, or None.
         variant_dir: The build's folder.
-        device: The device that it was chosen for, or None where none is visible.
+        device: The device that it was chosen for, or None if none is visible.
 
     Raises:
-        KernelImportError: The stage failed, removed its folder, or changed the build; nothing of what it made is kept.
+        KernelImportError: The stage failed, removed its folder, or changed the build; its files are removed.
         RequestError: The cache is the root of the file system.
         StoreError: The folder beside the cache cannot be written.
     """
@@ -238,10 +238,10 @@ def prepare_build(backend: Backend | None, variant_dir: Path, device: Device | N
             return
         try:
             check_folders(folder.parent)
-            done.unlink(missing_ok=True)  # before the folder: what is ended in the middle must not look complete
-            _remove(folder)  # what a process left that was ended in the middle
+            done.unlink(missing_ok=True)  # first: an interrupted process must not leave a complete folder
+            _remove(folder)  # of an interrupted process
             make_folders(folder.parent)
-            folder.mkdir(mode=0o755)  # whatever the umask: nobody else puts anything into it
+            folder.mkdir(mode=0o755)  # whatever the umask: other users must not write into it
         except OSError as error:
             raise _unwritable(folder, backend, error) from error
         try:
@@ -255,7 +255,7 @@ def prepare_build(backend: Backend | None, variant_dir: Path, device: Device | N
                 f"Backend {backend.name} could not prepare the build in {variant_dir}: {_why(error)}"
             ) from error
         try:
-            _close_to_others(folder)
+            _remove_write_access(folder)
             facts = os.lstat(folder)
         except OSError as error:
             raise _unwritable(folder, backend, error) from error
@@ -265,7 +265,7 @@ def prepare_build(backend: Backend | None, variant_dir: Path, device: Device | N
 
 
 class _Prepared(StoredRecord):
-    """That a folder is complete: this one, and not another that was renamed into its place."""
+    """A record that a folder is complete, by its inode: another one may be renamed into its place."""
 
     inode: int
 
@@ -275,7 +275,7 @@ def _done(folder: Path) -> Path:
 
 
 def _complete(folder: Path) -> bool:
-    # Who clears up may remove the folder alone.
+    # The folder may be removed without its record.
     try:
         facts = os.lstat(folder)
     except OSError:
@@ -286,8 +286,8 @@ def _complete(folder: Path) -> bool:
     return record is not None and record.inode == facts.st_ino
 
 
-def _close_to_others(folder: Path) -> None:
-    """Take from everybody else the right to write what is in a folder, which a umask may have given them."""
+def _remove_write_access(folder: Path) -> None:
+    """Remove other users' right to write in a folder, which a umask may have given them."""
     for parent, _, names in os.walk(folder):
         for path in (parent, *(os.path.join(parent, name) for name in names)):
             facts = os.lstat(path)
@@ -299,23 +299,15 @@ def _run(stage: Stage, variant_dir: Path, folder: Path) -> None:
     build = Path(os.path.realpath(variant_dir))
     before = list(_identities(build))
     stage(variant_dir)
-    if not _is_folder(folder):
+    if not is_real_folder(folder):
         raise KernelImportError(f"it left no folder at {folder}; expected its files in the folder that was there")
     if list(_identities(build)) != before:
-        raise KernelImportError(f"the build's own files changed meanwhile; what it makes belongs in {folder}")
-
-
-def _is_folder(path: Path) -> bool:
-    """Whether a path is a folder itself, and no link to one."""
-    try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
-        return False
+        raise KernelImportError(f"the build's own files changed meanwhile; its files belong in {folder}")
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder, or whatever else a stage left in its place; a link and not what it leads to."""
-    if _is_folder(path):
+    """Remove a folder, or the file or link that a stage left in its place."""
+    if is_real_folder(path):
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
