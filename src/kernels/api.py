@@ -413,7 +413,7 @@ def explain(
         sources=open_sources(),
         target=target_of(target),
         trust=TrustPolicy(),
-        signing=Policy.in_force(),
+        signing=Policy.active(),
         lock=active_lock(),
         backend=backend,
         check_arch=check_arch,

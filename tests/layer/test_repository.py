@@ -72,7 +72,7 @@ def test_a_repository_prints_without_asking_anyone(repository: Any, text: str) -
         (lambda: hub("norm"), ValueError, "`repo_id` is 'norm'"),
         (lambda: hub(layer_name=None), TypeError, "`layer_name`: expected a name, got None"),
         (lambda: hub(version="1"), TypeError, "`version` is '1'"),
-        (lambda: hub(trust_remote_code="org/norm"), TypeError, "`trust_remote_code` is 'org/norm'"),
+        (lambda: hub(trust_remote_code="org/norm"), TypeError, "`trust_remote_code`: .*got 'org/norm'"),
         (lambda: hub(trust_remote_code=["x"]), ValueError, "is 'x'; expected 'org/name'"),
         (lambda: hub(trust_remote_code=[1]), TypeError, r"is 1 \(int\)"),
         (lambda: hub(user_agent=5), TypeError, "`user_agent`: expected a string, a dictionary .*, got 5"),

@@ -96,7 +96,7 @@ def test_a_bundle_that_nests_is_refused_before_it_is_parsed() -> None:
     from kernels.trust import Policy
     from kernels.trust.sigstore import verify_bundle
 
-    [rule] = Policy.community().anybody()
+    [rule] = Policy.community().all_rules()
     with pytest.raises(UntrustedSignature, match="nested too deep"):
         verify_bundle(b"{}", DEEP, rule, offline=True)
 

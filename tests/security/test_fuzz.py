@@ -384,6 +384,6 @@ def test_a_bundle_that_is_nearly_valid_is_refused(data: bytes) -> None:
     pytest.importorskip("sigstore")
     from kernels.trust.sigstore import verify_bundle
 
-    [rule] = Policy.community().anybody()
+    [rule] = Policy.community().all_rules()
     with pytest.raises(UntrustedSignature):
         verify_bundle(b"{}", data, rule, offline=True)

@@ -80,12 +80,12 @@ def test_parts_of_two_allowed_identities_are_not_an_identity(root: SigstoreRoot,
 @pytest.mark.parametrize("missing", ["issuer", "repository"])
 def test_a_certificate_that_does_not_say_who_is_refused(missing: str, root: SigstoreRoot, rule: Rule) -> None:
     workflow = replace(Workflow(url="https://github.com/acme/kernels/.github/workflows/build.yaml"), **{missing: None})
-    assert "the certificate names no" in refusal(METADATA, root.sign(METADATA, workflow), rule)
+    assert "the certificate has no" in refusal(METADATA, root.sign(METADATA, workflow), rule)
 
 
 def test_where_nobody_may_sign_the_signer_is_named(root: SigstoreRoot, rule: Rule) -> None:
     message = refusal(METADATA, root.sign(METADATA), replace(rule, signers=()))
-    assert message == f"it is signed by {ACME.signer}, and policy.toml allows nobody to sign for this repository"
+    assert message == f"it is signed by {ACME.signer}, and policy.toml allows no signer for this repository"
 
 
 def test_metadata_that_changed_after_it_was_signed_is_refused(root: SigstoreRoot, rule: Rule) -> None:
@@ -149,19 +149,19 @@ def test_no_part_of_a_bundle_can_be_changed(
 )
 def test_garbage_is_no_bundle(bundle: bytes, rule: Rule) -> None:
     message = refusal(METADATA, bundle, rule)
-    assert message.startswith("its metadata.json.sigstore is no Sigstore bundle: ")
+    assert message.startswith("its metadata.json.sigstore is not a Sigstore bundle: ")
     assert len(message) < 500
 
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.99])
 def test_a_truncated_bundle_is_no_bundle(part: float, root: SigstoreRoot, rule: Rule) -> None:
     bundle = root.sign(METADATA)
-    assert "is no Sigstore bundle" in refusal(METADATA, bundle[: int(len(bundle) * part)], rule)
+    assert "is not a Sigstore bundle" in refusal(METADATA, bundle[: int(len(bundle) * part)], rule)
 
 
 def test_a_bundle_of_more_than_a_mebibyte_is_not_parsed(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sigstore", None)  # so that parsing would fail in another way
-    assert "1048577 bytes; no bundle has more than 1048576" in refusal(b"", b" " * (MAX_BUNDLE_BYTES + 1), rule)
+    assert "1048577 bytes; at most 1048576 are read" in refusal(b"", b" " * (MAX_BUNDLE_BYTES + 1), rule)
 
 
 def test_without_sigstore_the_error_names_the_extra(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def test_without_sigstore_the_error_names_the_extra(rule: Rule, monkeypatch: pyt
 def test_a_file_that_is_no_trusted_root_is_named(content: bytes, rule: Rule) -> None:
     assert rule.trusted_root is not None
     rule.trusted_root.write_bytes(content)
-    with pytest.raises(RequestError, match=r"trusted_root\.json is no Sigstore trusted root"):
+    with pytest.raises(RequestError, match=r"trusted_root\.json is not a Sigstore trusted root"):
         verify_bundle(METADATA, b"{}", rule, offline=True)
 
 
@@ -208,11 +208,15 @@ def test_where_the_keys_cannot_be_refreshed_the_error_says_how_to_do_without(
     with socket.socket() as taken:  # bound and never listening: connecting is refused
         taken.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{taken.getsockname()[1]}")
-        with pytest.raises(HubUnavailable, match=r"cannot be had: TUFError.*`kernels verify --offline`.*trusted-root"):
+        with pytest.raises(
+            HubUnavailable, match=r"are not available: TUFError.*`kernels verify --offline`.*trusted-root"
+        ):
             verify_bundle(METADATA, root.sign(METADATA), Rule((ALLOWED,)), offline=False)
 
 
 def test_offline_without_keys_the_error_says_where_to_get_them(root: SigstoreRoot, own_home: Path) -> None:
     own_home.write_text("a file where sigstore wants a folder")
-    with pytest.raises(HubUnavailable, match=r"keys of the public Sigstore cannot be had.*Verify once while online"):
+    with pytest.raises(
+        HubUnavailable, match=r"keys of the public Sigstore are not available.*Verify once while online"
+    ):
         verify_bundle(METADATA, root.sign(METADATA), Rule((ALLOWED,)), offline=True)

@@ -184,7 +184,7 @@ def _invalid_policy() -> list[str]:
     from kernels.trust import Policy
 
     try:
-        Policy.in_force()
+        Policy.active()
     except RequestError as error:
         return [str(error)]
     return []

@@ -79,7 +79,7 @@ def _policy(path: Path | None, trusted_root: Path | None) -> Policy | None:
     policy = None if path is None else Policy.read(path)
     if trusted_root is None:
         return policy
-    return (policy or Policy.in_force() or Policy.community()).with_trusted_root(trusted_root)
+    return (policy or Policy.active() or Policy.community()).with_trusted_root(trusted_root)
 
 
 def _plain(report: BuildReport) -> dict[str, object]:

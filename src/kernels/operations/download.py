@@ -193,7 +193,7 @@ def prefetch(
         sources=sources,
         target=Target.current(),
         trust=TrustPolicy.of(trust_remote_code),
-        signing=Policy.in_force(),
+        signing=Policy.active(),
         lock=locked,
         backend=backend,
         # Python packages are looked for where the kernel will run, which may be elsewhere.

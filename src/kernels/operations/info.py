@@ -280,7 +280,7 @@ def _expanded(kernel: str | os.PathLike[str]) -> Path:
 
 def _context(sources: Sources, lock: ActiveLock) -> ResolveContext:
     return ResolveContext(
-        sources=sources, target=Target.current(), trust=TrustPolicy(), signing=Policy.in_force(), lock=lock
+        sources=sources, target=Target.current(), trust=TrustPolicy(), signing=Policy.active(), lock=lock
     )
 
 

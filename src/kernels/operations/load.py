@@ -203,7 +203,7 @@ def context_for(
         ),
         target=target or Target.current(),
         trust=TrustPolicy.of(request.trust_remote_code),
-        signing=Policy.in_force(),
+        signing=Policy.active(),
         lock=active_lock() if request.lock is None else request.lock,
         backend=request.backend,
         check_arch=request.check_arch,

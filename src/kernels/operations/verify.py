@@ -139,12 +139,12 @@ def verify_path(path: Path, *, policy: Policy | None = None, offline: bool = Fal
         return _verify(_carried(*carried, policy, offline))
     source = PathSource(path)
     snapshot = source.snapshot(source.requirement, "")
-    rules = policy.anybody()
+    rules = policy.all_rules()
     return _verify([_BuildToVerify(source, snapshot, name, rules, offline, None) for name in snapshot.builds])
 
 
 def _policy() -> Policy:
-    return Policy.in_force() or Policy.community()
+    return Policy.active() or Policy.community()
 
 
 def _chosen(

@@ -24,7 +24,7 @@ class ResolveContext:
         sources: Where kernels are found.
         target: The machine they must run on.
         trust: Which repositories may be loaded besides those of trusted publishers.
-        signing: Which builds must be signed, and by whom (`Policy.in_force()`); None for none. Folders of the user's
+        signing: Which builds must be signed, and by whom (`Policy.active()`); None for none. Folders of the user's
             own need no signature.
         lock: The active lock: it chooses the commits of the repositories it lists, dependencies and redirects too.
         backend: The backend to choose builds for, or None for the target's default.

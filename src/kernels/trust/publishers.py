@@ -1,8 +1,8 @@
 """Whose code may run here.
 
-A kernel is native code from a stranger's repository. It is loaded when its publisher is one that the Hub marks as
-trusted or that `KERNELS_TRUSTED_PUBLISHERS` lists, when the caller names the repository, or when the caller asks for no
-check. The Hub's verdict is kept per Hub with the time it was given.
+A kernel is third-party native code. It is loaded if the Hub marks its publisher as trusted, if
+`KERNELS_TRUSTED_PUBLISHERS` lists the publisher, or if the caller allows the repository, or all of them. The Hub's
+verdict is stored per Hub with its time.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ __all__ = [
     "warn_unverified",
 ]
 
-#: A verdict is asked for again after a day: what a publisher may do changes that slowly, and a withdrawn mark should
-#: not outlive it by more.
+#: A verdict is used for a day: a mark changes rarely, and one that was withdrawn should not be used much longer.
 VERDICT_SECONDS = 24 * 3600.0
 
 
@@ -48,26 +47,26 @@ class PublisherTrust(Enum):
     TRUSTED = "trusted"
     UNTRUSTED = "untrusted"
     UNKNOWN = "unknown"
-    """The Hub could not be asked, and never was: nothing new is fetched, and `admission` says what else holds."""
+    """The Hub has never answered: nothing is downloaded, and `admission` decides what may be loaded."""
 
 
 class Admission(Enum):
-    """What may be done with a repository, ordered from the most to the least."""
+    """What may be done with a repository, from the most to the least."""
 
     GRANTED = 0
-    """It may be fetched and loaded."""
+    """It may be downloaded and loaded."""
     ON_DISK = 1
-    """What is on disk may be loaded, with a warning; nothing is fetched."""
+    """What is on disk may be loaded, with a warning; nothing is downloaded."""
     REFUSED = 2
-    """Its publisher is not known: it may be neither fetched nor loaded."""
+    """Its publisher is not known: it may be neither downloaded nor loaded."""
 
 
 class Publishers(Protocol):
-    """Who answers for the publishers of a source's repositories."""
+    """Says whether the publishers of a source's repositories are trusted."""
 
     @property
     def authority(self) -> str:
-        """What a message calls it."""
+        """Its name in messages."""
         ...
 
     def trust(self, repo_id: str) -> PublisherTrust:
@@ -75,21 +74,21 @@ class Publishers(Protocol):
         ...
 
     def problem(self, repo_id: str) -> str | None:
-        """Why nothing is known, a sentence; None where something is."""
+        """Why nothing is known, a sentence; None if something is known."""
         ...
 
     def may_use_cached(self, snapshot: Snapshot) -> bool:
-        """Whether what is on disk of a snapshot may be loaded although nothing is known of its publisher."""
+        """Whether the files of a snapshot on disk may be loaded although nothing is known of its publisher."""
         ...
 
     def remember_allowed(self, snapshot: Snapshot) -> None:
-        """Remember that a snapshot was admitted because the caller allows it."""
+        """Record that the caller allowed a snapshot."""
         ...
 
 
 @dataclass(frozen=True)
 class TrustPolicy:
-    """What the caller allows beside trusted publishers.
+    """The repositories that the caller allows, beside those of trusted publishers.
 
     Args:
         allow: True for any repository, False for none, or the repositories (`org/name`) to allow.
@@ -115,8 +114,8 @@ class TrustPolicy:
         if isinstance(trust_remote_code, (list, tuple, set, frozenset)):
             return TrustPolicy(repositories=frozenset(check_repo_id(repo_id) for repo_id in trust_remote_code))
         raise TypeError(
-            f"`trust_remote_code` is {trust_remote_code!r}, a {type(trust_remote_code).__name__}; allowed is True, "
-            "False or a list of repositories such as ['org/name']."
+            "`trust_remote_code`: expected True, False or a list of repositories such as ['org/name'], got "
+            f"{trust_remote_code!r} ({type(trust_remote_code).__name__})."
         )
 
     def allows(self, repo_id: str) -> bool:
@@ -137,8 +136,8 @@ class Verdicts:
     Args:
         cache: The cache's folder.
         endpoint: The Hub's URL.
-        ask: Asks the Hub whether a publisher is trusted, `urgent` when nothing stored could stand in for the answer;
-            raises `HubUnavailable` or `NotInCache` when it cannot.
+        ask: Asks the Hub whether a publisher is trusted; the second argument is whether no stored answer can be used
+            instead. Raises `HubUnavailable` or `NotInCache` without an answer.
     """
 
     def __init__(self, cache: Path, endpoint: str, ask: Callable[[str, bool], bool]) -> None:
@@ -148,7 +147,7 @@ class Verdicts:
         self._problems: dict[str, str] = {}
 
     def trust(self, publisher: str) -> PublisherTrust:
-        """What is known of a publisher, asking the Hub where the last answer is older than a day or was a no."""
+        """What is known of a publisher; the Hub is asked if the last answer is older than a day or was a no."""
         stored = self._stored(publisher)
         if stored is not None and _holds(stored):
             return PublisherTrust.TRUSTED
@@ -161,11 +160,11 @@ class Verdicts:
             return PublisherTrust.TRUSTED if stored.trusted else PublisherTrust.UNTRUSTED
 
     def problem(self, publisher: str) -> str | None:
-        """Why nothing is known of a publisher, where it could not be asked."""
+        """Why nothing is known of a publisher, if the Hub could not be asked."""
         return self._problems.get(publisher)
 
     def _ask_once(self, publisher: str, stored: _Verdict | None) -> PublisherTrust:
-        # Of several processes that ask for the first time together, one asks.
+        # Of several processes that start together, one asks.
         try:
             with exclusively(lock_at(self._folder / f"{publisher}.lock", seconds=60)):
                 stored = self._stored(publisher)
@@ -173,7 +172,7 @@ class Verdicts:
                     return PublisherTrust.TRUSTED
                 return self._keep(publisher, self._ask(publisher, stored is None))
         except StoreError:
-            # A cache that cannot be written keeps nobody from asking.
+            # The Hub is asked although the cache cannot be written.
             return self._keep(publisher, self._ask(publisher, stored is None))
 
     def _keep(self, publisher: str, trusted: bool) -> PublisherTrust:
@@ -184,7 +183,7 @@ class Verdicts:
 
     def _stored(self, publisher: str) -> _Verdict | None:
         known = self._memory.get(publisher) or read_record(self._folder / f"{publisher}.json", _Verdict)
-        # A file system may take two names for one that differ in case alone.
+        # On some file systems, names that differ only in case are the same file.
         return known if known is not None and known.publisher == publisher else None
 
 
@@ -193,11 +192,11 @@ def _holds(verdict: _Verdict) -> bool:
 
 
 def ask_trust(repo_id: str, publishers: Publishers | None, policy: TrustPolicy) -> PublisherTrust:
-    """What is known of a publisher; nobody is asked about what the caller allows.
+    """What is known of a publisher; the Hub is not asked about a repository that the caller allows.
 
     Args:
         repo_id: The repository.
-        publishers: Who answers; None where the repository is the user's own folder.
+        publishers: The publishers of the source; None for a folder of the user.
         policy: What the caller allows.
     """
     if publishers is None or policy.allows(repo_id):
@@ -212,17 +211,17 @@ def admission(
     policy: TrustPolicy,
     snapshot: Snapshot | None = None,
 ) -> Admission:
-    """What may be done with a repository. This is the one place that admits a publisher.
+    """What may be done with a repository. Publishers are admitted here and nowhere else.
 
     Args:
         repo_id: The repository.
-        trust: What `ask_trust` says.
-        publishers: Who answered; None where the repository is the user's own folder.
+        trust: The answer of `ask_trust`.
+        publishers: The publishers of the source; None for a folder of the user.
         policy: What the caller allows.
-        snapshot: The snapshot that was found; None where nothing on disk will do.
+        snapshot: The snapshot that was found; None if nothing on disk can be used.
 
     Raises:
-        UntrustedPublisher: The publisher is known, and not trusted.
+        UntrustedPublisher: The publisher is not trusted.
     """
     if publishers is None:
         return Admission.GRANTED
@@ -234,7 +233,7 @@ def admission(
         raise untrusted(repo_id, publishers.authority)
     if trust is PublisherTrust.TRUSTED and (snapshot is None or snapshot.listed):
         return Admission.GRANTED
-    # A snapshot that this Hub never listed may be another Hub's: its word on the publisher says nothing about it.
+    # A snapshot that this Hub never listed may be another Hub's, to which its verdict on the publisher does not apply.
     if snapshot is not None and (trust is PublisherTrust.TRUSTED or publishers.may_use_cached(snapshot)):
         return Admission.ON_DISK
     return Admission.REFUSED

@@ -32,12 +32,12 @@ _REF = re.compile(r"refs/[^\s@]+")
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who signed, as the certificate says: a workflow that ran in a repository.
+    """The signer in a certificate: a workflow that ran in a repository.
 
     Attributes:
-        issuer: Who vouched for the identity (the OIDC issuer).
+        issuer: The OIDC issuer of the identity.
         source_repository: URL of the repository whose sources were built.
-        workflow: URL of the workflow, with the ref it was taken from: `https://…/build.yaml@refs/heads/main`.
+        workflow: URL of the workflow with its ref: `https://…/build.yaml@refs/heads/main`.
     """
 
     issuer: str
@@ -50,12 +50,12 @@ class Identity(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Rule:
-    """What a policy says of one repository.
+    """The part of a policy for one repository.
 
     Attributes:
         signers: Who may sign its builds.
         required: Whether a build without a valid signature is refused.
-        trusted_root: File with the keys of the Sigstore that is believed; None for the public one.
+        trusted_root: File with the keys of the trusted Sigstore; None for the public one.
         where: The policy's file, for messages.
     """
 
@@ -66,7 +66,7 @@ class Rule:
 
     @property
     def key(self) -> str:
-        """A hash of all that decides whether a signature is accepted.
+        """A hash of everything that decides whether a signature is accepted.
 
         Raises:
             RequestError: The trusted root cannot be read.
@@ -87,7 +87,7 @@ class Rule:
         except OSError as error:
             raise RequestError(
                 f"The trusted root {self.trusted_root} cannot be read: {error.strerror or error}. Name a Sigstore "
-                "trusted_root.json, or none for the public Sigstore."
+                "trusted_root.json, or leave it out for the public Sigstore."
             ) from None
 
 
@@ -97,8 +97,8 @@ class Policy:
 
     Attributes:
         rules: By repository, `org/name`, or `org/*` for all of a publisher; in small letters.
-        required: What holds for repositories that no rule names: whether they must be signed.
-        trusted_root: For those, and for rules without a file of their own.
+        required: Whether repositories without a rule must be signed.
+        trusted_root: The trusted root of those, and of rules that name none.
         where: The file, for messages.
     """
 
@@ -109,7 +109,7 @@ class Policy:
 
     @staticmethod
     def community() -> Policy:
-        """The policy of this package: the known community publisher, and no demand.
+        """The policy of this package: the signers of the community publisher; no signature is required.
 
         Example:
             >>> Policy.community().rule("kernels-community/activation").signers[0].source_repository
@@ -119,13 +119,13 @@ class Policy:
 
     @staticmethod
     def read(path: Path) -> Policy:
-        """The policy in a file; what it does not name is as in the policy of this package.
+        """The policy in a file, with the signers in the policy of this package for repositories that it does not name.
 
         Args:
             path: A TOML file.
 
         Raises:
-            RequestError: It cannot be read, or is no policy; the message has the line and what is allowed.
+            RequestError: It cannot be read, or is not a policy; the message has the line.
         """
         try:
             file = read_toml(path)
@@ -140,11 +140,11 @@ class Policy:
         return replace(own, rules=known | dict(own.rules))
 
     @staticmethod
-    def in_force() -> Policy | None:
+    def active() -> Policy | None:
         """The policy that `KERNELS_POLICY` names, or None.
 
         Raises:
-            RequestError: It cannot be read, or is no policy.
+            RequestError: It cannot be read, or is not a policy.
         """
         path = settings.policy_file()
         if path is None:
@@ -152,29 +152,29 @@ class Policy:
         try:
             status = os.stat(path)
         except OSError as error:
-            raise RequestError(f"`KERNELS_POLICY` is {path}, which cannot be read: {error.strerror}.") from None
+            raise RequestError(f"The policy {path} (`KERNELS_POLICY`) cannot be read: {error.strerror}.") from None
         return _read_once(path, status.st_mtime_ns, status.st_size, status.st_ino)
 
     def rule(self, repo_id: str) -> Rule:
-        """What holds for a repository: the rule with its name, else its publisher's, else what holds for all others.
+        """The rule of a repository: the one with its name, else its publisher's, else that of all others.
 
         Args:
             repo_id: The repository, `org/name`.
         """
-        # A Hub may answer to a name however its letters are written; what must be signed must be so in every spelling.
+        # A Hub may ignore case in names; a required signature is required in every spelling.
         name = repo_id.lower()
         found = self.rules.get(name) or self.rules.get(f"{name.partition('/')[0]}/*")
         return found or Rule((), self.required, self.trusted_root, self.where)
 
-    def anybody(self) -> tuple[Rule, ...]:
-        """What holds for a folder, which is no repository's: whoever may sign for any, one rule a trusted root."""
+    def all_rules(self) -> tuple[Rule, ...]:
+        """The rules for a folder, which names no repository: all signers of the policy, one rule per trusted root."""
         signers: dict[Path | None, dict[Identity, None]] = {self.trusted_root: {}}
         for rule in self.rules.values():
             signers.setdefault(rule.trusted_root, {}).update(dict.fromkeys(rule.signers))
         return tuple(Rule(tuple(each), self.required, root, self.where) for root, each in signers.items())
 
     def with_trusted_root(self, path: Path) -> Policy:
-        """The same, believing another Sigstore throughout."""
+        """The same policy with another trusted root for every rule."""
         rules = {name: replace(rule, trusted_root=path) for name, rule in self.rules.items()}
         return replace(self, rules=rules, trusted_root=path)
 
@@ -203,7 +203,7 @@ def _policy(top: Section, where: str, folder: Path) -> Policy:
         signers = tuple(signer for each in section.sections("signers") for signer in _signers(each))
         demanded = _flag(section, "require-signature", required)
         if name.lower() in rules:
-            raise repositories.error((name,), f"{repositories.name(name)!r} stands here twice, in two spellings.")
+            raise repositories.error((name,), f"{repositories.name(name)!r} is named twice, in two spellings.")
         rules[name.lower()] = Rule(signers, demanded, _file(section, folder) or root, where)
         section.refuse_unknown()
     top.refuse_unknown()
@@ -254,6 +254,4 @@ def _check_name(section: Section, name: str) -> None:
     try:
         check_repo_id(f"{publisher}/name" if star and not rest else name)
     except RequestError:
-        raise section.error(
-            (name,), f'{section.name(name)!r} names no repository; allowed is "org/name", or "org/*" for all of org.'
-        ) from None
+        raise section.error((name,), f'expected "org/name", or "org/*" for all of org, got {name!r}.') from None

@@ -1,7 +1,7 @@
-"""A Sigstore bundle over `metadata.json`: whether its signature is valid, and who made it.
+"""Sigstore bundles over `metadata.json`: whether the signature is valid, and who signed.
 
-The signature, the certificate, the log entry and the time are checked by sigstore's own `Verifier`. Whom it found is
-compared with whom a policy allows here.
+sigstore's `Verifier` checks the signature, the certificate, the log entry and the time. The signer it finds is compared
+with the policy here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BUNDLE_FILE = "metadata.json.sigstore"
 #: The largest bundle that is read; published ones have some 10 kB.
 MAX_BUNDLE_BYTES = 1024 * 1024
 
-#: Where Fulcio certificates hold what is compared
+#: The extensions of Fulcio certificates that are compared
 #: (https://github.com/sigstore/fulcio/blob/main/docs/oid-info.md), each the DER of a string.
 _EXTENSIONS: Mapping[str, tuple[str, str]] = {
     "issuer": ("OIDC issuer", "1.3.6.1.4.1.57264.1.8"),
@@ -34,13 +34,13 @@ _EXTENSIONS: Mapping[str, tuple[str, str]] = {
     "workflow": ("workflow", "1.3.6.1.4.1.57264.1.9"),
 }
 
-#: A verifier by trusted root and whether its keys may be refreshed: making one may take a request.
+#: Verifiers by trusted root and whether their keys may be refreshed: making one may send a request.
 _verifiers: dict[tuple[str | None, bool], Any] = {}
 _making = threading.Lock()
 
 
 def _renew() -> None:
-    # A lock that another thread of the parent held is held for ever in the child.
+    # A lock that another thread of the parent held is never released in the child.
     global _making
     _making = threading.Lock()
 
@@ -50,52 +50,50 @@ if hasattr(os, "register_at_fork"):
 
 
 def verify_bundle(metadata: bytes, bundle: bytes, rule: Rule, *, offline: bool) -> Identity:
-    """Check a signature, and that whoever made it may sign.
+    """Check a signature, and that the policy allows its signer.
 
     Args:
         metadata: The content of `metadata.json`, which is not parsed here.
         bundle: The content of `metadata.json.sigstore`.
-        rule: Who may sign, and which Sigstore is believed.
-        offline: Whether the keys of the public Sigstore are taken from this machine alone.
+        rule: Who may sign, and which Sigstore is trusted.
+        offline: Whether to use only keys of the public Sigstore that are on this machine.
 
     Returns:
         Who signed.
 
     Raises:
-        UntrustedSignature: The bundle is none, the signature is not valid, or its signer is not allowed.
+        UntrustedSignature: The bundle cannot be read, the signature is not valid, or its signer is not allowed.
         MissingPythonDependency: sigstore is not installed.
-        RequestError: The trusted root is none.
-        HubUnavailable: The keys of the public Sigstore cannot be had.
+        RequestError: The trusted root is not valid.
+        HubUnavailable: The keys of the public Sigstore are not available.
     """
     if len(bundle) > MAX_BUNDLE_BYTES:
         raise UntrustedSignature(too_large(len(bundle)))
     models = _sigstore()
     verifier = _verifier(rule, offline)
-    found = _Found()
+    found = _SignerRecorder()
     try:
         check_json(bundle)
         parsed = models.Bundle.from_json(bundle)
-    except Exception as error:  # noqa: BLE001 - a stranger's bytes, for which its parsers raise what they like
-        raise UntrustedSignature(f"its {BUNDLE_FILE} is no Sigstore bundle: {_line(error)}") from None
+    except Exception as error:  # noqa: BLE001 - untrusted bytes, for which the parsers raise errors of any type
+        raise UntrustedSignature(f"its {BUNDLE_FILE} is not a Sigstore bundle: {_line(error)}") from None
     try:
         verifier.verify_artifact(metadata, parsed, found)
-    except Exception as error:  # noqa: BLE001 - the same: certificates and log entries are a stranger's as well
+    except Exception as error:  # noqa: BLE001 - the same: certificates and log entries are untrusted too
         raise UntrustedSignature(f"its signature is not valid: {_line(error)}") from None
     return allowed(found.identity, rule)
 
 
 def allowed(identity: Identity, rule: Rule) -> Identity:
-    """The identity, where a rule lets it sign.
+    """The identity, if a rule allows it to sign.
 
     Raises:
-        UntrustedSignature: It does not; the message says in what they differ.
+        UntrustedSignature: It is not allowed; the message says what differs.
     """
     if identity in rule.signers:
         return identity
     if not rule.signers:
-        raise UntrustedSignature(
-            f"it is signed by {identity}, and {rule.where} allows nobody to sign for this repository"
-        )
+        raise UntrustedSignature(f"it is signed by {identity}, and {rule.where} allows no signer for this repository")
     for name, (what, _) in _EXTENSIONS.items():
         own = getattr(identity, name)
         others = list(dict.fromkeys(getattr(each, name) for each in rule.signers))
@@ -109,12 +107,12 @@ def allowed(identity: Identity, rule: Rule) -> Identity:
 
 
 def too_large(size: int) -> str:
-    """What is wrong with a bundle of that many bytes."""
-    return f"its {BUNDLE_FILE} has {size} bytes; no bundle has more than {MAX_BUNDLE_BYTES}, and it was not read"
+    """The problem of a bundle with too many bytes."""
+    return f"its {BUNDLE_FILE} has {size} bytes; at most {MAX_BUNDLE_BYTES} are read"
 
 
-class _Found:
-    """What sigstore takes for a policy: it remembers who signed, for a judgement once all the rest is known valid."""
+class _SignerRecorder:
+    """Passed to sigstore as its policy: it records the signer, who is compared once everything else is valid."""
 
     identity: Identity
 
@@ -130,7 +128,7 @@ def _extension(cert: Any, what: str, oid: str) -> str:
     try:
         value = cert.extensions.get_extension_for_oid(ObjectIdentifier(oid)).value.value
     except ExtensionNotFound:
-        raise ValueError(f"the certificate names no {what} ({oid})") from None
+        raise ValueError(f"the certificate has no {what} ({oid})") from None
     return asn1.decode_der(str, value)
 
 
@@ -146,11 +144,11 @@ def _private(rule: Rule) -> Any:
     from sigstore.models import TrustedRoot
     from sigstore.verify import Verifier
 
-    rule.root_content()  # a file that cannot be read is told apart from one that is no trusted root
+    rule.root_content()  # an unreadable file has its own error
     try:
         return Verifier(trusted_root=TrustedRoot.from_file(str(rule.trusted_root)))
-    except Exception as error:  # noqa: BLE001 - its parsers raise what they like
-        raise RequestError(f"{rule.trusted_root} is no Sigstore trusted root: {_line(error)}.") from None
+    except Exception as error:  # noqa: BLE001 - the parsers raise errors of any type
+        raise RequestError(f"{rule.trusted_root} is not a Sigstore trusted root: {_line(error)}.") from None
 
 
 def _public(offline: bool) -> Any:
@@ -165,7 +163,7 @@ def _public(offline: bool) -> Any:
             else "Use those stored here (`kernels verify --offline`, HF_HUB_OFFLINE=1), or name a copy: `trusted-root` "
             "in the policy, --trusted-root"
         )
-        raise HubUnavailable(f"The keys of the public Sigstore cannot be had: {_line(error)}. {way}.") from error
+        raise HubUnavailable(f"The keys of the public Sigstore are not available: {_line(error)}. {way}.") from error
 
 
 def _sigstore() -> Any:
@@ -175,11 +173,11 @@ def _sigstore() -> Any:
         raise MissingPythonDependency(
             'Checking a signature needs the package sigstore, which is not installed: pip install "kernels[sign]"'
         ) from error
-    # Told to work offline it warns that it does, and without a handler a warning lands on standard error.
+    # It warns when it works offline; without a handler, the warning is printed on standard error.
     logging.getLogger("sigstore").addHandler(logging.NullHandler())
     return models
 
 
 def _line(error: BaseException) -> str:
-    # Of the parser's own words, what follows is the input again and a link to its manual.
+    # The rest of the parser's message repeats the input and links to its manual.
     return format_text(error_on_one_line(error, 1000).partition(" [type=")[0]).rstrip(".")

@@ -70,7 +70,7 @@ def prepare_kernel(
         sources=open_sources(),
         target=Target.current(),
         trust=TrustPolicy.of(trust_remote_code),
-        signing=Policy.in_force(),
+        signing=Policy.active(),
         lock=active_lock(),
         backend=backend,
         device=device,

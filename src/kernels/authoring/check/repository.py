@@ -57,7 +57,7 @@ def audit_repository(
         sources=open_sources(overrides=False),
         target=Target.current(),
         trust=TrustPolicy.of(trust_remote_code),
-        signing=Policy.in_force(),
+        signing=Policy.active(),
         lock=active_lock(),
         prerequisites=False,
     )
