@@ -77,65 +77,33 @@ if TYPE_CHECKING:
 else:
     _MODULES = {
         "kernels.api": (
-            "get_kernel",
-            "get_kernel_variants",
-            "get_local_kernel",
-            "get_locked_kernel",
-            "has_kernel",
-            "install_kernel",
-            "load_kernel",
+            "get_kernel get_kernel_variants get_local_kernel get_locked_kernel has_kernel install_kernel load_kernel"
         ),
-        "kernels.backends": ("BackendName", "get_backend", "list_backends", "register_backend", "unregister_backend"),
-        "kernels.backends.plugins.json_backend": ("load_backends",),
-        "kernels.backends.plugins.vendor_folder": ("VendorInfo", "register_vendor"),
-        "kernels.benchmark": ("Benchmark",),
+        "kernels.backends": "BackendName get_backend list_backends register_backend unregister_backend",
+        "kernels.backends.plugins.json_backend": "load_backends",
+        "kernels.backends.plugins.vendor_folder": "VendorInfo register_vendor",
+        "kernels.benchmark": "Benchmark",
         "kernels.layer": (
-            "CUDAProperties",
-            "CapabilityRange",
-            "Device",
-            "FuncRepository",
-            "KernelMapping",
-            "KernelizeFallback",
-            "KernelizeReport",
-            "KernelizeRow",
-            "LayerMapping",
-            "LayerRepository",
-            "LocalFuncRepository",
-            "LocalLayerRepository",
-            "LockedFuncRepository",
-            "LockedLayerRepository",
-            "Mode",
-            "ROCMProperties",
-            "RepositoryProtocol",
-            "kernelize_report",
-            "register_kernel_mapping",
-            "replace_kernel_forward_from_hub",
-            "use_kernel_forward_from_hub",
-            "use_kernel_func_from_hub",
-            "use_kernel_mapping",
-            "use_kernelized_func",
+            "CUDAProperties CapabilityRange Device FuncRepository KernelMapping KernelizeFallback KernelizeReport "
+            "KernelizeRow LayerMapping LayerRepository LocalFuncRepository LocalLayerRepository "
+            "LockedFuncRepository LockedLayerRepository Mode ROCMProperties RepositoryProtocol kernelize_report "
+            "register_kernel_mapping replace_kernel_forward_from_hub use_kernel_forward_from_hub "
+            "use_kernel_func_from_hub use_kernel_mapping use_kernelized_func"
         ),
-        "kernels.layer.kernelize": ("kernelize", "unkernelize"),
-        "kernels.loader.load": ("LoadedKernel", "get_kernel_dep", "get_loaded_kernels"),
-        "kernels.models.metadata": ("Metadata",),
-        "kernels.models.requirement": ("RepoInfo",),
-        "kernels.operations.download": ("download_kernels",),
+        "kernels.layer.kernelize": "kernelize unkernelize",
+        "kernels.loader.load": "LoadedKernel get_kernel_dep get_loaded_kernels",
+        "kernels.models.metadata": "Metadata",
+        "kernels.models.requirement": "RepoInfo",
+        "kernels.operations.download": "download_kernels",
         "kernels.operators": (
-            "ActiveOp",
-            "EnabledOps",
-            "FuncSpec",
-            "active_ops",
-            "enable_kernel_ops",
-            "enable_vendor_ops",
-            "use_kernel_ops",
-            "use_vendor_ops",
+            "ActiveOp EnabledOps FuncSpec active_ops enable_kernel_ops enable_vendor_ops use_kernel_ops use_vendor_ops"
         ),
-        "kernels.resolver.selection": ("VariantAccepted", "VariantRejected"),
-        "kernels.resolver.target": ("Target",),
-        "kernels.support.warn": ("KernelsWarning",),
+        "kernels.resolver.selection": "VariantAccepted VariantRejected",
+        "kernels.resolver.target": "Target",
+        "kernels.support.warn": "KernelsWarning",
     }
     # Type checkers do not read this half: with a `__getattr__` in sight, they would accept every name.
-    _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+    _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
     __all__ = ["__version__", *sorted(_MODULE_OF)]
 
     def __getattr__(name):
