@@ -14,9 +14,9 @@ import pytest
 
 from kernels import backends, list_backends
 from kernels.backend_check import STEPS, Checkup, check_entry, checkup
-from kernels.backend_check.arrival import as_before
+from kernels.backend_check.checked_backend import CheckedBackend
 from kernels.backend_check.machine import probe
-from kernels.backend_check.subject import Subject
+from kernels.backend_check.temporary_registration import TemporaryRegistrations
 from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor, PythonDependency
 from kernels.backends.plugins.json_backend import declared_backends
 from kernels.backends.registration import BackendEntry, Origin
@@ -58,7 +58,7 @@ class Acme(Backend):
 @pytest.fixture
 def found_in() -> Iterator[Callable[..., Checkup]]:
     """What a check finds of a backend with those members in place of Acme's."""
-    with as_before():
+    with TemporaryRegistrations():
 
         def check(**members: object) -> Checkup:
             backends.register_backend(type("Vendor", (Acme,), members)())
@@ -188,7 +188,7 @@ def test_a_backend_without_versions_has_one_build_name(found_in: Callable[..., C
 
 def test_a_plain_object_is_checked_like_a_subclass() -> None:
     plain = SimpleNamespace(name="acme", device_type="acme", probe=lambda: BackendProbe())
-    with as_before():
+    with TemporaryRegistrations():
         backends.register_backend(plain)
         found = checkup("acme")
     assert lines(found, "members")[0] == "ok: given: name, device_type, probe"
@@ -199,7 +199,7 @@ def test_what_a_backend_stands_in_for_is_told() -> None:
     class Ours(type(backends.get("cuda"))):  # type: ignore[misc]
         pass
 
-    with as_before():
+    with TemporaryRegistrations():
         backends.register_backend(Ours(), override=True)
         assert "ok: stands in for cuda, built in" in lines(checkup("cuda"), "names")
     assert backends.entry_of("cuda").overrides is None
@@ -269,7 +269,7 @@ def test_a_member_that_is_spelled_almost_like_another_is_told(
 
 def test_a_member_of_a_plain_object_that_is_spelled_almost_like_another_is_told() -> None:
     plain = SimpleNamespace(name="acme", device_type="acme", probe=lambda: BackendProbe(), versoned=True)
-    with as_before():
+    with TemporaryRegistrations():
         backends.register_backend(plain)
         found = checkup("acme")
     assert lines(found, "members")[-1] == ("missing: `versoned` is no member of a backend; did you mean `versioned`?")
@@ -280,21 +280,21 @@ def test_no_built_in_backend_is_taken_for_misspelled(name: str) -> None:
     assert [line for line in lines(checkup(name), "members") if line.startswith("missing: ")] == []
 
 
-def test_a_probe_that_imports_torch_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_that_imports_torch_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class Eager(Acme):
         def probe(self) -> BackendProbe:
             sys.modules["torch"] = torch  # as importing it does
             return super().probe()
 
     torch: Any = pytest.importorskip("torch")
-    with as_before():
+    with TemporaryRegistrations():
         backends.register_backend(Eager())
-        subject = Subject(backends.entry_of("acme"))
-        assert [what for _, what in probe(subject)] == ["found, version 1.2, 1 device"]
+        checked = CheckedBackend(backends.entry_of("acme"))
+        assert [what for _, what in probe(checked)] == ["found, version 1.2, 1 device"]
         monkeypatch.delitem(sys.modules, "torch")
-        said = list(probe(subject))
+        said = list(probe(checked))
     assert said[0][0] == "missing"
-    assert said[0][1].startswith("the probe imports torch; it must look without")
+    assert said[0][1].startswith("the probe imports torch; it must work without")
 
 
 # What Torch is asked
@@ -305,7 +305,7 @@ def test_what_a_plain_object_says_of_torch_is_its_own_again_after_a_check() -> N
         return None
 
     plain = SimpleNamespace(name="acme", device_type="acme", probe=lambda: BackendProbe(), torch_build=torch_build)
-    with as_before():
+    with TemporaryRegistrations():
         backends.register_backend(plain)
         assert "torch_build" in lines(checkup("acme"), "members")[0]
         assert backends.get("acme").torch_build is torch_build
@@ -351,12 +351,12 @@ WRONG: list[tuple[dict[str, object], str, str]] = [
     ({"device_type": "mps", "dispatch_key": "CUDA"}, "Torch", "but Torch's device 'mps' has 'MPS'"),
     ({"version_reason": answering("never")}, "choosing", "is not chosen of torch-tpu, torch-acme, torch29-acme12-"),
     ({"platform_reason": raising(OSError("no sysctl"))}, "choosing", "OSError: no sysctl"),
-    ({"python_depends": {"a": PythonDependency("-r evil", "a")}}, "Python packages", "package is '-r evil'; allowed"),
-    ({"python_depends": {"a": PythonDependency("a", "a b")}}, "Python packages", "module is 'a b'; allowed"),
-    ({"stages": answering({"link": print})}, "stages", "stages has link; allowed is prepare, before_import, after_im"),
-    ({"stages": answering({"prepare": 3})}, "stages", "prepare is 3; allowed is a function prepare(variant_dir)"),
+    ({"python_depends": {"a": PythonDependency("-r evil", "a")}}, "Python packages", "got '-r evil'"),
+    ({"python_depends": {"a": PythonDependency("a", "a b")}}, "Python packages", "got 'a b'"),
+    ({"stages": answering({"link": print})}, "stages", "expected prepare, before_import, after_import, got link"),
+    ({"stages": answering({"prepare": 3})}, "stages", "prepare: expected a function prepare(variant_dir), got 3"),
     ({"stages": answering({"prepare": lambda: None})}, "stages", "prepare cannot be called as prepare(variant_dir)"),
-    ({"stages": answering(None)}, "stages", "stages is None; allowed is a mapping"),
+    ({"stages": answering(None)}, "stages", "stages: expected a mapping"),
 ]  # fmt: skip
 
 
@@ -386,7 +386,7 @@ def test_an_entry_that_another_stands_in_for_is_not_what_a_mapping_means() -> No
         pass
 
     beneath = backends.entry_of("cuda")
-    with as_before():
+    with TemporaryRegistrations():
         backends.register_backend(Ours(), override=True)
         said = [each.what for each in check_entry(beneath) if each.step == "mappings"]
     assert said[0].startswith(f"Device('cuda') is another backend, cuda (registered by {__file__}, line ")
@@ -462,7 +462,7 @@ def test_a_step_that_never_comes_back_fails_and_the_others_run() -> None:
             return {}
 
     try:
-        with as_before():
+        with TemporaryRegistrations():
             backends.register_backend(Slow())
             # Torch is imported, and the machine probed, before the clock runs.
             said = [each for each in check_entry(backends.entry_of("acme"), seconds=2.0) if each.verdict == "failed"]
@@ -521,7 +521,7 @@ def test_every_registration_that_is_made_meanwhile_is_taken_back() -> None:
     class Ours(type(backends.get("cuda"))):  # type: ignore[misc]
         pass
 
-    with pytest.raises(RuntimeError, match="in the middle"), as_before():  # noqa: PT012
+    with pytest.raises(RuntimeError, match="in the middle"), TemporaryRegistrations():  # noqa: PT012
         backends.register_backend(Acme())
         backends.register_backend(Ours(), override=True)
         backends.register_backend(Ours(), override=True)
@@ -623,17 +623,17 @@ def extended_torch(monkeypatch: pytest.MonkeyPatch) -> Any:
     return torch
 
 
-def asking_torch(folder: Path) -> Subject:
+def asking_torch(folder: Path) -> CheckedBackend:
     """A declared backend that asks Torch for everything, to be checked."""
     [backend] = declared_backends(declaration(folder, archs={"torch": "acme.arch"}, version={"torch": "acme.version"}))
-    return Subject(BackendEntry(backend, Origin("declared", str(folder))))
+    return CheckedBackend(BackendEntry(backend, Origin("declared", str(folder))))
 
 
 @pytest.mark.usefixtures("extended_torch")
 def test_torch_is_imported_for_the_questions_that_a_file_has_for_it(tmp_path: Path) -> None:
-    subject = asking_torch(tmp_path)
-    assert list(probe(subject)) == [("ok", "found, version 1.2, 1 device")]
-    assert (subject.device and subject.device.arch) == "a100x"
+    checked = asking_torch(tmp_path)
+    assert list(probe(checked)) == [("ok", "found, version 1.2, 1 device")]
+    assert (checked.device and checked.device.arch) == "a100x"
 
 
 @pytest.mark.parametrize(

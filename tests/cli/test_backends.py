@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kernels import backends
-from kernels.backend_check.arrival import as_before
+from kernels.backend_check.temporary_registration import TemporaryRegistrations
 from kernels.backends import Backend, BackendProbe, Device, MajorMinor
 from kernels.backends.registration import Origin, Problem
 from kernels.cli import app
@@ -39,7 +39,7 @@ class Acme(Backend):
 @pytest.fixture
 def acme() -> Iterator[Backend]:
     """A backend of a stranger, registered by this file."""
-    with as_before():
+    with TemporaryRegistrations():
         backend = Acme()
         backends.register_backend(backend)
         yield backend
@@ -187,7 +187,7 @@ def test_what_a_backend_stands_in_for_is_shown(kernels: Callable[..., Any]) -> N
     class Ours(type(backends.get("cuda"))):  # type: ignore[misc]
         pass
 
-    with as_before():
+    with TemporaryRegistrations():
         backends.register_backend(Ours(), override=True)
         assert "Replaces         cuda, built in\n" in kernels("backends", "show", "cuda").stdout
         said = json.loads(kernels("backends", "show", "cuda", "--json").stdout)
@@ -240,7 +240,7 @@ def test_what_a_vendors_folder_offers_is_shown(kernels: Callable[..., Any], tmp_
 
     tuned = "mm: [{META: {M: 1}}, {META: {M: 2}}]\nbmm: [{META: {M: 1}}]\narchs: {a200x: {mm: [{META: {M: 3}}]}}\n"
     place = vendor(tmp_path, "__all__ = ['silu', 'gelu']\ndef silu(x): ...\ndef gelu(x): ...\n", tuned)
-    with as_before():
+    with TemporaryRegistrations():
         register_vendor(place)
         text = kernels("backends", "show", "acme").stdout
         said = json.loads(kernels("backends", "show", "acme", "--json").stdout)
@@ -255,7 +255,7 @@ def test_a_vendors_folder_that_cannot_be_read_is_still_shown(kernels: Callable[.
     from kernels.backends.plugins.vendor_folder import register_vendor
 
     place = vendor(tmp_path, "__all__ = 3", tuned="mm: 3")
-    with as_before():
+    with TemporaryRegistrations():
         register_vendor(place)
         result = kernels("backends", "show", "acme")
         said = json.loads(kernels("backends", "show", "acme", "--json").stdout)

@@ -1,4 +1,4 @@
-"""A registration run through every step between a vendor's code and a running kernel, and what is missing."""
+"""Check a backend's registration, step by step from a vendor's code to a running kernel."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from functools import partial
 
 import msgspec
 
-from kernels.backend_check.arrival import as_before, way_in
+from kernels.backend_check.checked_backend import CheckedBackend, Step
 from kernels.backend_check.choosing import choosing, mappings
 from kernels.backend_check.folder import OfferedConfigs, offered_configs, offered_operators, operators, tuning
 from kernels.backend_check.machine import architectures, capability, probe, python_depends, torch
 from kernels.backend_check.naming import added_to, build_names, members, names
 from kernels.backend_check.offers import notes, own_stages, stages
-from kernels.backend_check.subject import Step, Subject
+from kernels.backend_check.temporary_registration import TemporaryRegistrations, registration_of
 from kernels.backends import lookup
 from kernels.backends.registration import BackendEntry
 from kernels.errors import KernelsError
@@ -32,7 +32,7 @@ __all__ = [
     "own_stages",
 ]
 
-#: The steps, in the order in which a kernel meets them. The probe comes first of those that look at what it found.
+#: The steps, in the order in which a kernel meets them.
 STEPS: tuple[tuple[str, Step], ...] = (
     ("members", members),
     ("names", names),
@@ -52,12 +52,12 @@ STEPS: tuple[tuple[str, Step], ...] = (
 
 
 class Checkup(msgspec.Struct, frozen=True):
-    """What a check found.
+    """The results of a check.
 
     Attributes:
-        checked: What was asked for: a name or a path.
-        origins: Where each backend that was checked came from, by its name.
-        findings: What each step found, in order.
+        checked: The name or path that was given.
+        origins: The origin of each checked backend, by its name.
+        findings: The results of each step, in order.
     """
 
     checked: str
@@ -66,28 +66,28 @@ class Checkup(msgspec.Struct, frozen=True):
 
     @property
     def failed(self) -> bool:
-        """Whether anything is wrong, as against optional or not to be seen on this machine."""
+        """Whether anything is wrong, and not only optional or not visible on this machine."""
         return any(finding.verdict == "failed" for finding in self.findings)
 
 
 def checkup(what: str, seconds: float = STEP_SECONDS) -> Checkup:
-    """Run a registration through every step. A file or folder is registered for that long, and no longer.
+    """Run a registration through every step. A file or folder is registered only for the check.
 
     Args:
-        what: A registered backend's name, by any of its names; a JSON file that declares backends; a vendor's folder.
+        what: Any name of a registered backend, a JSON file that declares backends, or a vendor folder.
         seconds: How long a step may take.
 
     Raises:
         TypeError: `what` is not a string.
-        RequestError: It is none of these.
+        RequestError: No backend, file or folder has that name.
 
     Example:
         >>> found = checkup("cpu")
         >>> found.failed, found.origins, found.findings[1].step
         (False, {'cpu': 'built in'}, 'members')
     """
-    register = way_in(what)
-    with as_before() as before:
+    register = registration_of(what)
+    with TemporaryRegistrations() as before:
         entries: list[BackendEntry] = []
 
         def registration() -> StepResults:
@@ -96,7 +96,7 @@ def checkup(what: str, seconds: float = STEP_SECONDS) -> Checkup:
             except KernelsError as error:  # one line for each thing that is wrong
                 yield from map(failed, str(error).splitlines())
                 return
-            if before.left:  # nobody waits for it any more
+            if before.left:  # too late: the step has ended
                 before.take_back()
                 return
             there = [entry.name for entry in lookup.entries()]
@@ -124,5 +124,5 @@ def check_entry(entry: BackendEntry, seconds: float = STEP_SECONDS) -> list[Chec
         >>> {finding.verdict for finding in check_entry(entry_of("cpu")) if finding.step == "names"}
         {'ok'}
     """
-    subject = Subject(entry, seconds)
-    return [finding for name, step in STEPS for finding in run_step(name, partial(step, subject), entry.name, seconds)]
+    checked = CheckedBackend(entry, seconds)
+    return [finding for name, step in STEPS for finding in run_step(name, partial(step, checked), entry.name, seconds)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from kernels.backend_check.subject import Subject
+from kernels.backend_check.checked_backend import CheckedBackend
 from kernels.backends.base import Backend
 from kernels.backends.plugins.vendor_folder import vendor_module
 from kernels.backends.torch_build import installed_torch
@@ -81,9 +81,9 @@ def _counts(section: Mapping[str, Sequence[object]]) -> dict[str, int]:
     return {operator: len(entries) for operator, entries in section.items()}
 
 
-def operators(subject: Subject) -> StepResults:
+def operators(checked: CheckedBackend) -> StepResults:
     """Each function that is offered for an operator can stand in for it."""
-    backend = subject.backend
+    backend = checked.backend
     if backend.folder is None:
         yield skipped("it has no folder")
         return
@@ -119,9 +119,9 @@ def _fault(backend: Backend, name: str) -> list[str]:
     return []
 
 
-def tuning(subject: Subject) -> StepResults:
+def tuning(checked: CheckedBackend) -> StepResults:
     """The tune configurations and heuristics can be read."""
-    folder = subject.backend.folder
+    folder = checked.backend.folder
     if folder is None:
         yield skipped("it has no folder")
         return
@@ -130,7 +130,7 @@ def tuning(subject: Subject) -> StepResults:
             yield missing(f"optional: {name} in {folder}")
             continue
         try:
-            yield from step(subject.backend)
+            yield from step(checked.backend)
         except KernelsError as error:
             yield failed(error_on_one_line(error))
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
+from kernels.backend_check.checked_backend import CheckedBackend
 from kernels.backend_check.naming import mine
-from kernels.backend_check.subject import Subject
 from kernels.backends.base import Backend, Device, PythonDependency, allowed_python_depends
 from kernels.backends.plugins.json_backend import DeclaredBackend
 from kernels.backends.probing import PROBE_SECONDS, checked_probe
@@ -27,24 +27,21 @@ _DEVICES = 64
 _PACKAGE = re.compile(r"[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9._-]{0,126}[A-Za-z0-9]")
 
 
-def probe(subject: Subject) -> StepResults:
-    """The probe comes back in time with an answer that makes sense."""
-    backend = subject.backend
-    seconds = answer_seconds(subject.seconds)
+def probe(checked: CheckedBackend) -> StepResults:
+    """The probe returns in time, with values of the right types."""
+    backend = checked.backend
+    seconds = answer_seconds(checked.seconds)
     imported = "torch" in sys.modules
     answer = checked_probe(backend, seconds)
     if not imported and "torch" in sys.modules:
-        yield missing(
-            "the probe imports torch; it must look without, as it is asked where nobody needs Torch, and importing it "
-            "takes seconds"
-        )
+        yield missing("the probe imports torch; it must work without, as importing it takes seconds")
     if answer.needs_torch:
         no_torch = _import_torch()
         if no_torch is None:
             answer = checked_probe(backend, seconds)
         else:
             yield missing(f"the probe can tell more with Torch, but {no_torch}")
-    subject.probe = answer
+    checked.probe = answer
     # A note of a declared backend that is there is a query without an answer.
     unanswered = answer.found and isinstance(backend, DeclaredBackend) and not answer.needs_torch
     yield from (failed(note) if unanswered else missing(note) for note in answer.notes)
@@ -69,7 +66,7 @@ def probe(subject: Subject) -> StepResults:
 
 
 def answer_seconds(seconds: float) -> float:
-    """How long one answer of a backend may take in a step that may take `seconds`, less than the step itself.
+    """How long a probe may take in a step that may take `seconds`.
 
     Example:
         >>> answer_seconds(60.0), answer_seconds(1.0)
@@ -79,7 +76,7 @@ def answer_seconds(seconds: float) -> float:
 
 
 def _import_torch() -> str | None:
-    """Import Torch, so that a declaration's questions to it can be answered; why not, or None when it is imported."""
+    """Import Torch, for the queries of a declaration; why that fails, or None."""
     try:
         import_module("torch")
     except ModuleNotFoundError as error:
@@ -93,10 +90,10 @@ def _import_torch() -> str | None:
     return None
 
 
-def architectures(subject: Subject) -> StepResults:
+def architectures(checked: CheckedBackend) -> StepResults:
     """An architecture is read as it is written, a build for it fits, and a build for another does not."""
-    backend = subject.backend
-    devices = _one_each(subject)
+    backend = checked.backend
+    devices = _one_each(checked)
     if not devices:
         yield skipped("no device with an architecture is visible here")
     for device in devices:
@@ -127,17 +124,17 @@ def architectures(subject: Subject) -> StepResults:
         yield missing(f"optional: {why}, so a build for one architecture is tried on every device")
 
 
-def _one_each(subject: Subject) -> list[Device]:
+def _one_each(checked: CheckedBackend) -> list[Device]:
     """A device of each architecture."""
     seen: dict[str, Device] = {}
-    for device in subject.probe.devices[:_DEVICES]:
+    for device in checked.probe.devices[:_DEVICES]:
         if device.arch:
             seen.setdefault(device.arch, device)
     return list(seen.values())
 
 
 def other_arch(backend: Backend, device: Device) -> tuple[str, str] | None:
-    """An architecture whose builds do not run on a device, and why; None when none could be thought of.
+    """An architecture whose builds do not run on a device, and the reason; None where none is found.
 
     Example:
         >>> from kernels import get_backend
@@ -161,10 +158,10 @@ def _neighbours(arch: str) -> Iterator[str]:
     yield "x" + arch
 
 
-def capability(subject: Subject) -> StepResults:
+def capability(checked: CheckedBackend) -> StepResults:
     """A device's capability is a number, or none: what that means for mappings with a range."""
-    backend = subject.backend
-    device = subject.device
+    backend = checked.backend
+    device = checked.device
     if device is None:
         yield skipped("no device is visible here")
         return
@@ -185,9 +182,9 @@ def capability(subject: Subject) -> StepResults:
         yield ok(f"{number}: a mapping entry with a range of capabilities is used where {number} lies in that range")
 
 
-def torch(subject: Subject) -> StepResults:
+def torch(checked: CheckedBackend) -> StepResults:
     """The installed Torch has the backend's device, and its dispatch key."""
-    backend = subject.backend
+    backend = checked.backend
     if installed_torch() is None:
         yield skipped("Torch is not installed")
         return
@@ -235,11 +232,11 @@ def torch(subject: Subject) -> StepResults:
         yield ok(f"dispatch key {backend.dispatch_key!r} is known to Torch")
 
 
-def python_depends(subject: Subject) -> StepResults:
+def python_depends(checked: CheckedBackend) -> StepResults:
     """The Python packages that its kernels may ask for have names that can be installed and imported."""
-    own = subject.backend.python_depends
+    own = checked.backend.python_depends
     if not own:
-        yield ok(f"its kernels may ask for {', '.join(sorted(allowed_python_depends(subject.backend)))}")
+        yield ok(f"its kernels may ask for {', '.join(sorted(allowed_python_depends(checked.backend)))}")
     for name, dependency in own.items():
         yield _dependency(name, dependency)
 
@@ -247,11 +244,11 @@ def python_depends(subject: Subject) -> StepResults:
 def _dependency(name: str, dependency: PythonDependency) -> StepResult:
     package, module = dependency.package, dependency.module
     if not isinstance(package, str) or _PACKAGE.fullmatch(package) is None:
-        return failed(f"{name}: package is {package!r}; allowed is a project's name, as pip install takes it")
+        return failed(f"{name}: package: expected the name of a project for pip install, got {package!r}")
     if module is None:
         return ok(f"{name}: {package}, of which no module is looked for")
     if not isinstance(module, str) or not all(part.isidentifier() for part in module.split(".")):
-        return failed(f"{name}: module is {module!r}; allowed is what a Python file imports, or None")
+        return failed(f"{name}: module: expected the name of a module or None, got {module!r}")
     try:
         there = importlib.util.find_spec(module) is not None
     except ImportError:

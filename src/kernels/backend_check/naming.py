@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from kernels.backend_check.subject import Subject
+from kernels.backend_check.checked_backend import CheckedBackend
 from kernels.backends import lookup
 from kernels.backends.base import Backend
 from kernels.backends.conflicts import SAMPLE_VERSIONS, check_clashes
@@ -36,18 +36,18 @@ _FIELDS = {
 }
 
 
-def members(subject: Subject) -> StepResults:
+def members(checked: CheckedBackend) -> StepResults:
     """Every member has the right type; which are the vendor's, and which have the default."""
-    validated(subject.entry.given if subject.entry.given is not None else subject.backend)
-    if isinstance(subject.backend, DeclaredBackend):
-        yield ok(f"declared: {', '.join(subject.backend.declaration.given())}")
+    validated(checked.entry.given if checked.entry.given is not None else checked.backend)
+    if isinstance(checked.backend, DeclaredBackend):
+        yield ok(f"declared: {', '.join(checked.backend.declaration.given())}")
         return
-    own = mine(subject.backend)
+    own = mine(checked.backend)
     yield ok(f"given: {', '.join(own)}")
     rest = [name for name in _all_members() if name not in own]
     if rest:
         yield ok(f"as the base class has them: {', '.join(rest)}")
-    given = subject.entry.given if subject.entry.given is not None else subject.backend
+    given = checked.entry.given if checked.entry.given is not None else checked.backend
     for name in _strange(given):
         near = difflib.get_close_matches(name, _all_members(), n=1, cutoff=_NEAR)
         if near and near[0] in rest:  # beside `probe`, `probes` is a vendor's own
@@ -80,16 +80,16 @@ def _all_members() -> list[str]:
     return annotated + [name for name, member in vars(Backend).items() if inspect.isfunction(member)]
 
 
-def names(subject: Subject) -> StepResults:
+def names(checked: CheckedBackend) -> StepResults:
     """The names are spelled as names are, and mean this backend alone."""
-    backend = subject.backend
-    beneath = subject.entry.overrides
+    backend = checked.backend
+    beneath = checked.entry.overrides
     others = [entry for entry in lookup.entries() if entry.backend is not backend]
-    check_clashes(subject.entry, others)
+    check_clashes(checked.entry, others)
     said = _FIELDS if isinstance(backend, DeclaredBackend) else dict(zip(_NAMES, _NAMES, strict=True))
     yield ok(", ".join(f"{word} {getattr(backend, member)}" for member, word in said.items()))
     if beneath is not None:
-        yield ok(f"{'adds to' if added_to(subject.entry) else 'stands in for'} {beneath.name}, {beneath.origin}")
+        yield ok(f"{'adds to' if added_to(checked.entry) else 'stands in for'} {beneath.name}, {beneath.origin}")
     sharing = [entry.name for entry in others if entry.backend.device_type == backend.device_type]
     if sharing:
         yield ok(f"shares Torch's device {backend.device_type} with {', '.join(sharing)}: the installed Torch decides")
@@ -109,10 +109,10 @@ def added_to(entry: BackendEntry) -> list[BackendEntry]:
     return beneath
 
 
-def build_versions(subject: Subject) -> Iterator[tuple[MajorMinor | None, Any]]:
+def build_versions(checked: CheckedBackend) -> Iterator[tuple[MajorMinor | None, Any]]:
     """Versions that build names can carry, this machine's first, each with how a name writes it."""
-    backend = subject.backend
-    there = (subject.probe.version,) if subject.probe.version is not None else ()
+    backend = checked.backend
+    there = (checked.probe.version,) if checked.probe.version is not None else ()
     for version in dict.fromkeys((*there, *SAMPLE_VERSIONS)) if backend.versioned else (None,):
         try:
             text = backend.format_accelerator(version)
@@ -121,12 +121,12 @@ def build_versions(subject: Subject) -> Iterator[tuple[MajorMinor | None, Any]]:
         yield version, text
 
 
-def build_names(subject: Subject) -> StepResults:
+def build_names(checked: CheckedBackend) -> StepResults:
     """What a build's folder is called comes back as this backend and this version, compiled and noarch."""
     from kernels.resolver.variant import Variant, parse_variant
 
-    backend = subject.backend
-    tried = list(build_versions(subject))
+    backend = checked.backend
+    tried = list(build_versions(checked))
     if not tried:
         yield failed(
             f"format_accelerator has no name for any of {', '.join(map(str, SAMPLE_VERSIONS))}; it must return the "
@@ -150,7 +150,7 @@ def build_names(subject: Subject) -> StepResults:
             yield failed(f"a folder cannot be called so: {error}")
             continue
         yield ok(f"{variant.name} is {variant.backend}{'' if version is None else f' {version}'}")
-    there = subject.probe.version
+    there = checked.probe.version
     if backend.versioned and there is not None and there not in [version for version, _ in tried]:
         yield missing(f"no build name can carry this machine's version, {there}: no compiled build fits here")
     noarch = parse_variant(f"torch-{backend.noarch_name}")

@@ -1,4 +1,4 @@
-"""Steps about what a vendor brings beside the names: stages, notes for who writes kernels."""
+"""Steps about stages, and about notes for kernel authors."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from kernels.backend_check.checked_backend import CheckedBackend
 from kernels.backend_check.naming import mine
-from kernels.backend_check.subject import Subject
 from kernels.backends.base import Backend
 from kernels.support.checks import StepResults, failed, missing, ok
 from kernels.support.formatting import plural
@@ -15,17 +15,17 @@ from kernels.support.formatting import plural
 __all__ = ["notes", "own_stages", "stages"]
 
 
-def stages(subject: Subject) -> StepResults:
-    """The stages between a build's download and its use are functions of the right form, under names that are known."""
-    backend = subject.backend
-    found: Any = backend.stages(subject.device)
+def stages(checked: CheckedBackend) -> StepResults:
+    """The stages between a build's download and its use are functions with the right arguments and known names."""
+    backend = checked.backend
+    found: Any = backend.stages(checked.device)
     known = list(Backend().stages(None))
     if not isinstance(found, Mapping):
-        yield failed(f"stages is {found!r}; allowed is a mapping from {', '.join(known)} to functions")
+        yield failed(f"stages: expected a mapping from {', '.join(known)} to functions, got {found!r}")
         return
     unknown = [str(name) for name in found if name not in known]
     if unknown:
-        yield failed(f"stages has {', '.join(unknown)}; allowed is {', '.join(known)}")
+        yield failed(f"stages: expected {', '.join(known)}, got {', '.join(unknown)}")
     for name in known:
         if name not in found:
             yield ok(f"{name}: left out")
@@ -34,7 +34,7 @@ def stages(subject: Subject) -> StepResults:
         form = f"{name}({', '.join(arguments)})"
         function: Any = found[name]
         if not callable(function):
-            yield failed(f"{name} is {function!r}; allowed is a function {form}")
+            yield failed(f"{name}: expected a function {form}, got {function!r}")
             continue
         try:
             inspect.signature(function).bind(*arguments)
@@ -61,9 +61,9 @@ def own_stages(backend: Backend) -> list[str]:
     return [name for name in (*Backend().stages(None), "stages") if name in own]
 
 
-def notes(subject: Subject) -> StepResults:
-    """Notes for who writes kernels, and who makes the hardware: all of them optional."""
-    backend = subject.backend
+def notes(checked: CheckedBackend) -> StepResults:
+    """Notes for kernel authors, and the vendor's name: all of them optional."""
+    backend = checked.backend
     for name in ("vendor", "guidance_block", "kernel_guidance", "cuda_hacks_to_strip"):
         given = getattr(backend, name)
         if not given:

@@ -110,8 +110,8 @@ def for_device_type(device_type: str) -> Backend:
         if name in matching:
             return matching[name]
     if not matching:
-        allowed = ", ".join(sorted({each.device_type for each in lookup.all_backends()}))
-        raise RequestError(f"`device_type` is {device_type!r}; allowed is one of {allowed}.")
+        known = ", ".join(sorted({each.device_type for each in lookup.all_backends()}))
+        raise RequestError(f"`device_type`: expected one of {known}, got {device_type!r}.")
     return matching.get(device_type) or next(iter(matching.values()))
 
 

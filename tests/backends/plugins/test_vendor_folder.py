@@ -251,8 +251,8 @@ def test_flaggems_own_class_serves(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("init", "message"),
     [
-        ("", "its `__init__.py` has no `vendor_info`; allowed is vendor_info = VendorInfo"),
-        ("vendor_info = 7", "`vendor_info` is a int without vendor_name and device_name"),
+        ("", "its `__init__.py` has no `vendor_info`; expected vendor_info = VendorInfo"),
+        ("vendor_info = 7", "`vendor_info`: expected a VendorInfo, got a int without vendor_name and device_name"),
         (
             INFO.format("vendor_name='acme', device_name='acme', dispach_key='PrivateUse1'"),
             r"VendorInfo has no `dispach_key`; did you mean `dispatch_key`\? Allowed are vendor_name, device_name, ",
@@ -315,11 +315,11 @@ def test_what_is_no_vendors_folder_is_refused(tmp_path: Path) -> None:
         (tmp_path / "file", "file: no such folder"),
         (tmp_path / "none", "none: no such folder"),
         ("a\0b", "embedded null|no such folder"),
-        (importlib.import_module("json.decoder"), "json.decoder, a module; allowed is a package"),
+        (importlib.import_module("json.decoder"), "expected a package, got the module json.decoder"),
     ]:
         with pytest.raises(RequestError, match=message):
             register_vendor(path)
-    with pytest.raises(TypeError, match="`path_or_module` is 7, a int"):
+    with pytest.raises(TypeError, match=r"`path_or_module`: expected .*, got 7 \(int\)"):
         register_vendor(7)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Installed packages that offer a backend by an entry point of the group `kernels.backends`."""
+"""Installed packages that offer a backend with an entry point of the group `kernels.backends`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Way in: a JSON file, no code. What it declares becomes a backend, or stands in for parts of one that there is."""
+"""Backends that a JSON file declares, without code: new ones, and changes of registered ones."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ _MEMBERS = {
 def load_backends(path: os.PathLike[str] | str) -> list[BackendEntry]:
     """Add the backends that a JSON file declares, all of them or none.
 
-    A name that is known already is declared anew: the file's fields stand in for that backend's, and
-    `unregister_backend` brings it back as it was.
+    Under the name of a registered backend, the file's fields replace that backend's; `unregister_backend` brings it
+    back as it was.
 
     Args:
         path: The file: one object, backend name to fields. Its JSON Schema is at `SCHEMA_PATH`.
@@ -58,9 +58,9 @@ def load_backends(path: os.PathLike[str] | str) -> list[BackendEntry]:
         The registry's entries of these backends, in the file's order.
 
     Raises:
-        TypeError: `path` is no path.
-        RequestError: The file cannot be read, or has a value that is not allowed; the message gives the file, the
-            value's path in it, the value, and what is allowed. The registry is as it was.
+        TypeError: `path` is not a path.
+        RequestError: The file cannot be read or has a wrong value; the message has the file and the value's path in
+            it. The registry is unchanged.
 
     Example:
         >>> import tempfile
@@ -84,13 +84,13 @@ def load_backends(path: os.PathLike[str] | str) -> list[BackendEntry]:
 
 
 def declared_backends(path: os.PathLike[str] | str) -> list[Backend]:
-    """The backends that a file declares, without adding them; those that `KERNELS_DISABLE_BACKENDS` names left out.
+    """The backends that a file declares, without adding them, and without disabled ones.
 
     Args:
         path: The file.
 
     Raises:
-        TypeError: `path` is no path.
+        TypeError: `path` is not a path.
         DeclarationError: As for `load_backends`.
     """
     declarations = read_declarations(path)
@@ -115,12 +115,12 @@ def declare(
     beside: Sequence[Backend] = (),
     reserved: Collection[str] = (),
 ) -> Backend:
-    """The backend that a declaration makes, alone or of one that there is, which is not changed.
+    """The backend that a declaration makes: a new one, or a changed copy of an existing one.
 
     Args:
         name: Its own name.
         declaration: What the file says.
-        existing: The backend of that name that there is, if any.
+        existing: The backend of that name, if there is one.
         beside: Backends that will be registered with it.
         reserved: Names that they will have.
 
@@ -141,7 +141,7 @@ def declare(
         made = declare(name, merged, None, beside=beside, reserved=reserved)
         made.folder = existing.folder
         return made
-    return _standing_in(existing, declaration)
+    return _changed(existing, declaration)
 
 
 class DeclaredBackend(Backend):
@@ -163,13 +163,13 @@ class DeclaredBackend(Backend):
         if declaration.device_string is None:
             known = ", ".join(sorted(each.name for each in others))
             raise RequestError(
-                f"`{name}` is no known backend and has no `device_string`; a new one needs it, and to change one that "
-                f"there is, its name must be one of {known}."
+                f"`{name}` has no `device_string`, which a new backend needs; to change an existing one, use its name: "
+                f"{known}."
             )
         if declaration.variant_token is None and name[-1].isdigit():
             raise RequestError(
-                f"`{name}` has no `variant_token`, and its name ends with a digit, where build names have the version; "
-                "give a `variant_token` without."
+                f"`{name}` has no `variant_token`, and its name ends with a digit: the version follows there in build "
+                "names. Give a `variant_token` without a digit at its end."
             )
         self.declaration = declaration
         self.queries = DeclaredQueries(declaration)
@@ -183,8 +183,7 @@ class DeclaredBackend(Backend):
         self.arch_rule = declaration.arch_rule or ("any" if declaration.archs is None else "exact")
         self.checks_archs = self.arch_rule != "any"
         if sharing:
-            # After those whose device it shares: to declare a backend on `cpu` must not make it the one that is
-            # used when none is named.
+            # After the others of its device: a declared backend on `cpu` must not become the default.
             self.order = max(each.order for each in sharing) + 1
             if declaration.dispatch_key is None:
                 self.dispatch_key = sharing[0].dispatch_key
@@ -246,7 +245,7 @@ def _devices(backend: Backend, archs: Sequence[str], known: Sequence[Device]) ->
 
 # What Torch can drive
 
-#: Set while a declared backend asks others, as those may ask in their turn.
+#: Set while a declared backend asks others, which may ask in turn.
 _asking = threading.local()
 
 
@@ -261,8 +260,8 @@ def _shared_build(backend: Backend, torch: Any) -> Found | None:
                 try:
                     found = other.torch_build(torch)
                 except AttributeError:
-                    raise  # it must see more of Torch than a stand-in has
-                except Exception:  # noqa: BLE001 - another stranger's
+                    raise  # it needs more of Torch than a stand-in has
+                except Exception:  # noqa: BLE001 - another plugin that fails
                     continue
                 if found is not None:
                     return found
@@ -271,11 +270,11 @@ def _shared_build(backend: Backend, torch: Any) -> Found | None:
     return None
 
 
-# Parts of a backend that there is
+# Changes of an existing backend
 
 
-def _standing_in(existing: Backend, declaration: Declaration) -> Backend:
-    """A copy of a backend with the declared parts in place of its own."""
+def _changed(existing: Backend, declaration: Declaration) -> Backend:
+    """A copy of a backend with the declared changes."""
     name = existing.name
     if declaration.version is not None and not existing.versioned:
         raise RequestError(f"`{name}.version` is declared, but build names of {name} carry no version; leave it out.")
@@ -295,7 +294,7 @@ def _standing_in(existing: Backend, declaration: Declaration) -> Backend:
         for member, value in changes.items():
             setattr(backend, member, value)
     except AttributeError as error:
-        raise RequestError(f"`{name}` is a backend that lets nobody stand in for parts of it: {error}.") from None
+        raise RequestError(f"`{name}` cannot be changed by a declaration: {error}.") from None
     return backend
 
 

@@ -1,4 +1,4 @@
-"""Way in: a vendor's folder, a package with `vendor_info`, operators, tune configurations and heuristics."""
+"""Vendor folders: packages with `vendor_info`, operators, tune configurations and heuristics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["VendorInfo", "read_vendor", "register_vendor", "vendor_module"]
 
 @dataclass(frozen=True)
 class VendorInfo:
-    """What a vendor's folder says of the vendor, as `vendor_info` in its `__init__.py`.
+    """What a vendor folder declares, as `vendor_info` in its `__init__.py`.
 
     The first five are those of FlagGems (`VendorInfoBase` in flag_gems/runtime/backend/backend_utils.py); the others
     are the fields of the same names in a file that declares backends (see `kernels.backends.plugins.json_backend`).
@@ -50,7 +50,7 @@ class VendorInfo:
         version: The version of the vendor's runtime: text, or where to ask for it.
         archs: The architectures of the devices: names, or where to ask for them.
         arch_rule: How architectures of builds and devices are compared.
-        python_depends: Python dependencies that only this backend's kernels may ask for.
+        python_depends: Python dependencies that only this backend's kernels may have.
         experimental: Whether using it warns, once.
         guidance_block: Notes for who writes kernels: what the hardware is.
         kernel_guidance: Notes for who writes kernels: how to write them.
@@ -80,7 +80,7 @@ class VendorInfo:
     detect: Mapping[str, Any] | None = None
 
     def __new__(cls, *_: Any, **named: Any) -> VendorInfo:
-        """Refuse a name that is no field's, with the one that is near it."""
+        """Refuse an unknown name, and suggest the nearest one."""
         allowed = list(cls.__dataclass_fields__)
         for name in named:
             if name not in allowed:
@@ -95,7 +95,7 @@ _OWN = ("device_query_cmd", "triton_extra_name", "backend")
 
 
 def register_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> BackendEntry:
-    """Add a vendor's backend from its folder, or the folder to a backend that is there already.
+    """Add a vendor's backend from its folder, or add the folder to a registered backend.
 
     Args:
         path_or_module: The folder, which is imported under a name of its own, or a package that is imported already.
@@ -142,7 +142,7 @@ def register_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> Back
 
 
 def read_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> VendorInfo:
-    """What a vendor's folder says of the vendor; nothing is registered, and no module of it stays.
+    """The `vendor_info` of a folder; nothing is registered, and no module of the folder stays.
 
     Args:
         path_or_module: The folder, or a package that is imported already.
@@ -159,24 +159,24 @@ def read_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> VendorIn
         return _info(package, folder)
 
 
-# What a folder says
+# Reading a folder
 
 
 def _folder(path_or_module: object) -> Path:
     if isinstance(path_or_module, ModuleType):
         places = list(getattr(path_or_module, "__path__", ()))
         if not places:
-            raise RequestError(f"`path_or_module` is {path_or_module.__name__}, a module; allowed is a package.")
+            raise RequestError(f"`path_or_module`: expected a package, got the module {path_or_module.__name__}.")
         return Path(places[0]).absolute()
     if not isinstance(path_or_module, (str, os.PathLike)):
         raise TypeError(
-            f"`path_or_module` is {path_or_module!r}, a {type(path_or_module).__name__}; allowed is the path of a "
-            "vendor's folder, or a package."
+            f"`path_or_module`: expected the path of a vendor folder, or a package, got {path_or_module!r} "
+            f"({type(path_or_module).__name__})."
         )
     folder = Path(os.path.expanduser(path_or_module)).absolute()
     if not (folder / "__init__.py").is_file():
         what = "no file `__init__.py`" if folder.is_dir() else "no such folder"
-        raise RequestError(f"The vendor folder {folder}: {what}; allowed is a folder with `__init__.py`.")
+        raise RequestError(f"The vendor folder {folder}: {what}; expected a folder with `__init__.py`.")
     return folder
 
 
@@ -186,7 +186,7 @@ def _given(path_or_module: object) -> ModuleType | None:
 
 def _registered_from(folder: Path) -> BackendEntry | None:
     path = os.path.realpath(folder)
-    lookup.entries()  # what the environment names is there before
+    lookup.entries()  # the environment's folders are registered first
     for entry in registry.registered():
         for each in entry.layers():
             if each.origin.kind == "vendor" and os.path.realpath(each.origin.place) == path:
@@ -198,7 +198,7 @@ def _info(module: ModuleType, folder: Path) -> VendorInfo:
     given = vars(module).get("vendor_info")
     if given is None:
         raise RequestError(
-            f"The vendor folder {folder}: its `__init__.py` has no `vendor_info`; allowed is "
+            f"The vendor folder {folder}: its `__init__.py` has no `vendor_info`; expected "
             "vendor_info = VendorInfo(vendor_name=…, device_name=…, device_query_cmd=…)."
         )
     if isinstance(given, VendorInfo):
@@ -211,8 +211,8 @@ def _info(module: ModuleType, folder: Path) -> VendorInfo:
     missing = [name for name in ("vendor_name", "device_name") if name not in found]
     if missing:
         raise RequestError(
-            f"The vendor folder {folder}: `vendor_info` is a {type(given).__name__} without {' and '.join(missing)}; "
-            "allowed is a VendorInfo."
+            f"The vendor folder {folder}: `vendor_info`: expected a VendorInfo, got a {type(given).__name__} without "
+            f"{' and '.join(missing)}."
         )
     return VendorInfo(**found)
 

@@ -1,4 +1,4 @@
-"""The registration that a check looks at, and what a step of it is."""
+"""The registration that is checked, and the type of a step."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from kernels.backends.base import Backend, BackendProbe, Device
 from kernels.backends.registration import BackendEntry
 from kernels.support.checks import STEP_SECONDS, StepResults
 
-__all__ = ["Step", "Subject"]
+__all__ = ["CheckedBackend", "Step"]
 
 
 @dataclass
-class Subject:
-    """The registration that is checked, and what earlier steps learned.
+class CheckedBackend:
+    """The registration that is checked, and the results of earlier steps.
 
     Attributes:
         entry: The registration.
         seconds: How long a step may take.
-        probe: What its probe answered; nothing found while it has not.
+        probe: What its probe returned; one that found nothing before that.
     """
 
     entry: BackendEntry
@@ -37,4 +37,4 @@ class Subject:
         return next(iter(self.probe.devices), None)
 
 
-Step = Callable[[Subject], StepResults]
+Step = Callable[[CheckedBackend], StepResults]

@@ -1,4 +1,4 @@
-"""A registration for as long as a check takes: a registered name, a file that declares one, a vendor's folder."""
+"""Register what is to be checked, a backend's name, a JSON file or a vendor folder, and take it back."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from kernels.backends import lookup, registry
 from kernels.backends.registration import BackendEntry
 from kernels.errors import RequestError
 
-__all__ = ["as_before", "way_in"]
+__all__ = ["TemporaryRegistrations", "registration_of"]
 
 
-def way_in(what: str) -> Callable[[], Sequence[BackendEntry]]:
-    """What registers that which is to be checked, and returns its entries.
+def registration_of(what: str) -> Callable[[], Sequence[BackendEntry]]:
+    """The function that registers a backend to be checked, and returns its entries.
 
     Args:
-        what: A registered backend's name, by any of its names; a file that declares backends; a vendor's folder. A
-            name goes before a file of the same name: `./acme` is always a path.
+        what: Any name of a registered backend, a JSON file that declares backends, or a vendor folder. A name goes
+            before a file of the same name: `./acme` is always a path.
 
     Raises:
-        TypeError: It is not a string.
-        RequestError: It is none of them.
+        TypeError: `what` is not a string.
+        RequestError: No backend, file or folder has that name.
 
     Example:
-        >>> [entry.name for entry in way_in("npu")()]
+        >>> [entry.name for entry in registration_of("npu")()]
         ['cann']
     """
     if not isinstance(what, str):
@@ -33,7 +33,7 @@ def way_in(what: str) -> Callable[[], Sequence[BackendEntry]]:
     try:
         entry = lookup.entry_of(lookup.find(what).name)
     except RequestError as error:
-        # Other than a `Path`, these find nothing where the text can be no path.
+        # Unlike `Path`, these accept text that cannot be a path.
         if os.path.isdir(what):
             return lambda: [_vendor(Path(what))]
         if os.path.isfile(what):
@@ -56,7 +56,7 @@ def _vendor(folder: Path) -> BackendEntry:
 def _declared(file: Path) -> Sequence[BackendEntry]:
     from kernels.backends.plugins.json_backend import load_backends
 
-    # One that the environment names is here already.
+    # A file that the environment names is registered already.
     return [entry for entry in lookup.entries() if _is_from(entry, file)] or load_backends(file)
 
 
@@ -64,8 +64,8 @@ def _is_from(entry: BackendEntry, file: Path) -> bool:
     return entry.origin.kind == "declared" and Path(entry.origin.place).resolve() == file.resolve()
 
 
-class as_before:
-    """Take back, on leaving, every registration that was made meanwhile.
+class TemporaryRegistrations:
+    """Undo, at the end of the block, every registration that was made in it.
 
     Example:
         >>> from kernels import list_backends, register_backend
@@ -75,14 +75,14 @@ class as_before:
         ...
         ...     def probe(self) -> BackendProbe:
         ...         return BackendProbe()
-        >>> with as_before():
+        >>> with TemporaryRegistrations():
         ...     register_backend(Acme())
         >>> "acme" in [entry.name for entry in list_backends()]
         False
     """
 
-    def __enter__(self) -> as_before:
-        lookup.entries()  # what the environment names is there before
+    def __enter__(self) -> TemporaryRegistrations:
+        lookup.entries()  # the environment's backends are registered first
         self._before = [entry.given for each in registry.registered() for entry in each.layers()]
         self.left = False
         return self
@@ -92,7 +92,7 @@ class as_before:
         self.take_back()
 
     def take_back(self) -> None:
-        """Unregister what was not there before; also for who comes when all is over."""
+        """Unregister what was not there before; also for a registration that ends too late."""
         for name in [entry.name for entry in registry.registered()]:
             while (entry := _registered(name)) is not None and not self._was_there(entry):
                 registry.unregister_backend(name)
