@@ -1,4 +1,4 @@
-"""get_kernel and its siblings: what can be asked for."""
+"""The public functions that get kernels: `get_kernel` and its siblings."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from kernels.resolver.planner import plan_tree
 from kernels.resolver.target import Target
 from kernels.settings import Verify
 from kernels.sources import PathSource
+from kernels.support.formatting import wrong_type
 from kernels.trust import Policy
 from kernels.trust.publishers import TrustPolicy
 
@@ -63,40 +64,40 @@ def get_kernel(
 ) -> ModuleType:
     """Get a kernel: find the build that fits this machine, download it if it is not here yet, and load it.
 
-    Where a lock of the caller lists the repository, it chooses the commit.
+    If the caller's lockfile lists the repository, it chooses the commit.
 
     Args:
         repo_id: The repository, `org/name`.
         revision: A branch, a tag or a commit; not together with `version`.
-        version: A major version. Without either, the one that is locked is used, else the newest, with a warning that
+        version: A major version. Without either, the locked version is used, else the newest, with a warning that
             names it.
         backend: The backend to load a build for; the default follows Torch's build.
-        user_agent: What to add to the `User-Agent` header of requests.
-        trust_remote_code: False loads what trusted publishers offer, a list of repositories (`org/name`) those as
-            well, True anything.
+        user_agent: Text to add to the `User-Agent` header of requests.
+        trust_remote_code: False loads kernels of trusted publishers only, a list of repositories (`org/name`) those
+            too, True every kernel.
         check_arch: Whether the build must cover the device's architecture.
         device: The device to choose the build for: an index, or Torch's name such as `cuda:1`. The default is the
             current device.
-        verify: When the content of the builds is checked: `install` when they were downloaded or have changed since,
-            `load` now, `off` never. The default is as `KERNELS_VERIFY` says, which is `install` where it is not set.
+        verify: When the content of the builds is checked: `install` after a download or a change on disk, `load` on
+            every load, `off` never. The default is `KERNELS_VERIFY`, else `install`.
 
     Returns:
-        The kernel's module. Asking again gives the same module.
+        The kernel's module; the same one for every call.
 
     Raises:
-        RequestError: An argument is not what is allowed, or there is no such version or revision (a `ValueError`).
+        RequestError: An argument is invalid, or there is no such version or revision (a `ValueError`).
         RepositoryNotFound: There is no such repository (a `FileNotFoundError`).
-        NoSuitableBuild: No build fits this machine; the message says why for each (a `FileNotFoundError`).
-        UnsupportedArch: Builds fit, but none covers the device (also a `RuntimeError`).
+        NoSuitableBuild: No build suits this machine; the message says why for each (a `FileNotFoundError`).
+        UnsupportedArch: Builds suit, but none covers the device's architecture (also a `RuntimeError`).
         UntrustedPublisher: The publisher is not trusted (a `ValueError`).
-        UntrustedSignature: A policy requires a signature, and no build has one that it accepts (a `ValueError`).
-        DigestMismatch: A build is not what its metadata or a lock says, or was changed in a cache that cannot be
-            repaired now (a `ValueError`).
-        LockError: A lock lists the repository, but not what is asked for; or it is no lock (a `ValueError`).
-        NotLocked: `KERNELS_LOCKED` is set, and no lock lists the kernel (a `LockError`).
-        MissingPythonDependency: A Python package is missing (an `ImportError`).
+        UntrustedSignature: A policy requires a signature, and no build has an accepted one (a `ValueError`).
+        DigestMismatch: The content of a build differs from its metadata or lockfile, and cannot be downloaded again
+            now (a `ValueError`).
+        LockError: The lockfile lists another version only, or cannot be read (a `ValueError`).
+        NotLocked: `KERNELS_LOCKED` is set, and no lockfile lists the kernel (a `LockError`).
+        MissingPythonDependency: A Python package is not installed (an `ImportError`).
         IncompatibleClient: The kernel needs a newer version of this package (a `RuntimeError`).
-        HubUnavailable: The Hub gave no answer, and the cache has none (a `ConnectionError`).
+        HubUnavailable: The Hub did not answer, and the cache does not help (a `ConnectionError`).
 
     Example:
         ```python
@@ -115,7 +116,7 @@ def get_kernel(
 
 
 def get_kernels(requests: Sequence[KernelRequest]) -> list[ModuleType | Exception]:
-    """Get several kernels: all are planned and fetched side by side before the first is loaded.
+    """Get several kernels: all are planned and fetched in parallel before the first is loaded.
 
     Args:
         requests: The kernels.
@@ -144,21 +145,21 @@ def get_local_kernel(
         repo_path: The folder.
         backend: The backend to load a build for; the default follows Torch's build.
         trust_remote_code: As for `get_kernel`, for the kernels that this one depends on.
-        user_agent: What to add to the `User-Agent` header of requests.
+        user_agent: Text to add to the `User-Agent` header of requests.
         check_arch: Whether the build must cover the device's architecture.
         device: The device to choose the build for.
-        verify: When the content is checked: `load` now. `install` and `off` check only the kernels that this one
-            depends on, as for `get_kernel`: what is worked on changes after it was built.
+        verify: When the content is checked: `load` on every load. `install` and `off` check only the kernels that
+            this one depends on, as for `get_kernel`: a folder that is worked on changes after the build.
 
     Returns:
         The kernel's module.
 
     Raises:
         RepositoryNotFound: There is no kernel at the path (a `FileNotFoundError`).
-        NoSuitableBuild: No build there fits this machine (a `FileNotFoundError`).
+        NoSuitableBuild: No build there suits this machine (a `FileNotFoundError`).
     """
     if not isinstance(repo_path, (str, os.PathLike)):
-        raise TypeError(f"`repo_path` is {repo_path!r}, a {type(repo_path).__name__}; allowed is a path.")
+        raise wrong_type("repo_path", "a path", repo_path)
     source = PathSource(Path(os.path.expanduser(repo_path)).absolute(), verify=verify)
     requirement = source.requirement
     request = KernelRequest(
@@ -175,21 +176,21 @@ def get_locked_kernel(
     user_agent: str | Mapping[str, str] | None = None,
     verify: Verify | None = None,
 ) -> ModuleType:
-    """Get a kernel at the commit that a lock pins, with what it depends on at theirs.
+    """Get a kernel, and those it depends on, at the commits that a lockfile pins.
 
     Args:
-        repo_id: The repository, `org/name`. `LOCAL_KERNELS` does not count here.
-        lockfile: The lock's file; the default is the lock in force for the caller.
+        repo_id: The repository, `org/name`. `LOCAL_KERNELS` is not used.
+        lockfile: The lockfile; the default is the caller's.
         trust_remote_code: As for `get_kernel`.
-        user_agent: What to add to the `User-Agent` header of requests.
-        verify: When the content of the builds is checked, as for `get_kernel`: also against the lock's hashes.
+        user_agent: Text to add to the `User-Agent` header of requests.
+        verify: When the content of the builds is checked, as for `get_kernel`: also against the hashes in the lockfile.
 
     Returns:
         The kernel's module.
 
     Raises:
-        NotLocked: There is no lock, or it does not list the kernel, or one that it depends on (a `ValueError`).
-        LockError: The lock cannot be read, or pins the kernel in two versions (a `ValueError`).
+        NotLocked: No lockfile was found, or it does not list the kernel or one that it depends on (a `ValueError`).
+        LockError: The lockfile cannot be read, or pins the kernel in two versions (a `ValueError`).
         KernelsError: As for `get_kernel`.
 
     Example:
@@ -215,21 +216,21 @@ def load_kernel(
     backend: BackendName | None = None,
     verify: Verify | None = None,
 ) -> ModuleType:
-    """Load a kernel that was downloaded before, at the commit that a lock pins. No network is used.
+    """Load a downloaded kernel at the commit that a lockfile pins. No network is used.
 
     Args:
-        repo_id: The repository, `org/name`. `LOCAL_KERNELS` does not count here.
-        lockfile: The lock's file; the default is the lock in force for the caller.
+        repo_id: The repository, `org/name`. `LOCAL_KERNELS` is not used.
+        lockfile: The lockfile; the default is the caller's.
         backend: The backend to load a build for; the default follows Torch's build.
-        verify: When the content of the builds is checked, as for `get_kernel`: also against the lock's hashes.
+        verify: When the content of the builds is checked, as for `get_kernel`: also against the hashes in the lockfile.
 
     Returns:
         The kernel's module.
 
     Raises:
         NotInCache: It is not on disk (a `FileNotFoundError`).
-        NotLocked: There is no lock, or it does not list the kernel, or one that it depends on (a `ValueError`).
-        LockError: The lock cannot be read, or pins the kernel in two versions (a `ValueError`).
+        NotLocked: No lockfile was found, or it does not list the kernel or one that it depends on (a `ValueError`).
+        LockError: The lockfile cannot be read, or pins the kernel in two versions (a `ValueError`).
         KernelsError: As for `get_kernel`.
 
     Example:
@@ -269,17 +270,17 @@ def install_kernel(
         revision: A branch, a tag or a commit; not together with `version`.
         version: A major version.
         backend: The backend to choose a build for.
-        local_files_only: Take what is in the cache and download nothing.
-        user_agent: What to add to the `User-Agent` header of requests.
+        local_files_only: Use only what is in the cache.
+        user_agent: Text to add to the `User-Agent` header of requests.
         trust_remote_code: As for `get_kernel`.
         check_arch: Whether the build must cover the device's architecture.
         device: The device to choose the build for.
         target: The machine to choose the build for: a `Target`, or a string such as
             `torch2.9-cu128-x86_64-linux+sm_90`. The default is this one.
-        verify: When the content of the builds is checked, as for `get_kernel`; `load` means now.
+        verify: When the content of the builds is checked, as for `get_kernel`; `load` means in this call.
 
     Returns:
-        The folder of the chosen build. `LOCAL_KERNELS` does not count here.
+        The folder of the chosen build. `LOCAL_KERNELS` is not used.
 
     Raises:
         KernelsError: As for `get_kernel`.
@@ -319,9 +320,9 @@ def has_kernel(
     check_arch: bool = True,
     device: int | str | None = None,
 ) -> bool:
-    """Whether there is a build that fits this machine, for the kernel and for all it depends on.
+    """Whether the kernel, and each kernel it depends on, has a build that suits this machine.
 
-    Python packages that the kernel needs are not looked for; `get_kernel` says which one is missing.
+    Python packages that the kernel needs are not checked; `get_kernel` names a missing one.
 
     Args:
         repo_id: The repository, `org/name`.
@@ -333,9 +334,9 @@ def has_kernel(
         device: The device to choose the build for.
 
     Raises:
-        RequestError: An argument is not what is allowed, or there is no such version or revision (a `ValueError`).
+        RequestError: An argument is invalid, or there is no such version or revision (a `ValueError`).
         UntrustedPublisher: The publisher is not trusted (a `ValueError`).
-        HubUnavailable: The Hub gave no answer, and the cache has none (a `ConnectionError`).
+        HubUnavailable: The Hub did not answer, and the cache does not help (a `ConnectionError`).
     """
     request = KernelRequest(repo_id, version, revision, backend, None, trust_remote_code, check_arch, device)
     try:
@@ -357,7 +358,7 @@ def get_kernel_variants(
     check_arch: bool = True,
     device: int | str | None = None,
 ) -> list[VariantAccepted | VariantRejected]:
-    """Every build of a kernel as accepted, the best first, or rejected with its reason.
+    """Every build of a kernel: accepted, the best first, or rejected with the reason.
 
     Args:
         repo_id: The repository, `org/name`.

@@ -446,7 +446,7 @@ def failed(done: Any) -> str:
         (['"acme" = 1'], "`repo_id` is 'acme'"),
         (['"acme/relu" = 7'], "acme/relu has no version 7; it has 1"),
         (['"acme/relu" = { revision = "dev" }'], "no branch, tag or commit 'dev'"),
-        (['"acme/relu" = { revision = "eb6132c" }'], "A commit is named by all of its 40 digits."),
+        (['"acme/relu" = { revision = "eb6132c" }'], "A commit needs all of its 40 digits."),
         (['"acme/relu" = "1"'], "expected a major version such as 1"),
     ],
     ids=["line", "typo", "no repository", "version", "revision", "shortened", "type"],

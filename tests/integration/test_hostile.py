@@ -358,7 +358,7 @@ def test_a_newer_client_is_asked_for_before_the_download(hub: TestHub) -> None:
 
 @pytest.mark.parametrize(
     ("depend", "words"),
-    [("left-pad", "may ask for"), ("helion", "pip install helion"), ("nki", "may ask for")],
+    [("left-pad", "may depend"), ("helion", "pip install helion"), ("nki", "may depend")],
 )
 def test_a_python_dependency_that_is_missing_or_not_allowed_is_an_error_before_the_download(
     hub: TestHub, depend: str, words: str

@@ -361,9 +361,9 @@ def test_a_machine_without_a_device_takes_the_part_that_holds_for_all(user: Path
     ("options", "error", "why"),
     [
         ({"backend": "nobody"}, RequestError, "`backend` is 'nobody'"),
-        ({"backend": "neuron"}, BackendUnavailable, "`backend` is 'neuron'; allowed on this machine"),
-        ({"backend": "tuned_acme", "device": 7}, RequestError, "`device` is 7; allowed for tuned_acme is one of 0, 1"),
-        ({"backend": "tuned_acme", "device": "x y"}, RequestError, "`device` is 'x y'"),
+        ({"backend": "neuron"}, BackendUnavailable, "`backend` is 'neuron'; this machine"),
+        ({"backend": "tuned_acme", "device": 7}, RequestError, "`device` is 7; tuned_acme has 0, 1"),
+        ({"backend": "tuned_acme", "device": "x y"}, RequestError, "`device`: .* got 'x y'"),
         ({"backend": "tuned_acme", "device": 0, "arch": "a10"}, RequestError, "give only one of them"),
         (
             {"backend": "tuned_acme", "arch": "??"},
@@ -371,7 +371,7 @@ def test_a_machine_without_a_device_takes_the_part_that_holds_for_all(user: Path
             "which is not an architecture of tuned",
         ),
         ({"backend": "nobody", "arch": "a10"}, RequestError, "got 'nobody'"),
-        ({"device": 1.5}, TypeError, "`device` is 1.5"),
+        ({"device": 1.5}, TypeError, "`device`: .* got 1.5"),
         ({"arch": 90}, TypeError, "`arch`: expected an architecture's name, got 90"),
         ({"backend": 4, "arch": "a10"}, TypeError, "got 4"),
         ({"default": "BLOCK"}, TypeError, "`default`: expected a list .*, got 'BLOCK'"),

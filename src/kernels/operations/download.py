@@ -1,6 +1,6 @@
-"""Kernels on disk before they are asked for: several at once, for this machine, for others, or every build there is.
+"""Download kernels ahead of use: several at once, for this machine, for others, or every build.
 
-requirements x targets -> plans -> builds, each once -> the cache -> a folder that can be moved (`carry.py`)
+requirements x targets -> plans -> builds, each once -> the cache -> a folder that can be moved (`mirror.py`)
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from kernels.resolver.target import Target
 from kernels.sources import Source
 from kernels.sources.progress import watched
 from kernels.support.concurrency import side_by_side
+from kernels.support.formatting import wrong_type
 from kernels.trust import Policy
 from kernels.trust.publishers import PublisherTrust, TrustPolicy
 
@@ -51,7 +52,7 @@ class DownloadedBuild:
         commit: The commit.
         variant: The build.
         size: Bytes of its files.
-        targets: The machines it is for, as strings; none where every build was asked for.
+        targets: The machines it is for, as strings; none if every build is downloaded.
         path: Its folder.
         new: Whether it was not there before.
     """
@@ -67,11 +68,11 @@ class DownloadedBuild:
 
 @dataclass(frozen=True)
 class Downloads:
-    """What came of a download.
+    """The result of a download.
 
     Attributes:
         builds: Every build that is on disk, dependencies included.
-        failures: What could not be had.
+        failures: Kernels and builds that could not be downloaded.
     """
 
     builds: tuple[DownloadedBuild, ...]
@@ -79,13 +80,13 @@ class Downloads:
 
 
 class Progress(Protocol):
-    """Who is told how far a download is, from any thread."""
+    """Receives the progress of a download, from any thread."""
 
     def start(self, files: int, size: int) -> None:
-        """So many files, of so many bytes in all, are to come."""
+        """The number and total size of the files to download."""
 
     def arrived(self, files: int, size: int) -> None:
-        """So many more files and bytes are here."""
+        """The number of files and bytes that have arrived since the last call."""
 
 
 def download_kernels(
@@ -101,28 +102,27 @@ def download_kernels(
     trust_remote_code: bool | Sequence[str] = False,
     user_agent: str | Mapping[str, str] | None = None,
 ) -> tuple[DownloadedBuild, ...]:
-    """Download kernels and all they depend on, side by side, for this machine or for others, without loading them.
+    """Download kernels and all they depend on, for this machine or for others, without loading them.
 
     Args:
-        kernels: Repositories, `org/name`; none for all that `lock` pins.
+        kernels: Repositories, `org/name`; none for all kernels of `lock`.
         version: A major version of each.
         revision: A branch, a tag or a commit of each; not together with `version`.
-        lock: A lock file that says which commits are meant. The default is the caller's, for the kernels it lists.
+        lock: The lockfile with the commits. The default is the caller's, for the kernels it lists.
         targets: The machines to choose builds for, as `Target` or as strings such as
             `torch2.9-cu128-x86_64-linux+sm_90`. The default is this one.
-        all_variants: Whether to take every build, for whichever machine.
-        to: A folder to put the builds into, which other machines use with `KERNELS_HUB=<folder>`. The default is the
-            cache.
+        all_variants: Whether to download every build, for any machine.
+        to: The folder for the builds, which other machines use with `KERNELS_HUB=<folder>`. The default is the cache.
         backend: The backend to choose builds for.
         trust_remote_code: As for `get_kernel`.
-        user_agent: What to add to the `User-Agent` header of requests.
+        user_agent: Text to add to the `User-Agent` header of requests.
 
     Returns:
         Every build that is on disk now.
 
     Raises:
-        RequestError: An argument is not what is allowed, or `to` holds something else.
-        KernelsError: As for `get_kernel`: the first problem, after everything else was downloaded.
+        RequestError: An argument is invalid, or `to` contains other files.
+        KernelsError: As for `get_kernel`: the first failure, after everything else was downloaded.
 
     Example:
         ```python
@@ -164,23 +164,23 @@ def prefetch(
     user_agent: str | Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Downloads:
-    """`download_kernels`, telling of every failure, and of progress.
+    """Download kernels as `download_kernels` does, and report every failure and the progress.
 
     Args:
         kernels, version, revision, lock, targets, all_variants, to, backend, trust_remote_code, user_agent: As for
             `download_kernels`.
-        progress: Who is told how far it is.
+        progress: Receives the progress.
 
     Raises:
-        RequestError: An argument is not what is allowed, or `to` holds something else. Nothing was downloaded.
+        RequestError: An argument is invalid, or `to` contains other files. Nothing was downloaded.
         LockError: The lock cannot be used.
         StoreError: `to` cannot be written.
     """
     if isinstance(kernels, str):
-        raise TypeError(f"`kernels` is {kernels!r}, a string; allowed is a list of repositories such as ['org/name'].")
+        raise wrong_type("kernels", "a list of repositories such as ['org/name']", kernels)
     check_user_agent(user_agent)
     if all_variants and targets:
-        raise RequestError("Every build is for every target: give either targets, or all variants.")
+        raise RequestError("`targets` and `all_variants` cannot be used together.")
     locked = active_lock(file=lock)
     pins = None if lock is None else locked.lock
     asked = _requirements(kernels, version, revision, pins)
@@ -196,7 +196,7 @@ def prefetch(
         signing=Policy.active(),
         lock=locked,
         backend=backend,
-        # Python packages are looked for where the kernel will run, which may be elsewhere.
+        # Python packages are checked on the machine where the kernel will run.
         prerequisites=not (targets or to or all_variants),
     )
     planned = side_by_side(
@@ -221,7 +221,7 @@ def prefetch(
     return Downloads(tuple(builds), (*failures, *failed))
 
 
-# What is asked for
+# The requirements
 
 
 def _requirements(
@@ -231,12 +231,14 @@ def _requirements(
         named = [Requirement(repo_id, version=version, revision=revision) for repo_id in dict.fromkeys(kernels)]
         for each in named if lock is not None else ():
             if lock is not None and lock.find(each) is None:
-                raise LockError(f"{lock.where} does not pin {each.repo_id}. Leave the lock out, or lock it first.")
+                raise LockError(
+                    f"{lock.where} does not pin {each.repo_id}. Lock it first, or download without the lockfile."
+                )
         return named
     if lock is None:
-        raise RequestError("There is nothing to download: name kernels, or a lock.")
+        raise RequestError("Nothing to download: name kernels, or a lockfile.")
     if version is not None or revision is not None:
-        raise RequestError("A version or a revision is one kernel's; a lock says which of each is meant.")
+        raise RequestError("`version` and `revision` need kernels: a lockfile has its own versions.")
     return [
         pin.requirement if pin.requirement.branch else Requirement(pin.requirement.repo_id, revision=pin.commit)
         for pin in lock.pins
@@ -246,13 +248,11 @@ def _requirements(
 def _carried(to: Path, source: Source) -> CarriedFolder:
     endpoint = source.endpoint
     if endpoint is None:
-        raise RequestError(f"Kernels come from {source.name} (KERNELS_HUB): copy that to {to}, as it is.")
+        raise RequestError(f"Kernels come from {source.name} (KERNELS_HUB): copy that folder to {to} instead.")
     root = Path(os.path.expanduser(to)).absolute()
     cache = Path(os.path.realpath(settings.cache_dir()))
     if cache.is_relative_to(os.path.realpath(root)):
-        raise RequestError(
-            f"{root} holds the cache ({cache}), which is no part of what is carried. Name another folder."
-        )
+        raise RequestError(f"{root} contains the cache ({cache}). Name another folder.")
     return CarriedFolder(root, endpoint)
 
 
@@ -297,7 +297,7 @@ def _fetch(
 
 
 class _Counter:
-    """What has arrived of one build, told once: what was here already, or comes again, counts no more than it is."""
+    """Counts what has arrived of one build, each byte once, also if it was on disk or is downloaded again."""
 
     def __init__(self, wanted: WantedBuild, progress: Progress | None) -> None:
         self._left = [wanted.files, wanted.size]
@@ -312,12 +312,12 @@ class _Counter:
             self._progress.arrived(files, size)
 
     def finish(self) -> None:
-        """Count what was here already."""
+        """Count what was on disk already."""
         self(*self._left)
 
 
 def _point(carried: CarriedFolder, plans: Iterable[KernelPlan], builds: Iterable[DownloadedBuild]) -> None:
-    """Let the folder answer for branches, redirects and publishers as the Hub did."""
+    """Write the branches, redirects and trust of publishers into the folder, as the Hub has them."""
     here = {(each.repo_id, each.commit) for each in builds}
     verdicts: dict[str, bool | None] = {}
 
@@ -336,7 +336,7 @@ def _point(carried: CarriedFolder, plans: Iterable[KernelPlan], builds: Iterable
     for route in routes.values():
         source, last = route.found.source, route.found.snapshot
         if (last.repo_id, last.commit) not in here:
-            continue  # what could not be had
+            continue  # it could not be downloaded
         first = route.steps[0].snapshot.repo_id
         if first != route.asked.repo_id:
             verdict = trusted(source, route.asked.repo_id)
@@ -353,6 +353,6 @@ def _point(carried: CarriedFolder, plans: Iterable[KernelPlan], builds: Iterable
 
 def _branches(requirement: Requirement, snapshot: Snapshot) -> dict[str, str]:
     name = (requirement.branch or "").removeprefix("refs/heads/")
-    # A shortened commit is found without; a branch may have a name of such letters too (`fa2`).
+    # A shortened commit needs no branch; a branch may have a name of such letters too (`fa2`).
     shortened = len(name) >= SHORTEST_COMMIT and snapshot.commit.startswith(name)
     return {} if not name or shortened else {name: snapshot.commit}

@@ -26,7 +26,7 @@ __all__ = [
     "plan_download",
 ]
 
-#: What may go wrong with one kernel without an effect on the others.
+#: Errors of one kernel that do not stop the others.
 PROBLEMS = (KernelsError, OSError, ValueError, TypeError)
 
 
@@ -36,7 +36,7 @@ class DownloadFailure:
 
     Attributes:
         kernel: The requirement, or the build that failed.
-        target: The machine, or None where every build was asked for.
+        target: The machine, or None if every build is downloaded.
         error: Why.
         requirement: The requirement, where it could not be planned.
     """
@@ -53,7 +53,7 @@ class KernelPlan:
 
     Attributes:
         tree: Its build and those that it depends on; or every build of each.
-        target: The machine, or None where every build was asked for.
+        target: The machine, or None if every build is downloaded.
     """
 
     tree: PlanTree
@@ -98,7 +98,7 @@ class WantedBuild:
 
     Attributes:
         planned: The build.
-        targets: The machines it is for; none where every build was asked for.
+        targets: The machines it is for; none if every build is downloaded.
     """
 
     planned: Planned

@@ -63,10 +63,10 @@ class VersionInfo:
         date: When the commit was made, in ISO 8601, where the source knows.
         builds: The names of its builds.
         fits: The build that this machine would use, or None.
-        moved_to: The repository that stands in for this version, where it has moved.
-        problem: What is wrong with it, where its builds could not be judged.
-        looked_at: Whether its date and its builds were asked for: only those of the newest `MAX_VERSIONS` are.
-        locked: The commit that the caller's lock pins for this version, None where there is none.
+        moved_to: The repository that this version has moved to, if any.
+        problem: Why its builds could not be judged, if so.
+        looked_at: Whether its date and builds were read; only those of the newest `MAX_VERSIONS` are.
+        locked: The commit that the caller's lockfile pins for this version, or None.
     """
 
     version: int
@@ -89,7 +89,7 @@ class BuildInfo:
         name: The variant's name.
         size: Bytes of its files.
         variant: The name's meaning, None where it is not a variant's name.
-        metadata: What the build says about itself, None where that is missing or not valid.
+        metadata: The build's metadata; None if it is missing or not valid.
         reason: Why it does not fit this machine, None where it does.
     """
 
@@ -124,7 +124,7 @@ class RepositoryInfo:
 
     @property
     def metadata(self) -> Metadata | None:
-        """What the builds say of the kernel: the first that says anything speaks for all."""
+        """The metadata of the first build that has any."""
         return next((build.metadata for build in self.builds if build.metadata is not None), None)
 
     @property
@@ -168,7 +168,7 @@ def repository_versions(repo_id: str) -> list[VersionInfo]:
     Raises:
         RequestError: It is not `org/name` (a `ValueError`).
         RepositoryNotFound: There is no such repository (a `FileNotFoundError`).
-        HubUnavailable: The Hub gave no answer, and the cache has none (a `ConnectionError`).
+        HubUnavailable: The Hub did not answer, and the cache does not help (a `ConnectionError`).
     """
     context = _context(open_sources(), NO_LOCK)
     source = context.sources.of(check_repo_id(repo_id))
@@ -193,7 +193,7 @@ def repository_versions(repo_id: str) -> list[VersionInfo]:
 def repository_info(
     kernel: str | os.PathLike[str], *, version: int | None = None, revision: str | None = None
 ) -> RepositoryInfo:
-    """What there is in a repository at one commit, or in a folder.
+    """The builds of a repository at one commit, or of a folder.
 
     Args:
         kernel: A repository, `org/name`, or the path of a kernel's folder: one that exists, or that starts with a dot
@@ -202,9 +202,9 @@ def repository_info(
         revision: A branch, a tag or a commit of the repository.
 
     Raises:
-        RequestError: An argument is not what is allowed, or there is no such version or revision (a `ValueError`).
+        RequestError: An argument is invalid, or there is no such version or revision (a `ValueError`).
         RepositoryNotFound: There is no such repository or folder (a `FileNotFoundError`).
-        HubUnavailable: The Hub gave no answer, and the cache has none (a `ConnectionError`).
+        HubUnavailable: The Hub did not answer, and the cache does not help (a `ConnectionError`).
     """
     path = _expanded(kernel) if is_path(kernel) else None
     if path is None:
@@ -213,7 +213,7 @@ def repository_info(
         choice = choose_build(context, find_snapshot(context, requirement), every=True)
     elif version is not None or revision is not None:
         asked = f"`version` {version}" if version is not None else f"`revision` {revision!r}"
-        raise RequestError(f"{asked} of {path}: a folder has one version only. Ask without it, or for a repository.")
+        raise RequestError(f"{asked} of {path}: a folder has one version only. Leave it out, or name a repository.")
     else:
         choice = explain_folder(path)
     return RepositoryInfo(

@@ -30,6 +30,7 @@ from kernels.resolver.planner import Planned, PlanTree, plan_tree
 from kernels.resolver.target import Target
 from kernels.sources import PathSource
 from kernels.support.concurrency import side_by_side
+from kernels.support.formatting import wrong_type
 from kernels.trust import Policy
 from kernels.trust.publishers import TrustPolicy
 
@@ -53,8 +54,8 @@ __all__ = [
     "target_of",
 ]
 
-#: How often a build is fetched again that somebody cleared away before it was loaded. Each time that takes a moment of
-#: a few microseconds, between two requests of milliseconds.
+#: How often a build is fetched again that another process deleted before it was loaded. Deleting between the fetch and
+#: the load takes a moment of a few microseconds each time.
 _CLEARED_TRIES = 10
 
 #: Kernels that are planned and fetched at once; each fetches its own files side by side as well.
@@ -66,9 +67,9 @@ class KernelRequest:
     """One kernel to get, with the arguments of `get_kernel`.
 
     Attributes:
-        local_files_only: Take what is in the cache and download nothing.
-        local_kernels: Whether `LOCAL_KERNELS` counts.
-        lock: The lock that counts, default that of the caller.
+        local_files_only: Use only what is in the cache.
+        local_kernels: Whether `LOCAL_KERNELS` is used.
+        lock: The lock to use; the default is the caller's.
     """
 
     repo_id: str
@@ -86,7 +87,7 @@ class KernelRequest:
 
     @property
     def requirement(self) -> Requirement:
-        """What is asked for: the repository, with the version or the revision."""
+        """The repository, with the version or the revision."""
         return Requirement(self.repo_id, version=self.version, revision=self.revision)
 
 
@@ -133,7 +134,7 @@ def load_all(requests: Sequence[KernelRequest]) -> list[Loaded | Exception]:
     Returns:
         For each request the kernel, or the error that `get_kernel` would have raised.
     """
-    by = caller()  # who calls cannot be seen from the threads
+    by = caller()  # the threads below have other frames
 
     def get(request: KernelRequest) -> Sequence[Installed] | Exception:
         try:
@@ -158,20 +159,14 @@ def target_of(target: Target | str | None) -> Target:
     if isinstance(target, str):
         return Target.parse(target)
     if not isinstance(target, Target):
-        raise TypeError(
-            f"`target` is {target!r}, a {type(target).__name__}; allowed is a Target, or a string such as "
-            "'torch2.9-cu128-x86_64-linux+sm_90'."
-        )
+        raise wrong_type("target", "a Target or a string such as 'torch2.9-cu128-x86_64-linux+sm_90'", target)
     return target
 
 
 def check_user_agent(user_agent: object) -> None:
     """Raise a `TypeError` unless it is None, a string, or a mapping from names to versions."""
     if user_agent is not None and not isinstance(user_agent, (str, Mapping)):
-        raise TypeError(
-            f"`user_agent` is {user_agent!r}, a {type(user_agent).__name__}; allowed is a string, or a mapping such as "
-            "{'framework': 'transformers'}."
-        )
+        raise wrong_type("user_agent", "a string or a mapping such as {'framework': 'transformers'}", user_agent)
 
 
 def context_for(
@@ -180,7 +175,7 @@ def context_for(
     target: Target | None = None,
     prerequisites: bool = True,
 ) -> ResolveContext:
-    """What a request is resolved with.
+    """The context that a request is resolved in.
 
     Args:
         request: The kernel.
@@ -227,7 +222,7 @@ def fetch_build(planned: Planned) -> Installed:
             try:
                 check_build(source, snapshot, variant, path, expected)
             except KernelsError:
-                # What somebody clears away while it is checked is not another content.
+                # A build that another process deletes while it is checked is no mismatch.
                 if not tries_left or source.is_local(snapshot, variant):
                     raise
                 continue
@@ -257,7 +252,7 @@ def load(installed: Sequence[Installed]) -> Loaded:
                     cleared = [each for each in needed if _was_cleared(each, before[each.path], error)]
                     if not cleared or not tries_left:
                         raise
-        # Not while it is held: who clears it away waits for nobody, and would be waited for.
+        # Not while the locks are held: the process that deletes it would be waited for.
         for each in cleared:
             fetch_build(each.planned)
     raise AssertionError
@@ -284,7 +279,7 @@ def _load(installed: Sequence[Installed]) -> Loaded:
 
 
 def _identity(folder: Path) -> tuple[int, ...] | None:
-    """What tells a build from the same one that was fetched again: its metadata's link, which no kernel writes."""
+    """The state of a build's metadata link, which changes when the build is fetched again."""
     try:
         facts = os.lstat(folder / METADATA_FILE)
     except OSError:
@@ -310,4 +305,4 @@ def _was_cleared(installed: Installed, before: tuple[int, ...] | None, error: Ba
 
 def _check_flag(name: str, value: object) -> None:
     if not isinstance(value, bool):
-        raise TypeError(f"`{name}` is {value!r}, a {type(value).__name__}; allowed is True or False.")
+        raise wrong_type(name, "True or False", value)

@@ -1,6 +1,6 @@
-"""A project's lock as it should be, beside the one it has.
+"""Lock a project: compare its lockfile with what it needs, and write the difference.
 
-What is locked stays, unless an upgrade is asked for.
+Pins stay as they are, unless they are upgraded.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Change:
 
     Attributes:
         kind: `added`, `removed` or `changed`; `differs` for a build whose pinned hash is not that of what is listed.
-        what: What was asked for, or whose builds' hashes.
+        what: The requirement, or the build whose hash it is.
         before: The commit, or the beginning of each build's hash; None where there was nothing.
         after: The same, in the new lock.
     """
@@ -56,8 +56,8 @@ class Locking:
 
     Attributes:
         file: The lock file.
-        before: What stands there; None where there is none, or one that cannot be read and need not be.
-        lock: What should stand there.
+        before: The lock in the file; None if there is no file, or if it cannot be read and is not needed.
+        lock: The lock as it should be.
         hashed: Whether the content of builds is pinned as well.
         listed: Of builds that are listed with other content than is pinned: the hash of that, by repository and
             commit, then by variant. They stay as they are pinned, and the lock cannot be written.
@@ -114,7 +114,7 @@ class Locking:
                 "A commit's content never changes: that file is wrong, or what answers is not the Hub of then. Nothing "
                 "was written. Where what is listed is meant: kernels lock --rehash"
             )
-        # The hashes first: a lock never stands without those that belong to it.
+        # The hashes first: a lockfile is never without its hashes.
         if self.hashes_changed:
             _replace(hashes_path(self.file), self.lock.hashes_to_bytes())
         if self.lock_changed:
@@ -143,7 +143,7 @@ def lock_project(
         trust_remote_code: As for `get_kernel`.
 
     Raises:
-        RequestError: An argument is not what is allowed, or a version does not exist (a `ValueError`).
+        RequestError: An argument is invalid, or a version does not exist (a `ValueError`).
         LockError: The lock there is cannot be read, or pins a commit that is gone (a `ValueError`).
         UntrustedPublisher: A publisher is not trusted (a `ValueError`).
         DependencyCycle: Dependencies lead in a circle, nest too deep, or are too many (a `ValueError`).
@@ -216,7 +216,7 @@ def _hashes(
 
 
 def _existing(file: Path, *, needed: bool, hashes: bool) -> Lock | None:
-    """The lock that stands there; one that is not needed may be broken, and so may hashes."""
+    """The lock in a file; None if there is no file. A broken one is an error only if it is needed."""
     if not file.exists():
         return None
     try:
@@ -233,7 +233,7 @@ def _existing(file: Path, *, needed: bool, hashes: bool) -> Lock | None:
 def _pin_changes(before: Lock, after: Lock) -> list[Change]:
     old: dict[str, str] = {}
     for pin_before in before.pins:
-        # What the older format says of a repository stands for whatever is asked of it now.
+        # A pin of the older format has no version: it is compared with each pin of the repository.
         asked = after.of(pin_before.requirement.repo_id) if before.older else ()
         old |= {str(each.requirement): pin_before.commit for each in asked or (pin_before,)}
     return _changed(old, {str(each.requirement): each.commit for each in after.pins})

@@ -41,12 +41,11 @@ def read_metadata(source: Source, snapshot: Snapshot, variant: str, rule: Rule |
         source: Where the snapshot comes from.
         snapshot: The snapshot.
         variant: The build.
-        rule: What a policy says of the repository: where it requires a signature, that is checked before the metadata
-            is parsed.
+        rule: The policy's rule for the repository. A required signature is checked before the metadata is parsed.
 
     Raises:
         InvalidMetadata: It is missing, too large, or not in the format.
-        UntrustedSignature: A signature is required, and there is none that the rule accepts.
+        UntrustedSignature: A signature is required, and none is accepted by the rule.
     """
     path = f"{BUILD_FOLDER}/{variant}/{METADATA_FILE}"
     file = snapshot.file(path)
@@ -73,7 +72,7 @@ def read_all_metadata(
     """The metadata of every build of a snapshot, by name, or why it is not valid.
 
     Args:
-        asked: What to call the snapshot in a message.
+        asked: The snapshot's name in messages.
         source: Where the snapshot comes from.
         snapshot: The snapshot.
         rule: As for `read_metadata`.
@@ -107,11 +106,11 @@ def metadata_bytes(snapshot: Snapshot, variant: str) -> int:
 
 
 def check_signed_version(asked: int | None, metadata: Metadata) -> None:
-    """Refuse signed metadata of another version than the one that was named: an older one may have known faults.
+    """Refuse signed metadata of another version than the requested one: an older one may have known faults.
 
     Args:
-        asked: The version that was named; None where none was.
-        metadata: What was signed.
+        asked: The requested version, if any.
+        metadata: The signed metadata.
 
     Raises:
         UntrustedSignature: It is another version.
@@ -120,8 +119,8 @@ def check_signed_version(asked: int | None, metadata: Metadata) -> None:
         >>> text = b'{"name": "relu", "id": "_relu_cpu_1234567", "backend": {"type": "cpu"}}'
         >>> check_signed_version(2, Metadata.from_bytes(text))
         Traceback (most recent call last):
-        kernels.errors.UntrustedSignature: what was signed has no version, and version 2 is asked for
+        kernels.errors.UntrustedSignature: the signed metadata has no version; expected version 2
     """
     if asked is not None and metadata.version != asked:
         signed = "has no version" if metadata.version is None else f"is version {metadata.version}"
-        raise UntrustedSignature(f"what was signed {signed}, and version {asked} is asked for")
+        raise UntrustedSignature(f"the signed metadata {signed}; expected version {asked}")

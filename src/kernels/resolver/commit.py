@@ -1,4 +1,4 @@
-"""Which commit is meant: a version, a revision or neither becomes a commit."""
+"""A requirement's version or revision becomes a commit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernels.support.warn import warn_once
 
 __all__ = ["SettledCommit", "settle_commit"]
 
-#: What somebody may have taken for a commit; a Hub looks up whole ones alone.
+#: What may be a shortened commit; a Hub finds whole ones only.
 _SHORTENED = re.compile(r"[0-9a-f]{4,39}", re.IGNORECASE)
 
 #: How many versions a message lists before it only counts them.
@@ -25,13 +25,13 @@ _LISTED = 20
 
 
 class SettledCommit(NamedTuple):
-    """What is meant by a requirement.
+    """The commit of a requirement.
 
     Attributes:
-        requirement: What was asked for, with its version or revision settled.
-        commit: The commit; nothing for a folder.
-        lock: The lock that chose the commit, as a message calls it; None where no lock did.
-        listed_as: The repository as that lock lists it: under its former name, where it was renamed since.
+        requirement: The requirement, with its version or revision settled.
+        commit: The commit; empty for a folder.
+        lock: The lockfile that chose the commit; None if no lockfile did.
+        listed_as: The repository's name in that lockfile: the former one, if it was renamed since.
     """
 
     requirement: Requirement
@@ -41,17 +41,17 @@ class SettledCommit(NamedTuple):
 
 
 def settle_commit(requirement: Requirement, source: Source, lock: ActiveLock = NO_LOCK) -> SettledCommit:
-    """What is meant by a requirement; the same for all ranks of a job.
+    """Settle the commit of a requirement; all ranks of a job get the same one.
 
     Args:
-        requirement: What is asked for.
-        source: Who knows the branches. Nobody is asked about what the lock lists.
-        lock: The lock in force.
+        requirement: The requirement.
+        source: The source that knows the branches. It is not asked about what the lock lists.
+        lock: The active lock.
 
     Raises:
-        RevisionNotFound: There is no such version or revision; the message lists those there are.
-        LockError: The lock lists the repository, but not what is asked for.
-        NotLocked: Only locked kernels may be loaded, and this one is not.
+        RevisionNotFound: There is no such version or revision; the message lists those that exist.
+        LockError: The lock lists the repository in another version only.
+        NotLocked: Only locked kernels may be loaded, and this one is not locked.
     """
     if source.user_owned:
         return SettledCommit(requirement, "")
@@ -82,9 +82,7 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
         commit = heads.commit(requirement.revision) or source.find_commit(requirement.repo_id, requirement.revision)
         if commit is None:
             names = format_names([*heads.branches, *heads.tags])
-            shortened = (
-                " A commit is named by all of its 40 digits." if _SHORTENED.fullmatch(requirement.revision) else ""
-            )
+            shortened = " A commit needs all of its 40 digits." if _SHORTENED.fullmatch(requirement.revision) else ""
             raise RevisionNotFound(
                 f"{requirement.repo_id} has no branch, tag or commit {requirement.revision!r} in {source.name}; it has "
                 f"{names or 'none'}.{shortened}"
@@ -111,7 +109,7 @@ def _offer(heads: Heads) -> str:
 
 
 def _versions(heads: Heads) -> str:
-    """The versions there are, oldest first; of many the newest."""
+    """The versions, oldest first; of many only the newest."""
     newest = sorted(list(heads.versions)[:_LISTED])
     older = len(heads.versions) - len(newest)
     return ", ".join(map(str, newest)) + (f" and {older} older ones" if older else "")

@@ -103,7 +103,7 @@ class FoundSnapshot:
 
 
 class OfSnapshot:
-    """What was decided about a snapshot: with the snapshot, and where it comes from."""
+    """A decision about a snapshot, with the snapshot's own attributes."""
 
     found: FoundSnapshot
 
@@ -347,7 +347,7 @@ def _check_pinned_redirect(context: ResolveContext, found: FoundSnapshot, follow
         unlisted = "" if listed else f", which {found.lock} does not list"
         raise LockError(
             f"{found.requirement} is locked with its content, and now leads to {following.repo_id}{unlisted}: "
-            f"{found.source.name} gives something else than when it was locked. Is that meant? "
+            f"{found.source.name} has changed since it was locked. If that is intended: "
             f"{lock_again(found.lock, 'kernels lock --rehash')}"
         )
 

@@ -89,7 +89,7 @@ def plan_tree(context: ResolveContext, requirement: Requirement, source: Source 
         source: The source of the kernel itself, as a folder; the default is the one that the context's sources name.
 
     Raises:
-        KernelsError: One of its kinds says what stands in the way.
+        KernelsError: A kernel cannot be used; its subclasses say why.
     """
     return _plan(context, Asked(requirement, source), lambda ways: [_planned_build(context, ways)])
 

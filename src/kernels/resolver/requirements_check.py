@@ -1,4 +1,4 @@
-"""What a build needs beside a machine that it fits: a client that is new enough, and Python packages."""
+"""Whether the client is new enough for a build, and the Python packages it needs are installed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["check_prerequisites"]
 
 
 def check_prerequisites(repo_id: str, variant: str, metadata: Metadata) -> None:
-    """Make sure that a build may be loaded by this client, with the Python packages that are installed.
+    """Check that this client can load a build, with the Python packages that are installed.
 
     Raises:
-        IncompatibleClient: It needs a newer version of this package.
-        MissingPythonDependency: A Python package it needs is missing, or is not one that kernels may ask for.
+        IncompatibleClient: The build needs a newer version of this package.
+        MissingPythonDependency: A Python package is not installed, or is not one that kernels may depend on.
     """
     what = f"Build {variant} of {repo_id}"
     if metadata.kernels_minver is not None:
@@ -35,8 +35,8 @@ def check_prerequisites(repo_id: str, variant: str, metadata: Metadata) -> None:
         for name in metadata.python_depends:
             if name not in allowed:
                 raise MissingPythonDependency(
-                    f"{what} asks for the Python package {name[:80]!r}; a {metadata.backend.type} kernel may ask for "
-                    f"{', '.join(sorted(allowed))}."
+                    f"{what} depends on the Python package {name[:80]!r}; a {metadata.backend.type} kernel may depend "
+                    f"on {', '.join(sorted(allowed))} only."
                 )
             module = allowed[name].module
             if module is not None and importlib.util.find_spec(module) is None:
@@ -45,4 +45,4 @@ def check_prerequisites(repo_id: str, variant: str, metadata: Metadata) -> None:
                     f"Install it with: pip install {allowed[name].package}"
                 )
     if metadata.provenance is not None and metadata.provenance.dirty:
-        warn_once(f"{what} was built from sources with uncommitted changes: its commit does not say what is in it.")
+        warn_once(f"{what} was built from sources with uncommitted changes, so its content differs from its commit.")

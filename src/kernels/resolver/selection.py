@@ -1,7 +1,7 @@
-"""Which variant suits a target, and why each other one does not.
+"""Which variant suits a target, and why each other one is rejected.
 
-Pure: variants' names, their metadata and a `Target` go in, decisions come out. Nothing here asks a network, a disk or
-Torch, so one machine can decide for another.
+Pure: names of variants, their metadata and a `Target` go in, decisions come out. No network, no disk and no Torch, so
+one machine can decide for another.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kernels.errors import (
 from kernels.models.metadata import Metadata
 from kernels.resolver.target import Target
 from kernels.resolver.variant import UNIVERSAL, UnparsedVariant, Variant, parse_variant
-from kernels.support.formatting import format_names, format_text
+from kernels.support.formatting import format_names, format_text, wrong_type
 from kernels.support.version import MajorMinor
 
 __all__ = [
@@ -50,7 +50,7 @@ _KIND_ORDER = {"torch-stable-abi": 0, "torch": 1, "tvm-ffi": 2, "torch-noarch": 
 
 
 class RejectionKind(Enum):
-    """What a variant was rejected for; those of the name in the order in which they are checked."""
+    """Why a variant was rejected. The checks of the name come first, in the order in which they are made."""
 
     BACKEND = "backend"
     PLATFORM = "platform"
@@ -59,7 +59,7 @@ class RejectionKind(Enum):
     ABI = "abi"
     ACCELERATOR = "accelerator"
     NAME = "name"
-    """It is no variant's name."""
+    """The folder's name is not a variant's."""
     METADATA = "metadata"
     """It is missing, not valid, contradicts the name, or was not read."""
     SIGNATURE = "signature"
@@ -78,7 +78,13 @@ class VariantAccepted:
 
 @dataclass(frozen=True)
 class VariantRejected:
-    """A variant that does not suit the target, and why; one whose name is no variant's is an `UnparsedVariant`."""
+    """A variant that does not suit the target, and why.
+
+    Attributes:
+        variant: The variant; an `UnparsedVariant` where the folder's name is not a variant's.
+        reason: Why it was rejected.
+        kind: The same, for programs.
+    """
 
     variant: Variant | UnparsedVariant
     reason: str
@@ -90,15 +96,15 @@ Decision = VariantAccepted | VariantRejected
 
 @dataclass(frozen=True)
 class Resolution:
-    """The outcome of `resolve`.
+    """The result of `resolve`.
 
     Attributes:
-        target: The machine decided for.
-        backend: Name of the backend decided for.
-        device: The device that architectures were checked against, or None.
-        decisions: Every variant: those accepted, best first, then those rejected, the nearest misses first.
-        best: The variant to use; None when none suits, or while `needs_metadata` names one.
-        needs_metadata: Name of the variant whose metadata must be known before `best` is final, or None.
+        target: The machine.
+        backend: The backend's name.
+        device: The device whose architecture was checked, or None.
+        decisions: Every variant: the accepted ones, best first, then the rejected ones, nearest misses first.
+        best: The variant to use; None if none suits, or while `needs_metadata` names one.
+        needs_metadata: The variant whose metadata must be read before `best` is final, or None.
         uncovered_devices: Visible devices of the backend that `best` does not cover.
     """
 
@@ -136,16 +142,16 @@ def resolve(
 ) -> Resolution:
     """Decide for every variant whether it suits a target, and which suits best.
 
-    Metadata need not be there at first: `needs_metadata` names the variant whose metadata is wanted next, in order of
-    preference, and is None once the choice is final.
+    Metadata may be added step by step: `needs_metadata` names the variant whose metadata is needed next, and is None
+    when the choice is final.
 
     Args:
         names: Names of the folders in `build/`.
         target: The machine.
-        backend: A backend of the target, by any of its names; default the target's.
-        metadata: Metadata of variants by name, as far as it is known; an error in its place rejects the variant.
+        backend: A backend of the target, by any of its names; the default is the target's default.
+        metadata: Metadata of variants by name, as far as it was read; an error in its place rejects the variant.
         check_arch: Whether a build must cover the device's architecture.
-        device: Index of the device that must be covered, or a Torch device such as `"cuda:1"`; default the current.
+        device: The device's index, or its Torch name such as `"cuda:1"`; the default is the current one.
 
     Raises:
         TypeError: `backend` or `device` is of the wrong type.
@@ -164,16 +170,12 @@ def resolve(
 
 
 class Ranking:
-    """Variants that were judged by their names and ranked once, and are decided one by one as their metadata arrives.
+    """Variants ranked by their names once, and decided one by one as their metadata is read.
 
-    The work is that of one sort, however many variants' metadata is read; `resolve` does it all at once.
+    Names are parsed and sorted once, however many variants' metadata is read; `resolve` does it all at once.
 
     Args:
-        names: As for `resolve`, and so are the others.
-        target: The machine.
-        backend: A backend of the target.
-        check_arch: Whether a build must cover the device's architecture.
-        device: The device that must be covered.
+        names, target, backend, check_arch, device: As for `resolve`.
 
     Raises:
         TypeError: `backend` or `device` is of the wrong type.
@@ -203,7 +205,7 @@ class Ranking:
         self._visible = target.backend_devices(self._backend.name)
         self._device = _device(target, self._backend, self._visible, index)
         self._check_arch = check_arch and self._backend.checks_archs and self._device is not None
-        #: What was learned of those that fit by name, and why that turns them down: None where it does not.
+        #: The metadata of those that fit by name, and the rejection that follows from it, if any.
         self._facts: dict[str, Metadata | KernelsError] = {}
         self._judged: dict[str, VariantRejected | None] = {}
 
@@ -227,10 +229,10 @@ class Ranking:
         self._rejected = [each for _, each in rejected]
 
     def unread(self, *, every: bool = False) -> Iterator[str]:
-        """The names of the variants whose metadata is wanted, each to be learned before the next one is asked for.
+        """The names of the variants whose metadata is needed; pass it to `learn` before taking the next name.
 
         Args:
-            every: Those of all variants that fit by name, and not only those needed to find the best.
+            every: Every variant that fits by name, not only those needed to find the best.
         """
         for name in self._fitting:
             if name not in self._judged:
@@ -239,7 +241,7 @@ class Ranking:
                 return
 
     def learn(self, name: str, facts: Metadata | KernelsError) -> None:
-        """Take in the metadata of a variant; an error in its place rejects the variant."""
+        """Add the metadata of a variant; an error in its place rejects the variant."""
         variant = self._fitting.get(name)
         if variant is None:
             return
@@ -262,7 +264,7 @@ class Ranking:
         return None
 
     def resolution(self) -> Resolution:
-        """What is decided by now, as `resolve` gives it."""
+        """The decisions so far, as `resolve` returns them."""
         accepted: list[Variant] = []
         refused: list[VariantRejected] = []
         needed: str | None = None
@@ -287,26 +289,22 @@ class Ranking:
 
 
 def _choose(target: Target, backend: str | None, device: int | str | None) -> tuple[Backend, int | None]:
-    """The backend to decide for, and the index that `device` names."""
+    """The backend, and the index that `device` names."""
     if isinstance(device, bool) or not isinstance(device, (int, str, type(None))):
-        raise TypeError(
-            f"`device` is {device!r}, a {type(device).__name__}; allowed is an index or a name like 'cuda:1'."
-        )
+        raise wrong_type("device", "an index or a name like 'cuda:1'", device)
     kind: str | None = None
     index = device if isinstance(device, int) else None
     if isinstance(device, str):
         match = _DEVICE.fullmatch(device)
         if match is None:
-            raise RequestError(f"`device` is {device[:200]!r}; allowed is an index or a name like 'cuda:1'.")
+            raise RequestError(f"`device`: expected an index or a name like 'cuda:1', got {device[:200]!r}.")
         kind, index = match[1], int(match[2]) if match[2] else None
     if backend is None and kind is None:
         return backends.get(target.default_backend), index
     chosen = _of_target(target, "backend", backend) if backend is not None else None
     named = _of_target(target, "device", kind, device) if kind is not None else None
     if chosen is not None and named is not None and named.device_type != chosen.device_type:
-        raise RequestError(
-            f"`device` is {device!r}, but `backend` is {backend!r}; allowed is a device of that backend."
-        )
+        raise RequestError(f"`device` is {device!r}, which is not a device of `backend` {backend!r}.")
     result = chosen or named
     assert result is not None
     return result, index
@@ -317,10 +315,10 @@ def _of_target(target: Target, argument: str, name: str, given: object = None) -
         return backends.find(name, among=target.backends)
     except RequestError:
         there = ", ".join(target.backends)
-        message = f"`{argument}` is {given or name!r}; allowed on this machine ({target}) is one of {there}."
+        message = f"`{argument}` is {given or name!r}; this machine ({target}) has {there}."
         if _is_known(name):
             raise BackendUnavailable(message) from None
-        raise RequestError(f"{message} {name!r} is no backend known here; {backends.MISSING_VENDOR}.") from None
+        raise RequestError(f"{message} No backend {name!r} is registered; {backends.MISSING_VENDOR}.") from None
 
 
 def _is_known(name: object) -> bool:
@@ -340,12 +338,12 @@ def _device(target: Target, backend: Backend, visible: tuple[Device, ...], index
             return device
     if index < 0 or visible:
         there = ", ".join(str(device.index) for device in visible) or "0 or more"
-        raise RequestError(f"`device` is {index}; allowed for {backend.name} is one of {there}.")
+        raise RequestError(f"`device` is {index}; {backend.name} has {there}.")
     return None
 
 
 def _preference(variant: Variant) -> tuple[int, ...]:
-    """The lower, the better: stable ABI (newest first), Torch (untagged first), tvm-ffi, noarch, universal."""
+    """Lower is better: stable ABI (newest first), Torch (untagged first), tvm-ffi, noarch, universal."""
     newest = variant.framework_version if variant.kind == "torch-stable-abi" else None
     accelerator = variant.accelerator_version
     return (
@@ -434,7 +432,7 @@ def _accelerator_reason(variant: Variant, target: Target, backend: Backend) -> s
     return backend.version_reason(variant.accelerator_version, target.backend_version(backend.name))
 
 
-# In the order a person would ask; a variant that fails late is a nearer miss than one that fails early.
+# A variant that fails late is a nearer miss than one that fails early.
 _CHECKS = {
     RejectionKind.BACKEND: _backend_reason,
     RejectionKind.PLATFORM: _platform_reason,
@@ -460,12 +458,12 @@ def _uncovered(
 
 
 def no_suitable_build(asked: str, resolution: Resolution, *, here: bool = True) -> NoSuitableBuild:
-    """The error for a kernel without a suitable build: `UnsupportedArch` when only the device's architecture misses.
+    """The error for a kernel without a suitable build: `UnsupportedArch` if only the architecture does not match.
 
     Args:
-        asked: What was asked for, such as `org/name version 1`.
-        resolution: The outcome without an accepted variant.
-        here: Whether it was to suit this machine, and not another one.
+        asked: The requirement, such as `org/name version 1`.
+        resolution: The result, without an accepted variant.
+        here: Whether the target is this machine.
 
     Example:
         >>> outcome = resolve(["torch-cuda"], Target.parse("torch2.9-cpu-x86_64-linux"))
@@ -479,7 +477,7 @@ def no_suitable_build(asked: str, resolution: Resolution, *, here: bool = True) 
 
 
 def explain(asked: str, resolution: Resolution, *, here: bool = True) -> str:
-    """Why no build suits: what was asked, the target, every variant with its reason, and what to try next."""
+    """Why no build suits: the requirement, the target, every variant with its reason, and what to try next."""
     where = f"{resolution.target}, backend {resolution.backend}"
     if not resolution.decisions:
         return f"{asked} has no builds at all (no folder build/<variant>), for this machine ({where}) or another."
@@ -508,7 +506,7 @@ def _advice(resolution: Resolution, here: bool) -> str:
             f"Try a Torch that is built for {backend.name}, or import the package that adds its device to this one; "
             f"`kernels backends check {backend.name}` says more."
         )
-    # What would suit if one thing were different: the checks that a variant fails, when there is only one.
+    # What would suit if one thing were different: variants that fail only one check.
     single: dict[str, set[str]] = {}
     for variant in variants:
         failing = [each.kind for each in _misfits(variant, target, backend)]

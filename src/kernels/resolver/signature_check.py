@@ -1,4 +1,4 @@
-"""What was verified before: neither sigstore nor its keys are needed for the same bytes under the same policy.
+"""Who signed a build; remembered, so that the same bytes under the same policy are verified once.
 
 <cache>/.locks/kernels-signatures/<hash of metadata, bundle and rule>.json    who signed
 """

@@ -23,6 +23,7 @@ from kernels.backends.probing import probe_backend
 from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_build_failures, torch_builds
 from kernels.errors import RequestError
 from kernels.support.documents import TooComplex, check_json
+from kernels.support.formatting import wrong_type
 from kernels.support.version import MajorMinor
 
 __all__ = ["Device", "Target"]
@@ -45,7 +46,7 @@ _SYSTEMS = {"macos": "darwin", "win": "windows"}
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What a build must suit. Versions are text as it was found; only their first two numbers count.
+    """The machine that a build must suit. Versions are text as found; only their first two numbers count.
 
     Attributes:
         os: `linux`, `darwin` or `windows`.
@@ -62,7 +63,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         devices: Visible devices.
         default_backend: The backend used when none is named.
         current_device: Index of the default backend's current device.
-        notes: What was not found or did not answer, and why.
+        notes: Probes that found nothing or failed, and why.
 
     Example:
         >>> target = Target.parse("torch2.9-cu128-x86_64-linux+sm_90")
@@ -135,7 +136,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
             RequestError: It is not that.
         """
         if not isinstance(data, (bytes, bytearray, memoryview, str)):
-            raise TypeError(f"`data` is {data!r}, a {type(data).__name__}; allowed are bytes, or a string, of JSON.")
+            raise wrong_type("data", "bytes or a string of JSON", data)
         try:
             data = data if isinstance(data, (bytes, str)) else bytes(data)
             if len(data) > _MAX_JSON:
@@ -212,7 +213,7 @@ def _preferred(target: Target) -> str | None:
         return backends.find(wanted, among=target.backends).name
     except RequestError:
         there = ", ".join(target.backends)
-        raise RequestError(f"`KERNELS_BACKEND` is {wanted!r}; allowed on this machine is one of {there}.") from None
+        raise RequestError(f"`KERNELS_BACKEND` is {wanted!r}; this machine has {there}.") from None
 
 
 def _cached() -> Target:
@@ -307,13 +308,13 @@ def _minor(version: str) -> str:
 
 def _parse(text: str) -> Target:
     if not isinstance(text, str):
-        raise TypeError(f"`target` is {text!r}, a {type(text).__name__}; allowed is a string such as {_EXAMPLE!r}.")
+        raise wrong_type("target", f"a string such as {_EXAMPLE!r}", text)
     head, *archs = text.split("+")
     match = _TEXT.fullmatch(head) if len(text) <= 1000 else None
     system = None if match is None else _SYSTEMS.get(match["os"], match["os"])
     if match is None or system not in ("linux", "darwin", "windows"):
         raise RequestError(
-            f"`target` is {text[:200]!r}; allowed is {_FORM}, with devices as +<architecture>, such as {_EXAMPLE!r}."
+            f"`target`: expected {_FORM}, with devices as +<architecture>, such as {_EXAMPLE!r}; got {text[:200]!r}."
         )
     backend, version = _parse_accelerator(text, match["accelerator"])
     found: dict[str, str | None] = {backend.name: None if version is None else str(version)}
@@ -350,7 +351,7 @@ def _parse_accelerator(text: str, accelerator: str) -> tuple[backends.Backend, M
             if not rest or re.fullmatch(r"[0-9]+\.[0-9]+", rest):
                 return backend, MajorMinor.parse(rest)
     raise RequestError(
-        f"`target` is {text[:200]!r}: {backends.unknown_accelerator(accelerator)}. Allowed is {_FORM}, such as "
+        f"`target` is {text[:200]!r}: {backends.unknown_accelerator(accelerator)}. Expected {_FORM}, such as "
         f"{_EXAMPLE!r}."
     )
 

@@ -130,7 +130,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class UnparsedVariant:
-    """A build folder whose name is not a variant's; it can only be turned down."""
+    """A build folder whose name is not a variant's; it is always rejected."""
 
     name: str
 
