@@ -18,7 +18,7 @@ from hub import TestHub
 
 from kernels.cli import app
 from kernels.models.lockfile import HASHES_FILE, LOCK_FILE
-from kernels.models.pyproject import Project
+from kernels.models.pyproject import KernelProject
 from kernels.operations.lock import lock_project
 
 CLUSTER = Path(__file__).parents[2] / "examples" / "cluster"
@@ -55,7 +55,7 @@ def project(hub: TestHub, tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "pyproject.toml").write_text('[tool.kernels.dependencies]\n"acme/relu" = 1\n')
-    lock_project(Project.read(folder), hashes=True).write()
+    lock_project(KernelProject.read(folder), hashes=True).write()
     (folder / "train.py").write_text(TRAIN)
     return folder
 

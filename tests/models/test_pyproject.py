@@ -8,7 +8,7 @@ import pytest
 
 from kernels.errors import RequestError
 from kernels.models.lockfile import Lock, Pin
-from kernels.models.pyproject import Project, dependencies, unpinned
+from kernels.models.pyproject import KernelProject, dependencies, unpinned
 from kernels.models.requirement import Requirement
 
 RELU, NORM = Requirement("org/relu", version=1), Requirement("org/norm", revision="main")
@@ -23,7 +23,7 @@ def file(tmp_path: Path) -> Path:
 def test_the_table_is_read_from_a_folder_or_from_the_file_itself(file: Path) -> None:
     file.write_text(TABLE)
     for path in (file, file.parent):
-        project = Project.read(path)
+        project = KernelProject.read(path)
         assert project.dependencies == (RELU, NORM)
         assert project.lock_file == file.with_name("kernels.lock")
 
@@ -40,7 +40,7 @@ def test_a_file_without_the_table_asks_for_nothing_which_a_project_must_not(text
     file.write_text(text)
     assert dependencies(file) is None
     with pytest.raises(RequestError, match=r"no table \[tool\.kernels\.dependencies\]"):
-        Project.read(file)
+        KernelProject.read(file)
 
 
 def test_a_folder_without_the_file_is_no_project(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_folder_without_the_file_is_no_project(tmp_path: Path) -> None:
     other.write_text("")
     for path in (tmp_path, tmp_path / "absent", other):
         with pytest.raises(RequestError, match=r"is no project; .* folder with a pyproject\.toml"):
-            Project.read(path)
+            KernelProject.read(path)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_folder_without_the_file_is_no_project(tmp_path: Path) -> None:
 def test_what_is_wrong_is_said_in_one_line_with_the_file_and_the_entry(content: bytes, said: str, file: Path) -> None:
     file.write_bytes(content)
     with pytest.raises(RequestError) as refused:
-        Project.read(file)
+        KernelProject.read(file)
     assert str(refused.value).startswith(str(file))
     assert said in str(refused.value)
     assert str(refused.value).isprintable()

@@ -36,7 +36,7 @@ DEEP = b"[" * 10_000
 
 def test_a_large_status_file_is_not_fetched(hub: TestHub) -> None:
     hub.make_repo("acme/old", status="a." * 32_000 + "a = 1")
-    with pytest.raises(InvalidRepository, match=r"kernel-status\.toml has 64005 bytes; more than 4096 are not read"):
+    with pytest.raises(InvalidRepository, match=r"kernel-status\.toml has 64005 bytes; expected up to 4096"):
         get_kernel("acme/old", version=1)
     assert hub.count("/resolve/") == 0
 
@@ -160,7 +160,7 @@ PIPES: dict[str, tuple[str, str]] = {
         "kernels.hashes.json",
         "Lock.read(root / 'a.lock') if 0 else Lock.read(root / 'kernels.lock')",
     ),
-    "a project": ("pyproject.toml", "Project.read(root)"),
+    "a project": ("pyproject.toml", "KernelProject.read(root)"),
     "a project's dependencies": ("pyproject.toml", "dependencies(path)"),
     "what ships": ("pyproject.toml", "wheel_files(root)"),
     "build.toml": ("build.toml", "read_source(root)"),
@@ -206,7 +206,7 @@ from kernels.resolver.active_lock import read_lock
 from kernels.resolver.installed_locks import _has
 from kernels.authoring.bench.measured_kernel import _content as content
 from kernels.models.metadata import Metadata
-from kernels.models.pyproject import Project, dependencies
+from kernels.models.pyproject import KernelProject, dependencies
 from kernels.authoring.publish.upload import _page as page
 from kernels.models.snapshot import RepoFile
 from kernels.wheel_hooks import wheel_files

@@ -56,12 +56,12 @@ def lock(
     as_json: AsJson = False,
 ) -> None:
     """Pin the kernels that a project depends on, and all dependencies of their builds."""
-    from kernels.models.pyproject import Project
+    from kernels.models.pyproject import KernelProject
     from kernels.operations.lock import lock_project
     from kernels.resolver.lock_scope import project_here
 
     found = lock_project(
-        Project.read(project_here() if project is None else project),
+        KernelProject.read(project_here() if project is None else project),
         lock_file=lockfile,
         upgrade=upgrade or (upgrade_repo or ()),
         hashes=hashes,

@@ -1,4 +1,4 @@
-"""`[tool.kernels.dependencies]` of a pyproject.toml: the kernels that a project asks for."""
+"""`[tool.kernels.dependencies]` of a pyproject.toml: the kernels of a project."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernels.models.requirement import Requirement, check_repo_id
 from kernels.support.formatting import format_value
 from kernels.support.toml import TomlFile, TomlPath, read_toml
 
-__all__ = ["PROJECT_FILE", "TABLE", "Project", "dependencies", "unpinned"]
+__all__ = ["PROJECT_FILE", "TABLE", "KernelProject", "dependencies", "unpinned"]
 
 PROJECT_FILE = "pyproject.toml"
 TABLE = "tool.kernels.dependencies"
@@ -23,13 +23,13 @@ _ALLOWED = "a major version such as 1, or a table with either `version` or `revi
 
 
 @dataclass(frozen=True)
-class Project:
-    """A project that asks for kernels.
+class KernelProject:
+    """A project and its kernels.
 
     Attributes:
         file: Its pyproject.toml.
-        dependencies: The kernels it asks for, in the order of the file.
-        places: Where in the file each of them stands, as a message says it.
+        dependencies: Its kernels, in the order of the file.
+        places: Their file and line, for messages.
     """
 
     file: Path
@@ -38,26 +38,26 @@ class Project:
 
     @property
     def lock_file(self) -> Path:
-        """Where its lock stands, unless it is told otherwise: beside its pyproject.toml."""
+        """The default lockfile, beside the pyproject.toml."""
         return self.file.with_name(LOCK_FILE)
 
     @staticmethod
-    def read(path: Path) -> Project:
+    def read(path: Path) -> KernelProject:
         """The project in a folder.
 
         Args:
             path: The folder, or the pyproject.toml itself.
 
         Raises:
-            RequestError: There is none, it is not TOML, it asks for no kernels, or an entry of its table is not what is
-                allowed; the message names the file, the line and the entry.
+            RequestError: The file is missing or not TOML, or the table is missing or not valid; the message has the
+                file, the line and the entry.
 
         Example:
             >>> import tempfile
             >>> folder = Path(tempfile.mkdtemp())
             >>> text = '[tool.kernels.dependencies]\\n"org/relu" = 1\\n"org/norm" = { revision = "main" }\\n'
             >>> _ = (folder / "pyproject.toml").write_text(text)
-            >>> [str(each) for each in Project.read(folder).dependencies]
+            >>> [str(each) for each in KernelProject.read(folder).dependencies]
             ['org/relu version 1', 'org/norm at main']
         """
         file = path / PROJECT_FILE if path.is_dir() else path
@@ -70,24 +70,23 @@ class Project:
             raise RequestError(
                 f'{file} has no table [{TABLE}]. Add it, with a line for each kernel: "org/name" = <major version>'
             )
-        return Project(file, tuple(found), found)
+        return KernelProject(file, tuple(found), found)
 
 
 def dependencies(file: Path) -> tuple[Requirement, ...] | None:
-    """The kernels that a pyproject.toml asks for; None where it has no table for them.
+    """The kernels of a pyproject.toml; None if it has no table for them.
 
     Args:
         file: The pyproject.toml.
 
     Raises:
-        RequestError: It cannot be read, is not TOML, or an entry of the table is not what is allowed.
+        RequestError: It cannot be read, is not TOML, or an entry of the table is not valid.
     """
     found = _asked(file)
     return None if found is None else tuple(found)
 
 
 def _asked(file: Path) -> dict[Requirement, str] | None:
-    """What is asked for, each with its place in the file."""
     try:
         toml = read_toml(file)
     except OSError as error:
@@ -107,11 +106,11 @@ def _asked(file: Path) -> dict[Requirement, str] | None:
 
 
 def unpinned(asked: tuple[Requirement, ...], lock: Lock) -> list[Requirement]:
-    """What a project asks for and its lock does not pin.
+    """The dependencies of a project that its lockfile does not pin.
 
     Args:
-        asked: The project's dependencies.
-        lock: The lock. One of the older format, which knows repositories alone, pins whatever version is asked for.
+        asked: The dependencies.
+        lock: The lockfile. One of the older format, without versions, pins every version of a repository.
 
     Example:
         >>> unpinned((Requirement("org/relu", version=1),), Lock())

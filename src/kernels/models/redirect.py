@@ -1,4 +1,4 @@
-"""kernel-status.toml: where a repository has moved to."""
+"""`kernel-status.toml`: the repository that a repository has moved to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernels.support.formatting import format_text, format_value
 
 __all__ = ["MAX_REDIRECTS", "MAX_STATUS_BYTES", "destination"]
 
-#: Moves that are followed from one repository to the next.
+#: The most moves from one repository to the next.
 MAX_REDIRECTS = 5
 
 #: The file has three short lines.
@@ -20,15 +20,15 @@ MAX_STATUS_BYTES = 4096
 
 
 def destination(content: bytes, requirement: Requirement) -> Requirement:
-    """What to ask for instead of `requirement`.
+    """The requirement for a moved repository.
 
     Args:
         content: The file's bytes.
-        requirement: What was asked for. The destination is asked for the same version or revision, unless the file
+        requirement: The requirement that led here. The new one has the same version or revision, unless the file
             names a revision.
 
     Raises:
-        InvalidRepository: The file is too large or nests too deep, is no TOML, is no redirect, or names no repository.
+        InvalidRepository: The file is too large, not TOML, not a redirect, or names no repository.
 
     Example:
         >>> moved = b'kind = "redirect"\\ndestination = "org/new"'
@@ -37,13 +37,13 @@ def destination(content: bytes, requirement: Requirement) -> Requirement:
     """
     where = f"{requirement.repo_id}: {STATUS_FILE}"
     if len(content) > MAX_STATUS_BYTES:
-        raise InvalidRepository(f"{where} has {len(content)} bytes; more than {MAX_STATUS_BYTES} are not read.")
+        raise InvalidRepository(f"{where} has {len(content)} bytes; expected up to {MAX_STATUS_BYTES}.")
     try:
         status: dict[str, Any] = load_toml(content.decode())
     except ValueError as error:
         raise InvalidRepository(f"{where} is not valid TOML: {format_text(error)}") from None
     if status.get("kind") != "redirect":
-        raise InvalidRepository(f"{where} has the kind {format_value(status.get('kind'))}; known is 'redirect'.")
+        raise InvalidRepository(f"{where} has the kind {format_value(status.get('kind'))}; expected 'redirect'.")
     revision = status.get("revision")
     try:
         if revision is not None:

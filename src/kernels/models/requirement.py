@@ -1,4 +1,4 @@
-"""What the caller asks for: a repository, and a version or a revision."""
+"""A kernel that a caller requests: a repository, and a version or a revision."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ __all__ = ["RepoInfo", "Requirement", "check_repo_id", "check_revision", "check_
 # `..`, none of `-` and `.` at either end, 96 characters at most a part.
 _PART = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9_]([A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-# What git allows in a ref's name, less what could leave a folder or break a URL (git-check-ref-format(1)).
+# Git's rule for a ref's name (git-check-ref-format(1)), without what could leave a folder or break a URL.
 _VERSION_BRANCH = re.compile(r"(?:refs/(?:heads|tags)/)?v(0|[1-9][0-9]{0,5})")
 _REVISION = re.compile(
     r"(?!.*(\.\.|//|@\{|/\.|\.lock(/|$)))[^\x00-\x20\x7f~^:?*\[\\./-][^\x00-\x20\x7f~^:?*\[\\]*(?<![/.])"
 )
 
-#: Fewer first digits of a commit say nothing: git itself shows seven.
+#: The fewest digits of a shortened commit: git shows seven.
 SHORTEST_COMMIT = 7
 
-#: A version is a small number: what a branch `v<N>` can sensibly be called.
+#: The largest version.
 _MAX_VERSION = 10**6
 
 
 @dataclass(frozen=True)
 class RepoInfo:
-    """Where a loaded kernel came from.
+    """The origin of a loaded kernel.
 
     Attributes:
         repo_id: The repository, `org/name` (after redirects).
@@ -42,7 +42,7 @@ class RepoInfo:
 
 @dataclass(frozen=True)
 class Requirement:
-    """A kernel as it is asked for: a repository, and at most one of a version and a revision.
+    """A repository, and at most one of a version and a revision.
 
     Args:
         repo_id: `org/name`.
@@ -50,7 +50,7 @@ class Requirement:
         revision: A branch, a tag or a commit.
 
     Raises:
-        RequestError: A malformed name, or both a version and a revision.
+        RequestError: A name is not valid, or both a version and a revision are given.
 
     Example:
         >>> str(Requirement("kernels-community/activation", version=1))
@@ -75,12 +75,12 @@ class Requirement:
 
     @property
     def branch(self) -> str | None:
-        """The name to ask a source for: `v<version>`, the revision, or None for a source's own choice."""
+        """The branch `v<version>`, the revision, or None for a source's own choice."""
         return f"v{self.version}" if self.version is not None else self.revision
 
     @property
     def named_version(self) -> int | None:
-        """The version that is meant, also where a revision names its branch; None where nothing says it.
+        """The version, also of a revision that is a version's branch; None for any other.
 
         Example:
             >>> Requirement("org/relu", revision="refs/heads/v2").named_version
@@ -91,7 +91,7 @@ class Requirement:
 
     @property
     def commit(self) -> str | None:
-        """The commit, when the revision is one."""
+        """The commit, if the revision is one."""
         return self.revision if self.revision is not None and is_commit(self.revision) else None
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ class Requirement:
 
 
 def is_commit(text: str) -> bool:
-    """Whether a revision is a full commit id (40 or 64 hexadecimal digits) and can never point elsewhere.
+    """Whether a revision is a full commit id (40 or 64 hexadecimal digits).
 
     Example:
         >>> is_commit("0123456789abcdef0123456789abcdef01234567")

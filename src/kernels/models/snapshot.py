@@ -1,4 +1,4 @@
-"""What a source of kernels gives, as data: branches, a repository at a commit, and the files in it."""
+"""A repository's branches, its snapshot at a commit, and the files in that."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ BUILD_FOLDER = "build"
 METADATA_FILE = "metadata.json"
 STATUS_FILE = "kernel-status.toml"
 
-#: More files than this are no kernel repository: the largest published one has some 5,000.
+#: The most files of a repository; the largest published one has some 5,000.
 MAX_FILES = 250_000
 
-#: Folders inside each other; those of published kernels have a dozen at most.
+#: The most nested folders; published kernels have up to twelve.
 MAX_PARTS = 64
 
-#: More bytes than any file has: no file system here holds one of a petabyte.
+#: The most bytes of a file: a petabyte.
 MAX_FILE_BYTES = 2**50
 
 _VERSION_BRANCH = re.compile(r"v(0|[1-9][0-9]{0,5})")
 _OID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-#: What no name may have: controls, what separates folders or drives on Windows, and what is no text (a lone surrogate).
+#: Characters that no name may have: controls, Windows' separators of folders and drives, lone surrogates.
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\\:\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class RepoFile:
-    """A file as a source lists it.
+    """A file in a source's list.
 
     Attributes:
         path: POSIX path in the repository.
         size: Bytes.
-        oid: Git blob id (SHA-1 or SHA-256 of git's blob header and the content), "" where the source has none.
-        sha256: SHA-256 of the content, where the Hub keeps it as a large file.
-        xet_hash: The hash under which the Hub keeps it in Xet; "" where it does not.
+        oid: Git blob id (SHA-1 or SHA-256 of git's blob header and the content); "" if the source has none.
+        sha256: SHA-256 of the content, if the Hub stores it as a large file.
+        xet_hash: The hash in Xet; "" if the Hub does not store it there.
     """
 
     path: str
@@ -67,17 +67,17 @@ class RepoFile:
 
     @property
     def blob(self) -> str:
-        """The name of its content in the cache: huggingface_hub's ETag, and the hash that `hasher` gives."""
+        """The name of its content in the cache: huggingface_hub's ETag, and the result of `hasher`."""
         return self.sha256 or self.oid
 
     def hasher(self) -> _Hash:
-        """A hash that gives `blob` once it was fed the content."""
+        """A hash whose result for the content is `blob`."""
         if self.sha256:
             return hashlib.sha256()
         return git_blob_hasher(self.size, "sha256" if len(self.oid) == 64 else "sha1")
 
     def describes(self, content: bytes) -> bool:
-        """Whether `content` is what was listed: the size, and the hash where the listing has one."""
+        """Whether `content` has the listed size, and the listed hash if there is one."""
         if len(content) != self.size:
             return False
         hasher = self.hasher()
@@ -87,7 +87,7 @@ class RepoFile:
 
 @dataclass(frozen=True)
 class Heads:
-    """The branches and tags of a repository, each with the commit it points to, and when that was learned."""
+    """The commits of a repository's branches and tags, and the time of the answer."""
 
     branches: Mapping[str, str]
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -95,12 +95,12 @@ class Heads:
 
     @cached_property
     def versions(self) -> dict[int, str]:
-        """The version branches: version -> branch, newest first."""
+        """The branches of versions, by version, newest first."""
         found = {int(match[1]): name for name in self.branches if (match := _VERSION_BRANCH.fullmatch(name))}
         return dict(sorted(found.items(), reverse=True))
 
     def commit(self, revision: str) -> str | None:
-        """The commit a branch or tag points to; `refs/heads/…` and `refs/tags/…` name them in full."""
+        """The commit of a branch or tag, which may have its prefix `refs/heads/` or `refs/tags/`."""
         for prefix, refs in (("refs/heads/", self.branches), ("refs/tags/", self.tags)):
             name = revision.removeprefix(prefix)
             if name in refs and (name == revision or revision.startswith(prefix)):
@@ -110,17 +110,17 @@ class Heads:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A repository at one commit, and the files in it: facts that never change.
+    """A repository at one commit, and the files in it: they never change.
 
     Attributes:
         repo_id: The repository.
         commit: The commit.
         files: Its files.
         repo_type: `kernel` or `model`.
-        listed: Whether the source listed them; if not, they are what the cache happens to have.
+        listed: Whether the source listed the files; otherwise they are those in the cache.
 
     Raises:
-        InvalidRepository: A file name leaves the repository, or there are too many files.
+        InvalidRepository: The path of a file is not safe or not unique, or there are too many files.
     """
 
     repo_id: str
@@ -131,7 +131,7 @@ class Snapshot:
 
     def __post_init__(self) -> None:
         if len(self.files) > MAX_FILES:
-            raise InvalidRepository(f"{self.repo_id} lists more than {MAX_FILES} files; a kernel repository has fewer.")
+            raise InvalidRepository(f"{self.repo_id} lists more than {MAX_FILES} files, the most that are read.")
         paths: set[str] = set()
         for file in self.files:
             check_path(self.repo_id, file)
@@ -141,7 +141,7 @@ class Snapshot:
         folders: set[str] = set()
         for path in paths:
             folder = path.rpartition("/")[0]
-            while folder and folder not in folders:  # those above one that was seen were seen as well
+            while folder and folder not in folders:  # the folders above a known one are known
                 if folder in paths:
                     raise InvalidRepository(f"{self.repo_id} lists {folder!r} both as a file and as a folder.")
                 folders.add(folder)
@@ -149,7 +149,7 @@ class Snapshot:
 
     @cached_property
     def builds(self) -> dict[str, tuple[RepoFile, ...]]:
-        """The builds: the name of each folder under `build/`, with its files, without bytecode."""
+        """The files of each build, without bytecode, by the name of its folder in `build/`."""
         builds: dict[str, list[RepoFile]] = {}
         for file in self.files:
             parts = file.path.split("/", 2)
@@ -158,7 +158,7 @@ class Snapshot:
         return {name: tuple(files) for name, files in sorted(builds.items())}
 
     def file(self, path: str) -> RepoFile | None:
-        """The file at a path of the repository, if there is one."""
+        """The file at a path of the repository, or None."""
         return self._by_path.get(path)
 
     def size(self, variant: str) -> int:
@@ -181,9 +181,9 @@ def is_bytecode(path: str) -> bool:
 
 
 def check_path(repo_id: str, file: RepoFile) -> None:
-    """Raise `InvalidRepository` unless a listed file is one that may be written below a folder."""
+    """Raise `InvalidRepository` unless a listed file can be written safely into a folder."""
     parts = file.path.split("/", MAX_PARTS)
-    # File systems count a name's bytes, not its characters; what has none in UTF-8 is no name at all.
+    # File systems limit the bytes of a name, not its characters.
     sizes = [len(part.encode(errors="replace")) for part in parts]
     if (
         len(parts) > MAX_PARTS
@@ -194,19 +194,18 @@ def check_path(repo_id: str, file: RepoFile) -> None:
         or file.size < 0
     ):
         raise InvalidRepository(
-            f"{repo_id} lists the file {file.path[:200]!r}: a name that could leave its folder. Nothing was downloaded."
+            f"{repo_id} lists the file {file.path[:200]!r}: a path that could leave its folder. Nothing was downloaded."
         )
     if file.size > MAX_FILE_BYTES:
         raise InvalidRepository(
             f"{repo_id} lists {format_value(file.path, 200)} with the size {format_value(file.size)}."
         )
-    # A build whose own name is no variant's is never downloaded.
+    # A build whose name is not a variant's is never downloaded.
     inside = "/".join(parts[2:]) if parts[0] == BUILD_FOLDER else ""
     if not is_safe(inside):
-        # What is downloaded is named by progress bars, logs and errors, of other libraries as well.
+        # Progress bars, logs and errors show the paths, those of other libraries as well.
         raise InvalidRepository(
-            f"{repo_id} lists the file {file.path[:200]!r}: a name with characters that cannot be seen. Nothing was "
-            "downloaded."
+            f"{repo_id} lists the file {file.path[:200]!r}: a path with invisible characters. Nothing was downloaded."
         )
     for oid in (file.oid, file.sha256, file.xet_hash):
         if oid and _OID.fullmatch(oid) is None:

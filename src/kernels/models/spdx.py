@@ -1,7 +1,4 @@
-"""Whether a licence is named as SPDX has it: what other tools search by, and people look up.
-
-A name that SPDX does not have is no error, as published kernels have such names; it is mentioned.
-"""
+"""Check a licence's SPDX identifier. Another name is only mentioned, as published kernels have such names."""
 
 from __future__ import annotations
 
@@ -9,12 +6,12 @@ from kernels.support.formatting import format_value
 
 __all__ = ["license_problem"]
 
-#: The longest expression that is looked at: SPDX has none with more than a few licences.
+#: The longest expression that is checked.
 _MAX_LENGTH = 1000
 
 
 def license_problem(license: str) -> str | None:
-    """What is wrong with a licence's name, a clause to append to a message; None where nothing is, or nobody can tell.
+    """The problem of a licence's name, a clause to append to a message; None if it is valid or cannot be checked.
 
     Args:
         license: The `license` of a build.toml or a build's metadata.
@@ -25,16 +22,16 @@ def license_problem(license: str) -> str | None:
     """
     try:
         from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
-    except ImportError:  # packaging before 24.2, which knows no licences
+    except ImportError:  # packaging before 24.2
         return None
     try:
-        # It is compiled as a Python expression, whose depth counts.
+        # packaging compiles it as a Python expression, whose depth is limited.
         if len(license) > _MAX_LENGTH:
             raise InvalidLicenseExpression
         canonicalize_license_expression(license)
     except (InvalidLicenseExpression, LookupError, ValueError, RecursionError, MemoryError):
         return (
             f"`license` is {format_value(license)}, which is no SPDX expression: use one such as Apache-2.0 "
-            "(https://spdx.org/licenses/), or LicenseRef-<name> for a licence of your own"
+            "(https://spdx.org/licenses/), or LicenseRef-<name> for another licence"
         )
     return None
