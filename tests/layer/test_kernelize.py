@@ -24,7 +24,7 @@ from layer_models import (
 )
 from torch import nn
 
-import kernels.api
+import kernels.operations.load
 from kernels.errors import LayerError, MappingError
 from kernels.layer import (
     KernelizeFallback,
@@ -206,14 +206,14 @@ def test_all_kernels_on_a_hub_are_asked_for_at_once(
 ) -> None:
     code = "class Any(nn.Module):\n    def forward(self, x):\n        return x\n"
     asked: list[list[str]] = []
-    get_kernels = kernels.api.get_kernels
+    load_all = kernels.operations.load.load_all
 
     def recording(requests: Any) -> Any:
         asked.append([request.repo_id for request in requests])
         assert not any("forward" in module.__dict__ for module in model.modules())
-        return get_kernels(requests)
+        return load_all(requests)
 
-    monkeypatch.setattr(kernels.api, "get_kernels", recording)
+    monkeypatch.setattr(kernels.operations.load, "load_all", recording)
     for name in ("norm", "act"):
         write_kernel(name, layers=code, repository=hub_folder / "org" / name / "v1")
         registered(**{name.title(): LayerRepository(f"org/{name}", layer_name="Any", version=1)})

@@ -78,7 +78,7 @@ def test_what_is_not_locked_is_a_value_error_when_the_repository_is_made(tmp_pat
     path = write_lock(tmp_path / "kernels.lock", norm="1" * 40)
     with pytest.raises(ValueError, match="acme/other is not locked"):
         locked(path, "acme/other")
-    with pytest.raises(NotLocked, match="There is no lock"):
+    with pytest.raises(NotLocked, match="No lockfile was found"):
         LockedLayerRepository("acme/norm", layer_name="Any")
     for options, error in (
         ({"layer": ""}, TypeError),

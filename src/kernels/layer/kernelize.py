@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 from kernels import settings
@@ -25,6 +24,8 @@ from kernels.support.warn import warn_once
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+    from kernels.operations.load import Loaded
 
 __all__ = ["kernelize", "unkernelize"]
 
@@ -181,7 +182,7 @@ class _Load:
     repository: RepositoryProtocol
     device: ModuleDevice
     layer: Any = None
-    kernel: ModuleType | None = None
+    kernel: Loaded | None = None  # None for a third-party repository
     error: FileNotFoundError | None = None
 
 
@@ -281,14 +282,14 @@ def _checked(kind: _LayerKind, choice: SelectedKernel, load: _Load, request: _Re
         if not request.allows(KernelizeFallback.NO_COMPATIBLE_MODE):
             raise MappingError(f"Layer {kind.name!r}: {choice.repository} {lacking}, needed for {request.mode}.")
         return _kept(kind.cls, request, f"the kernel's layer {lacking}", origin)
-    commit, variant = _provenance(load.kernel)
+    build = load.kernel.installed.planned if load.kernel is not None else None
     return LayerDecision(
         layer=kind.name,
         mode=request.mode,
         function=load.layer.forward,
         kernel=origin,
-        commit=commit,
-        variant=variant,
+        commit=None if build is None or build.source.user_owned else build.snapshot.commit,
+        variant=None if build is None else build.variant,
         registered=choice.mode,
     )
 
@@ -309,22 +310,22 @@ def _load_all(loads: Collection[_Load]) -> None:
     """Load kernels, those on a Hub in parallel; a kernel that is not found leaves its error."""
     on_hub = [(load, load.repository) for load in loads if isinstance(load.repository, HubRepository)]
     if on_hub:
-        from kernels.api import get_kernels
+        from kernels.operations.load import load_all
 
-        kernels = get_kernels([repository.request(load.device) for load, repository in on_hub])
+        kernels = load_all([repository.request(load.device) for load, repository in on_hub])
         for (load, repository), kernel in zip(on_hub, kernels, strict=True):
             if isinstance(kernel, FileNotFoundError):
                 load.error = kernel
             elif isinstance(kernel, Exception):
                 raise kernel
             else:
-                load.kernel, load.layer = kernel, repository.layer_in(kernel)
+                load.kernel, load.layer = kernel, repository.layer_in(kernel.module)
     for load in loads:
         other = load.repository
         try:
             if isinstance(other, LocalRepository):
                 load.kernel = other.load_kernel(load.device)
-                load.layer = other.layer_in(load.kernel)
+                load.layer = other.layer_in(load.kernel.module)
             elif not isinstance(other, HubRepository):
                 load.layer = other.load()
         except FileNotFoundError as error:
@@ -336,19 +337,6 @@ def _load_key(repository: RepositoryProtocol, device: ModuleDevice) -> Any:
     if isinstance(repository, (HubRepository, LocalRepository)):
         return repository, device.type, device.arch() or device.index
     return id(repository)
-
-
-def _provenance(kernel: ModuleType | None) -> tuple[str | None, str | None]:
-    """The commit and the variant that a kernel was loaded from."""
-    if kernel is None:
-        return None, None
-    from kernels.loader.load import get_loaded_kernels
-
-    for loaded in get_loaded_kernels():
-        if loaded.module is kernel:
-            commit = loaded.repo_info.revision if loaded.repo_info else None
-            return commit, loaded.path.name if loaded.path else None
-    return None, None
 
 
 def _kept(cls: type, request: _Request, reason: str, kernel: str | None = None) -> LayerDecision:

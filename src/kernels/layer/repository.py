@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from kernels.operations.load import KernelRequest
+    from kernels.operations.load import KernelRequest, Loaded
 
 __all__ = [
     "FuncRepository",
@@ -52,11 +53,11 @@ class _KernelRepository(ABC):
             ValueError: The publisher is not trusted, or the kernel has no such layer.
             ImportError: A dependency is missing, or the kernel cannot be imported.
         """
-        return self.layer_in(self.load_kernel(requested_device(device)))
+        return self.layer_in(self.load_kernel(requested_device(device)).module)
 
     @abstractmethod
-    def load_kernel(self, device: ModuleDevice | None) -> ModuleType:
-        """Load the kernel's module for a device."""
+    def load_kernel(self, device: ModuleDevice | None) -> Loaded:
+        """Load the kernel for a device."""
 
     @abstractmethod
     def layer_in(self, kernel: ModuleType) -> type[nn.Module]:
@@ -115,10 +116,10 @@ class HubRepository(_KernelRepository):
             lock=self._lock(),
         )
 
-    def load_kernel(self, device: ModuleDevice | None) -> ModuleType:
+    def load_kernel(self, device: ModuleDevice | None) -> Loaded:
         from kernels.operations.load import load_requested
 
-        return load_requested(self.request(device)).module
+        return load_requested(self.request(device))
 
     def _lock(self) -> ActiveLock:
         return active_lock(self._caller)
@@ -147,12 +148,15 @@ class LocalRepository(_KernelRepository):
     def origin(self) -> str:
         return str(self._repo_path)
 
-    def load_kernel(self, device: ModuleDevice | None) -> ModuleType:
-        from kernels.api import get_local_kernel
+    def load_kernel(self, device: ModuleDevice | None) -> Loaded:
+        from kernels.operations.load import KernelRequest, load_requested
+        from kernels.sources import PathSource
 
-        if device is None:
-            return get_local_kernel(self._repo_path)
-        return get_local_kernel(self._repo_path, backend=device.backend.name, device=_chosen(device))
+        source = PathSource(Path(os.path.expanduser(self._repo_path)).absolute())
+        backend = None if device is None else device.backend.name
+        return load_requested(
+            KernelRequest(source.requirement.repo_id, backend=backend, device=_chosen(device)), source
+        )
 
     def _key(self) -> tuple[Any, ...]:
         return (self._repo_path,)
