@@ -121,6 +121,14 @@ def test_a_chain_without_end_is_given_up_at_the_limit() -> None:
     assert len([each for each in calls if each.startswith("resolve")]) == MAX_DEPTH + 1
 
 
+def test_more_kernels_than_a_plan_may_have_are_refused_before_they_are_looked_at() -> None:
+    depends = {"top": ["a", "b", "c"]} | {each: [f"{each}{other}" for other in range(100)] for each in "abc"}
+    calls: Counter[str] = Counter()
+    with pytest.raises(DependencyCycle):
+        walk(depends, ["top"], calls=calls)
+    assert {each.partition(" ")[2] for each in calls} == {"top", "a", "b", "c"}
+
+
 def test_the_limit_grows_with_the_roots() -> None:
     depends = {name: [f"{name}{each}" for each in range(MAX_KERNEL_DEPENDS)] for name in ("a", "b")}
     assert len(walk(depends, ["a", "b"]).nodes) == 2 * (1 + MAX_KERNEL_DEPENDS)

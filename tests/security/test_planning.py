@@ -15,8 +15,7 @@ import pytest
 from hub import TestHub, kernel_files
 
 from kernels import download_kernels, install_kernel
-from kernels.errors import DependencyCycle, InvalidMetadata, InvalidRepository, KernelsError
-from kernels.models.metadata import MAX_KERNEL_DEPENDS
+from kernels.errors import InvalidMetadata, InvalidRepository, KernelsError
 from kernels.models.requirement import Requirement
 from kernels.operations.open_sources import open_sources
 from kernels.resolver import planner, selection
@@ -198,16 +197,6 @@ def test_each_kernel_of_a_graph_is_found_and_planned_once(hub: TestHub, monkeypa
     assert peak[0] <= 40
 
 
-def test_names_of_one_kernel_lead_to_one_plan(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub.make_repo("acme/same")
-    for each in range(6):
-        hub.make_repo(f"acme/old{each}", status='kind = "redirect"\ndestination = "acme/same"\nrevision = "v1"\n')
-    hub.make_repo("acme/top", depends=[(f"acme/old{each}", 1) for each in range(6)])
-    planned = plan("acme/top")
-    assert len(planned.root.depends) == 6
-    assert len(planned.builds) == 2
-
-
 def test_graphs_with_many_ways_are_planned_within_seconds(hub: TestHub) -> None:
     layers(hub, 8, 31)
     code = f"""
@@ -218,40 +207,6 @@ from test_planning import plan
 print(len(plan("acme/top").builds))
 """
     assert limited(code) == "249"
-
-
-def test_more_kernels_than_a_plan_may_have_are_refused_before_they_are_looked_at(hub: TestHub) -> None:
-    for each in range(3):
-        hub.make_repo(f"acme/k{each}", depends=[(f"acme/k{each}-{other}", 1) for other in range(100)])
-    hub.make_repo("acme/top", depends=[(f"acme/k{each}", 1) for each in range(3)])
-    with pytest.raises(DependencyCycle, match=f"acme/top depends on more than {MAX_KERNEL_DEPENDS} kernels"):
-        plan("acme/top")
-    assert not [asked for asked in hub.asked() if "acme/k0-" in str(asked)]
-
-
-def test_a_long_way_to_a_kernel_that_is_near_counts(hub: TestHub) -> None:
-    # deep -> k1 -> ... -> k29 -> near -> aa -> bb, and deep -> near: what is deep is reached by a short way first.
-    for each in range(30):
-        hub.make_repo(f"acme/k{each}", depends=[(f"acme/k{each + 1}" if each < 29 else "acme/near", 1)])
-    hub.make_repo("acme/near", depends=[("acme/aa", 1)])
-    hub.make_repo("acme/aa", depends=[("acme/bb", 1)])
-    hub.make_repo("acme/bb")
-    # The first is 33 kernels deep, the second 32.
-    hub.make_repo("acme/deep", depends=[("acme/near", 1), ("acme/k1", 1)])
-    with pytest.raises(DependencyCycle, match=r"more than 32 deep: acme/deep -> acme/k1 -> acme/k2"):
-        plan("acme/deep")
-    hub.make_repo("acme/fits", depends=[("acme/near", 1), ("acme/k2", 1)])
-    planned = plan("acme/fits")
-    assert len(planned.builds) == 32
-
-
-def test_a_circle_below_shared_kernels_is_found_with_its_way(hub: TestHub) -> None:
-    hub.make_repo("acme/top", depends=[("acme/aa", 1), ("acme/bb", 1)])
-    hub.make_repo("acme/aa", depends=[("acme/cc", 1)])
-    hub.make_repo("acme/bb", depends=[("acme/cc", 1)])
-    hub.make_repo("acme/cc", depends=[("acme/bb", 1)])
-    with pytest.raises(DependencyCycle, match=r"in a circle: acme/cc -> acme/bb -> acme/cc\."):
-        plan("acme/top")
 
 
 # Messages

@@ -340,7 +340,7 @@ def _point(carried: CarriedFolder, plans: Iterable[KernelPlan], builds: Iterable
         first = route.steps[0].snapshot.repo_id
         if first != route.asked.repo_id:
             verdict = trusted(source, route.asked.repo_id)
-            carried.point(route.asked.repo_id, {}, trusted=verdict, moved_to=first)
+            carried.set_branches(route.asked.repo_id, {}, trusted=verdict, moved_to=first)
         for step in route.steps:
             snapshot = step.snapshot
             status = snapshot.file(STATUS_FILE)
@@ -348,7 +348,7 @@ def _point(carried: CarriedFolder, plans: Iterable[KernelPlan], builds: Iterable
                 carried.add_file(snapshot, status, source.read(snapshot, status, redirect.MAX_STATUS_BYTES))
             verdict = trusted(source, snapshot.repo_id)
             branches = _branches(step.requirement, snapshot)
-            carried.point(snapshot.repo_id, branches, trusted=verdict, lock=step.lock)
+            carried.set_branches(snapshot.repo_id, branches, trusted=verdict, lock=step.lock)
 
 
 def _branches(requirement: Requirement, snapshot: Snapshot) -> dict[str, str]:

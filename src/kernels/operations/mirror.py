@@ -1,6 +1,6 @@
 """Builds from the cache into a folder that can be moved: what `kernels download --to` writes.
 
-    <folder>/kernels.lock                                    the lock, where one was in force
+    <folder>/kernels.lock                                    the lockfile, if one was active
     <folder>/<org>/<name>/.kernels.json                      the record (`sources/record.py`)
     <folder>/<org>/<name>/<commit>/build/<variant>/<path>    files, no links
 
@@ -45,10 +45,10 @@ __all__ = ["CarriedFolder"]
 _STAGING = ".staging-"
 _CHUNK = 1 << 20
 
-#: Larger than any lock, or its file of hashes.
+#: Larger than any lockfile, or its file of hashes.
 _MAX_LOCK_BYTES = 8 * 1024 * 1024
 
-#: What may stand beside repositories: the lock, and what a file system of its own has at its root.
+#: Names that are allowed beside repositories: the lockfile, and `lost+found` at the root of a file system.
 _BESIDE = frozenset({LOCK_FILE, HASHES_FILE, "lost+found"})
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -58,11 +58,11 @@ class CarriedFolder:
     """A folder of builds for other machines.
 
     Args:
-        root: The folder; it is made with the first build.
+        root: The folder; it is created with the first build.
         endpoint: The Hub that the builds come from.
 
     Raises:
-        RequestError: It holds what was not written here, or another Hub's builds. Nothing was changed.
+        RequestError: It contains other files, or another Hub's builds. Nothing was changed.
         InvalidRepository: A repository in it has no record, or one that cannot be read. Nothing was changed.
         StoreError: It cannot be written. Nothing was changed.
     """
@@ -82,7 +82,7 @@ class CarriedFolder:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Keep other processes of this machine from writing here, and remove what a killed one left."""
+        """Lock out other processes of this machine, and remove the leftovers of killed ones."""
         name = hashlib.sha256(os.fsencode(os.path.realpath(self.root))).hexdigest()[:32]
         with exclusively(lock_at(settings.cache_dir() / ".locks" / "kernels-folders" / f"{name}.lock")):
             for left in [*self.root.glob(f"*/*/{_STAGING}*"), *self.root.glob(f"*/*/{RECORD_FILE}.*.tmp")]:
@@ -90,7 +90,7 @@ class CarriedFolder:
             yield
 
     def has(self, snapshot: Snapshot, variant: str) -> bool:
-        """Whether a build is here as it was listed: its content is read again where `KERNELS_VERIFY` says so.
+        """Whether a build is here as listed; its content is read again as `KERNELS_VERIFY` says.
 
         Args:
             snapshot: The snapshot, as its Hub lists it.
@@ -102,7 +102,7 @@ class CarriedFolder:
         return listed <= known and self._complete(snapshot, variant)
 
     def folder(self, snapshot: Snapshot, variant: str) -> Path:
-        """Where a build lies here."""
+        """The folder of a build here."""
         return self._repository(snapshot.repo_id) / snapshot.commit / BUILD_FOLDER / variant
 
     def add(self, snapshot: Snapshot, variant: str, folder: Path) -> Path:
@@ -111,7 +111,7 @@ class CarriedFolder:
         Args:
             snapshot: The snapshot, as its Hub listed it.
             variant: The build.
-            folder: Where the build lies, complete.
+            folder: The complete build.
 
         Returns:
             Its folder here.
@@ -124,8 +124,8 @@ class CarriedFolder:
         files = snapshot.builds[variant]
         if not all(file.blob for file in files):
             raise RequestError(
-                f"{snapshot.repo_id} is in the cache without a Hub's listing, so what is copied could not be checked. "
-                "Download it while the Hub can be reached."
+                f"{snapshot.repo_id} is in the cache without a Hub's listing, so a copy could not be checked. Download "
+                "it while the Hub can be reached."
             )
         repository = self._open(snapshot)
         place = self.folder(snapshot, variant)
@@ -144,14 +144,14 @@ class CarriedFolder:
         return place
 
     def add_file(self, snapshot: Snapshot, file: RepoFile, content: bytes) -> None:
-        """Put a small file here that is part of no build: what says that a repository has moved."""
+        """Put a small file here that is not part of a build: a repository's redirect."""
         path = self._open(snapshot) / snapshot.commit / file.path
         with _writing(path):
             if not is_as_listed(path, file):
                 replace_file(path, content)
         self._list(snapshot, (file,))
 
-    def point(
+    def set_branches(
         self,
         repo_id: str,
         branches: Mapping[str, str],
@@ -160,15 +160,14 @@ class CarriedFolder:
         moved_to: str | None = None,
         lock: str | None = None,
     ) -> None:
-        """Say what branches of a repository mean, what the Hub said of its publisher, and whether it is another one.
+        """Record the branches of a repository, the trust in its publisher, and where it has moved.
 
         Args:
             repo_id: The repository.
-            branches: Commits by branch; others that are known stay.
-            trusted: Whether the publisher is marked as trusted; None where that is not known.
-            moved_to: The repository that stands in for it.
-            lock: The lock that says what the branches mean. A Hub's branch goes forward, a lock's may go back: where it
-                takes one elsewhere, that is said.
+            branches: Commits by branch; other recorded branches stay.
+            trusted: Whether the publisher is marked as trusted; None if that is not known.
+            moved_to: The new name of the repository, if it was renamed.
+            lock: The lockfile that chose the commits. It may move a branch back, so a change is warned about.
         """
         with self._guard:
             before = _read(self._repository(repo_id))
@@ -184,11 +183,11 @@ class CarriedFolder:
             self._write(repo_id, before, replace(record, branches=merged, trusted=known, moved_to=moved_to))
 
     def keep_lock(self, path: Path, pins: Lock) -> None:
-        """Put a lock beside the builds, and the file with its hashes; what the one before it listed alone is said.
+        """Put a lockfile and its hashes beside the builds, and warn of repositories that only the old one listed.
 
         Args:
-            path: The lock's file.
-            pins: What it pins.
+            path: The lockfile.
+            pins: Its content.
         """
         beside = hashes_path(path)
         self._mention_unlisted(path, pins)
@@ -197,7 +196,7 @@ class CarriedFolder:
             path = self.root / name
             with _writing(path):
                 if content is None:
-                    path.unlink(missing_ok=True)  # of the lock before
+                    path.unlink(missing_ok=True)  # of the old lockfile
                 elif not _holds(path, content):
                     replace_file(path, content)
 
@@ -208,8 +207,8 @@ class CarriedFolder:
             gone = dict.fromkeys(each.requirement.repo_id for each in before if not pins.of(each.requirement.repo_id))
             if gone:
                 warn_once(
-                    f"{place} is replaced by {lock}, which does not list {', '.join(gone)}: for those the folder has "
-                    "no lock now. Where they are another project's, download each project into a folder of its own."
+                    f"{place} is replaced by {lock}, which does not list {', '.join(gone)}. If they belong to another "
+                    "project, download each project into its own folder."
                 )
 
     def _complete(self, snapshot: Snapshot, variant: str) -> bool:
@@ -236,7 +235,7 @@ class CarriedFolder:
         return FolderRecord(form=FORM, endpoint=self.endpoint, time=0.0, trusted=None)
 
     def _open(self, snapshot: Snapshot) -> Path:
-        """The repository's folder, with a record, without which it would not be known as written here."""
+        """The repository's folder, with a record: a folder without one counts as another program's."""
         folder = self._repository(snapshot.repo_id)
         with self._guard:
             before = _read(folder)
@@ -267,16 +266,16 @@ def _holds(path: Path, content: bytes) -> bool:
 
 
 def _repositories(root: Path) -> Iterator[Path]:
-    """The repositories in a folder that was written here.
+    """The repositories in a folder.
 
     Raises:
-        RequestError: It is none.
+        RequestError: It contains files that were not written here.
     """
     try:
         if not os.path.lexists(root):
             return
         if not root.is_dir():
-            raise RequestError(f"{root} is no folder; name one that is empty, or does not exist.")
+            raise RequestError(f"{root} is not a folder; name an empty or a new one.")
         for publisher in sorted(root.iterdir()):
             if publisher.name in _BESIDE:
                 continue
@@ -291,11 +290,11 @@ def _check_ours(root: Path, repository: Path) -> None:
     inside = [each for each in _inside(root, repository) if not each.name.startswith((RECORD_FILE, _STAGING))]
     if not inside:  # a process was killed before it wrote the record
         return
-    stranger = next((each for each in inside if not is_commit(each.name)), None)
+    foreign = next((each for each in inside if not is_commit(each.name)), None)
     if not (repository / RECORD_FILE).is_file():
-        raise _not_ours(root, repository) if stranger is not None else lost_record(repository)
-    if stranger is not None:
-        raise _not_ours(root, stranger)
+        raise _not_ours(root, repository) if foreign is not None else lost_record(repository)
+    if foreign is not None:
+        raise _not_ours(root, foreign)
     check_repo_id(repository.relative_to(root).as_posix())
 
 
@@ -316,7 +315,7 @@ def _inside(root: Path, folder: Path) -> list[Path]:
 def _not_ours(root: Path, path: Path) -> RequestError:
     return RequestError(
         f"{root} is not empty, and {format_value(path.relative_to(root).as_posix(), 200)} in it was not written by "
-        "`kernels download --to`. Take it out, or name a folder that is empty, or does not exist."
+        "`kernels download --to`. Remove it, or name an empty or a new folder."
     )
 
 
@@ -325,13 +324,13 @@ def _check_writable(root: Path) -> None:
     while not os.path.lexists(place) and place != place.parent:
         place = place.parent
     if place.is_dir() and not os.access(place, os.W_OK | os.X_OK):
-        raise StoreError(f"{place} cannot be written, so nothing can be put into {root}. Name another folder.")
+        raise StoreError(f"{place} is not writable, so nothing can be put into {root}. Name another folder.")
     if not place.is_dir() and place != root:
-        raise RequestError(f"{root} cannot be made: {place} is no folder. Name another one.")
+        raise RequestError(f"{root} cannot be created: {place} is not a folder. Name another one.")
 
 
 def _check_real(folder: Path, path: str) -> None:
-    """Raise unless every step from a folder to a path in it is a real one, or not there yet."""
+    """Raise if a step from a folder to a path in it is a link or a file."""
     step = folder
     for part in path.split("/"):
         step = step / part
@@ -352,7 +351,7 @@ def _read(repository: Path) -> FolderRecord | None:
 
 @contextmanager
 def _staged(repository: Path) -> Iterator[Path]:
-    """A folder for what is not complete, hidden by its name; what is left of it goes in the end."""
+    """A temporary folder for files that are not complete; it is removed in the end."""
     staging = repository / f"{_STAGING}{secrets.token_hex(6)}"
     try:
         staging.mkdir(parents=True)
@@ -369,7 +368,7 @@ def _remove(path: Path) -> None:
 
 
 def _copy(source: Path, place: Path, file: RepoFile, repo_id: str) -> None:
-    """Copy a file, and compare what was copied with what was listed."""
+    """Copy a file, and compare the copy with the listing."""
     hasher = file.hasher()
     place.parent.mkdir(parents=True, exist_ok=True)
     with open_regular(source) as original, place.open("xb") as copy:
@@ -393,6 +392,5 @@ def _writing(path: Path) -> Iterator[None]:
             raise
         advice = "Free some space, or name" if error.errno in _FULL else "Name"
         raise StoreError(
-            f"Cannot write {path}: {error.strerror or error}. What was there before is as it was. {advice} another "
-            "folder."
+            f"Cannot write {path}: {error.strerror or error}. Nothing else was changed. {advice} another folder."
         ) from error
