@@ -37,7 +37,7 @@ def destination(content: bytes, requirement: Requirement) -> Requirement:
     """
     where = f"{requirement.repo_id}: {STATUS_FILE}"
     if len(content) > MAX_STATUS_BYTES:
-        raise InvalidRepository(f"{where} has {len(content)} bytes; expected up to {MAX_STATUS_BYTES}.")
+        raise InvalidRepository(f"{where} has {len(content)} bytes; more than {MAX_STATUS_BYTES} are not read.")
     try:
         status: dict[str, Any] = load_toml(content.decode())
     except ValueError as error:
