@@ -1,7 +1,7 @@
-"""What a backend must be able to answer.
+"""The interface of a backend.
 
-`Backend` gives every answer a sensible default; a vendor overrides the ones that differ. A name, a Torch device type
-and a probe are a vendor's own; everything else may stay as it is. An object that is no subclass serves as well.
+`Backend` has a default for everything but a name, a Torch device type and a probe; a vendor overrides what differs. An
+object that is not a subclass works as well.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class PythonDependency:
-    """A Python dependency that kernels may ask for: the package to install, and the module to look for, if any."""
+    """A Python dependency that kernels may have: the package to install, and the module to look for, if any."""
 
     package: str
     module: str | None
@@ -59,7 +59,7 @@ class Device:
     Attributes:
         backend: The backend's name.
         index: The number Torch gives it.
-        name: What the vendor calls it, or "" where nothing tells.
+        name: The vendor's name of it, or "" where it is not known.
         arch: Its architecture as builds declare it ("9.0", "gfx942"), or "".
         capability: The architecture as one number for mapping properties (7.5 is 75), or None.
         memory: Bytes of device memory, or None.
@@ -75,7 +75,7 @@ class Device:
 
 @dataclass(frozen=True)
 class BackendProbe:
-    """What a look at the machine gave.
+    """What a probe found on a machine.
 
     Attributes:
         found: Whether the backend's driver, runtime or hardware is there.
@@ -105,7 +105,7 @@ class BackendLike(Protocol):
 
 
 class _Same:
-    """A member that has another one's value where a backend does not say otherwise."""
+    """A member whose default is the value of another one."""
 
     def __init__(self, other: str) -> None:
         self.other = other
@@ -121,7 +121,7 @@ Stage = Callable[..., None]
 class Backend:
     """An accelerator family: its names, versions, architectures, how to find it on a machine, how to load its builds.
 
-    A vendor must give `name`, `device_type` and `probe`; the rest where it differs.
+    A vendor defines `name`, `device_type` and `probe`, and the rest where it differs.
 
     Attributes:
         name: Own name, also `backend.type` in metadata.
@@ -133,14 +133,14 @@ class Backend:
         versioned: Whether its token carries a version; the last digit is the minor.
         checks_archs: Whether `backend.archs` in metadata says which devices a build covers.
         order: Where several fit one Torch, the lowest is used when none is named.
-        python_depends: Python dependencies that only its kernels may ask for.
+        python_depends: Python dependencies that only its kernels may have.
         experimental: Whether using it warns, once.
         vendor: Who makes the hardware.
-        guidance_block: Notes for who writes kernels: what the hardware is.
-        kernel_guidance: Notes for who writes kernels: how to write them.
-        cuda_hacks_to_strip: Source lines that must not stand in a kernel for it.
+        guidance_block: Notes for kernel authors about the hardware.
+        kernel_guidance: Notes for kernel authors about writing kernels.
+        cuda_hacks_to_strip: Source lines that a kernel for it must not have.
         folder: Folder with operators (`ops/`), `tune_configs.yaml` and `heuristics_config_utils.py`, or None.
-        prepare_key: What the result of `prepare` depends on beside the build and the device: a compiler's version, say.
+        prepare_key: What the result of `prepare` also depends on, such as a compiler's version.
 
     Example:
         >>> class Acme(Backend):
@@ -193,7 +193,7 @@ class Backend:
         return self.token if version is None else f"{self.token}{version.major}{version.minor}"
 
     def version_reason(self, build: MajorMinor | None, target: MajorMinor | None) -> str | None:
-        """Why a build for one version does not fit a machine with another, or None when it does."""
+        """Why a build for one version does not run on a machine with another, or None where it does."""
         if build == target:
             return None
         return f"built for {self.name} {build}, this machine has {target or 'no known one'}"
@@ -211,7 +211,7 @@ class Backend:
         return None
 
     def parse_arch(self, text: str) -> str | None:
-        """An architecture as builds declare it, from how a person or a compiler writes it; None when it is none."""
+        """An architecture as builds declare it, from a person's or a compiler's spelling; None where it is not one."""
         return text if re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", text) else None
 
     def format_arch(self, arch: str) -> str:
@@ -221,8 +221,8 @@ class Backend:
     def torch_build(self, torch: Any) -> Found | None:
         """The version this Torch was built for, or extended with; None when it was not.
 
-        Asked at every call, so it must be quick. By default, whether an extension has given Torch the device; the
-        version is then the probe's.
+        Called often, so it must be quick. By default, whether an extension has added the device to Torch; the version
+        is then the probe's.
         """
         return Found() if extends(torch, self.device_type) else None
 
@@ -262,7 +262,7 @@ class Backend:
 
 
 def listed(archs: Sequence[str]) -> str:
-    """Architectures as a reason names them: a repository may declare any number of them.
+    """Some architectures as a reason names them: a repository may declare any number.
 
     Example:
         >>> listed(["8.0", "9.0"]), listed([f"{major}.0" for major in range(1, 13)])[-15:]
@@ -288,7 +288,7 @@ def arch_of_build(backend: Backend, text: str) -> str:
     return backend.parse_arch(plain[:-1] if re.fullmatch(r"[0-9]+\.[0-9]f", plain) else plain) or ""
 
 
-#: Python dependencies that kernels of every backend may ask for.
+#: Python dependencies that kernels of every backend may have.
 GENERAL_PYTHON_DEPENDS: Mapping[str, PythonDependency] = MappingProxyType(
     {
         "einops": PythonDependency("einops", "einops"),
@@ -299,7 +299,7 @@ GENERAL_PYTHON_DEPENDS: Mapping[str, PythonDependency] = MappingProxyType(
 
 
 def allowed_python_depends(backend: Backend) -> dict[str, PythonDependency]:
-    """The Python dependencies that a backend's kernels may ask for, by the name metadata uses.
+    """The Python dependencies that a backend's kernels may have, by the name in metadata.
 
     Example:
         >>> from kernels.backends import get

@@ -1,10 +1,11 @@
-"""Whether an extension has given Torch a device."""
+"""Devices of Torch: whether an extension has added one, and which one is current."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-__all__ = ["extends"]
+__all__ = ["extends", "initialized_device"]
 
 
 def extends(torch: Any, device_type: str, *, stock: bool = False) -> bool:
@@ -35,3 +36,18 @@ def extends(torch: Any, device_type: str, *, stock: bool = False) -> bool:
         return callable(available) and bool(available())
     except Exception:  # noqa: BLE001 - a vendor's module without its driver
         return False
+
+
+def initialized_device(device_type: str) -> int:
+    """The index of Torch's current device of that type; 0 where its runtime is not initialised.
+
+    Example:
+        >>> initialized_device("cpu")
+        0
+    """
+    module = getattr(sys.modules.get("torch"), device_type, None)
+    is_initialized = getattr(module, "is_initialized", None)
+    if module is None or is_initialized is None or not is_initialized():
+        return 0
+    index = module.current_device()
+    return index if isinstance(index, int) else 0  # `torch.cpu` returns a name

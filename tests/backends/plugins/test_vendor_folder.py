@@ -12,7 +12,7 @@ import pytest
 from vendor_folders import FolderBackend, write_folder
 
 from kernels import backends
-from kernels.backends.plugins.vendor_folder import VendorInfo, read_vendor, register_vendor, vendor_module
+from kernels.backends.plugins.vendor_folder import register_vendor, vendor_module
 from kernels.errors import RequestError
 
 INFO = """
@@ -135,7 +135,6 @@ def test_a_package_that_is_imported_already_serves_under_its_own_name(
     try:
         entry = register_vendor(package)
         assert entry.backend.folder == tmp_path / "acme_of_tests"
-        assert read_vendor(package) is package.vendor_info
         ops = vendor_module(entry.backend, "ops")
         assert ops is sys.modules["acme_of_tests.ops"]
         backends.unregister_backend("acme")
@@ -217,13 +216,6 @@ def test_relative_imports_work_within_a_folder_and_two_folders_of_one_name_are_a
     assert found == [("one", "one", name), ("two", "two", name)]
 
 
-def test_reading_a_folder_registers_nothing(tmp_path: Path) -> None:
-    before = traces()
-    info = read_vendor(write_folder(tmp_path / "acme", init=ACME))
-    assert info == VendorInfo("acme", "acme")
-    assert traces() == before
-
-
 def test_flaggems_own_class_serves(tmp_path: Path) -> None:
     folder = write_folder(
         tmp_path / "acme",
@@ -241,7 +233,6 @@ def test_flaggems_own_class_serves(tmp_path: Path) -> None:
             vendor_info = VendorInfoBase("acme", "acme", "true", triton_extra_name="acme")
         """,
     )
-    assert read_vendor(folder) == VendorInfo("acme", "acme", "true", triton_extra_name="acme")
     assert register_vendor(folder).backend.probe().found
 
 

@@ -13,7 +13,7 @@ from vendor_folders import FolderBackend, write_folder
 
 from kernels import backends
 from kernels.backends.plugins import vendor_folder
-from kernels.backends.plugins.vendor_folder import read_vendor, register_vendor, vendor_module
+from kernels.backends.plugins.vendor_folder import register_vendor, vendor_module
 from kernels.errors import RequestError
 
 ACME = """
@@ -165,11 +165,3 @@ def test_a_folder_that_two_backends_have_stays_until_both_have_left(tmp_path: Pa
     backends.unregister_backend("one")
     assert vendor_module(both[1], "ops") is module
     backends.unregister_backend("two")
-
-
-def test_reading_a_registered_folder_leaves_its_modules_alone(tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "acme", init=ACME)
-    register_vendor(folder)
-    before = ours()
-    assert read_vendor(folder).vendor_name == "acme"
-    assert ours() == before

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any, Literal
 
 from kernels.backends.base import Backend, BackendProbe, Device, Found
+from kernels.backends.torch_extension import initialized_device
 from kernels.support.version import MajorMinor
 
 __all__ = ["CANN", "Name"]
@@ -77,8 +77,7 @@ class CANN(Backend):
         )
 
     def current_device(self) -> int:
-        npu = getattr(sys.modules.get("torch"), "npu", None)
-        return int(npu.current_device()) if npu is not None and npu.is_initialized() else 0
+        return initialized_device(self.device_type)
 
 
 def _visible(count: int) -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import sys
 from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
 from kernels.backends.base import Backend, BackendProbe, Device, Found, PythonDependency, listed
+from kernels.backends.torch_extension import initialized_device
 from kernels.support.version import MajorMinor
 
 __all__ = ["CUDA", "Name"]
@@ -89,10 +89,7 @@ class CUDA(Backend):
         return BackendProbe(version is not None, version, tuple(devices), tuple(notes))
 
     def current_device(self) -> int:
-        cuda = getattr(sys.modules.get("torch"), "cuda", None)
-        if cuda is None or not cuda.is_initialized():
-            return 0
-        return int(cuda.current_device())
+        return initialized_device(self.device_type)
 
 
 def _covers(arch: re.Match[str], capability: tuple[int, int]) -> bool:

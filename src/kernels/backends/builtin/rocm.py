@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from kernels.backends.base import Backend, BackendProbe, Device, Found, listed
+from kernels.backends.torch_extension import initialized_device
 from kernels.support.version import MajorMinor
 
 __all__ = ["Name", "ROCm"]
@@ -96,8 +96,7 @@ class ROCm(Backend):
         return BackendProbe(bool(gpus) or version is not None, version, tuple(devices), notes)
 
     def current_device(self) -> int:
-        cuda = getattr(sys.modules.get("torch"), "cuda", None)
-        return int(cuda.current_device()) if cuda is not None and cuda.is_initialized() else 0
+        return initialized_device(self.device_type)
 
 
 def _called(device: Device) -> str:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from kernels.backends.base import Backend, BackendProbe, Device, Found, PythonDependency
+from kernels.backends.torch_extension import initialized_device
 from kernels.support.version import MajorMinor
 
 __all__ = ["XPU", "Name"]
@@ -99,8 +100,7 @@ class XPU(Backend):
         return BackendProbe(found=count > 0, devices=tuple(devices))
 
     def current_device(self) -> int:
-        xpu = getattr(sys.modules.get("torch"), "xpu", None)
-        return int(xpu.current_device()) if xpu is not None and xpu.is_initialized() else 0
+        return initialized_device(self.device_type)
 
 
 def _count(cards: list[Path]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import sys
 import threading
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ from kernels.backends.plugins.arch_rules import arch_number, rule_allows, rule_r
 from kernels.backends.plugins.json_probe import DeclaredQueries
 from kernels.backends.plugins.json_schema import SCHEMA_PATH, Declaration, DeclaredDependency, read_declarations
 from kernels.backends.registration import BackendEntry, DeclarationError, Origin
-from kernels.backends.torch_extension import extends
+from kernels.backends.torch_extension import extends, initialized_device
 from kernels.errors import RequestError
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "DeclarationError",
     "DeclaredBackend",
     "declare",
-    "declared_backends",
     "load_backends",
     "read_declarations",
 ]
@@ -74,37 +72,18 @@ def load_backends(path: os.PathLike[str] | str) -> list[BackendEntry]:
         (['acme'], MajorMinor(major=1, minor=2))
         >>> unregister_backend("acme")
     """
-    backends = declared_backends(path)
-    names = tuple(backend.name for backend in backends)
-    origin = Origin("declared", str(path))
-    try:
-        return registry.enter([(backend, origin) for backend in backends], override=True)
-    except ValueError as error:
-        raise DeclarationError(f"{path}: {error}", names) from None
-
-
-def declared_backends(path: os.PathLike[str] | str) -> list[Backend]:
-    """The backends that a file declares, without adding them, and without disabled ones.
-
-    Args:
-        path: The file.
-
-    Raises:
-        TypeError: `path` is not a path.
-        DeclarationError: As for `load_backends`.
-    """
     declarations = read_declarations(path)
     disabled = settings.disabled_backends()
     backends: list[Backend] = []
-    for name, declaration in declarations.items():
-        if name in disabled and lookup.known(name) is None:
-            continue
-        try:
-            made = declare(name, declaration, registry.would_override(name), beside=backends, reserved=declarations)
-        except RequestError as error:
-            raise DeclarationError(f"{path}: {error}", tuple(declarations)) from None
-        backends.append(made)
-    return backends
+    try:
+        for name, declaration in declarations.items():
+            if name not in disabled or lookup.known(name) is not None:
+                existing = registry.would_override(name)
+                backends.append(declare(name, declaration, existing, beside=backends, reserved=declarations))
+        origin = Origin("declared", str(path))
+        return registry.enter([(backend, origin) for backend in backends], override=True)
+    except ValueError as error:  # a `RequestError` is one
+        raise DeclarationError(f"{path}: {error}", tuple(declarations)) from None
 
 
 def declare(
@@ -211,11 +190,7 @@ class DeclaredBackend(Backend):
         return BackendProbe(facts.absent is None, facts.version, devices, facts.notes, facts.needs_torch)
 
     def current_device(self) -> int:
-        module = getattr(sys.modules.get("torch"), self.device_type, None)
-        if module is None or not getattr(module, "is_initialized", lambda: False)():
-            return 0
-        index = module.current_device()
-        return index if isinstance(index, int) else 0  # torch.cpu has a name there
+        return initialized_device(self.device_type)
 
 
 def _set_members(backend: Backend, declaration: Declaration) -> None:

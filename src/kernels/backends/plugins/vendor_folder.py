@@ -22,13 +22,12 @@ from kernels.backends.plugins.json_schema import Declaration, DeviceType, conver
 from kernels.backends.plugins.vendor_modules import (
     forget_unused,
     import_package,
-    temporary_package,
     vendor_module,
 )
 from kernels.backends.registration import BackendEntry, Origin
 from kernels.errors import RequestError
 
-__all__ = ["VendorInfo", "read_vendor", "register_vendor", "vendor_module"]
+__all__ = ["VendorInfo", "register_vendor", "vendor_module"]
 
 
 @dataclass(frozen=True)
@@ -139,24 +138,6 @@ def register_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> Back
         return entry
     finally:
         forget_unused(folder)
-
-
-def read_vendor(path_or_module: os.PathLike[str] | str | ModuleType) -> VendorInfo:
-    """The `vendor_info` of a folder; nothing is registered, and no module of the folder stays.
-
-    Args:
-        path_or_module: The folder, or a package that is imported already.
-
-    Raises:
-        TypeError: As for `register_vendor`.
-        RequestError: As for `register_vendor`.
-    """
-    folder = _folder(path_or_module)
-    given = _given(path_or_module)
-    if given is not None:
-        return _info(given, folder)
-    with temporary_package(folder) as package:
-        return _info(package, folder)
 
 
 # Reading a folder

@@ -24,7 +24,7 @@ from kernels.backends.base import Backend
 from kernels.errors import RequestError
 from kernels.support.formatting import format_error
 
-__all__ = ["forget_unused", "import_package", "temporary_package", "vendor_module"]
+__all__ = ["forget_unused", "import_package", "vendor_module"]
 
 _PREFIX = "kernels_vendor_"
 
@@ -64,21 +64,6 @@ def import_package(folder: Path) -> ModuleType:
         RequestError: Its code fails.
     """
     return _import(_own_name(folder), folder)
-
-
-@contextmanager
-def temporary_package(folder: Path) -> Iterator[ModuleType]:
-    """A folder as a package of its own, which is removed after the block.
-
-    Raises:
-        RequestError: Its code fails.
-    """
-    name = _new_name(folder)
-    try:
-        yield _import(name, folder)
-    finally:
-        _remove(name)
-        _finder.folders.pop(name, None)
 
 
 def forget_unused(folder: Path) -> None:
@@ -129,13 +114,9 @@ def _import(name: str, folder: Path) -> ModuleType:
         return importlib.import_module(name)
 
 
-def _new_name(folder: Path) -> str:
-    words = re.sub(r"[^a-z0-9]+", "_", folder.name.lower()).strip("_")
-    return f"{_PREFIX}{words or 'folder'}_{next(_numbers)}"
-
-
 def _own_name(folder: Path) -> str:
-    return _names.setdefault(os.path.realpath(folder), _new_name(folder))
+    words = re.sub(r"[^a-z0-9]+", "_", folder.name.lower()).strip("_")
+    return _names.setdefault(os.path.realpath(folder), f"{_PREFIX}{words or 'folder'}_{next(_numbers)}")
 
 
 def _imported_name(folder: Path) -> str | None:
