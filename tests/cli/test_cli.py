@@ -117,7 +117,7 @@ def test_wrong_usage_is_one_line_that_names_the_help_and_status_2(
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (ValueError("`version` is -1; allowed is 0 or more."), "`version` is -1; allowed is 0 or more."),
+        (ValueError("`version` is -1; expected 0 or more."), "`version` is -1; expected 0 or more."),
         (FileNotFoundError(2, "No such file", "x.json"), "[Errno 2] No such file: 'x.json'"),
         (NoSuitableBuild("No build suits:\n  torch-cuda: for cuda\nTry another."), None),
         (KeyError("x"), "KeyError: 'x' (--debug shows where)"),

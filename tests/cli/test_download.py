@@ -90,7 +90,7 @@ def test_a_project_is_its_lock(
         ([".", "acme/relu"], "give either one project or repositories"),
         (["acme/relu", "--target", "nofile.json"], "`target` is 'nofile.json': file not found."),
         (["pyproject.toml", "acme/relu"], "give either one project or repositories"),
-        (["acme/relu", "--target", "torch2.9-cu128-linux"], "Allowed is torch<version>-<accelerator>-<cpu>-<os>"),
+        (["acme/relu", "--target", "torch2.9-cu128-linux"], "Expected torch<version>-<accelerator>-<cpu>-<os>"),
         (["acme/relu", "--target", "torch2.9-cud128-x86_64-linux"], "is not a known accelerator"),
         (["acme/relu", "--target", "torch2.9-cu128-x86_64-linux+nine"], "'nine' is no architecture of cuda"),
         (["acme/relu", "--version", "1", "--revision", "v1"], "not both"),
