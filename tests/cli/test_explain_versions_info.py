@@ -80,7 +80,7 @@ def test_a_name_that_is_no_folder_and_no_repository_is_said_to_be_neither(
 ) -> None:
     result = kernels(command, "no-such-folder")
     assert result.exit_code == 1
-    assert "'no-such-folder' is neither a folder nor the name of a repository" in result.stderr
+    assert "There is no folder 'no-such-folder' here, and it is no repository's name" in result.stderr
 
 
 def test_a_missing_repository_names_the_token_of_the_hub_that_was_asked(
