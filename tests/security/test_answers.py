@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub import Asked, TestHub
+from hub import LoggedRequest, TestHub
 
 from kernels import get_kernel
 from kernels.errors import KernelsError
@@ -42,8 +42,8 @@ class Attack:
     """An answer: bytes in its place, or headers beside a right one."""
 
     name: str
-    raw: bytes | Callable[[Asked], bytes] | None = None
-    headers: dict[str, str] | Callable[[Asked], dict[str, str]] | None = None
+    raw: bytes | Callable[[LoggedRequest], bytes] | None = None
+    headers: dict[str, str] | Callable[[LoggedRequest], dict[str, str]] | None = None
 
 
 def answer(status: str, body: bytes = b"", *headers: str) -> bytes:
@@ -54,7 +54,7 @@ def answer(status: str, body: bytes = b"", *headers: str) -> bytes:
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
 
-def echo(asked: Asked) -> str:
+def echo(asked: LoggedRequest) -> str:
     return asked.headers.get("authorization", "nothing")
 
 

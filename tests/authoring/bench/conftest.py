@@ -12,7 +12,7 @@ import pytest
 from example_kernels import example_hub
 from hub import kernel_files
 
-from kernels.authoring.bench import child, runner
+from kernels.authoring.bench import measure_process, runner
 from kernels.authoring.bench.messages import Job, Message, decode, encode
 
 __all__ = ["example_hub", "in_process", "make_kernel", "make_script"]
@@ -57,7 +57,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Worker:
         def __init__(self, job: Job) -> None:
             self.messages: queue.Queue[Message | None] = queue.Queue()
-            child.work(job, lambda message: self.messages.put(decode(encode(message))))
+            measure_process.work(job, lambda message: self.messages.put(decode(encode(message))))
             for name in set(sys.modules) - modules:
                 if name.startswith("benchmark_"):
                     del sys.modules[name]

@@ -469,7 +469,7 @@ class _Hidden(nn.Module):
 
 def test_the_process_looks_at_what_a_load_registers_and_at_the_layers(write_variant: Write) -> None:
     pytest.importorskip("torch")
-    from kernels.authoring.check.inside import load_and_look
+    from kernels.authoring.check.load_process import load_and_look
 
     files = {"__init__.py": REGISTERS, "_ops.py": None, "layers.py": LAYERS}
     found = load_and_look(str(write_variant(files, metadata={"id": INSIDE})))
@@ -497,7 +497,7 @@ def test_the_process_says_why_nothing_was_loaded(
     write_variant: Write, init: str, metadata: dict[str, Any], verdict: str, what: str
 ) -> None:
     pytest.importorskip("torch")
-    from kernels.authoring.check.inside import load_and_look
+    from kernels.authoring.check.load_process import load_and_look
 
     folder = write_variant({"__init__.py": init}, metadata={"id": "_add_one_cpu_n0t1ng", **metadata})
     [found] = load_and_look(str(folder))
@@ -524,7 +524,7 @@ def add_one(x: torch.Tensor) -> torch.Tensor:
 )
 def test_the_process_says_what_became_of_the_layers(write_variant: Write, layers: str | None, verdict: str) -> None:
     pytest.importorskip("torch")
-    from kernels.authoring.check.inside import load_and_look
+    from kernels.authoring.check.load_process import load_and_look
 
     files = {"__init__.py": "", "_ops.py": None, "layers.py": layers}
     found = load_and_look(str(write_variant(files, metadata={"id": "_add_one_cpu_l4yers"})))

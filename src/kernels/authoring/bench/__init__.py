@@ -1,6 +1,6 @@
 """Measure a kernel with the benchmarks in its sources: run them in a separate process, compare results, draw times.
 
-`runner.measure` is the entry point; `child` runs in the other process; `messages` is what the two exchange.
+`runner.measure` is the entry point; `measure_process` is the other process; `messages` is what the two exchange.
 """
 
 from __future__ import annotations

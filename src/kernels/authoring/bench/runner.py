@@ -38,7 +38,7 @@ _ENDING_SECONDS = 10.0
 _MAX_LINE = 1 << 20
 
 #: The other process finds modules where this one does. (`-m` would put the current folder before them.)
-_START = "import sys; sys.path[:] = sys.argv[1:]; from kernels.authoring.bench.child import main; main()"
+_START = "import sys; sys.path[:] = sys.argv[1:]; from kernels.authoring.bench.measure_process import main; main()"
 
 
 def measure(

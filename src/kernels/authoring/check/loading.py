@@ -36,7 +36,7 @@ _AFTER_WHAT = re.compile(
 #: No module is imported from the current folder, which may be the kernel's.
 _PROGRAM = (
     "import sys; sys.path[:] = [path for path in sys.path if path]; "
-    "import kernels.authoring.check.inside as it; it.main()"
+    "import kernels.authoring.check.load_process as it; it.main()"
 )
 
 _STEP = "loading"
