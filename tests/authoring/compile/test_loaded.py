@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kernels.authoring.compile import build_kernel
+from kernels.authoring.compile import build_kernel, framework
 from kernels.errors import CompilerNotFound
+from kernels.loader.load import load_variant
+from kernels.models.metadata import Metadata
 
 pytestmark = pytest.mark.compiler
 
@@ -26,38 +28,37 @@ print(len({module.__name__ for module in modules}), "namespaces")
 """
 
 
-def _used(*variants: Path) -> str:
-    command = [sys.executable, "-c", _USE, *map(str, variants)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_a_stable_abi_build_is_loaded_and_needs_nothing_else_of_torchs_c_plus_plus(
     write_source: Callable[..., Path], tmp_path: Path
 ) -> None:
+    import torch
+
     source = write_source("compiled")
     toml = (source / "build.toml").read_text()
     (source / "build.toml").write_text(toml.replace("[torch]", '[torch]\nstable-abi = "2.10"'))
     (variant,) = build_kernel(source, tmp_path / "out")
     assert variant.name.startswith("torch-stable-abi210-cpu-")
-    assert _used(variant) == "[[1.0, 1.0]]\n1 namespaces\n"
+    module = load_variant(variant, Metadata.read_from_file(variant / "metadata.json"))
+    assert module.add_one(torch.zeros(2)).tolist() == [1.0, 1.0]
     (library,) = variant.glob("*.abi3.so")
     needed = subprocess.run(["nm", "-DC", "--undefined-only", library], capture_output=True, text=True, check=True)
     assert "torch_library_init_impl" in needed.stdout
     assert not [line for line in needed.stdout.splitlines() if " at::" in line or " c10::" in line]
 
 
-def test_two_versions_of_an_extension_work_in_one_process(
-    compiled_once: Path, write_source: Callable[..., Path], tmp_path: Path
+def test_two_versions_work_in_one_process_and_one_of_them_was_built_without_python_headers(
+    compiled_once: Path, write_source: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(framework.sysconfig, "get_path", lambda name: str(tmp_path / "no-headers"))
     (first,) = (compiled_once / "out" / "build").iterdir()
     # The same names of functions in both: what a library does not export is its own.
     other = write_source("compiled", changes={"headers/one.h": "constexpr float one = ONE + 41;\n"})
-    (second,) = build_kernel(other, tmp_path / "out")
+    (second,) = build_kernel(other, tmp_path / "out", jobs=1)
     assert second.name == first.name
-    assert _used(first, second) == "[[1.0, 1.0], [42.0, 42.0]]\n2 namespaces\n"
-    assert _used(second, first) == "[[42.0, 42.0], [1.0, 1.0]]\n2 namespaces\n"
+    command = [sys.executable, "-c", _USE, str(first), str(second)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[[1.0, 1.0], [42.0, 42.0]]\n2 namespaces\n"
 
 
 def test_an_extension_exports_its_module_and_nothing_else(compiled_once: Path) -> None:
@@ -96,5 +97,4 @@ def test_cutlass_of_an_installed_package_is_compiled_against(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    (variant,) = build_kernel(source, tmp_path / "out")
-    assert _used(variant).startswith("[[1.0, 1.0]]")
+    assert len(build_kernel(source, tmp_path / "out")) == 1

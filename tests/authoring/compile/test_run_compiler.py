@@ -151,7 +151,7 @@ def test_sources_are_compiled_side_by_side(
 
 @compiler
 @pytest.mark.parametrize("ninja", [True, False])
-def test_a_long_complaint_is_shortened_around_its_first_error(
+def test_a_long_output_is_shortened_around_its_first_error(
     plain: Path, monkeypatch: pytest.MonkeyPatch, ninja: bool
 ) -> None:
     if not ninja:

@@ -138,7 +138,7 @@ def test_a_check_finds_its_library_and_nothing_of_python_in_it(built_once: Path)
 
 @needs_tvm_ffi
 @compiler
-def test_a_compilers_complaint_is_the_error_and_nothing_is_left(tmp_path: Path) -> None:
+def test_a_compilers_output_is_the_error_and_nothing_is_left(tmp_path: Path) -> None:
     source = write_tvm_ffi_source(tmp_path / "source", {"add_one.cpp": "int one = undeclared_name;\n"})
     with pytest.raises(BuildError, match=r"Building add_one\.cpp failed(.|\n)*undeclared_name"):
         build_kernel(source, tmp_path / "out", backends=["cpu"])

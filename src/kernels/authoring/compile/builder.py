@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 from filelock import FileLock
@@ -15,7 +16,7 @@ from filelock import FileLock
 from kernels.authoring.compile.build_plan import BuildPlan, plan_build, plan_builds, source_state
 from kernels.authoring.compile.build_toml.model import KernelSource
 from kernels.authoring.compile.freshness import WORK_FOLDER, inputs_hash, is_current, stamp_file, write_stamp
-from kernels.authoring.compile.package import install_variant, staged_variant, write_package
+from kernels.authoring.compile.package import install_variant, write_package
 from kernels.authoring.compile.run_compiler import compile_extension
 from kernels.authoring.compile.source_files import is_source
 from kernels.authoring.compile.workspace import read_sources
@@ -214,7 +215,9 @@ def _current(plan: BuildPlan, out: Path, work: Path) -> Path | None:
 def _build(plan: BuildPlan, out: Path, work: Path, jobs: int | None) -> Path:
     variant_dir, stamp = out / BUILD_FOLDER / plan.variant, stamp_file(work, plan.variant)
     stamp.unlink(missing_ok=True)
-    with staged_variant(work) as files:
+    with TemporaryDirectory(prefix="building-", dir=work, ignore_cleanup_errors=True) as staging:
+        files = Path(staging) / "files"
+        files.mkdir()
         if plan.compilation is not None:
             log = work / f"{plan.variant}.log"
             compile_extension(plan.compilation, files / plan.extension_file, work / plan.variant, log, jobs=jobs)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from kernels.authoring.compile.build_plan import BuildPlan
@@ -13,19 +10,7 @@ from kernels.authoring.compile.metadata import build_metadata
 from kernels.authoring.compile.python_files import package_files
 from kernels.trust.digest import variant_digest
 
-__all__ = ["install_variant", "staged_variant", "write_package"]
-
-
-@contextmanager
-def staged_variant(work_dir: Path) -> Iterator[Path]:
-    """An empty temporary folder for a build's files, on the file system of `work_dir`."""
-    folder = Path(tempfile.mkdtemp(prefix="building-", dir=work_dir))
-    try:
-        files = folder / "files"
-        files.mkdir()
-        yield files
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+__all__ = ["install_variant", "write_package"]
 
 
 def write_package(plan: BuildPlan, folder: Path) -> None:

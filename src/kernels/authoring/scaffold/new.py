@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 
 from kernels.authoring.scaffold.draft import draft_kernel
 from kernels.authoring.scaffold.render import render
@@ -71,18 +70,15 @@ def _check_free(target: Path) -> None:
 def _write(files: Mapping[PurePosixPath, str], target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     # Beside the target, so that a rename is enough.
-    staging = Path(tempfile.mkdtemp(prefix=".new-kernel-", dir=target.parent))
-    try:
-        grown = staging / "kernel"
-        for name, text in files.items():
-            path = grown / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(text.encode("utf-8", "replace"))
-        if target.is_dir():
-            target.rmdir()  # fails if another process has filled it
-        grown.rename(target)
-    except OSError as error:
-        _check_free(target)
-        raise error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+    with TemporaryDirectory(prefix=".new-kernel-", dir=target.parent, ignore_cleanup_errors=True) as staging:
+        try:
+            for name, text in files.items():
+                path = Path(staging) / "kernel" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(text.encode("utf-8", "replace"))
+            if target.is_dir():
+                target.rmdir()  # fails if another process has filled it
+            (Path(staging) / "kernel").rename(target)
+        except OSError:
+            _check_free(target)
+            raise

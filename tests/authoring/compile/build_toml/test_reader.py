@@ -170,7 +170,7 @@ def test_a_byte_order_mark_is_no_part_of_the_file(write_source: Callable[..., Pa
 
 
 class Acme(Backend):
-    """A stranger's accelerator."""
+    """A third-party accelerator."""
 
     name = noarch_name = token = mapping_device = "acme"
     device_type = "acme"
@@ -187,7 +187,7 @@ def acme() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("acme")
-def test_a_strangers_backend_is_named_like_any_other(write_source: Callable[..., Path]) -> None:
+def test_a_third_party_backend_is_named_like_any_other(write_source: Callable[..., Path]) -> None:
     toml = (
         NOARCH.replace('"cpu"', '"acme", "cpu"') + 'acme-archs = ["a1"]\n[general.acme]\npython-depends = ["einops"]\n'
     )
