@@ -326,7 +326,7 @@ def test_a_kernel_that_is_not_locked_is_a_value_error(
         with pytest.raises(ValueError, match="acme/relu is not locked"):
             get("acme/relu", lockfile=path)
     monkeypatch.delenv("KERNELS_LOCKFILE")
-    with pytest.raises(ValueError, match="There is no lock"):
+    with pytest.raises(ValueError, match="No lockfile was found"):
         get_locked_kernel("acme/relu")
     assert hub.requests == []
 

@@ -1,11 +1,11 @@
-"""Ready-made benchmarks: a kernel's `benchmarks/benchmark_<name>.py` subclasses one, and may change what differs.
+"""Ready-made benchmarks: a kernel's `benchmarks/benchmark_<name>.py` subclasses one, and may change attributes.
 
     from kernels.benchmarks import RMSNormBenchmark
 
     class RMSNorm(RMSNormBenchmark):
         eps = 1e-6
 
-The names, the workloads' shapes and what is called of the kernel are those that published benchmarks are written for.
+Published benchmarks rely on these names, on the workloads' shapes and on the functions that are called of the kernel.
 """
 
 from __future__ import annotations

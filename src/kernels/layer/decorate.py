@@ -70,7 +70,7 @@ def use_kernel_forward_from_hub(
         condition: Called with each instance when a model is kernelized; if it is false, the instance is not changed.
 
     Raises:
-        TypeError: An argument, or what is decorated, is of the wrong type.
+        TypeError: An argument or the decorated object is of the wrong type.
 
     Example:
         >>> from torch import nn

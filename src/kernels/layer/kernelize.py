@@ -106,7 +106,7 @@ def kernelize(
         ... class Twice(torch.nn.Module):
         ...     def forward(self, x):
         ...         return 2 * x
-        >>> class Shifted(torch.nn.Module):  # stands for a kernel's layer
+        >>> class Shifted(torch.nn.Module):  # in place of a kernel's layer
         ...     def forward(self, x):
         ...         return x << 1
         >>> class Kernel:

@@ -29,10 +29,10 @@ class LockedRepository(HubRepository):
         trust_remote_code: bool | Sequence[str],
         user_agent: str | Mapping[str, Any] | None,
     ) -> None:
-        asked = Requirement(repo_id)
-        self._in_force = required_lock(lockfile)
-        pin = self._in_force.find(asked)
-        lock = self._in_force.lock
+        requirement = Requirement(repo_id)
+        self._active_lock = required_lock(lockfile)
+        pin = self._active_lock.find(requirement)
+        lock = self._active_lock.lock
         assert pin is not None  # `find` raises for a kernel that is not listed
         assert lock is not None
         super().__init__(pin.requirement, trust_remote_code, user_agent)
@@ -44,7 +44,7 @@ class LockedRepository(HubRepository):
         return dataclasses.replace(super().request(device), local_kernels=False)
 
     def _lock(self) -> ActiveLock:
-        return self._in_force
+        return self._active_lock
 
     def _key(self) -> tuple[Any, ...]:
         return *super()._key(), self._pins
@@ -56,7 +56,7 @@ class LockedRepository(HubRepository):
     __hash__ = HubRepository.__hash__
 
     def __str__(self) -> str:
-        return f"{super().__str__()} (commit {self._commit[:12]}, pinned by {self._in_force.where})"
+        return f"{super().__str__()} (commit {self._commit[:12]}, pinned by {self._active_lock.where})"
 
 
 class LockedLayerRepository(NamedLayer, LockedRepository):

@@ -73,7 +73,7 @@ def find_operator(text: str, names: dict[str, list[str]]) -> Operator:
 
     Args:
         text: A function's name (`silu`, `silu_`, `add_Tensor`), or an operator's (`aten::silu`, `add.Tensor`). Without
-            an overload, the default one is meant.
+            an overload, it is the default one.
         names: What `operator_names` gave.
 
     Raises:

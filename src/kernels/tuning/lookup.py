@@ -67,19 +67,19 @@ def get_configs(
     the calling kernel's own, `default`.
 
     Args:
-        op: The operator, as the files call it.
+        op: The operator's name in the files.
         backend: The backend to tune for, by any of its names; default the one of this machine.
         device: The device to tune for: an index, or Torch's name such as `cuda:1`; default the current device.
         arch: An architecture in place of the device's own, such as `9.0`; the backend need not be on this machine then.
-        default: What to take where no file has the operator: `triton.Config` objects, or `TuneEntry` ones.
+        default: Used if no file has the operator: `triton.Config` or `TuneEntry` objects.
 
     Returns:
-        A new list of new `triton.Config` objects, with its `origin`. It is empty where a file has an empty list for the
-        operator: `triton.autotune` then takes Triton's own configuration.
+        A new list of new `triton.Config` objects, with its `origin`. It is empty if a file has an empty list for the
+        operator: `triton.autotune` then uses Triton's own configuration.
 
     Raises:
         TypeError: An argument is of the wrong type.
-        RequestError: No file has the operator and there is no default; a file breaks its form; the installed Triton
+        RequestError: No file has the operator and no default is given; a file has a wrong form; the installed Triton
             does not know an argument of a configuration; or this machine has no such backend or device.
         MissingPythonDependency: Triton is not installed.
 
@@ -117,22 +117,22 @@ def get_heuristics(
     """The functions that compute an operator's parameters from its arguments, for this machine's hardware.
 
     They come from `heuristics_config_utils.py`, whose `HEURISTICS_CONFIGS` is a dictionary from operators to
-    dictionaries from parameters to functions of the arguments, in the order that `get_configs` describes. Files in
-    `KERNELS_TUNE_PATH` that are no folders have none.
+    dictionaries from parameters to functions of the arguments, in the order that `get_configs` describes. Only
+    folders in `KERNELS_TUNE_PATH` can have that file.
 
     Args:
-        op: The operator, as the files call it.
+        op: The operator's name in the files.
         backend: As for `get_configs`.
         device: As for `get_configs`.
-        default: What to take where no file has the operator.
+        default: Used if no file has the operator.
 
     Returns:
         A new dictionary, with its `origin`.
 
     Raises:
         TypeError: An argument is of the wrong type.
-        RequestError: No file has the operator and there is no default, a file fails or does not hold what it must, or
-            this machine has no such backend or device.
+        RequestError: No file has the operator and no default is given, a file fails or has a wrong form, or this
+            machine has no such backend or device.
         KernelImportError: The kernel's own file fails.
 
     Example:
