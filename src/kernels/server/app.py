@@ -165,7 +165,7 @@ def _refs(request: Request) -> Response:
         for name, commit in _catalog(request).branches(repo_id, kind=kind).items()
     ]
     answer: dict[str, Any] = {"branches": branches, "converts": [], "tags": []}
-    if request.query_params.get("include_prs", "") in ("1", "true"):
+    if _flag(request.query_params.get("include_prs")):
         answer["pullRequests"] = [
             {"name": f"refs/pr/{number}", "ref": f"refs/pr/{number}", "targetCommit": commit}
             for number, commit in _catalog(request).pulls(repo_id, kind=kind).items()

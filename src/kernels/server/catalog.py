@@ -91,9 +91,7 @@ class Catalog:
     def publisher(self, name: str, *, private: bool = True) -> Publisher | None:
         """The publisher of that name, or None if the root has no such folder.
 
-        Args:
-            name: The publisher.
-            private: Whether to count private repositories. If not, a publisher that has no others is not found.
+        Without `private`, private repositories do not count, and a publisher that has no others is not found.
         """
         if not _is_repo_id(f"{name}/x"):
             return None

@@ -144,11 +144,7 @@ class HubServer:
         return self
 
     def stop(self, *, grace: int = 0) -> None:
-        """Stop, and return once the server thread has ended.
-
-        Args:
-            grace: Seconds for answers that are being sent.
-        """
+        """Stop, and return once the server thread has ended; answers that are being sent have `grace` seconds."""
         if self._thread is None or self._server is None:
             return
         self._server.force_exit = grace == 0

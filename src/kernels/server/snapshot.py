@@ -85,11 +85,9 @@ class Commit:
         return self._entries.get(path)
 
     def paths(self, folder: str = "", *, recursive: bool = False) -> list[str] | None:
-        """The paths of the entries in a folder, sorted; None if the folder does not exist.
+        """The paths of the entries in a folder ("" is the repository), sorted; None if the folder does not exist.
 
-        Args:
-            folder: POSIX path; "" is the repository itself.
-            recursive: Whether to include the content of its sub-folders.
+        With `recursive`, the content of its sub-folders is included.
         """
         if folder not in self._children:
             return None
@@ -117,12 +115,7 @@ def lfs_pointer(sha256: str, size: int) -> bytes:
 
 
 def take_snapshot(repo_id: str, files: Iterable[File], date: datetime) -> Commit:
-    """Arrange files into a commit.
-
-    Args:
-        repo_id: `org/name`; the commit's id depends on it.
-        files: The files; no path is a folder of another.
-        date: When the newest file was written.
+    """Arrange files into a commit; its id depends on their content and the repository's name.
 
     Example:
         >>> file = File("build/torch-cpu/__init__.py", Path("/dev/null"), 0, blob_oid(b""))

@@ -131,27 +131,16 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """A kernel's measurement.
+    """A kernel's measurement."""
 
-    Attributes:
-        kernel: The repository, or the folder.
-        commit: The repository's commit; None for a folder.
-        variant: The build that was measured.
-        machine: The machine that was measured on.
-        iterations: Calls that were timed.
-        warmup: Calls before them.
-        outcomes: One for each workload, in the order of the files.
-        notes: Remarks on the scripts and the build.
-    """
-
-    kernel: str
-    commit: str | None
+    kernel: str  # the repository, or the folder
+    commit: str | None  # None for a folder
     variant: str
     machine: Machine
-    iterations: int
-    warmup: int
-    outcomes: tuple[WorkloadOutcome, ...]
-    notes: tuple[str, ...] = ()
+    iterations: int  # calls that were timed
+    warmup: int  # calls before them
+    outcomes: tuple[WorkloadOutcome, ...]  # in the order of the files
+    notes: tuple[str, ...] = ()  # remarks on the scripts and the build
 
     @property
     def ok(self) -> bool:

@@ -38,15 +38,9 @@ STEPS: tuple[tuple[str, Callable[[CheckedVariant], StepResults]], ...] = (
 
 
 class VariantAudit(msgspec.Struct, frozen=True):
-    """The findings about one variant.
+    """The findings about one variant, in the order of the steps."""
 
-    Attributes:
-        variant: The name of its folder.
-        path: The folder.
-        findings: The results of each step, in order.
-    """
-
-    variant: str
+    variant: str  # the name of its folder
     path: str
     findings: tuple[CheckResult, ...]
 
