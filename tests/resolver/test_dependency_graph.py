@@ -12,7 +12,7 @@ from kernels.errors import DependencyCycle
 from kernels.models.metadata import MAX_KERNEL_DEPENDS
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
-from kernels.resolver.dependency_graph import MAX_DEPTH, Asked, DependencyGraph, Node, walk_dependencies
+from kernels.resolver.dependency_graph import MAX_DEPTH, Asked, DependencyGraph, GraphNode, walk_dependencies
 from kernels.resolver.finder import FoundSnapshot, Resolved
 from kernels.trust.publishers import Admission
 
@@ -41,10 +41,10 @@ def walk(
         found = FoundSnapshot(each.requirement, each.requirement, SOURCE, snapshot)
         return Resolved(each.requirement, (found,), Admission.GRANTED)
 
-    def edges_of(ways: Sequence[Resolved]) -> Node[str]:
+    def edges_of(ways: Sequence[Resolved]) -> GraphNode[str]:
         name = ways[0].found.snapshot.repo_id.removeprefix("acme/")
         calls[f"edges {name}"] += 1
-        return Node(name, tuple(asked(each).requirement for each in depends.get(name, ())))
+        return GraphNode(name, tuple(asked(each).requirement for each in depends.get(name, ())))
 
     return walk_dependencies([asked(each) for each in roots], resolve, edges_of)
 
@@ -145,9 +145,9 @@ def test_a_given_source_is_another_kernel_than_the_repository_of_that_name() -> 
         found = FoundSnapshot(each.requirement, each.requirement, each.source or SOURCE, snapshot)
         return Resolved(each.requirement, (found,), Admission.GRANTED)
 
-    def edges_of(ways: Sequence[Resolved]) -> Node[str]:
+    def edges_of(ways: Sequence[Resolved]) -> GraphNode[str]:
         commit = ways[0].found.snapshot.commit
-        return Node(commit, () if commit else (requirement,))
+        return GraphNode(commit, () if commit else (requirement,))
 
     graph = walk_dependencies([Asked(requirement, folder)], resolve, edges_of)
     assert [node.value for node in graph.nodes.values()] == ["2" * 40, ""]

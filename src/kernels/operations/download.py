@@ -28,7 +28,7 @@ from kernels.operations.download_plan import (
     plan_download,
 )
 from kernels.operations.load import AT_ONCE, check_user_agent, fetch_build, target_of
-from kernels.operations.mirror import CarriedFolder
+from kernels.operations.mirror import MirrorFolder
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.lock_scope import active_lock
@@ -188,7 +188,7 @@ def prefetch(
     if not all_variants:
         machines = list({str(each): each for each in map(target_of, targets or (None,))}.values())
     sources = open_sources(user_agent=user_agent, overrides=False)
-    carried = None if to is None else _carried(Path(to), sources.default)
+    mirror = None if to is None else _mirror_folder(Path(to), sources.default)
     context = ResolveContext(
         sources=sources,
         target=Target.current(),
@@ -210,14 +210,14 @@ def prefetch(
     if pins is not None and not kernels:
         failures = [each for each in failures if not is_dependency_only(each, context, pins)]
     wanted = deduplicate_builds(plans)
-    if carried is None:
+    if mirror is None:
         builds, failed = _fetch(wanted, None, progress)
     else:
-        with carried.writing():
-            builds, failed = _fetch(wanted, carried, progress)
-            _point(carried, plans, builds)
+        with mirror.writing():
+            builds, failed = _fetch(wanted, mirror, progress)
+            _set_branches(mirror, plans, builds)
             if locked.lock is not None and any(each.planned.lock for each in wanted):
-                carried.keep_lock(Path(locked.lock.where), locked.lock)
+                mirror.keep_lock(Path(locked.lock.where), locked.lock)
     return Downloads(tuple(builds), (*failures, *failed))
 
 
@@ -245,7 +245,7 @@ def _requirements(
     ]
 
 
-def _carried(to: Path, source: Source) -> CarriedFolder:
+def _mirror_folder(to: Path, source: Source) -> MirrorFolder:
     endpoint = source.endpoint
     if endpoint is None:
         raise RequestError(f"Kernels come from {source.name} (KERNELS_HUB): copy that folder to {to} instead.")
@@ -253,19 +253,19 @@ def _carried(to: Path, source: Source) -> CarriedFolder:
     cache = Path(os.path.realpath(settings.cache_dir()))
     if cache.is_relative_to(os.path.realpath(root)):
         raise RequestError(f"{root} contains the cache ({cache}). Name another folder.")
-    return CarriedFolder(root, endpoint)
+    return MirrorFolder(root, endpoint)
 
 
 # From builds to disk
 
 
 def _fetch(
-    wanted: list[WantedBuild], carried: CarriedFolder | None, progress: Progress | None
+    wanted: list[WantedBuild], mirror: MirrorFolder | None, progress: Progress | None
 ) -> tuple[list[DownloadedBuild], list[DownloadFailure]]:
     def here(each: WantedBuild) -> bool:
         planned = each.planned
-        if carried is not None:
-            return carried.has(planned.snapshot, planned.variant)
+        if mirror is not None:
+            return mirror.has(planned.snapshot, planned.variant)
         return planned.source.is_local(planned.snapshot, planned.variant)
 
     is_new = [not here(each) for each in wanted]
@@ -278,13 +278,13 @@ def _fetch(
         planned = each.planned
         snapshot, variant = planned.snapshot, planned.variant
         try:
-            if carried is not None and not new:
-                folder = carried.folder(snapshot, variant)
+            if mirror is not None and not new:
+                folder = mirror.folder(snapshot, variant)
             else:
                 with watched(_Counter(each, progress if new else None)) as counter:
                     folder = fetch_build(planned).path
-                if carried is not None:
-                    folder = carried.add(snapshot, variant, folder)
+                if mirror is not None:
+                    folder = mirror.add(snapshot, variant, folder)
                 counter.finish()
         except PROBLEMS as error:
             kernel = f"{snapshot.repo_id} {variant}"
@@ -316,7 +316,7 @@ class _Counter:
         self(*self._left)
 
 
-def _point(carried: CarriedFolder, plans: Iterable[KernelPlan], builds: Iterable[DownloadedBuild]) -> None:
+def _set_branches(mirror: MirrorFolder, plans: Iterable[KernelPlan], builds: Iterable[DownloadedBuild]) -> None:
     """Write the branches, redirects and trust of publishers into the folder, as the Hub has them."""
     here = {(each.repo_id, each.commit) for each in builds}
     verdicts: dict[str, bool | None] = {}
@@ -340,15 +340,15 @@ def _point(carried: CarriedFolder, plans: Iterable[KernelPlan], builds: Iterable
         first = route.steps[0].snapshot.repo_id
         if first != route.asked.repo_id:
             verdict = trusted(source, route.asked.repo_id)
-            carried.set_branches(route.asked.repo_id, {}, trusted=verdict, moved_to=first)
+            mirror.set_branches(route.asked.repo_id, {}, trusted=verdict, moved_to=first)
         for step in route.steps:
             snapshot = step.snapshot
             status = snapshot.file(STATUS_FILE)
             if status is not None:
-                carried.add_file(snapshot, status, source.read(snapshot, status, redirect.MAX_STATUS_BYTES))
+                mirror.add_file(snapshot, status, source.read(snapshot, status, redirect.MAX_STATUS_BYTES))
             verdict = trusted(source, snapshot.repo_id)
             branches = _branches(step.requirement, snapshot)
-            carried.set_branches(snapshot.repo_id, branches, trusted=verdict, lock=step.lock)
+            mirror.set_branches(snapshot.repo_id, branches, trusted=verdict, lock=step.lock)
 
 
 def _branches(requirement: Requirement, snapshot: Snapshot) -> dict[str, str]:

@@ -27,14 +27,14 @@ from kernels.support.concurrency import side_by_side
 from kernels.support.json_store import replace_file
 from kernels.trust.publishers import TrustPolicy
 
-__all__ = ["Change", "Locking", "lock_project"]
+__all__ = ["LockChange", "Locking", "lock_project"]
 
 #: Builds whose content is looked at side by side.
 _AT_ONCE = 8
 
 
 @dataclass(frozen=True)
-class Change:
+class LockChange:
     """One difference between two locks.
 
     Attributes:
@@ -70,16 +70,16 @@ class Locking:
     listed: Mapping[tuple[str, str], Mapping[str, ContentHash]] = field(default_factory=dict)
 
     @property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[LockChange, ...]:
         """What is added, removed, changed or differs, in the order of names: pins, then hashes."""
         before = Lock() if self.before is None else self.before
         hashes = _hash_changes(before, self.lock) if self.hashed else []
         return (*_pin_changes(before, self.lock), *hashes, *self._differing)
 
     @property
-    def _differing(self) -> list[Change]:
+    def _differing(self) -> list[LockChange]:
         return [
-            Change("differs", _hash_of(key, name), _short(self.lock.hashes[key][name]), _short(each))
+            LockChange("differs", _hash_of(key, name), _short(self.lock.hashes[key][name]), _short(each))
             for key, variants in sorted(self.listed.items())
             for name, each in sorted(variants.items())
         ]
@@ -230,7 +230,7 @@ def _existing(file: Path, *, needed: bool, hashes: bool) -> Lock | None:
         return None
 
 
-def _pin_changes(before: Lock, after: Lock) -> list[Change]:
+def _pin_changes(before: Lock, after: Lock) -> list[LockChange]:
     old: dict[str, str] = {}
     for pin_before in before.pins:
         # A pin of the older format has no version: it is compared with each pin of the repository.
@@ -239,7 +239,7 @@ def _pin_changes(before: Lock, after: Lock) -> list[Change]:
     return _changed(old, {str(each.requirement): each.commit for each in after.pins})
 
 
-def _hash_changes(before: Lock, after: Lock) -> list[Change]:
+def _hash_changes(before: Lock, after: Lock) -> list[LockChange]:
     old: dict[str, str] = {}
     new: dict[str, str] = {}
     for key in before.hashes.keys() | after.hashes.keys():
@@ -271,13 +271,13 @@ def _short(each: ContentHash) -> str:
     return each.value.removeprefix("sha256-")[:12]
 
 
-def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[Change]:
+def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[LockChange]:
     changes = []
     for what in sorted(before.keys() | after.keys()):
         old, new = before.get(what), after.get(what)
         if old != new:
             kind = "added" if old is None else "removed" if new is None else "changed"
-            changes.append(Change(kind, what, old, new))
+            changes.append(LockChange(kind, what, old, new))
     return changes
 
 

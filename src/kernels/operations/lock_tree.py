@@ -16,7 +16,7 @@ from kernels.models.requirement import Requirement, is_commit
 from kernels.resolver.build_metadata import MetadataNotInCache, read_all_metadata
 from kernels.resolver.commit import SettledCommit, settle_commit
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.dependency_graph import Asked, Node, walk_dependencies
+from kernels.resolver.dependency_graph import Asked, GraphNode, walk_dependencies
 from kernels.resolver.finder import FoundSnapshot, Resolved, resolve_snapshot
 from kernels.sources import Source
 from kernels.support.formatting import format_error
@@ -144,7 +144,7 @@ def _check_lockable(found: FoundSnapshot) -> None:
         )
 
 
-def _edges_of(ways: Sequence[Resolved]) -> Node[None]:
+def _edges_of(ways: Sequence[Resolved]) -> GraphNode[None]:
     """What any build of a snapshot depends on."""
     found = ways[0].found
     read = read_all_metadata(found.asked, found.source, found.snapshot)
@@ -160,4 +160,4 @@ def _edges_of(ways: Sequence[Resolved]) -> Node[None]:
             f"{format_error(each)}."
         )
     depends = {depend for each in read.values() if isinstance(each, Metadata) for depend in each.kernel_depends}
-    return Node(None, tuple(sorted(depends, key=str)))
+    return GraphNode(None, tuple(sorted(depends, key=str)))

@@ -40,7 +40,7 @@ from kernels.support.process_lock import exclusively, lock_at
 from kernels.support.warn import warn_once
 from kernels.trust.digest import is_as_listed
 
-__all__ = ["CarriedFolder"]
+__all__ = ["MirrorFolder"]
 
 _STAGING = ".staging-"
 _CHUNK = 1 << 20
@@ -54,7 +54,7 @@ _BESIDE = frozenset({LOCK_FILE, HASHES_FILE, "lost+found"})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-class CarriedFolder:
+class MirrorFolder:
     """A folder of builds for other machines.
 
     Args:

@@ -16,7 +16,7 @@ from kernels.resolver.finder import Resolved, SnapshotKey
 from kernels.sources.base import Source
 from kernels.support.concurrency import side_by_side
 
-__all__ = ["Asked", "DependencyGraph", "Node", "walk_dependencies"]
+__all__ = ["Asked", "DependencyGraph", "GraphNode", "walk_dependencies"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -38,7 +38,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Node(Generic[_Value]):
+class GraphNode(Generic[_Value]):
     """A snapshot of a graph: what the caller made of it, and what it depends on."""
 
     value: _Value
@@ -55,13 +55,13 @@ class DependencyGraph(Generic[_Value]):
     """
 
     ways: Mapping[Asked, Resolved]
-    nodes: Mapping[SnapshotKey, Node[_Value]]
+    nodes: Mapping[SnapshotKey, GraphNode[_Value]]
 
 
 def walk_dependencies(
     roots: Sequence[Asked],
     resolve: Callable[[Asked], Resolved],
-    edges_of: Callable[[Sequence[Resolved]], Node[_Value]],
+    edges_of: Callable[[Sequence[Resolved]], GraphNode[_Value]],
 ) -> DependencyGraph[_Value]:
     """Walk from requirements to everything they depend on.
 
@@ -75,7 +75,7 @@ def walk_dependencies(
     """
     most = len(roots) * (1 + MAX_KERNEL_DEPENDS)
     ways: dict[Asked, Resolved] = {}
-    nodes: dict[SnapshotKey, Node[_Value]] = {}
+    nodes: dict[SnapshotKey, GraphNode[_Value]] = {}
     level = list(dict.fromkeys(roots))
     depth = 0
     while level:

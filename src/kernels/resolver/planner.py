@@ -17,7 +17,7 @@ from kernels.models.requirement import Requirement
 from kernels.resolver.build_choice import BuildChoice, choose_build, no_build_error
 from kernels.resolver.build_metadata import check_signed_version, read_all_metadata
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.dependency_graph import Asked, Node, walk_dependencies
+from kernels.resolver.dependency_graph import Asked, GraphNode, walk_dependencies
 from kernels.resolver.finder import (
     FoundSnapshot,
     OfSnapshot,
@@ -111,12 +111,12 @@ def _plan(context: ResolveContext, root: Asked, builds_of: Callable[[Sequence[Re
     def resolve(asked: Asked) -> Resolved:
         return resolve_snapshot(context, asked.requirement, asked.source)
 
-    def edges_of(ways: Sequence[Resolved]) -> Node[list[Planned]]:
+    def edges_of(ways: Sequence[Resolved]) -> GraphNode[list[Planned]]:
         builds = builds_of(ways)
         depends = tuple(dict.fromkeys(each for build in builds for each in build.metadata.kernel_depends))
         for each in depends:
             mention_unlocked(context, builds[0].found, each)
-        return Node(builds, depends)
+        return GraphNode(builds, depends)
 
     graph = walk_dependencies(
         [root], lambda asked: resolve_snapshot(context, asked.requirement, asked.source), edges_of
