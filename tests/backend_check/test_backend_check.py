@@ -202,7 +202,7 @@ def test_what_a_backend_stands_in_for_is_told() -> None:
 
     with TemporaryRegistrations():
         backends.register_backend(Ours(), override=True)
-        assert "ok: stands in for cuda, built in" in lines(checkup("cuda"), "names")
+        assert "ok: overrides cuda, built in" in lines(checkup("cuda"), "names")
     assert backends.entry_of("cuda").overrides is None
 
 

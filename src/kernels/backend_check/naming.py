@@ -89,7 +89,7 @@ def names(checked: CheckedBackend) -> StepResults:
     said = _FIELDS if isinstance(backend, DeclaredBackend) else dict(zip(_NAMES, _NAMES, strict=True))
     yield ok(", ".join(f"{word} {getattr(backend, member)}" for member, word in said.items()))
     if beneath is not None:
-        yield ok(f"{'adds to' if added_to(checked.entry) else 'stands in for'} {beneath.name}, {beneath.origin}")
+        yield ok(f"{'adds to' if added_to(checked.entry) else 'overrides'} {beneath.name}, {beneath.origin}")
     sharing = [entry.name for entry in others if entry.backend.device_type == backend.device_type]
     if sharing:
         yield ok(f"shares Torch's device {backend.device_type} with {', '.join(sharing)}: the installed Torch decides")

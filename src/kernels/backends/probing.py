@@ -30,7 +30,7 @@ def probe_backend(backend: Backend) -> BackendProbe:
     Example:
         >>> from kernels import get_backend
         >>> probe_backend(get_backend("cpu"))
-        BackendProbe(found=True, version=None, devices=(), notes=())
+        BackendProbe(found=True, version=None, devices=(), notes=(), needs_torch=False)
     """
     try:
         return checked_probe(backend)

@@ -26,7 +26,7 @@ def parse_torch_path(text: str) -> list[Step]:
 
     Args:
         text: Names that do not begin with an underscore, joined with dots, and calls of literal arguments. The first
-            is what stands in the torch module, not `torch`.
+            is a name in the torch module, not `torch` itself.
 
     Raises:
         ValueError: It is anything else.
@@ -90,7 +90,7 @@ def follow_torch_path(steps: list[Step], torch: Any) -> Any:
             value, place = value(*step.arguments, **step.named), f"{place}(…)"
         else:
             value, place = getattr(value, step), f"{place}.{step}"
-        # A device's module has another name of its own (torch_npu.npu), and stands here under Torch's.
+        # A device's module may have another name (torch_npu.npu), and is in `sys.modules` under Torch's.
         if isinstance(value, ModuleType) and sys.modules.get(place) is not value:
             raise ValueError(f"{place} is the module {value.__name__}, which is not Torch's")
     return value
