@@ -1,8 +1,7 @@
 """One commit for all ranks of a distributed job.
 
-A branch may move while a job starts. The first rank that asks publishes the commit in the job's store, the others read
-it there; no rank waits for one that never asks. A store that is gone, with the rank that held it, or does not answer in
-time costs a rank the agreement and not the kernel.
+A branch may move while a job starts. The first rank that asks publishes the commit in the job's store, and the others
+read it there; no rank waits for another. Without an answer of the store a rank asks for itself.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ __all__ = ["agree"]
 
 
 def agree(key: str, ask: Callable[[], str]) -> str:
-    """The answer to `ask` that the first rank gave, or simply the answer where there is no distributed job.
+    """The answer of the first rank to `ask`; the own answer if there is no distributed job.
 
     Args:
-        key: The question; every rank that asks it gets the same answer.
-        ask: Finds the answer; called at most once, and not at all when another rank already did.
+        key: The question; all ranks get the same answer to it.
+        ask: Finds the answer; called at most once, and not at all if another rank has answered.
 
     Example:
         >>> agree("org/relu@v1", lambda: "0123abcd")
@@ -33,17 +32,17 @@ def agree(key: str, ask: Callable[[], str]) -> str:
         if store.check([name]):
             return str(store.get(name).decode())
     except (RuntimeError, NotImplementedError):
-        return ask()  # a store that shares nothing, as that of a job that is only simulated, or that is gone
+        return ask()  # the store of a simulated job, or a store that is gone
     answer = ask()
     try:
-        # Whoever comes first wins, also when two asked at the same time.
+        # If two ranks ask at the same time, the first to set it wins.
         return str(store.compare_set(name, "", answer).decode())
     except (RuntimeError, NotImplementedError):
         return answer
 
 
 def _store() -> Any:
-    # A job that uses torch.distributed has imported it: nothing is imported to find out.
+    # A job that uses torch.distributed has imported it: do not import it here.
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None

@@ -1,9 +1,7 @@
-"""The folders of a cache are folders and never links: nothing is written or deleted outside of the cache.
+"""Refuse links as folders of a cache, so that nothing outside of the cache is written or deleted.
 
-In a cache that others can write, somebody may plant a link in the place of a folder. The cache's own folder may be one:
-the user named it. Every folder below it is looked at before anything in it is written or deleted.
-
-A look with `lstat` costs about a microsecond, and less than what follows it: a file that is created and renamed.
+In a shared cache another user may plant a link instead of a folder. The cache's own folder may be a link, as the user
+named it. Every folder below it is checked before anything in it is written or deleted (a microsecond each).
 """
 
 from __future__ import annotations
@@ -25,11 +23,11 @@ _MOST_FOLDERS = 3
 
 
 class LinkedFolder(OSError):
-    """A link stands where a folder must be."""
+    """A link was found instead of a folder."""
 
 
 def is_real_folder(path: os.PathLike[str] | str) -> bool:
-    """Whether a path is a folder itself, and no link (on Windows: no junction) to one.
+    """Whether a path is a folder itself, not a link (on Windows: a junction) to one.
 
     Example:
         >>> import tempfile
@@ -44,35 +42,35 @@ def is_real_folder(path: os.PathLike[str] | str) -> bool:
 
 
 def check_folders(folder: Path, root: Path | None = None) -> None:
-    """Make sure that no folder of a cache, down to this one, is a link; they need not be there.
+    """Check that no folder of a cache, down to this one, is a link; they need not exist.
 
     Args:
-        folder: The folder that holds what is to be read, written or deleted.
-        root: The cache's folder, which may be a link. Default: the folder that holds `.locks` or the repository's
-            folder, as the path has them; where it has neither, only `folder` itself is looked at.
+        folder: The folder whose content will be read, written or deleted.
+        root: The cache's folder, which may be a link. Default: the parent of `.locks` or of the repository's folder in
+            the path; without either, only `folder` itself is checked.
 
     Raises:
         LinkedFolder: One is a link.
-        OSError: One cannot be looked at.
+        OSError: One cannot be read.
 
     Example:
         >>> check_folders(Path("/cache/kernels--org--relu/blobs"))
     """
-    with suppress(FileNotFoundError):  # nor is there anything below it
+    with suppress(FileNotFoundError):  # then nothing below it exists
         for step in _steps(folder, root):
             _refuse_link(step, os.lstat(step))
 
 
 def make_folders(folder: Path, root: Path | None = None) -> None:
-    """Make a folder of a cache and those on the way to it, none of which may be a link.
+    """Create a folder of a cache and its parents, none of which may be a link.
 
     Args:
-        folder: The folder; one that is there is fine.
+        folder: The folder, which may exist.
         root: As of `check_folders`.
 
     Raises:
         LinkedFolder: One is a link.
-        OSError: One cannot be made.
+        OSError: One cannot be created.
 
     Example:
         >>> import tempfile
@@ -86,7 +84,7 @@ def make_folders(folder: Path, root: Path | None = None) -> None:
                 os.mkdir(step)
             except FileExistsError:
                 pass
-            except FileNotFoundError:  # the cache's own folder is not there yet
+            except FileNotFoundError:  # the cache's own folder does not exist yet
                 os.makedirs(step, exist_ok=True)
             facts = os.lstat(step)
         _refuse_link(step, facts)
@@ -100,13 +98,13 @@ def _refuse_link(step: str, facts: os.stat_result) -> None:
 
 
 def _is_link(facts: os.stat_result) -> bool:
-    # Of a junction (Windows), which needs no privilege, `lstat` says that it is a folder.
+    # `lstat` shows a junction (Windows) as a folder.
     junction = getattr(stat, "IO_REPARSE_TAG_MOUNT_POINT", None)
     return stat.S_ISLNK(facts.st_mode) or (junction is not None and getattr(facts, "st_reparse_tag", 0) == junction)
 
 
 def _steps(folder: Path, root: Path | None) -> list[str]:
-    """The folders to look at, from the cache's own folder, which is left out, down to this one."""
+    """The folders to check, from the one below the cache's own down to this one."""
     path = os.fspath(folder)
     steps = [path]
     if root is not None:

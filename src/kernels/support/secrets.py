@@ -1,7 +1,7 @@
-"""Hide tokens and passwords in a text before anybody reads it.
+"""Hide tokens and passwords in messages.
 
-Whoever reads a token registers it, so that it is hidden in every message, also where a Hub or a library quotes it:
-plain, escaped, percent-encoded, in base64, or cut off at the end.
+Code that reads a token registers it. It is then hidden in every message, also where a Hub or a library quotes it:
+plain, escaped, percent-encoded, in base64, or truncated.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from collections.abc import Iterator
 
 __all__ = ["HIDDEN", "holds_secret", "redacted", "register"]
 
-#: What stands in the place of a secret.
+#: The text that replaces a secret.
 HIDDEN = "(hidden)"
 
-#: A shorter value is no secret, and would be found in every text.
+#: A shorter value is not hidden: it would be found in every text.
 _SHORTEST = 4
 
-#: A shorter value is hidden as a word of its own only. Of one that is as long half is hidden as well, where a message
-#: was cut off.
+#: A shorter value is hidden only as a separate word. Of one that is as long its first half is hidden too: a message may
+#: be truncated.
 _LONG = 12
 
-#: What is a secret by its form, whatever its value, each with a text that it cannot be without.
+#: Patterns of secrets, each with a text that its matches contain.
 _FORMS: tuple[tuple[str, str, str], ...] = (
-    # Credentials of HTTP (RFC 9110, 11.6.2). The scheme alone, as in "Bearer token", is none.
+    # Credentials of HTTP (RFC 9110, 11.6.2), but not the scheme alone, as in "Bearer token".
     ("earer", r"(?i)\b(bearer[ \t:]+)[A-Za-z0-9._~+/=-]{16,}", rf"\1{HIDDEN}"),
     ("asic", r"(?i)\b(basic[ \t:]+)[A-Za-z0-9+/_-]{16,}={0,2}", rf"\1{HIDDEN}"),
     # A Hub's tokens (https://huggingface.co/docs/hub/security-tokens).
     ("hf_", r"\bhf_(?:(?:oauth|jwt)_[A-Za-z0-9._-]{16,}|[A-Za-z0-9]{20,})", HIDDEN),
     # `user:password@` of a URL (RFC 3986, 3.2.1).
     ("@", r"(?<!/)//[^\s/'\"<>]*@", f"//{HIDDEN}@"),
-    # Addresses that carry the right to read, such as those of an object store.
+    # Signed URLs, such as those of an object store.
     (
         "=",
         r"(?i)([?&](?:x-(?:amz|goog)-(?:signature|credential|security-token)|signature|sig|policy|token|access_token"
@@ -40,15 +40,15 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
 )
 
 _registered: frozenset[str] = frozenset()
-#: The forms in which they may stand in a text, the longest first.
+#: Their spellings in a text, the longest first.
 _forms: tuple[str, ...] = ()
 
 
 def register(*secrets: object) -> None:
-    """Have secrets hidden in every message from now on.
+    """Hide secrets in every message from now on.
 
     Args:
-        secrets: Tokens or passwords; what is no string, or too short to be one, is passed over.
+        secrets: Tokens or passwords; values that are not strings, or too short, are ignored.
 
     Example:
         >>> register("example-of-a-token")
@@ -64,7 +64,7 @@ def register(*secrets: object) -> None:
 
 
 def redacted(text: str) -> str:
-    """`text` without secrets: those registered, and what is a secret by its form.
+    """`text` without registered secrets, and without those that have the form of one.
 
     Args:
         text: The text.
@@ -82,7 +82,7 @@ def redacted(text: str) -> str:
 
 
 def holds_secret(text: str) -> bool:
-    """Whether a text holds a registered secret that is too long to be a word of the text by chance.
+    """Whether a text has a registered secret that is too long to be found by chance.
 
     Example:
         >>> holds_secret("nothing of the kind")
@@ -92,7 +92,7 @@ def holds_secret(text: str) -> bool:
 
 
 def _written(secret: str) -> Iterator[str]:
-    # Needed where a token is, and not before.
+    # Imported only if there is a token.
     import json
     from urllib.parse import quote, quote_plus
 
@@ -100,7 +100,7 @@ def _written(secret: str) -> Iterator[str]:
     yield secret
     for quoted in (repr(secret), ascii(secret), json.dumps(secret), repr(sent)[1:]):
         yield quoted[1:-1]
-        yield repr(quoted)[2:-2]  # what quotes a text that quotes it
+        yield repr(quoted)[2:-2]  # a text that quotes the quoted secret
     yield quote(sent, safe="")
     yield quote(sent)
     yield quote_plus(sent)
@@ -130,11 +130,11 @@ def _without(text: str, form: str) -> str:
 
 
 def _base64(secret: bytes) -> Iterator[str]:
-    """What is the same in base64 whatever stands before and after the secret, such as the user of `Basic`."""
+    """The parts of its base64 that do not depend on the text before and after it, such as the user of `Basic`."""
     import base64
 
     for offset in range(3):
-        # Three bytes are four characters: those that other bytes have a part in are left out.
+        # Three bytes are four characters: characters that encode other bytes as well are left out.
         coded = base64.b64encode(b"\0" * offset + secret).rstrip(b"=").decode()
         inner = coded[-(-offset * 8 // 6) : (offset + len(secret)) * 8 // 6]
         yield inner

@@ -1,8 +1,8 @@
-"""Text that is safe to read at a terminal, in a log or in an exception: the one definition of an unsafe character.
+"""Text that is safe in a terminal, a log or an exception: the one definition of an unsafe character.
 
-What a Hub, a repository or a cache says may hold characters that steer a terminal, turn the direction of writing,
-show nothing, or begin a line that looks like one of our own. Every message passes through `clean` on its way out; a
-value that is quoted in one passes through `one_line`.
+Text from a Hub, a repository or a cache may have characters that control a terminal, change the direction of writing,
+are invisible, or begin a line that looks like one of this package. Every message passes through `clean`; a value that
+a message quotes passes through `one_line`.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from kernels.support.secrets import redacted
 
 __all__ = ["SafeText", "clean", "escaped", "indented", "is_safe", "one_line"]
 
-# `str.isprintable` is false for all that Unicode counts as "other" or "separator": C0 and C1 controls, DEL, bidi
-# controls, zero-width characters, tags, surrogates, private and unassigned ones, separators of lines. These are
-# printable by that count and show nothing: the rest of Default_Ignorable_Code_Point (Unicode,
-# DerivedCoreProperties.txt), and the empty braille pattern.
+# `str.isprintable` is false for Unicode's categories "other" and "separator": C0 and C1 controls, DEL, bidi controls,
+# zero-width characters, tags, surrogates, private and unassigned ones, line separators. These are printable by that
+# rule, but invisible: the rest of Default_Ignorable_Code_Point (Unicode, DerivedCoreProperties.txt), and the empty
+# braille pattern.
 _INVISIBLE = "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 
-#: Characters that are remembered with what stands for them: more than a text has that is not hostile.
+#: The most characters whose escapes are cached: no text that is not hostile has as many.
 _REMEMBERED = 8192
 
 
 class _Shown(dict[int, str]):
-    """For `str.translate`: each character, or the escape that stands for it."""
+    """For `str.translate`: each character or its escape."""
 
     def __init__(self, kept: str) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ def is_safe(text: str) -> bool:
 
 
 def escaped(text: str) -> str:
-    r"""`text` with a visible escape in the place of each unsafe character; lines and tabs stay.
+    r"""`text` with a visible escape for each unsafe character; lines and tabs stay.
 
     Example:
         >>> escaped("torch-cpu\x1b[2J\u202e")
@@ -69,7 +69,7 @@ def escaped(text: str) -> str:
 
 
 def clean(text: str) -> str:
-    r"""`text` as a message may hold it: with escapes for unsafe characters, and without secrets.
+    r"""`text` for a message: with escapes for unsafe characters, and without secrets.
 
     Example:
         >>> clean("https://user:password@hub.example\x07")
@@ -79,7 +79,7 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    r"""`text` as a part of a line: `clean`, with escapes for lines and tabs as well.
+    r"""`text` for a part of a line: `clean`, with escapes for lines and tabs as well.
 
     Example:
         >>> one_line("v1\nAll checks passed")
@@ -89,7 +89,7 @@ def one_line(text: str) -> str:
 
 
 def indented(text: str) -> str:
-    r"""A foreign text of several lines, none of which can be taken for a line of the message around it.
+    r"""A third-party text of several lines, set off from the lines of the message around it.
 
     Example:
         >>> indented("error: no such file\nAll checks passed")
@@ -99,10 +99,10 @@ def indented(text: str) -> str:
 
 
 class SafeText(Exception):
-    r"""Base of errors and warnings whose text is `clean`, whoever wrote it: `str`, `repr`, arguments and notes.
+    r"""Base of errors and warnings whose text is `clean`: `str`, `repr`, arguments and notes.
 
-    Where one is made while a library's exception is handled, which will be shown as its cause, that one is made clean
-    as well: its text may quote what a Hub answered.
+    The library's exception that is being handled is cleaned as well: it is shown as the cause, and may quote a Hub's
+    answer.
 
     Example:
         >>> SafeText("no branch \x1b[31m")
@@ -132,7 +132,7 @@ def _cleaned(value: object) -> object:
     return clean(value) if type(value) is str else value
 
 
-#: Packages whose exceptions quote what was received, or sent. Those of a program or of a kernel are not touched.
+#: Packages whose exceptions quote what was received or sent. A program's or kernel's exceptions are not changed.
 _LIBRARIES = frozenset(
     {
         *("h11", "h2", "hpack", "httpcore", "httpcore2", "httpx", "httpx2", "requests", "urllib3"),
@@ -140,12 +140,12 @@ _LIBRARIES = frozenset(
     }
 )
 
-#: Exceptions that were raised one because of the other; a longer chain is nobody's work.
+#: The most exceptions of a chain of causes.
 _LONGEST_CHAIN = 32
 
 
 def _raised_by(error: BaseException) -> str:
-    """The package that an exception belongs to: of Python's own, whose code raised it."""
+    """The package of an exception's class; of a built-in class, the package that raised it."""
     module: Any = type(error).__module__
     trace = error.__traceback__
     if module == "builtins" and trace is not None:
@@ -156,7 +156,7 @@ def _raised_by(error: BaseException) -> str:
 
 
 def _clean_library_errors(error: BaseException | None) -> None:
-    """Make the text of a library's exception clean, in its place, and that of those it was raised from."""
+    """Clean the text of a library's exception, in place, and of its causes."""
     for _ in range(_LONGEST_CHAIN):
         if error is None:
             return

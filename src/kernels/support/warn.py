@@ -1,4 +1,4 @@
-"""Warnings that are given once."""
+"""Warnings that are shown once."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["KernelsWarning", "forget", "on_behalf_of_the_caller", "warn_once"]
 
 
 class KernelsWarning(SafeText, UserWarning):
-    """What this package warns about: a choice made for the caller, or an answer that is older than it should be."""
+    """A warning of this package: a choice was made for the caller, or an answer may be outdated."""
 
 
 _PACKAGE = str(Path(__file__).parents[1])
-#: What stands between our own frames when a context manager is entered.
+#: Between frames of this package when a context manager is entered.
 _STEPS = (contextlib.__file__,)
 _place: ContextVar[tuple[str, int] | None] = ContextVar("kernels_called_from", default=None)
 _given: set[str] = set()
@@ -51,7 +51,7 @@ def warn_once(message: str) -> None:
 
 
 def _renew() -> None:
-    # A lock that another thread of the parent held is held for ever in the child.
+    # A lock that another thread of the parent holds would never be released in the child.
     global _lock
     _lock = threading.Lock()
 
@@ -62,7 +62,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def on_behalf_of_the_caller() -> Iterator[None]:
-    """Let warnings given in other threads, with this thread's context, point to the line that called this package."""
+    """Let warnings of other threads, with this thread's context, have the line that called this package."""
     token = _place.set(_place.get() or _outside())
     try:
         yield
@@ -79,6 +79,6 @@ def _outside() -> tuple[str, int]:
 
 
 def forget() -> None:
-    """Forget what was said, so that it is said again."""
+    """Forget the warnings that were shown, so that they are shown again."""
     with _lock:
         _given.clear()
