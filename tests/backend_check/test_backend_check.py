@@ -129,16 +129,16 @@ def test_each_step_says_something_of_a_complete_backend_and_nothing_failed(found
         ("build names", "ok: torch-acme is acme"),
         (
             "architectures",
-            "ok: a100x; a build for another is turned down: device 0 is a100x, the build is",
+            "ok: a100x; a build for another is rejected: device 0 is a100x, the build is",
         ),
-        ("capability", "ok: 100: a mapping entry with a range of capabilities is used where 100 lies in that range"),
+        ("capability", "ok: 100: a mapping entry with a range of capabilities is used if the range contains 100"),
         (
             "Torch",
             "missing: torch_build is not given, and no extension gives Torch",
         ),
         ("Torch", "missing: this Torch has no device 'acme': import the package that adds it"),
         ("Torch", "ok: dispatch key 'PrivateUse1' is known to Torch"),
-        ("choosing", "ok: torch-tpu is turned down: for tpu, not acme"),
+        ("choosing", "ok: torch-tpu is rejected: for tpu, not acme"),
         ("mappings", "ok: Device('acme') is acme"),
         ("Python packages", "ok: torch: torch, installed"),
         ("Python packages", "missing: acme-dsl: not installed here; pip install acme-dsl"),
@@ -162,8 +162,8 @@ def test_the_compiled_build_is_chosen_then_the_noarch_one_and_none_for_another_v
     compiled, noarch, other, version, arch = lines(found_in(), "choosing")
     assert "torch29-acme12-" in compiled.partition(" is chosen of ")[0]
     assert noarch.partition(" is chosen of ")[0].endswith(", torch-acme")
-    assert other == "ok: torch-tpu is turned down: for tpu, not acme"
-    assert version.endswith("is turned down: built for acme 1.0, this machine has 1.2")
+    assert other == "ok: torch-tpu is rejected: for tpu, not acme"
+    assert version.endswith("is rejected: built for acme 1.0, this machine has 1.2")
     assert arch.startswith("ok: torch29-acme12-")
     assert "the build is for a200x" in arch
 
@@ -239,7 +239,7 @@ def test_without_torch_its_step_is_skipped(found_in: Callable[..., Checkup], mon
 
 def test_a_short_form_of_an_architecture_is_told_where_there_is_one(found_in: Callable[..., Checkup]) -> None:
     found = found_in(format_arch=answering("a1"), parse_arch=answering("a100x"))
-    assert lines(found, "architectures")[0].startswith("ok: a100x, a1 for short; a build for another is turned down")
+    assert lines(found, "architectures")[0].startswith("ok: a100x, a1 for short; a build for another is rejected")
 
 
 def test_one_line_is_told_as_one(found_in: Callable[..., Checkup]) -> None:

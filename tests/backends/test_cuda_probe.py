@@ -225,4 +225,4 @@ def test_a_child_that_gives_no_answer_is_a_note(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(cuda_driver.sys, "executable", "/nonexistent/python")
     notes: list[str] = []
     assert cuda_driver._ask_child("devices", notes) is None
-    assert "CUDA could not be asked for its devices" in notes[0]
+    assert "CUDA did not report its devices" in notes[0]

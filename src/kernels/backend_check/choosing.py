@@ -49,7 +49,7 @@ def choosing(checked: CheckedBackend) -> StepResults:
         else:
             yield ok(f"on {target}, {best} is chosen of {', '.join(map(str, builds))}")
         builds.remove(best)
-    yield ok(f"{strange} is turned down: {_resolve(checked, [strange], target).rejected[0].reason}")
+    yield ok(f"{strange} is rejected: {_resolve(checked, [strange], target).rejected[0].reason}")
     if compiled is not None:
         yield from _other_version(checked, target)
         yield from _other_arch(checked, compiled, target)
@@ -102,7 +102,7 @@ def _other_version(checked: CheckedBackend, target: Target) -> StepResults:
             found = _resolve(checked, [variant], target)
             tried.append(variant.name)
             if found.rejected:
-                yield ok(f"{variant} is turned down: {found.rejected[0].reason}")
+                yield ok(f"{variant} is rejected: {found.rejected[0].reason}")
                 return
     yield missing(f"version_reason accepts every version: {', '.join(tried)}")
 

@@ -82,7 +82,7 @@ def _counts(section: Mapping[str, Sequence[object]]) -> dict[str, int]:
 
 
 def operators(checked: CheckedBackend) -> StepResults:
-    """Each function that is offered for an operator can stand in for it."""
+    """Check that each function can replace its operator."""
     backend = checked.backend
     if backend.folder is None:
         yield skipped("it has no folder")
@@ -104,7 +104,7 @@ def operators(checked: CheckedBackend) -> StepResults:
 
 
 def _try(backend: Backend, include: list[str] | None) -> tuple[str, ...]:
-    """The operators that functions can stand in for; they do so for this moment alone."""
+    """The operators that functions can replace; they are replaced only during the check."""
     from kernels.operators import use_vendor_ops
 
     with use_vendor_ops(backend.name, include=include) as enabled:

@@ -62,7 +62,7 @@ def probe(checked: CheckedBackend) -> StepResults:
         yield failed(f"devices are numbered {indices[:8]}; they must be numbered 0, 1, … in the order Torch has them")
     unknown = [device.index for device in answer.devices if not device.arch]
     if backend.checks_archs and unknown:
-        yield missing(f"device {unknown[0]} has no arch: builds for other architectures are not turned down")
+        yield missing(f"device {unknown[0]} has no arch: builds for other architectures are not rejected")
 
 
 def answer_seconds(seconds: float) -> float:
@@ -118,7 +118,7 @@ def architectures(checked: CheckedBackend) -> StepResults:
             )
         else:
             written = arch if short == arch else f"{arch}, {short} for short"
-            yield ok(f"{written}; a build for another is turned down: {other[1]}")
+            yield ok(f"{written}; a build for another is rejected: {other[1]}")
     if not backend.checks_archs:
         why = "arch_rule is any" if isinstance(backend, DeclaredBackend) else "checks_archs is False"
         yield missing(f"optional: {why}, so a build for one architecture is tried on every device")
@@ -179,7 +179,7 @@ def capability(checked: CheckedBackend) -> StepResults:
     elif probed not in (None, number):
         yield failed(f"device_capability(device 0) is {number}, but its probe says capability={probed}")
     else:
-        yield ok(f"{number}: a mapping entry with a range of capabilities is used where {number} lies in that range")
+        yield ok(f"{number}: a mapping entry with a range of capabilities is used if the range contains {number}")
 
 
 def torch(checked: CheckedBackend) -> StepResults:

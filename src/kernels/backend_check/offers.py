@@ -46,7 +46,7 @@ def stages(checked: CheckedBackend) -> StepResults:
         own = getattr(function, "__func__", function) is not getattr(Backend, name)
         yield ok(f"{name}: {'its own' if own else 'nothing is done'}")
         if own and name == "prepare" and not backend.prepare_key:
-            yield missing("optional: prepare_key; without it a newer compiler does not make anew what prepare made")
+            yield missing("optional: prepare_key; without it, `prepare` does not run again for a newer compiler")
 
 
 def own_stages(backend: Backend) -> list[str]:

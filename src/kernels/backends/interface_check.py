@@ -44,7 +44,7 @@ def _is_flag(value: object) -> bool:
     return isinstance(value, bool)
 
 
-#: Members that are no names: whether a value has the right type, and that in words.
+#: Members that are not names: a check of the value's type, and the type in words.
 _TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(NAME_PATTERNS, (_is_text, "a str")),
     **dict.fromkeys(("versioned", "checks_archs", "experimental"), (_is_flag, "a bool")),

@@ -134,7 +134,7 @@ def _import_torch() -> ModuleType | None:
     try:
         import torch
     except (ImportError, OSError):
-        return None  # an installation that does not load is no Torch
+        return None  # Torch is installed, but cannot be loaded
     return torch
 
 

@@ -17,7 +17,7 @@ def extends(torch: Any, device_type: str, *, stock: bool = False) -> bool:
     Args:
         torch: The module, or a stand-in that has less.
         device_type: Torch's name for the device.
-        stock: Whether a module that is Torch's own counts as well, such as `torch.mtia`.
+        stock: Whether a module of Torch itself is accepted too, such as `torch.mtia`.
 
     Example:
         >>> from types import SimpleNamespace

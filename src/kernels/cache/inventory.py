@@ -1,7 +1,7 @@
 """What is in the cache, by repository, commit and build.
 
-Repositories of type `kernel` belong to this project, whichever client filled them. Those of type `model` are shared
-with other tools: only the files of builds count, in commits that this client listed.
+Repositories of type `kernel` belong to this project, even if another client filled them. Those of type `model` are
+shared with other tools: only the files of builds count, in commits that this client listed.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ class _OnDisk:
     path: str  # POSIX path in the repository
     facts: os.stat_result  # of the content
     arrived: float
-    own: bool  # whether the content lies in the repository's own folder
+    own: bool  # whether the content is in the repository's own folder
 
 
 def _files(store: RepoStore, commit: str) -> Iterator[_OnDisk]:

@@ -127,7 +127,7 @@ class RepoRecords:
         return False
 
     def allowed(self, endpoint: str, commit: str) -> bool:
-        """Whether a caller has allowed a commit, as one Hub listed it, whoever publishes it."""
+        """Whether a caller has allowed a commit, as one Hub listed it, without a trusted publisher."""
         record = read_record(self._record(f"{commit}-{endpoint_key(endpoint)}.allowed"), _Allowed)
         return record is not None and (record.form, record.commit) == (_FORM, commit)
 

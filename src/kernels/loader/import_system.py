@@ -1,8 +1,8 @@
 """How Python imports a kernel: under its own name, from its own listed files, all or nothing.
 
-A finder that stands first on `sys.meta_path` answers for kernels alone, and finds nothing but the files that a
-variant's snapshot lists, whatever lies beside them. A file that was pruned from the cache is downloaded again. Python's
-lock for each module gives two threads that load one kernel the same module. Bytecode is neither read nor written.
+A finder at the start of `sys.meta_path` finds only modules of kernels, and only the files that a variant's snapshot
+lists, whatever files are next to them. A file that was pruned from the cache is downloaded again. With Python's lock
+for each module, two threads that load one kernel get the same module. Bytecode is neither read nor written.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _toolkit_version() -> MajorMinor | None:
     # What the toolkit's set_env.sh sets, before where it usually is.
     given = os.environ.get("ASCEND_HOME_PATH")
     for root in (*([Path(given)] if given else ()), *(path.expanduser() for path in _TOOLKITS)):
-        # The file lies beside the platform's folder: <toolkit>/<cpu>-linux/ascend_toolkit_install.info.
+        # The file is next to the platform's folder: <toolkit>/<cpu>-linux/ascend_toolkit_install.info.
         for path in (root / _VERSION_FILE, *sorted(root.glob(f"*-linux/{_VERSION_FILE}"))):
             try:
                 match = re.search(r"^version=(.*)$", path.read_text(errors="replace"), re.MULTILINE)

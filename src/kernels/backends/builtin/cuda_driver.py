@@ -270,7 +270,7 @@ def _ask_child(question: str, notes: list[str]) -> Any:
         )
         answer = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        notes.append(f"CUDA could not be asked for its {question}: {error}")
+        notes.append(f"CUDA did not report its {question}: {error}")
         return None
     if isinstance(answer, dict) and "error" in answer:
         notes.append(f"CUDA could not list its {question}: {answer['error']}")

@@ -166,7 +166,7 @@ def _visible(gpus: list[_GPU]) -> list[_GPU]:
 
 
 def _picked(gpus: list[_GPU], value: str, find: Callable[[str, list[_GPU]], int | None]) -> list[_GPU]:
-    """The GPUs that a list names, in its order; an entry that is no device, or one named before, ends it."""
+    """The GPUs of a list, in its order; the list ends at an entry that is not a device, or is repeated."""
     chosen: list[int] = []
     for entry in value.split(","):
         index = find(entry, gpus)

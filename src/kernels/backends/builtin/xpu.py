@@ -20,7 +20,7 @@ Name = Literal["xpu"]
 
 _INTEL = "0x8086"
 _DRIVERS = frozenset({"i915", "xe"})
-#: Where the processor's own GPU is on the PCI bus (QEMU, docs/igd-assign.txt); a card lies behind a bridge.
+#: Where the processor's own GPU is on the PCI bus (QEMU, docs/igd-assign.txt); a card is behind a bridge.
 _INTEGRATED = "0000:00:02.0"
 
 # intel.com, oneAPI GPU Optimization Guide 2025.0: "Multi-Stack GPU Architecture", "Exposing the Device Hierarchy";
@@ -85,7 +85,7 @@ class XPU(Backend):
             count = xpu.device_count()
             devices = []
             for index in range(count):
-                # Properties initialise the runtime: only where somebody already did.
+                # Properties initialise the runtime: read them only if it is initialised already.
                 properties = xpu.get_device_properties(index) if xpu.is_initialized() else None
                 devices.append(
                     Device(

@@ -22,7 +22,7 @@ __all__ = ["collect", "register"]
 
 
 def collect() -> list[tuple[Any, Origin] | Problem | None]:
-    """Import the installed packages that offer backends; None stands for one whose import has not finished."""
+    """Import the installed packages that offer backends; None is one whose import has not finished."""
     return [*installed_backends(settings.disabled_backends())]
 
 

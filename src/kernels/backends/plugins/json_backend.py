@@ -115,7 +115,7 @@ def declare(
         others = [*(each for each in lookup.all_backends() if each.name != name), *beside]
         return DeclaredBackend(name, declaration, others, reserved)
     if isinstance(existing, DeclaredBackend):
-        # A later file adds to what an earlier one says of the same backend.
+        # A later file adds to the fields of an earlier one for the same backend.
         merged = Declaration(**{**existing.declaration.given(), **declaration.given()})
         made = declare(name, merged, None, beside=beside, reserved=reserved)
         made.folder = existing.folder
@@ -225,7 +225,7 @@ _asking = threading.local()
 
 
 def _shared_build(backend: Backend, torch: Any) -> Found | None:
-    """What another backend with the same Torch device says of this Torch."""
+    """The result of `torch_build` of another backend with the same Torch device."""
     if getattr(_asking, "now", False):
         return None
     _asking.now = True

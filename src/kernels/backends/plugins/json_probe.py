@@ -1,6 +1,6 @@
 """What a declared backend asks of a machine: whether it is there, its version, the architectures of its devices.
 
-A query without an answer is no error: it is a note in the probe.
+A query without an answer is not an error: it is a note in the probe.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class DeclaredQueries:
         self._used = False
 
     def cached(self) -> DeclaredFacts:
-        """Whether the backend is there, and its version; asked for once."""
+        """Whether the backend was found, and its version; queried once."""
         return self._facts(_Clock())
 
     def ask(self, read: Callable[[str], str | None], expected: str) -> DeclaredFacts:

@@ -85,7 +85,7 @@ class VendorInfo:
             if name not in allowed:
                 near = difflib.get_close_matches(name, allowed, n=1)
                 hint = f"; did you mean `{near[0]}`?" if near else "."
-                raise TypeError(f"VendorInfo has no `{name}`{hint} Allowed are {', '.join(allowed)}.")
+                raise TypeError(f"VendorInfo has no `{name}`{hint} Expected one of {', '.join(allowed)}.")
         return super().__new__(cls)
 
 
