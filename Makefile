@@ -52,10 +52,13 @@ $(READY): $(INSTALLED) pyproject.toml src/kernels/_version.py
 demo: $(READY)
 	@$(RUN) examples/demo.py
 
+# Bytecode once, not in each process that a test starts, also where the environment says that none is written.
 test: lint
+	@$(RUN) -m compileall -q src tests
 	$(RUN) -m pytest -n $(JOBS) -m 'not gpu' $(PYTEST_ARGS)
 
 coverage: $(READY)
+	@$(RUN) -m compileall -q src tests
 	$(RUN) -m pytest -n $(JOBS) -m 'not gpu' --cov=kernels --cov-report=term:skip-covered --cov-fail-under=90 $(PYTEST_ARGS)
 
 test-changed: lint
