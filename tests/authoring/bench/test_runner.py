@@ -204,7 +204,7 @@ def test_a_script_that_fails_is_an_outcome(make_kernel: Callable[..., Path]) -> 
         ({"backend": "cuda"}, BackendUnavailable, "cuda"),
         ({"device": "cuda:0"}, RequestError, "cuda"),
         ({"device": "nonsense!"}, RequestError, "`device`: expected an index or a name"),
-        ({"trust_remote_code": 3}, TypeError, "`trust_remote_code`: .*got 3"),
+        ({"trust_remote_code": 3}, TypeError, "got 3"),
     ],
 )
 def test_arguments_that_cannot_be_are_refused_before_anything_runs(
