@@ -561,7 +561,7 @@ def test_a_file_that_the_environment_names_is_checked_as_it_is_registered(
     before = backends.list_backends()
     assert "acme" in [entry.name for entry in before]
     found = checkup(str(file))
-    assert [line for line in lines(found, "names") if "stands in" in line] == []
+    assert [line for line in lines(found, "names") if "overrides" in line] == []
     assert backends.list_backends() == before
 
 

@@ -80,9 +80,9 @@ def test_commands_find_it_choose_for_it_and_check_it(
 @pytest.mark.parametrize(
     ("archs", "best", "reason"),
     [
-        ("+a100x", "torch213-cxx11-acme12-x86_64-linux", "suits"),
+        ("+a100x", "torch213-cxx11-acme12-x86_64-linux", "fits, but"),
         ("+2xb200y", None, "b200y"),
-        ("", "torch213-cxx11-acme12-x86_64-linux", "suits"),
+        ("", "torch213-cxx11-acme12-x86_64-linux", "fits, but"),
     ],
 )
 def test_another_machine_of_its_kind_is_judged_where_nothing_of_it_is_installed(
