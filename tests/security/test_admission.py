@@ -11,7 +11,7 @@ from hub import TestHub
 
 from kernels import get_kernel, get_kernel_variants, install_kernel
 from kernels.authoring.check.repository import audit_repository
-from kernels.cache import repository
+from kernels.cache import repo_records
 from kernels.errors import KernelsError, NotInCache, StoreError, UntrustedPublisher
 from kernels.operations.info import repository_info
 from kernels.operations.verify import verify_repository
@@ -72,7 +72,7 @@ def test_a_listing_that_is_not_kept_admits_nobody(
     if why.startswith("a word"):
         monkeypatch.setenv("KERNELS_HUB_TOKEN", "layers")
     elif why.startswith("it is"):
-        monkeypatch.setattr(repository, "write_record", lambda path, record: None)
+        monkeypatch.setattr(repo_records, "write_record", lambda path, record: None)
     verify_repository(REPO, version=1)
     for path in isolated_env.glob("kernels--*/index/*.json") if why.endswith("gone") else ():
         path.unlink()
