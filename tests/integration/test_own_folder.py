@@ -210,7 +210,7 @@ def test_what_a_check_fails_is_not_published(
     done = kernels("upload", kernel)
     assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
     assert said in done.stderr
-    assert "--no-check publishes them anyway" in done.stderr
+    assert "--no-check publishes the builds anyway" in done.stderr
     assert hub.count("/api/repos/create") == 0
     assert kernels("upload", kernel, "--no-check").exit_code == 0
 
@@ -228,7 +228,7 @@ def test_builds_of_a_backend_that_another_machine_builds_are_not_lost(
     assert hub.commit(REPO, "v1") == head
     assert "Nothing has changed" in kernels("upload", kernel, "--keep-variants").stdout
     both = kernels("upload", kernel, "--keep-variants", "--remove-variants")
-    assert (both.exit_code, "not both" in both.stderr) == (1, True)
+    assert (both.exit_code, "exclude each other" in both.stderr) == (1, True)
     assert "deleted: build/torch-cuda/" in kernels("upload", kernel, "--remove-variants").stdout
 
 
@@ -248,12 +248,12 @@ def test_changes_that_are_not_committed_are_mentioned(kernels: Callable[..., Any
     identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"]
     for command in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-qm", "A kernel."]):
         subprocess.run(["git", "-C", str(kernel), *command], check=True)
-    assert "not committed" not in kernels("build", kernel).stdout
+    assert "uncommitted" not in kernels("build", kernel).stdout
     _change(kernel)
-    assert "Note: the sources have changes that are not committed" in kernels("build", kernel).stdout
+    assert "Note: the sources have uncommitted changes" in kernels("build", kernel).stdout
     done = kernels("upload", kernel)
     assert done.exit_code == 0
-    assert "Note: torch-cpu, torch-cuda: built from sources with changes that are not committed" in done.stdout
+    assert "Note: torch-cpu, torch-cuda: built from sources with uncommitted changes" in done.stdout
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def test_source_folders_that_share_their_builds_are_one_kernel(
     assert "nothing was sent" in kernels("upload", both / "noarch").stdout
     _change(both / "noarch")
     assert f"`kernels build {both}`" in kernels("test", both / "noarch").stderr
-    assert "build.toml is of the edition" in kernels("build", both, "--update").stdout
+    assert "build.toml has the current edition" in kernels("build", both, "--update").stdout
 
 
 @pytest.mark.compiler
@@ -363,7 +363,7 @@ def test_a_wrong_schema_is_said_in_torchs_own_words(kernels: Callable[..., Any],
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["upload", "{k}", "--repo-id", "a/b", "--branch", "a b"], "`branch` is 'a b'; allowed is a branch's name"),
+        (["upload", "{k}", "--repo-id", "a/b", "--branch", "a b"], "`branch` is 'a b'; expected a branch's name"),
         (["upload", "{k}/build"], "did you mean the folder above it, {k}?\n"),
         (["upload", "{k}"], "{k}/build/oops: 'oops' is not a variant's name"),
         (["benchmark", "{k}", "--device", "xpu:3"], "`device` is 'xpu:3'; this machine"),

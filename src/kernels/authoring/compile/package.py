@@ -66,7 +66,7 @@ ops = torch.ops.{plan.id}
 
 
 def add_op_namespace_prefix(name: str) -> str:
-    """The operator's name in this build's namespace."""
+    """An operator's name with this build's namespace before it."""
     return f"{plan.id}::{{name}}"
 '''
 
