@@ -175,8 +175,8 @@ def test_a_folder_of_sources_without_builds_says_which_command_makes_them(
     for command in ("check", "benchmark"):
         done = kernels(command, folder)
         assert done.exit_code == 1
-        said = f"{folder} holds a kernel's sources (build.toml), and no builds; `kernels build {folder}` makes them."
-        assert done.stderr == f"Error: {said}\n"
+        assert f"kernels build {folder}" in done.stderr
+        assert done.stderr.count("\n") == 1
 
 
 def test_a_build_that_was_edited_is_built_again_by_its_author(

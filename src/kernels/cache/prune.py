@@ -90,7 +90,7 @@ def plan_prune(
     Args:
         contents: What is in the cache.
         locks: Lockfiles whose commits stay.
-        repos: The repositories to look at, `org/name`; empty for all.
+        repos: The repositories, `org/name`; empty for all.
         older_than: Remove only commits that were neither used nor downloaded for this many days.
         everything: Also remove the heads of branches. What a lockfile pins, or another tool recorded under `refs/`,
             stays.

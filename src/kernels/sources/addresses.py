@@ -1,6 +1,7 @@
-"""Where an answer may send us: every address that a Hub names is checked here before anything is asked of it.
+"""The URLs that a Hub's answer names, checked before a request is sent to them.
 
-The token of a Hub goes to that Hub alone, so questions stay there; only the content of a file may come from elsewhere.
+The token of a Hub is sent to that Hub only, so API requests stay there; only the content of a file may come from
+another host.
 """
 
 from __future__ import annotations
@@ -13,26 +14,26 @@ from kernels.errors import HubUnavailable
 from kernels.sources.refusal import HubMoved, HubRefused
 from kernels.support.formatting import format_value
 
-__all__ = ["anywhere", "following_page", "within_repository"]
+__all__ = ["file_redirect", "following_page", "within_repository"]
 
-#: The longest URL that a Hub may send us to; a signed one of a CDN has some 2,000 characters.
+#: The longest URL that is followed; a signed one of a CDN has some 2,000 characters.
 _MAX_URL = 8192
 
 _REPOSITORY = re.compile(r"/api/(?:kernels|models)/([^/]+/[^/]+)(?:/|$)")
 
 
 def following_page(endpoint: str, url: str, response: Any) -> str | None:
-    """The address of a listing's next page (RFC 8288), on the same Hub; None where this page is the last.
+    """The URL of a listing's next page (RFC 8288), on the same Hub; None if this page is the last.
 
-    A mirror may hand out links to the Hub it mirrors: the page is asked of the mirror.
+    A mirror may link to the Hub it mirrors: the page is requested from the mirror.
 
     Args:
         endpoint: The Hub's URL.
-        url: The address of this page.
+        url: The URL of this page.
         response: The answer.
 
     Raises:
-        HubUnavailable: It names no address.
+        HubUnavailable: The link is not a URL.
     """
     try:
         following = response.links.get("next", {}).get("url")
@@ -43,18 +44,18 @@ def following_page(endpoint: str, url: str, response: Any) -> str | None:
     try:
         return _on(endpoint, urljoin(url, following))
     except ValueError:
-        raise HubUnavailable(f"The listing at {url} goes on at no address: {format_value(following)}") from None
+        raise HubUnavailable(f"The next page of the listing at {url} is not a URL: {format_value(following)}") from None
 
 
 def within_repository(endpoint: str, url: str, location: str) -> str:
-    """Where a redirect leads, if that is the same repository on the same Hub.
+    """The URL that a redirect leads to, within the same repository on the same Hub.
 
-    A repository that was renamed or handed over is another one: whose code it holds is asked anew.
+    A repository that was renamed or transferred is another one: its publisher is checked again.
     """
     try:
         following = _on(endpoint, urljoin(url, location))
     except ValueError:
-        raise HubRefused(url, 310, "", "a redirect to no address") from None
+        raise HubRefused(url, 310, "", "a redirect to an invalid URL") from None
     asked, found = (_REPOSITORY.search(urlsplit(each).path) for each in (url, following))
     if asked is None or found is None:
         raise HubRefused(url, 310, "", "redirected")
@@ -63,11 +64,11 @@ def within_repository(endpoint: str, url: str, location: str) -> str:
     return following
 
 
-def anywhere(url: str, location: str) -> str:
-    """Where the redirect of a file leads.
+def file_redirect(url: str, location: str) -> str:
+    """The URL that the redirect of a file leads to, on any host.
 
     Raises:
-        HubRefused: To no address.
+        HubRefused: It is not a URL.
     """
     try:
         following = urljoin(url, location)
@@ -77,7 +78,7 @@ def anywhere(url: str, location: str) -> str:
     except ValueError:
         valid = False
     if not location or not valid:
-        raise HubRefused(url, 310, "", "a redirect to no address")
+        raise HubRefused(url, 310, "", "a redirect to an invalid URL")
     return following
 
 

@@ -1,7 +1,7 @@
-"""The body of an HTTP answer, within bounds: of bytes as they are unpacked, and of time.
+"""The body of an HTTP answer, with limits on its unpacked bytes and on time.
 
-The HTTP library would unpack each piece whole, in any encoding it knows: 64 KB of gzip become 64 MB, of zstd
-gigabytes. So answers are taken as they were sent, and unpacked here a bounded piece at a time.
+The HTTP library would unpack each chunk whole, in any encoding it knows: 64 KB of gzip become 64 MB, of zstd
+gigabytes. So answers are read as they were sent, and unpacked here in bounded pieces.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from kernels.support.text import SafeText
 
 __all__ = ["ACCEPTED_ENCODINGS", "WrongAnswer", "chunks", "read_body"]
 
-#: What is sent as `Accept-Encoding` for JSON; files are asked for as they are.
+#: The `Accept-Encoding` of JSON requests; files are requested unpacked.
 ACCEPTED_ENCODINGS = "gzip"
 
 #: The most that is unpacked at once.
 _PIECE = 1024 * 1024
 
-#: gzip adds a header of 18 bytes and 5 bytes to each 64 KB that cannot be packed (RFC 1951, 3.2.4).
+#: gzip adds a header of 18 bytes, and 5 bytes to each 64 KB that cannot be compressed (RFC 1951, 3.2.4).
 _PACKED_EXTRA = 64 * 1024
 
 
 class WrongAnswer(SafeText):
-    """An answer that is not what was listed or agreed on; the same question may be asked again."""
+    """An answer that is not as listed or not in the API's format; the same request may be sent again."""
 
 
 def read_body(response: Any, limit: int, seconds: float) -> bytes:
     """The whole body of an answer.
 
     Args:
-        response: The answer, of huggingface_hub's session, its body not read yet.
-        limit: The most bytes it may have, unpacked.
-        seconds: How long it may take.
+        response: The answer, from huggingface_hub's session, with an unread body.
+        limit: The most bytes, unpacked.
+        seconds: The longest time.
 
     Raises:
-        WrongAnswer: It has more bytes, or is packed in a way that was not asked for.
+        WrongAnswer: It has more bytes, or an encoding that was not requested.
         TimeoutError: It takes longer.
     """
     found, size = [], 0
@@ -52,20 +52,20 @@ def read_body(response: Any, limit: int, seconds: float) -> bytes:
 
 
 def chunks(response: Any, limit: int, seconds: float) -> Iterator[bytes]:
-    """The body of an answer in pieces of 1 MiB at most, until more than `limit` bytes were given.
+    """The body of an answer in pieces of at most 1 MiB, until more than `limit` bytes were given.
 
     Args:
-        response: The answer, of huggingface_hub's session, its body not read yet.
-        limit: How many bytes are wanted, unpacked. At most one byte more is given, which tells that there are more.
-        seconds: How long the whole body may take.
+        response: The answer, from huggingface_hub's session, with an unread body.
+        limit: The most bytes, unpacked. One more byte is given if there are more.
+        seconds: The longest time for the whole body.
 
     Raises:
-        WrongAnswer: It is packed in a way that was not asked for, or ends in the middle of what was packed.
+        WrongAnswer: It has an encoding that was not requested, or its gzip data is cut short.
         TimeoutError: It takes longer.
     """
     encoding = response.headers.get("Content-Encoding", "").strip().lower()
     if encoding not in ("", "identity", "gzip", "x-gzip"):
-        raise WrongAnswer(f"with the Content-Encoding {encoding[:40]!r}, which was not asked for")
+        raise WrongAnswer(f"with the Content-Encoding {encoding[:40]!r}, which was not requested")
     unpacker = zlib.decompressobj(16 + zlib.MAX_WBITS) if encoding.endswith("gzip") else None
     deadline = time.monotonic() + seconds
     left = limit + 1

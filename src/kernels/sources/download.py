@@ -1,9 +1,8 @@
-"""Files of a snapshot into the cache, side by side.
+"""Download the files of a snapshot into the cache, in parallel.
 
-Every file is asked for directly: its size and hash are in the listing, so nothing needs to be asked about it first,
-and nothing that an answer says of itself decides where it is written. Small files are checked in memory. Large ones
-are written under the hash that was listed as they arrive, from Xet where they are kept there, and a download that broke
-off is gone on with.
+Every file is requested directly: the listing has its size and hash, so no request for headers comes first, and no
+answer decides where a file is written. Small files are checked in memory. Large ones are written under the listed hash
+while they arrive, from Xet where they are stored there, and an interrupted download is continued.
 """
 
 from __future__ import annotations
@@ -28,26 +27,26 @@ if TYPE_CHECKING:
 
 __all__ = ["download", "resolve_path"]
 
-#: Up to this size a file is asked for directly: huggingface_hub itself counts larger ones as large (10 MB).
+#: Up to this size a file is checked in memory; huggingface_hub itself counts larger ones as large (10 MB).
 DIRECT_BYTES = 10_000_000
 
-#: Requests under way at once; huggingface_hub's own snapshot download uses 8, and these are smaller.
+#: Parallel requests; huggingface_hub's own snapshot download uses 8, and these are smaller.
 WORKERS = 16
 
-#: How often a large file is begun anew whose content is not the one listed.
+#: How often a large file is downloaded from the start if its content is not as listed.
 LARGE_TRIES = 4
 
-#: A try that brought as much of a large file costs none of the tries.
+#: A try that downloaded this much of a large file does not count.
 _ADVANCE = 1024 * 1024
 
 _log = logger(__name__)
 
 
 def download(client: HubClient, store: RepoStore, snapshot: Snapshot, files: list[RepoFile]) -> None:
-    """Bring files of a snapshot into the cache, each checked against its listed size and hash.
+    """Download files of a snapshot into the cache, each checked against its listed size and hash.
 
     Raises:
-        HubUnavailable: A file could not be had, or was wrong each time it was sent.
+        HubUnavailable: A file is not available, or was wrong at each try.
         StoreError: The cache cannot be written.
     """
     if not files:
@@ -66,7 +65,7 @@ def download(client: HubClient, store: RepoStore, snapshot: Snapshot, files: lis
 
 
 def resolve_path(snapshot: Snapshot, file: RepoFile) -> str:
-    """The path on a Hub under which a file of a snapshot can be had."""
+    """The path of a file of a snapshot on a Hub."""
     prefix = "" if snapshot.repo_type == "model" else f"/{snapshot.repo_type}s"
     return f"{prefix}/{snapshot.repo_id}/resolve/{snapshot.commit}/{quote(file.path)}"
 
@@ -78,14 +77,14 @@ def _one(client: HubClient, store: RepoStore, snapshot: Snapshot, file: RepoFile
         else:
             content = client.content(resolve_path(snapshot, file), file, Patience())
             store.place(snapshot.commit, file, content)
-            _tell(0, file.size)
+            _report(0, file.size)
     except (HubRefused, HubMoved) as error:
-        raise HubUnavailable(f"{snapshot.repo_id}: {file.path} is listed but cannot be had: {error}") from error
-    _tell(1, 0)
+        raise HubUnavailable(f"{snapshot.repo_id}: {file.path} is listed but not available: {error}") from error
+    _report(1, 0)
 
 
 def _large(client: HubClient, store: RepoStore, snapshot: Snapshot, file: RepoFile) -> None:
-    with store.part(file, lambda size: _tell(0, size)) as part:
+    with store.part(file, lambda size: _report(0, size)) as part:
         try:
             for _ in range(LARGE_TRIES):
                 if in_xet(file):
@@ -96,25 +95,25 @@ def _large(client: HubClient, store: RepoStore, snapshot: Snapshot, file: RepoFi
                     store.keep(snapshot.commit, part)
                     return
                 part.restart()
-        except StoreError:  # a full disk, perhaps: leave nothing on it
+        except StoreError:  # perhaps a full disk: keep nothing
             part.remove()
             raise
         part.remove()
     raise HubUnavailable(
-        f"{snapshot.repo_id}: {file.path} could not be had in {LARGE_TRIES} tries; each time it was not the file that "
-        f"{client.endpoint} lists."
+        f"{snapshot.repo_id}: {file.path} could not be downloaded in {LARGE_TRIES} tries: each time the content was "
+        f"not as {client.endpoint} lists it."
     )
 
 
 def _from_hub(client: HubClient, snapshot: Snapshot, part: PartialFile) -> None:
-    """The rest of a file over HTTP, going on for as long as each try brings more of it."""
+    """Download the rest of a file over HTTP, for as long as each try adds to it."""
     while True:
         before = part.offset
         try:
             client.receive(resolve_path(snapshot, part.file), part, snapshot.commit, Patience())
             return
         except HubRefused as error:
-            if error.status != 416 or not before:  # "Range Not Satisfiable": what is here is of another file
+            if error.status != 416 or not before:  # "Range Not Satisfiable": the partial file is of another file
                 raise
             part.restart()
         except HubUnavailable:
@@ -123,7 +122,7 @@ def _from_hub(client: HubClient, snapshot: Snapshot, part: PartialFile) -> None:
 
 
 def _from_xet(client: HubClient, snapshot: Snapshot, part: PartialFile) -> None:
-    """What Xet gives of the rest of a file: all of it, or nothing that the Hub does not give as well."""
+    """Download the rest of a file from Xet; on any error, the Hub's HTTP download continues."""
     try:
         with closing(xet_stream(client, snapshot, part.file, part.offset)) as stream:
             for chunk in stream:
@@ -139,7 +138,7 @@ def _from_xet(client: HubClient, snapshot: Snapshot, part: PartialFile) -> None:
         _log.debug("%s: Xet did not give %s (%s)", snapshot.repo_id, part.file.path, type(error).__name__)
 
 
-def _tell(files: int, size: int) -> None:
+def _report(files: int, size: int) -> None:
     arrived = watcher()
     if arrived is not None:
         arrived(files, size)

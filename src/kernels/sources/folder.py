@@ -1,4 +1,4 @@
-"""Folders as sources: a folder of repositories, and a single repository, build folder or variant."""
+"""Folders as sources: a folder of repositories, and one kernel in a folder of the user."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class FolderSource(Source):
         return f"the folder {self.root}"
 
     def heads(self, repo_id: str) -> Heads:
-        """The branches that a record has, else the sub-folders of a repository's folder."""
+        """The branches in the record, else the sub-folders of the repository's folder."""
         folder = self._repository(repo_id)
         record = self._record(repo_id)
         if record is None:
@@ -91,7 +91,7 @@ class FolderSource(Source):
         return Heads(record.branches, time=record.time)
 
     def find_commit(self, repo_id: str, revision: str) -> str | None:
-        """A commit that a record has, from its first digits; else None, as a folder has only its sub-folders."""
+        """The commit in the record that begins with these digits; None without a record."""
         record = self._record(repo_id)
         known = () if record is None or len(revision) < SHORTEST_COMMIT else record.files
         fits = [commit for commit in known if commit.startswith(revision)]
@@ -111,7 +111,7 @@ class FolderSource(Source):
         snapshot = record.snapshot(repo_id, commit)
         if snapshot is None:
             raise RevisionNotFound(
-                f"{repo_id} is not here at {commit}; {folder.parent} has {', '.join(record.files) or 'nothing of it'}."
+                f"{repo_id} has no commit {commit} in {folder.parent}, which has {', '.join(record.files) or 'none'}."
             )
         return snapshot
 
@@ -132,22 +132,22 @@ class FolderSource(Source):
         return data
 
     def is_local(self, snapshot: Snapshot, variant: str) -> bool:
-        """Whether a build is here: one that a record lists may have got lost on the way."""
+        """Whether a build is complete: files that the record lists may have been lost while copying."""
         return not self._missing(snapshot, variant)
 
     def is_damaged(self, snapshot: Snapshot, variant: str) -> bool:
-        """Whether a build was carried here, and files of it got lost or changed their size."""
+        """Whether a build was copied here without some of its files, or with files of another size."""
         return bool(self._damaged(snapshot, variant))
 
     def advice(self, repo_id: str, target: str) -> str:
-        """How a folder gets a build that it does not have."""
+        """How to add a build to the folder."""
         return (
-            f"Where there is a network, put it into the folder, and carry that here again: "
+            f"Add it to the folder on a machine with a network, and copy the folder here again: "
             f"kernels download {repo_id} --target {target} --to DIR"
         )
 
     def fetch(self, snapshot: Snapshot, variant: str) -> Path:
-        """The folder of the variant, where it lies."""
+        """The folder of the variant."""
         folder = self._folder(snapshot) / BUILD_FOLDER / variant
         if self._missing(snapshot, variant):
             self._check_whole(snapshot, variant)
@@ -159,16 +159,16 @@ class FolderSource(Source):
         return self._folder(snapshot)
 
     def check_record(self, snapshot: Snapshot, variant: str) -> Path | None:
-        """Beside the downloads: the folder may be one that nobody here can write to."""
+        """A file in the cache, because the folder may be read-only."""
         folder = os.path.realpath(self._folder(snapshot) / BUILD_FOLDER / variant)
         key = hashlib.sha256(folder.encode(errors="surrogateescape")).hexdigest()
         return settings.cache_dir() / ".locks" / "kernels-folders" / f"{key[:32]}.checked"
 
     def repair(self, snapshot: Snapshot, variant: str) -> None:
-        """Compare the content of a build's files with what a record lists; nothing can be fetched again.
+        """Compare the content of a build's files with the record; nothing can be downloaded.
 
         Raises:
-            DigestMismatch: Some are others, or there are more.
+            DigestMismatch: Files differ, or are not in the record.
         """
         folder, files = self._folder(snapshot), snapshot.builds[variant]
         if not _recorded(files):
@@ -185,13 +185,13 @@ class FolderSource(Source):
         return missing if carried else []
 
     def _check_whole(self, snapshot: Snapshot, variant: str) -> None:
-        """Raise where a build was carried, and not all of it is here: nothing else stands in for it unsaid."""
+        """Raise if a build was copied here without all of its files: no other build is used instead."""
         damaged = self._damaged(snapshot, variant)
         if damaged:
             raise content_mismatch(snapshot.repo_id, self._folder(snapshot), damaged, _COPY_AGAIN)
 
     def _missing(self, snapshot: Snapshot, variant: str) -> list[str]:
-        """The files of a build that are not here as a record lists them."""
+        """The files of a build that are missing, or have another size than in the record."""
         files = snapshot.builds[variant]
         if not _recorded(files):
             return []
@@ -235,14 +235,14 @@ class PathSource(Source):
 
     @property
     def requirement(self) -> Requirement:
-        """What to call the kernel where no repository was named."""
+        """A requirement for the kernel when the caller names no repository."""
         folder = self._builds.parent if self._builds.name == BUILD_FOLDER else self._builds
         name = re.sub(r"[^A-Za-z0-9]+", "-", folder.name).strip("-")[:96].strip("-")
         return Requirement(f"local/{name or 'kernel'}")
 
     @property
     def name(self) -> str:
-        """What to call the source in a message."""
+        """`the folder /path`."""
         return f"the folder {self.path}"
 
     def snapshot(self, requirement: Requirement, commit: str) -> Snapshot:
@@ -257,11 +257,11 @@ class PathSource(Source):
         return _read(self._builds / file.path.removeprefix(f"{BUILD_FOLDER}/"), file, limit)
 
     def advice(self, repo_id: str, target: str) -> str:
-        """How a folder gets a build: it is the user's own."""
+        """How to build the kernel."""
         return f"Build it: kernels build {self.path}"
 
     def fetch(self, snapshot: Snapshot, variant: str) -> Path:
-        """The folder of the variant, where it lies."""
+        """The folder of the variant."""
         return self._builds / variant
 
     def repair(self, snapshot: Snapshot, variant: str) -> None:
@@ -279,7 +279,7 @@ def files_below(root: Path, *, contained: bool) -> tuple[RepoFile, ...]:
 
     Args:
         root: The folder.
-        contained: Whether a link out of the folder is refused: to a file, to a folder, or to nothing yet.
+        contained: Whether a link out of the folder is refused: to a file, to a folder, or to a missing path.
 
     Raises:
         InvalidRepository: A link leads out of the folder.
@@ -287,7 +287,7 @@ def files_below(root: Path, *, contained: bool) -> tuple[RepoFile, ...]:
     real = Path(os.path.realpath(root))
     files = []
     for path in sorted(root.rglob("*")):
-        # A linked folder's files are not listed, but an import would find them.
+        # Files in a linked folder are not listed, but an import would find them.
         if contained and path.is_symlink():
             linked = Path(os.path.realpath(path))
             if not linked.is_relative_to(real):
@@ -303,12 +303,12 @@ _COPY_AGAIN = "Copy the folder here again; `kernels download --to`, run where it
 
 
 def _recorded(files: Iterable[RepoFile]) -> bool:
-    """Whether files are as a record lists them: with a hash, which a folder without a record does not have."""
+    """Whether files are from a record: those have hashes, a folder without a record has none."""
     return any(file.blob for file in files)
 
 
 def _check_no_link(folder: Path, path: str) -> None:
-    """Raise unless every step from a commit's folder to a path in it is a real one."""
+    """Raise if a commit's folder, or a folder or file on the path below it, is a link."""
     step = folder
     for part in ("", *path.split("/")):
         step = step / part
@@ -320,7 +320,7 @@ def _check_no_link(folder: Path, path: str) -> None:
 
 def _find_builds(path: Path) -> tuple[Path, str | None]:
     if not path.is_dir():
-        raise RepositoryNotFound(f"There is no folder {path}.")
+        raise RepositoryNotFound(f"The folder {path} does not exist.")
     if (path / METADATA_FILE).is_file():
         return path.parent, path.name
     if (path / BUILD_FOLDER).is_dir():
@@ -329,12 +329,11 @@ def _find_builds(path: Path) -> tuple[Path, str | None]:
         return path, None
     if any((folder / "build.toml").is_file() for folder in (path, *path.iterdir())):
         raise RepositoryNotFound(
-            f"{path} holds a kernel's sources (build.toml), and no builds; `kernels build {path}` makes them."
+            f"{path} has the sources of a kernel (build.toml) and no builds. Build them: kernels build {path}"
         )
     moved = f" It has a {STATUS_FILE}: the repository has moved." if (path / STATUS_FILE).is_file() else ""
     raise RepositoryNotFound(
-        f"{path} holds no kernel: it has no {BUILD_FOLDER!r} folder, no folder of variants, and no {METADATA_FILE}."
-        + moved
+        f"{path} has no kernel: no {BUILD_FOLDER!r} folder, no folder of variants, and no {METADATA_FILE}." + moved
     )
 
 
@@ -342,6 +341,6 @@ def _read(path: Path, file: RepoFile, limit: int) -> bytes:
     try:
         return read_bounded(path, limit)
     except FileTooLarge:
-        raise InvalidRepository(f"{path} has more than {limit} bytes; more are not read.") from None
+        raise InvalidRepository(f"{path} has more than {limit} bytes, the most that are read.") from None
     except OSError as error:
         raise InvalidRepository(f"Cannot read {path}: {error.strerror or error}") from error

@@ -1,4 +1,4 @@
-"""A Hub as a source, with what it said before kept on disk."""
+"""A Hub as a source; its answers are stored in the cache."""
 
 from __future__ import annotations
 
@@ -35,12 +35,11 @@ from kernels.trust.digest import changed_files, content_mismatch
 
 __all__ = ["HubSource"]
 
-#: Repository types, in the order they are tried: kernels published before the type `kernel` existed are models.
+#: Repository types in the order of requests: kernels published before the type `kernel` existed are models.
 REPO_TYPES = ("kernel", "model")
 
-#: How often a build is completed again whose contents somebody cleared away meanwhile.
+#: How often a build is completed again if `prune` removed its contents meanwhile.
 _CLEARED_TRIES = 3
-
 
 #: Characters of all names in a listing: 250,000 names of 250.
 _MAX_NAMES = 64 * 2**20
@@ -88,12 +87,12 @@ class HubSource(Source):
     # Heads
 
     def heads(self, repo_id: str) -> Heads:
-        """The branches and tags of a repository: asked once per process, and from the cache when the Hub is away.
+        """The branches and tags of a repository: requested once per process, or from the cache without an answer.
 
         Raises:
             RepositoryNotFound: The Hub has no such repository.
-            NotInCache: Offline, and it was never seen.
-            HubUnavailable: The Hub gave no answer, and it was never seen.
+            NotInCache: Offline, and not in the cache.
+            HubUnavailable: The Hub did not answer, and it is not in the cache.
         """
         with self._memory.lock(repo_id):
             known = self._memory.heads.get(repo_id)
@@ -111,11 +110,11 @@ class HubSource(Source):
     def _fresh_heads(self, repo_id: str, stored: tuple[str, Heads] | None) -> Heads:
         if stored is not None and 0 <= time.time() - stored[1].time < settings.refresh_seconds():
             return stored[1]
-        # What the cache can answer is not waited for long, and not at all from a Hub that was just away.
+        # For what the cache can answer, the wait is short; a Hub that did not answer recently is not asked.
         if stored is not None and self._memory.resting():
-            return self._aged(repo_id, stored[1], "did not answer a moment ago")
+            return self._aged(repo_id, stored[1], "did not answer recently")
         try:
-            # A Hub that was away a moment ago is not waited for again by each of several kernels.
+            # Several kernels do not each wait for a Hub that did not answer recently.
             brief = stored is not None or self._memory.resting()
             repo_type, heads = self._ask_heads(repo_id, BRIEF if brief else Patience())
         except HubMoved as moved:
@@ -144,7 +143,7 @@ class HubSource(Source):
         raise not_found(self.endpoint, REPO_TYPES, repo_id, refusal) from refusal
 
     def _types(self, repo_id: str) -> Iterable[str]:
-        # Where its branches were found is asked first.
+        # The type of the stored branches comes first.
         stored = self._stored_heads(repo_id)
         return dict.fromkeys([stored[0], *REPO_TYPES]) if stored is not None else REPO_TYPES
 
@@ -164,10 +163,10 @@ class HubSource(Source):
         return None
 
     def _aged(self, repo_id: str, heads: Heads, problem: str) -> Heads:
-        if not self._memory.warned:  # one warning for a Hub that is away, however many kernels are asked for
+        if not self._memory.warned:  # one warning for a Hub that does not answer, for any number of kernels
             self._memory.warned = True
             age = f", as of {_age(time.time() - heads.time)} ago" if heads.time else ""
-            warn_once(f"Kernels that were downloaded before are used, {repo_id} for one{age}: {problem}")
+            warn_once(f"Kernels are loaded from the cache, such as {repo_id}{age}: {problem}")
         return heads
 
     def find_commit(self, repo_id: str, revision: str) -> str | None:
@@ -177,7 +176,7 @@ class HubSource(Source):
         return commit if commit is not None and is_commit(commit) else None
 
     def commit_date(self, repo_id: str, commit: str) -> str | None:
-        """When a commit was made, in ISO 8601; None where the Hub cannot be asked."""
+        """When a commit was made, in ISO 8601; None if the Hub cannot be asked."""
         try:
             answer = None if self.offline or self._memory.resting() else self._revision(repo_id, commit)
         except HubUnavailable:
@@ -194,7 +193,7 @@ class HubSource(Source):
     # Snapshots
 
     def snapshot(self, requirement: Requirement, commit: str) -> Snapshot:
-        """The repository at a commit: from the index, else from the Hub, else what the cache has of it."""
+        """The repository at a commit: from the index, else from the Hub, else from the files in the cache."""
         repo_id = requirement.repo_id
         key = (repo_id, commit)
         with self._memory.lock(f"{repo_id}@{commit}"):
@@ -208,7 +207,7 @@ class HubSource(Source):
         for kind in REPO_TYPES:
             files = self._store(kind, repo_id).index(self.endpoint, commit)
             if files is not None:
-                with suppress(InvalidRepository):  # a damaged index is as good as none
+                with suppress(InvalidRepository):  # a damaged index is not used
                     return Snapshot(repo_id, commit, files, kind)
         return None
 
@@ -223,9 +222,9 @@ class HubSource(Source):
         store = self._store(kind[0] if kind else REPO_TYPES[0], repo_id)
         try:
             try:
-                with exclusively(store.lock(f"{commit}-index")):  # of several processes, one asks
+                with exclusively(store.lock(f"{commit}-index")):  # of several processes, one sends the request
                     return self._indexed(repo_id, commit) or self._ask_files(requirement, commit, cached is not None)
-            except StoreError:  # a cache that cannot be written keeps nobody from asking
+            except StoreError:  # the Hub is asked although the cache cannot be written
                 return self._ask_files(requirement, commit, cached is not None)
         except HubUnavailable as error:
             if cached is None:
@@ -234,7 +233,7 @@ class HubSource(Source):
             return self._found(cached, repo_id, commit)
 
     def _found(self, kind: str, repo_id: str, commit: str) -> Snapshot:
-        """What the cache has of a commit that this Hub never listed here."""
+        """The files in the cache of a commit that this Hub never listed."""
         return Snapshot(repo_id, commit, self._store(kind, repo_id).listing(commit), kind, listed=False)
 
     def _ask_files(self, requirement: Requirement, commit: str, cached: bool) -> Snapshot:
@@ -250,10 +249,12 @@ class HubSource(Source):
                     names += sum(len(entry.path) for entry in page)
                     files += listed_files(page)
                     if entries > 2 * MAX_FILES or len(files) > MAX_FILES:
-                        raise InvalidRepository(f"{repo_id} lists more than {MAX_FILES} files; no kernel has as many.")
+                        raise InvalidRepository(
+                            f"{repo_id} lists more than {MAX_FILES} files; a kernel repository has fewer."
+                        )
                     if names > _MAX_NAMES:
                         raise InvalidRepository(
-                            f"{repo_id} lists names of more than {_MAX_NAMES} characters in all; no kernel has as many."
+                            f"{repo_id} lists names of more than {_MAX_NAMES} characters, the most that are read."
                         )
             except HubMoved as moved:
                 raise Moved(repo_id, moved.repo_id) from None
@@ -272,7 +273,7 @@ class HubSource(Source):
     # Files
 
     def read(self, snapshot: Snapshot, file: RepoFile, limit: int) -> bytes:
-        """The content of a small file, from the snapshot or from the Hub; it is then in the snapshot.
+        """The content of a small file, from the snapshot, or from the Hub and then stored in the snapshot.
 
         Raises:
             InvalidRepository: The file is larger than `limit` bytes.
@@ -315,35 +316,35 @@ class HubSource(Source):
         return bool(store.damaged(snapshot.commit, snapshot.builds[variant]))
 
     def advice(self, repo_id: str, target: str) -> str:
-        """How the cache gets a build that may not be downloaded now."""
+        """How to download a build that may not be downloaded now."""
         return (
             "Nothing may be downloaded (HF_HUB_OFFLINE, or local_files_only): while online, "
             f"install_kernel({repo_id!r}, …, target={target!r})."
         )
 
     def fetch(self, snapshot: Snapshot, variant: str) -> Path:
-        """A build in the snapshot, complete: what is missing or has another size is downloaded, once per machine."""
+        """The folder of a build in the snapshot; files that are missing or have another size are downloaded."""
         store = self._store(snapshot.repo_type, snapshot.repo_id)
         self._fetch(store, snapshot, variant)
         return store.snapshot(snapshot.commit) / BUILD_FOLDER / variant
 
     def link_boundary(self, snapshot: Snapshot) -> Path | None:
-        """The cache: huggingface_hub may share contents between the repositories in it."""
+        """The cache: huggingface_hub may share contents between its repositories."""
         return self.cache
 
     def check_record(self, snapshot: Snapshot, variant: str) -> Path | None:
-        """In the repository's folder, for this Hub; nothing is kept of what it never listed."""
+        """A file in the repository's folder, for this Hub; None for a snapshot that it never listed."""
         if not snapshot.listed:
             return None
         store = self._store(snapshot.repo_type, snapshot.repo_id)
         return store.check_record(self.endpoint, snapshot.commit, variant)
 
     def repair(self, snapshot: Snapshot, variant: str) -> None:
-        """Compare the content of a build's files with the listing, and fetch again those that are others.
+        """Compare the content of a build's files with the listing, and download those that differ again.
 
         Raises:
-            DigestMismatch: Some are, and nothing may be downloaded.
-            HubUnavailable, StoreError: They cannot be fetched, or not be written.
+            DigestMismatch: Files differ, and nothing may be downloaded.
+            HubUnavailable, StoreError: They cannot be downloaded, or not be written.
         """
         store = self._store(snapshot.repo_type, snapshot.repo_id)
         commit, files = snapshot.commit, snapshot.builds[variant]
@@ -369,7 +370,7 @@ class HubSource(Source):
                 if damaged:
                     raise self._mismatch(snapshot, damaged)
                 raise self._not_in_cache(f"build {variant} of {snapshot.repo_id}")
-            from kernels.sources.download import download  # not needed for what is here
+            from kernels.sources.download import download  # not imported for a build on disk
 
             with exclusively(store.lock(f"{snapshot.commit}-{variant}")):
                 store.sweep()
@@ -381,7 +382,7 @@ class HubSource(Source):
                     missing = [file for file in fresh if not store.adopt(snapshot.commit, file)]
                     download(self._client, store, snapshot, missing)
                     self._fresh.update((store.folder, snapshot.commit, file.path) for file in fresh)
-                    # Who clears up just now may not have seen the new links, and removes what they lead to.
+                    # A `prune` that runs now may not have seen the new links, and removes their contents.
                     with exclusively(store.lock(CLEARING)):
                         pass
         store.check_links(snapshot.commit, files)
@@ -397,7 +398,7 @@ class HubSource(Source):
     def _not_in_cache(self, what: str) -> NotInCache:
         return NotInCache(
             f"{what} is not in the cache at {self.cache}, and nothing may be downloaded (HF_HUB_OFFLINE, or "
-            "local_files_only). Download it while online, or name the folder that has it with KERNELS_CACHE."
+            "local_files_only). Download it while online, or set KERNELS_CACHE to the folder that has it."
         )
 
 
@@ -410,10 +411,10 @@ def _age(seconds: float) -> str:
 
 
 def _heads_of_snapshots(store: RepoStore) -> Heads:
-    """The branches of a cache that another tool filled: what it recorded, and versions that builds there state."""
+    """The branches of a cache that another tool filled: those it recorded, and the versions in the builds' metadata."""
     heads = store.foreign_heads()
     branches: dict[str, str] = {}
-    for commit in store.commits():  # the newest first, and the newest of a version counts
+    for commit in store.commits():  # the newest commit of a version first
         version = _stated_version(store.snapshot(commit))
         if version is not None:
             branches.setdefault(f"v{version}", commit)

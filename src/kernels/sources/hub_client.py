@@ -1,6 +1,6 @@
-"""Requests to a Hub: huggingface_hub's session, its errors and its limits, with retries that end.
+"""Requests to a Hub over huggingface_hub's session, with limits and a bounded number of retries.
 
-huggingface_hub stands on httpx (1.x) or httpx2 (2.x); nothing here imports either.
+huggingface_hub uses httpx (1.x) or httpx2 (2.x); neither is imported here.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 from kernels import settings
 from kernels.errors import HubUnavailable, InvalidRepository, KernelsError, NotInCache
-from kernels.sources.addresses import anywhere, following_page, within_repository
+from kernels.sources.addresses import file_redirect, following_page, within_repository
 from kernels.sources.body import ACCEPTED_ENCODINGS, WrongAnswer, chunks, read_body
 from kernels.sources.hub_responses import TREE_PAGE, ResponseFormat, TreeEntry
 from kernels.sources.identity import request_headers
 from kernels.sources.refusal import HubRefused, refusal
-from kernels.sources.sending import connection_errors, sent, told_to_wait
+from kernels.sources.sending import connection_errors, requested_wait, send
 from kernels.support.concurrency import pause
 from kernels.support.documents import TooComplex
 from kernels.support.formatting import format_value
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
     from kernels.cache.partial_file import PartialFile
     from kernels.models.snapshot import RepoFile
 
-__all__ = ["BRIEF", "NOT_NOW", "VERDICT", "HubClient", "Patience"]
+__all__ = ["BRIEF", "RETRY_STATUSES", "VERDICT", "HubClient", "Patience"]
 
-#: Answers that mean "not now": a limit, or trouble on the other side.
-NOT_NOW = frozenset({408, 429, *range(500, 600)})
+#: Answers that a later try may change: a rate limit, or an error of the server.
+RETRY_STATUSES = frozenset({408, 429, *range(500, 600)})
 
-#: Redirects within one repository, such as to its spelling in small letters.
+#: Redirects within one repository, such as to its name in lower case.
 MAX_HTTP_REDIRECTS = 3
 
-#: Redirects of a file's content: to a CDN, perhaps by way of another Hub.
+#: Redirects of a file's content: to a CDN, perhaps through another Hub.
 MAX_FILE_REDIRECTS = 6
 
-#: What belongs to the Hub that was asked, and to no other host.
+#: The headers for the requested Hub that no other host gets.
 _OWN_HEADERS = frozenset({"authorization", "cookie"})
 
-#: What a large file may need at the least, in bytes a second: slower is a connection that does not end.
+#: The slowest download of a large file, in bytes per second; a slower one times out.
 _SLOWEST = 16 * 1024
 
 _T = TypeVar("_T")
@@ -52,14 +52,14 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Patience:
-    """How long to go on asking a Hub that does not answer as it should.
+    """The limits of retries.
 
     Attributes:
-        tries: Requests in all, the first one included.
-        budget: Seconds of waiting in all. The Hub's limits count in windows of five minutes, so a wait that it asks
-            for fits once (the `RateLimit` header, https://huggingface.co/docs/hub/rate-limits).
-        wait: Seconds before the first repetition where the answer names none; it doubles up to 8.
-        connection_tries: Requests in all to a Hub that does not answer at all: a few tell a hiccup from an absence.
+        tries: Requests, the first one included.
+        budget: Seconds for all of them. The Hub's rate limits have windows of five minutes, so a wait that it asks for
+            fits once (the `RateLimit` header, https://huggingface.co/docs/hub/rate-limits).
+        wait: Seconds before the second request if the answer names none; it doubles up to 8.
+        connection_tries: Requests to a Hub that does not answer at all.
     """
 
     tries: int = 6
@@ -68,15 +68,15 @@ class Patience:
     connection_tries: int = 4
 
 
-#: For a question whose answer the cache can stand in for, or of a Hub that was just away.
+#: For an answer that the cache may have too, or a Hub that did not answer recently.
 BRIEF = Patience(tries=5, budget=10.0, connection_tries=1)
 
-#: For a publisher's verdict: where the Hub is away, the repository itself is asked for as well, and more often.
+#: For a publisher's verdict: the repository itself is requested at the same time, with more tries.
 VERDICT = Patience(connection_tries=2)
 
 
 class HubClient:
-    """Asks one Hub.
+    """Sends requests to one Hub.
 
     Args:
         endpoint: The Hub's URL.
@@ -98,7 +98,7 @@ class HubClient:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of every request: user agent, and the token where it belongs to this Hub.
+        """The headers of every request: the user agent, and the token if it is for this Hub.
 
         Raises:
             RequestError: The token cannot be sent.
@@ -113,13 +113,13 @@ class HubClient:
 
         Args:
             path: The path and query.
-            patience: How long to go on asking.
-            expected: The type of the answer, and its size.
+            patience: The limits of retries.
+            expected: The format of the answer.
 
         Raises:
-            HubRefused: The Hub's answer is a no.
-            HubMoved: It sends us to another repository.
-            HubUnavailable: It gave no usable answer within the bounds of `patience`.
+            HubRefused: The Hub refuses.
+            HubMoved: It redirects to another repository.
+            HubUnavailable: No usable answer within the limits.
         """
         return self._ask(f"{self.endpoint}{path}", patience, _decoding(expected), headers=_packed)[0]
 
@@ -130,21 +130,21 @@ class HubClient:
         deadline = time.monotonic() + Patience().budget
         while url is not None:
             if url in seen:
-                raise InvalidRepository(f"The listing at {self.endpoint}{path} leads back to a page of its own.")
+                raise InvalidRepository(f"The listing at {self.endpoint}{path} leads back to one of its pages.")
             if time.monotonic() > deadline:
                 raise HubUnavailable(f"The listing at {self.endpoint}{path} does not end.")
             seen.add(url)
             page, response = self._ask(url, patience, _decoding(TREE_PAGE), headers=_packed)
             following = following_page(self.endpoint, url, response)
             if following and not page:
-                raise HubUnavailable(f"The answer to {url} is an empty page of a listing that goes on.")
+                raise HubUnavailable(f"The answer to {url} is an empty page of a listing that continues.")
             yield page
             url = following
 
     def content(self, path: str, file: RepoFile, patience: Patience) -> bytes:
         """The content of a small file, checked against its listed size and hash.
 
-        A wrong answer is asked for again like a missing one, and never handed out.
+        A wrong answer is retried like a missing one, and never returned.
         """
 
         def check(response: Any, seconds: float) -> bytes:
@@ -154,22 +154,22 @@ class HubClient:
             return data
 
         url = f"{self.endpoint}{path}"
-        return self._ask(url, patience, check, timeout=_download_timeout(), elsewhere=True, headers=_unpacked)[0]
+        return self._ask(url, patience, check, timeout=_download_timeout(), any_host=True, headers=_unpacked)[0]
 
     def receive(self, path: str, part: PartialFile, commit: str, patience: Patience) -> None:
-        """The rest of a large file, appended to the part of it that is here; its hash is for the caller to compare.
+        """Append the rest of a large file to its downloaded part; the caller compares the hash.
 
-        A Hub that gives nothing but whole files gives this one whole.
+        If the Hub does not support ranges, the file is downloaded from the start.
 
         Args:
             path: The path on the Hub.
-            part: What is here.
-            commit: The commit that the file is of.
-            patience: How long to go on asking.
+            part: The part that was downloaded.
+            commit: The commit of the file.
+            patience: The limits of retries.
 
         Raises:
             StoreError: It cannot be written.
-            HubRefused, HubMoved, HubUnavailable: It cannot be had, or is not what was listed.
+            HubRefused, HubMoved, HubUnavailable: It is not available, or not as listed.
         """
         file = part.file
 
@@ -181,7 +181,7 @@ class HubClient:
                 part.restart()
             elif not _begins_at(response, part.offset):
                 part.restart()
-                raise WrongAnswer("with another part of the file than the one asked for")
+                raise WrongAnswer("with another part of the file than the requested one")
             left = file.size - part.offset
             for chunk in chunks(response, left, seconds + left / _SLOWEST):
                 if not part.append(chunk):
@@ -196,7 +196,7 @@ class HubClient:
             patience,
             append,
             timeout=_download_timeout(),
-            elsewhere=True,
+            any_host=True,
             headers=rest,
             check=lambda response: _check_identity(self.endpoint, response, file, commit),
         )
@@ -208,39 +208,39 @@ class HubClient:
         read: Callable[[Any, float], _T],
         timeout: float | None = None,
         *,
-        elsewhere: bool = False,
+        any_host: bool = False,
         headers: Callable[[], Mapping[str, str]],
         check: Callable[[Any], None] = lambda response: None,
     ) -> tuple[_T, Any]:
         if settings.offline():
-            raise NotInCache(f"{url} was not asked for: HF_HUB_OFFLINE is set.")
+            raise NotInCache(f"{url} was not requested: HF_HUB_OFFLINE is set.")
         deadline = time.monotonic() + patience.budget
         wait, problem = patience.wait, ""
         for attempt in range(1, patience.tries + 1):
-            told = None
+            requested = None
             try:
-                with self._get(url, timeout or _etag_timeout(), elsewhere, headers(), check) as response:
+                with self._get(url, timeout or _etag_timeout(), any_host, headers(), check) as response:
                     if response.status_code < 300:
                         return read(response, patience.budget), response
-                    if response.status_code not in NOT_NOW:
+                    if response.status_code not in RETRY_STATUSES:
                         raise refusal(url, response)
-                    told = told_to_wait(response.headers)
+                    requested = requested_wait(response.headers)
                     problem = f"answered {response.status_code}"
             except WrongAnswer as error:
                 problem = f"answered {error}"
-            except KernelsError:  # some of them are an OSError as well, and none is the connection's
+            except KernelsError:  # some are an OSError too, and none is a connection error
                 raise
             except connection_errors() as error:
                 problem = f"did not answer ({type(error).__name__}: {error})"
                 if attempt == patience.connection_tries:
                     break
-            # A random part keeps many clients that were refused together from coming back together.
-            seconds = told if told is not None else wait * (1 + random.random() / 4)
+            # Random, so that many clients that were refused together do not retry together.
+            seconds = requested if requested is not None else wait * (1 + random.random() / 4)
             wait = min(wait * 2, 8.0)
             if attempt == patience.tries:
                 break
             if time.monotonic() + seconds > deadline:
-                problem += f" and asks for a wait of {seconds:.0f} s" if told is not None else ""
+                problem += f" and asks for a wait of {seconds:.0f} s" if requested is not None else ""
                 break
             pause(seconds)
         raise HubUnavailable(
@@ -250,16 +250,16 @@ class HubClient:
 
     @contextmanager
     def _get(
-        self, url: str, timeout: float, elsewhere: bool, headers: Mapping[str, str], check: Callable[[Any], None]
+        self, url: str, timeout: float, any_host: bool, headers: Mapping[str, str], check: Callable[[Any], None]
     ) -> Iterator[Any]:
-        """A response, under way; only a file's content may come from elsewhere, as its hash is known.
+        """A response with an unread body; only a file's content may come from another host, as its hash is known.
 
-        Redirects are followed here: the HTTP library would read the whole body of each.
+        Redirects are followed here because the HTTP library would read the whole body of each.
         """
         own = {**self.headers, **headers}
         try:
-            for _ in range(MAX_FILE_REDIRECTS if elsewhere else MAX_HTTP_REDIRECTS):
-                response = sent(url, own, timeout)
+            for _ in range(MAX_FILE_REDIRECTS if any_host else MAX_HTTP_REDIRECTS):
+                response = send(url, own, timeout)
                 with closing(response):
                     if response.status_code < 400:
                         check(response)
@@ -267,23 +267,23 @@ class HubClient:
                         yield response
                         return
                     location = response.headers.get("Location", "")
-                if not elsewhere:
+                if not any_host:
                     url = within_repository(self.endpoint, url, location)
                     continue
-                following = anywhere(url, location)
+                following = file_redirect(url, location)
                 if urlsplit(following)[:2] != urlsplit(url)[:2]:  # the token is not for another host
                     own = {name: value for name, value in own.items() if name.lower() not in _OWN_HEADERS}
                 url = following
             raise HubRefused(url, 310, "", "too many redirects")
         except RuntimeError as error:
-            # huggingface_hub closes the shared session in one thread while another is using it.
+            # huggingface_hub closes the shared session in one thread while another uses it.
             if "closed" not in str(error):
                 raise
             raise ConnectionError(str(error)) from error
 
 
 def _decoding(expected: ResponseFormat[_T]) -> Callable[[Any, float], _T]:
-    """How an answer is read that is JSON of a known type."""
+    """Reads an answer that is JSON of a known format."""
 
     def decode(response: Any, seconds: float) -> _T:
         import msgspec
@@ -305,17 +305,17 @@ def _unpacked() -> dict[str, str]:
 
 
 def _begins_at(response: Any, offset: int) -> bool:
-    """Whether a part of a file begins where it was asked for (RFC 9110, 14.4)."""
+    """Whether a part of a file begins at the requested offset (RFC 9110, 14.4)."""
     return str(response.headers.get("Content-Range", "")).startswith(f"bytes {offset}-")
 
 
 def _check_identity(endpoint: str, response: Any, file: RepoFile, commit: str) -> None:
-    """Refuse a file before its content is read where the Hub's own headers say that it is another one.
+    """Refuse a file before its content is read if the Hub's own headers say that it is another one.
 
-    A CDN that the Hub redirects to has ETags of its own, which say nothing.
+    The ETag of a CDN is not compared: it is not the Hub's.
 
     Raises:
-        HubUnavailable: It is.
+        HubUnavailable: It is another one.
     """
     if urlsplit(str(response.url))[:2] != urlsplit(endpoint)[:2]:
         return
@@ -330,7 +330,7 @@ def _check_identity(endpoint: str, response: Any, file: RepoFile, commit: str) -
         if said and expected and said not in expected:
             raise HubUnavailable(
                 f"{endpoint} answers with another file than it lists as {format_value(file.path, 200)}: {name} is "
-                f"{format_value(said)}, expected {' or '.join(sorted(expected))}. Nothing of it was kept. Try again, "
+                f"{format_value(said)}, expected {' or '.join(sorted(expected))}. Nothing was kept. Try again, "
                 "or use another Hub or mirror."
             )
 

@@ -68,9 +68,9 @@ class HubPublishers:
     def _ask(self, publisher: str, urgent: bool) -> bool:
         endpoint = self._client.endpoint
         if self._client.offline:
-            raise NotInCache("Nothing may be asked of a network (HF_HUB_OFFLINE, or local_files_only).")
+            raise NotInCache("No request may be sent (HF_HUB_OFFLINE, or local_files_only).")
         if self._memory.resting():
-            raise HubUnavailable(f"{endpoint} did not answer a moment ago.")
+            raise HubUnavailable(f"{endpoint} did not answer recently.")
         try:
             patience = VERDICT if urgent else BRIEF
             answer = self._client.json(f"/api/organizations/{quote(publisher)}/overview", patience, PUBLISHER)

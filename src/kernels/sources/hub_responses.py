@@ -1,6 +1,6 @@
-"""What a Hub answers, as types: each with the most bytes that it may have.
+"""The formats of a Hub's answers, each with its largest size.
 
-An answer is decoded into the fields that are read and nothing else, so that a small answer cannot fill the memory.
+Only the fields that are used are decoded, so that a small answer cannot fill the memory.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _T = TypeVar("_T")
 
 
 class ResponseFormat(Generic[_T]):
-    """An answer's type and size.
+    """The format of an answer.
 
     Args:
         form: The type it is decoded into.
-        limit: The most bytes it may have.
+        limit: The most bytes.
     """
 
     def __init__(self, form: type[_T], limit: int) -> None:

@@ -36,7 +36,7 @@ def request_headers(endpoint: str, describe: Callable[[], Iterable[str]]) -> dic
             token=token, library_name="kernels", library_version=__version__, user_agent=details
         )
     except (OSError, ValueError) as error:
-        # A stored token that cannot be read. What the library says of it may quote it.
+        # A stored token that cannot be read. The library's message may quote it.
         raise RequestError(
             f"The token for {endpoint} cannot be used ({type(error).__name__}). Check "
             f"{settings.token_source(endpoint)}."
@@ -44,7 +44,7 @@ def request_headers(endpoint: str, describe: Callable[[], Iterable[str]]) -> dic
     make_safe("huggingface_hub")
     secrets.register(*(value.partition(" ")[2] for name, value in headers.items() if name.lower() == "authorization"))
     for name, value in headers.items():
-        # The HTTP library would refuse it as well, and quote it.
+        # The HTTP library would refuse it too, and quote it.
         if not value.isascii() or not value.isprintable() or value != value.strip():
             where = f"the token ({settings.token_source(endpoint)})" if name.lower() == "authorization" else f"`{name}`"
             raise RequestError(
@@ -57,7 +57,7 @@ def request_headers(endpoint: str, describe: Callable[[], Iterable[str]]) -> dic
 def _token(endpoint: str) -> str | bool | None:
     from huggingface_hub import constants
 
-    # huggingface_hub's token belongs to the Hub it was made for: another host never sees it.
+    # huggingface_hub's token is for its own endpoint: it is never sent to another host.
     if endpoint == constants.ENDPOINT.rstrip("/"):
         return None
     return settings.hub_token() or False

@@ -1,4 +1,4 @@
-"""Who is told of files and bytes as they arrive: a bar for each repository, or one watcher for all of them."""
+"""The progress of downloads: a bar for each repository, or one watcher for all of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeVar
 
 __all__ = ["Arrived", "watched", "watcher"]
 
-#: Told of `(files, bytes)` that have arrived since it was last told, from any thread.
+#: Called with the `(files, bytes)` that arrived since the last call, from any thread.
 Arrived = Callable[[int, int], None]
 _Arrived = TypeVar("_Arrived", bound=Arrived)
 
@@ -17,13 +17,13 @@ _watcher: ContextVar[Arrived | None] = ContextVar("kernels_download_watcher", de
 
 
 def watcher() -> Arrived | None:
-    """Who watches the downloads of this call, in the place of a bar for each repository."""
+    """The watcher of the downloads of this call, instead of a bar for each repository."""
     return _watcher.get()
 
 
 @contextmanager
 def watched(arrived: _Arrived) -> Iterator[_Arrived]:
-    """Have the downloads of a block told to a watcher; no bar is drawn for them.
+    """Report the downloads of a block to a watcher; they have no bar.
 
     Example:
         >>> with watched(lambda files, size: None):

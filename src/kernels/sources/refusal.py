@@ -1,4 +1,4 @@
-"""Answers of a Hub that asking again does not change: a no, and another repository than the one asked for."""
+"""Answers of a Hub that another try does not change: a refusal, or a redirect to another repository."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["HubMoved", "HubRefused", "no_answer", "not_found", "refusal"]
 
 
 class HubRefused(SafeText):
-    """An answer that repeating the question does not change: not found, not allowed, gated."""
+    """An answer that another try does not change: not found, not allowed, gated."""
 
     def __init__(self, url: str, status: int, code: str, message: str) -> None:
         super().__init__(f"{status} {code or message} for {url}")
@@ -25,10 +25,10 @@ class HubRefused(SafeText):
 
     @property
     def repository_missing(self) -> bool:
-        """Whether the answer says that there is no such repository, or none this token may see.
+        """Whether the answer says that the repository does not exist, or that this token may not see it.
 
-        The Hub answers 401 for a repository that it does not show to a stranger, and with that message for a token that
-        it does not accept (`hf_raise_for_status` of huggingface_hub tells them apart in the same way).
+        The Hub answers 401 for a repository that needs a token, and adds that message if it does not accept the token
+        (`hf_raise_for_status` of huggingface_hub distinguishes them in the same way).
         """
         if self.code:
             return self.code in ("RepoNotFound", "GatedRepo")
@@ -36,12 +36,12 @@ class HubRefused(SafeText):
 
     @property
     def revision_missing(self) -> bool:
-        """Whether the repository is there, and the revision is not."""
+        """Whether the repository exists, and the revision does not."""
         return self.code == "RevisionNotFound"
 
 
 class HubMoved(SafeText):
-    """The Hub answers for another repository than the one asked for: it was renamed, or handed to someone else."""
+    """The Hub redirects to another repository: it was renamed or transferred."""
 
     def __init__(self, repo_id: str) -> None:
         super().__init__(repo_id)
@@ -49,7 +49,7 @@ class HubMoved(SafeText):
 
 
 def refusal(url: str, response: Any) -> HubRefused:
-    """The error for an answer that is a no."""
+    """The error for an answer that is a refusal."""
     return HubRefused(
         url,
         response.status_code,
@@ -59,10 +59,10 @@ def refusal(url: str, response: Any) -> HubRefused:
 
 
 def no_answer(endpoint: str, what: str, refusal: HubRefused) -> HubUnavailable:
-    """The error for a Hub that refuses to say anything about `what`."""
+    """The error for a Hub that refuses to answer about `what`."""
     advice = {
-        401: f" The token was not accepted: look at {settings.token_source(endpoint)}.",
-        403: " It, or something on the way to it, refuses access from here.",
+        401: f" The token was not accepted. Check {settings.token_source(endpoint)}.",
+        403: " The Hub, or a proxy, refuses access from here.",
     }
     reason = refusal.code or refusal.message
     return HubUnavailable(
@@ -77,7 +77,7 @@ def not_found(
     """The error for a repository, or a commit of it, that a Hub does not have or does not show."""
     if refusal.code == "GatedRepo":
         return RepositoryNotFound(
-            f"{repo_id} is gated on {endpoint}: ask for access on its page, and give the token of who got it: "
+            f"{repo_id} is gated on {endpoint}: ask for access on its page, then set a token that has access: "
             f"{settings.token_source(endpoint)}."
         )
     if commit is not None and refusal.revision_missing:

@@ -1,4 +1,4 @@
-"""One request over huggingface_hub's session: sent, its headers received within a time, nothing of its body read."""
+"""Send one request over huggingface_hub's session, and wait a limited time for the headers of the answer."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from typing import Any
 from kernels.errors import HubUnavailable
 from kernels.support.concurrency import check_cancelled
 
-__all__ = ["connection_errors", "sent", "told_to_wait"]
+__all__ = ["connection_errors", "requested_wait", "send"]
 
-#: How much longer than one read the headers of an answer may take in all.
+#: Seconds that all headers of an answer may take, beyond the timeout of one read.
 _HEADER_SECONDS = 20.0
 
 #: The longest header that is read as a time to wait.
 _MAX_WAIT_HEADER = 256
 
 
-def sent(url: str, headers: Mapping[str, str], timeout: float) -> Any:
-    """A response whose headers are here, within a time.
+def send(url: str, headers: Mapping[str, str], timeout: float) -> Any:
+    """A response with its headers read and its body unread.
 
-    The library's timeout is one of each read: a peer that sends a byte now and then, or one interim answer (1xx) after
-    another, is waited for without end. So the request is sent in a thread, which is left behind then.
+    The library's timeout is per read: a server that sends a byte now and then, or one interim answer (1xx) after
+    another, would never time out. So the request is sent in a thread, which is abandoned at a timeout.
 
     Raises:
-        TimeoutError: The headers are not here after 20 s more than a read may take.
+        TimeoutError: The headers take 20 s more than the timeout of a read.
     """
     session = _session()
     outcome: list[Any] = []
     done, left = threading.Event(), threading.Event()
 
-    def send() -> None:
+    def work() -> None:
         try:
             request = session.build_request("GET", url, headers=headers, timeout=timeout)
             response = session.send(request, stream=True, follow_redirects=False)
@@ -46,7 +46,7 @@ def sent(url: str, headers: Mapping[str, str], timeout: float) -> Any:
         finally:
             done.set()
 
-    threading.Thread(target=send, name="kernels-request", daemon=True).start()
+    threading.Thread(target=work, name="kernels-request", daemon=True).start()
     deadline = time.monotonic() + timeout + _HEADER_SECONDS
     try:
         while not done.wait(0.2):
@@ -62,8 +62,8 @@ def sent(url: str, headers: Mapping[str, str], timeout: float) -> Any:
     return found
 
 
-def told_to_wait(headers: Mapping[str, str]) -> float | None:
-    """Seconds the Hub asks to wait: `RateLimit` where nothing remains, else `Retry-After` in seconds or as a date."""
+def requested_wait(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the Hub asks to wait: `RateLimit` if nothing remains, else `Retry-After` in seconds or as a date."""
     from huggingface_hub.utils import parse_ratelimit_headers
 
     names = ("RateLimit", "RateLimit-Policy", "Retry-After")
@@ -88,7 +88,7 @@ def told_to_wait(headers: Mapping[str, str]) -> float | None:
 
 @cache
 def connection_errors() -> tuple[type[BaseException], ...]:
-    """What the session raises when there is no answer, whichever library it stands on."""
+    """The errors that the session raises without an answer, with either HTTP library."""
     import inspect
 
     from huggingface_hub.utils import http_backoff
@@ -96,7 +96,7 @@ def connection_errors() -> tuple[type[BaseException], ...]:
     retried: Any = inspect.signature(http_backoff).parameters["retry_on_exceptions"].default
     # The root of the library's request errors: it also covers a bad redirect or an undecodable body.
     roots = [cls for error in retried for cls in error.__mro__ if cls.__name__ == "HTTPError"][:1]
-    # Beside them stand those of an address, a stream and a cookie that the library will not take.
+    # The errors of an invalid URL, stream or cookie are not below it.
     library = sys.modules.get(roots[0].__module__.partition(".")[0]) if roots else None
     others = (getattr(library, name, None) for name in ("InvalidURL", "StreamError", "CookieConflict"))
     return (*retried, *roots, *(each for each in others if isinstance(each, type)), OSError, UnicodeError)
@@ -109,7 +109,7 @@ def _session() -> Any:
     try:
         return get_session()
     except failures as error:
-        # The address of a proxy may hold a password, and the library quotes it.
+        # The URL of a proxy may contain a password, and the library quotes it.
         raise HubUnavailable(
             f"No connection can be made from here ({type(error).__name__}). Check the variables HTTP_PROXY, "
             "HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE."

@@ -1,4 +1,4 @@
-"""What this process learned from a Hub, shared by every source for it."""
+"""The answers of a Hub in this process, shared by all its sources."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from kernels.models.snapshot import Heads, Snapshot
 
 __all__ = ["HubMemory", "forget", "memory_of"]
 
-#: After a Hub did not answer, for how long what the cache can answer is not asked of it again.
+#: Seconds after a failed request in which the Hub is not asked what the cache can answer.
 REST_SECONDS = 30.0
 
 
 class HubMemory:
-    """What was learned from one Hub: heads and snapshots, and whether it was away a moment ago."""
+    """The heads and snapshots of one Hub, and whether it failed to answer recently."""
 
     def __init__(self) -> None:
         self.heads: dict[str, Heads] = {}
         self.snapshots: dict[tuple[str, str], Snapshot] = {}
         self.warned = False
-        self.answered = False  # whether the Hub answered anything but the question about a publisher
+        self.answered = False  # whether the Hub answered any request but the one about a publisher
         self._locks: dict[str, threading.RLock] = {}
         self._guard = threading.Lock()
         self._away = float("-inf")
 
     def lock(self, name: str) -> threading.RLock:
-        """The lock under which something is asked for, so that it is asked for once."""
+        """The lock of one request, so that it is sent once."""
         with self._guard:
             return self._locks.setdefault(name, threading.RLock())
 
     def rest(self) -> None:
-        """Remember that the Hub did not answer."""
+        """Record that the Hub did not answer."""
         self._away = time.monotonic()
 
     def resting(self) -> bool:
-        """Whether the Hub did not answer a moment ago."""
+        """Whether the Hub did not answer recently."""
         return time.monotonic() - self._away < REST_SECONDS
 
 
@@ -52,7 +52,7 @@ def memory_of(endpoint: str, cache: Path) -> HubMemory:
 
 
 def _renew() -> None:
-    # A lock that another thread of the parent held is held for ever in the child.
+    # A lock that another thread of the parent held is never released in the child.
     global _memories_guard
     _memories_guard = threading.Lock()
     _memories.clear()
@@ -63,6 +63,6 @@ if hasattr(os, "register_at_fork"):
 
 
 def forget() -> None:
-    """Forget what this process learned from Hubs, so that the next call asks again."""
+    """Forget the answers of all Hubs, so that the next call asks again."""
     with _memories_guard:
         _memories.clear()

@@ -1,7 +1,7 @@
-"""Files in Xet, as a stream of bytes: where they go, and how many are taken, is decided here.
+"""Files in Xet as streams of bytes, so that this package writes them and limits their size.
 
-Xet's own download writes files itself. Its streams, which newer releases of hf_xet have, leave the writing to us.
-Whatever goes wrong with them, the Hub gives the same file over plain HTTP.
+Xet's own download writes files itself; newer releases of hf_xet have streams. On any error the Hub serves the same file
+over HTTP.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 __all__ = ["in_xet", "xet_stream"]
 
-#: Where a storage server may be: a Hub must not name a folder of this machine.
+#: The schemes of a storage server: a Hub must not name a folder of this machine.
 _SCHEMES = frozenset({"https", "http"})
 
-#: Without a byte for so long, the file is asked for over HTTP. hf_xet itself goes on trying for several minutes.
+#: Seconds without a byte before the file is requested over HTTP. hf_xet itself retries for several minutes.
 _STALLED_SECONDS = 30.0
 
-#: Pieces that were read and not yet written.
+#: Pieces that are read and not written yet.
 _PIECES = 8
 
 _sessions: dict[int, Any] = {}
 
 
 def in_xet(file: RepoFile) -> bool:
-    """Whether a file can be read from Xet here: it is listed there, and hf_xet is installed and not disabled.
+    """Whether a file can be read from Xet: it is stored there, and hf_xet is installed and not disabled.
 
     Args:
         file: A listed file.
@@ -53,7 +53,7 @@ def in_xet(file: RepoFile) -> bool:
 
 
 def xet_stream(client: HubClient, snapshot: Snapshot, file: RepoFile, start: int) -> Generator[bytes, None, None]:
-    """The bytes of a file from an offset on, as Xet gives them.
+    """The bytes of a file in Xet from an offset on.
 
     Args:
         client: The Hub.
@@ -63,8 +63,8 @@ def xet_stream(client: HubClient, snapshot: Snapshot, file: RepoFile, start: int
 
     Raises:
         Exception: hf_xet's own errors, of no common type.
-        ValueError: The Hub names a storage server at an address that is not one.
-        TimeoutError: Nothing comes for 30 s.
+        ValueError: The Hub's URL of the storage server is not valid.
+        TimeoutError: No byte for 30 s.
     """
     import hf_xet
 
@@ -72,7 +72,7 @@ def xet_stream(client: HubClient, snapshot: Snapshot, file: RepoFile, start: int
     granted = client.json(asked, BRIEF, XET_TOKEN)
     scheme = urlsplit(granted.cas_url).scheme
     if scheme not in _SCHEMES or (scheme == "http" and client.endpoint.startswith("https:")):
-        raise ValueError("the Hub names no address of a Xet server")
+        raise ValueError("the Hub names no valid URL of a Xet server")
 
     def read() -> Iterable[bytes]:
         # The runtime's threads do not survive a fork.
@@ -92,7 +92,7 @@ def xet_stream(client: HubClient, snapshot: Snapshot, file: RepoFile, start: int
 
 
 def _unless_stalled(read: Any) -> Generator[bytes, None, None]:
-    """What is read in a thread of its own, which is left behind when nothing comes of it."""
+    """The pieces of a stream, read in a thread that is abandoned if no byte comes."""
     pieces: queue.Queue[bytes | Exception | None] = queue.Queue(_PIECES)
     left = threading.Event()
 
@@ -121,7 +121,7 @@ def _unless_stalled(read: Any) -> Generator[bytes, None, None]:
                 piece = pieces.get(timeout=0.2)
             except queue.Empty:
                 if time.monotonic() - last > _STALLED_SECONDS:
-                    raise TimeoutError("nothing came from Xet") from None
+                    raise TimeoutError("no byte came from Xet") from None
                 continue
             last = time.monotonic()
             if isinstance(piece, Exception):

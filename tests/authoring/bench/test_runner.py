@@ -221,7 +221,7 @@ def test_arguments_that_cannot_be_are_refused_before_anything_runs(
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
-    with pytest.raises(RepositoryNotFound, match="There is no folder"):
+    with pytest.raises(RepositoryNotFound, match="does not exist"):
         measure(tmp_path / "nowhere")
 
 
