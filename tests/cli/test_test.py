@@ -52,7 +52,7 @@ def test_what_pytest_prints_is_the_answer_on_standard_output(kernels_process: Ca
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["k"], "which has no builds; `kernels build"),
+        (["k"], "which has no builds; run `kernels build"),
         (["nowhere"], "nowhere does not exist; "),
         (["k/tests"], "did you mean {k}?"),
     ],
