@@ -72,7 +72,7 @@ def test_what_the_sources_no_longer_give_is_neither_tried_nor_checked_nor_publis
     assert kernels("upload", kernel).exit_code == 0
     head = hub.commit(REPO, "v1")
     assert set(_findings(kernels("check", kernel, "--static", "--json"), "sources").values()) == {
-        ("ok", "built from them as they are")
+        ("ok", "the build is up to date")
     }
     _change(kernel)
     advice = f"`kernels build {kernel}` rebuilds what this machine can build"
@@ -132,7 +132,7 @@ def test_after_a_build_that_failed_the_last_one_is_not_that_of_the_sources(
 def test_what_no_build_is_made_of_may_change(kernels: Callable[..., Any], kernel: Path, name: str) -> None:
     _change(kernel, name)
     done = kernels("check", kernel, "--static", "--json")
-    assert set(_findings(done, "sources").values()) == {("ok", "built from them as they are")}
+    assert set(_findings(done, "sources").values()) == {("ok", "the build is up to date")}
 
 
 def test_a_build_made_elsewhere_of_the_same_sources_is_one_of_them(
@@ -140,7 +140,7 @@ def test_a_build_made_elsewhere_of_the_same_sources_is_one_of_them(
 ) -> None:
     shutil.rmtree(kernel / ".kernels-build")
     done = kernels("check", kernel, "--static", "--json")
-    assert set(_findings(done, "sources").values()) == {("ok", "built from them as they are")}
+    assert set(_findings(done, "sources").values()) == {("ok", "the build is up to date")}
     _change(kernel, "README.md")  # nobody noted what it was made of
     assert _findings(kernels("check", kernel, "--static", "--json"), "sources")["torch-cpu"][0] == "failed"
 
@@ -226,7 +226,7 @@ def test_builds_of_a_backend_that_another_machine_builds_are_not_lost(
     assert "Note: no build here for cuda, which build.toml lists" in done.stdout
     assert "torch-cuda. Give --keep-variants to keep them, or --remove-variants to remove them." in done.stderr
     assert hub.commit(REPO, "v1") == head
-    assert "Nothing has changed" in kernels("upload", kernel, "--keep-variants").stdout
+    assert "nothing was sent" in kernels("upload", kernel, "--keep-variants").stdout
     both = kernels("upload", kernel, "--keep-variants", "--remove-variants")
     assert (both.exit_code, "exclude each other" in both.stderr) == (1, True)
     assert "deleted: build/torch-cuda/" in kernels("upload", kernel, "--remove-variants").stdout
@@ -321,7 +321,7 @@ def test_benchmarks_of_one_name_and_other_content_are_refused(
     kernels: Callable[..., Any], hub: TestHub, both: Path
 ) -> None:
     _change(both / "noarch", "benchmarks/benchmark_norm.py")
-    assert "is another than that of the source folder beside it" in kernels("benchmark", both).stderr
+    assert "differs from the file of that name in another source folder" in kernels("benchmark", both).stderr
     assert "would be published under one name" in kernels("upload", both).stderr
 
 
