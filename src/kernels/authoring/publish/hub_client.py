@@ -23,7 +23,7 @@ from kernels.trust.digest import git_blob_id, sha256_file
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-__all__ = ["CommitChanges", "HubClient", "RemoteBranch", "open_hub", "same_file"]
+__all__ = ["CommitChanges", "PublishClient", "RemoteBranch", "open_hub", "same_file"]
 
 _KIND = "kernel"
 
@@ -45,7 +45,7 @@ class CommitChanges:
 
 
 @dataclass(frozen=True)
-class HubClient:
+class PublishClient:
     """A Hub to publish to.
 
     Attributes:
@@ -219,7 +219,7 @@ _NOTHING = "Nothing was published"
 _AGAIN = "Run the same command again: large files that were sent are not sent twice."
 
 
-def open_hub(url: str | None = None, token: str | None = None) -> HubClient:
+def open_hub(url: str | None = None, token: str | None = None) -> PublishClient:
     """The client of the Hub to publish to.
 
     Args:
@@ -251,7 +251,7 @@ def open_hub(url: str | None = None, token: str | None = None) -> HubClient:
     secrets.register(token)
     make_safe("huggingface_hub")
     api = HfApi(endpoint=address, token=token, library_name="kernels", library_version=__version__)
-    return HubClient(address, api, token)
+    return PublishClient(address, api, token)
 
 
 def same_file(remote: tuple[int, str] | None, content: bytes | Path) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from kernels.authoring.compile import build_variants
 from kernels.authoring.compile.workspace import Workspace, find_workspace, read_sources
 from kernels.authoring.publish.build_checks import check_builds
-from kernels.authoring.publish.hub_client import CommitChanges, HubClient, RemoteBranch, open_hub, same_file
+from kernels.authoring.publish.hub_client import CommitChanges, PublishClient, RemoteBranch, open_hub, same_file
 from kernels.authoring.publish.local_builds import BENCHMARK_FILES, BENCHMARKS, LocalBuilds, read_builds
 from kernels.authoring.publish.model_card import CARD_FILE, kernel_card
 from kernels.errors import BuildError, InvalidVariant, RequestError
@@ -202,7 +202,7 @@ def _target(
     return repo_id, branch
 
 
-def _head(client: HubClient, repo_id: str, branch: str, *, private: bool, create_pr: bool) -> str:
+def _head(client: PublishClient, repo_id: str, branch: str, *, private: bool, create_pr: bool) -> str:
     """The commit at the head of the branch, which is created if missing."""
     branches = client.branches(repo_id)
     if create_pr and branch not in (branches or {}):
