@@ -404,7 +404,7 @@ def test_an_installed_library_has_its_own_lock_and_the_program_its_projects(hub:
     (project / "main.py").write_text(
         f"{code}import some_library\n"
         "for each in (some_library.load(), load()):\n    print(each.__file__)\n"
-        "for each in (some_library.layer, layer):\n    print(each.load_kernel(None).__file__)\n"
+        "for each in (some_library.layer, layer):\n    print(each.load_kernel(None).module.__file__)\n"
         "print(some_library.layer == layer)"
     )
     *files, equal = run("main.py", cwd=project, PYTHONPATH=str(site)).splitlines()

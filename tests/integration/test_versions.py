@@ -339,7 +339,7 @@ def test_a_path_that_is_none_is_named(path: Any) -> None:
 def test_a_folder_without_a_kernel_is_an_error_that_says_what_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(RepositoryNotFound, match="no 'build' folder"):
         get_local_kernel(tmp_path)
-    with pytest.raises(RepositoryNotFound, match="no folder"):
+    with pytest.raises(RepositoryNotFound, match="does not exist"):
         get_local_kernel(tmp_path / "none")
 
 

@@ -165,8 +165,8 @@ class HubSource(Source):
     def _aged(self, repo_id: str, heads: Heads, problem: str) -> Heads:
         if not self._memory.warned:  # one warning for a Hub that does not answer, for any number of kernels
             self._memory.warned = True
-            age = f", as of {_age(time.time() - heads.time)} ago" if heads.time else ""
-            warn_once(f"Kernels are loaded from the cache, such as {repo_id}{age}: {problem}")
+            age = f" as it was {_age(time.time() - heads.time)} ago" if heads.time else ""
+            warn_once(f"Kernels are loaded from the cache, such as {repo_id}{age}. {problem}")
         return heads
 
     def find_commit(self, repo_id: str, revision: str) -> str | None:
