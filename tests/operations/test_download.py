@@ -36,7 +36,7 @@ from kernels.errors import (
 from kernels.models.lockfile import ContentHash, Lock, Pin
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import RepoFile
-from kernels.operations.download import DownloadedBuild, Downloads, prefetch
+from kernels.operations.download import DownloadedBuild, DownloadRequest, Downloads, prefetch
 from kernels.server import HubServer
 from kernels.trust.digest import changed_files
 
@@ -94,7 +94,7 @@ def unplugged(monkeypatch: pytest.MonkeyPatch, new_process: Callable[[], None]) 
 
 
 def test_several_kernels_for_several_machines_with_what_they_depend_on(kernels_hub: TestHub) -> None:
-    found = prefetch(["acme/relu", "acme/gelu"], version=1, targets=[HOPPER, CPU])
+    found = prefetch(DownloadRequest(["acme/relu", "acme/gelu"], version=1, targets=[HOPPER, CPU]))
     rows = {(each.repo_id, each.variant): (each.targets, each.new) for each in found.builds}
     assert rows == {
         ("acme/base", "torch-cuda"): ((HOPPER,), True),
@@ -113,10 +113,10 @@ def test_several_kernels_for_several_machines_with_what_they_depend_on(kernels_h
 def test_a_second_download_asks_for_no_file_and_says_that_nothing_is_new(
     kernels_hub: TestHub, new_process: Callable[[], None]
 ) -> None:
-    prefetch(["acme/relu", "acme/gelu"], version=1, targets=[HOPPER, CPU])
+    prefetch(DownloadRequest(["acme/relu", "acme/gelu"], version=1, targets=[HOPPER, CPU]))
     kernels_hub.clear()
     new_process()
-    again = prefetch(["acme/relu", "acme/gelu"], version=1, targets=[HOPPER, CPU])
+    again = prefetch(DownloadRequest(["acme/relu", "acme/gelu"], version=1, targets=[HOPPER, CPU]))
     assert not any(each.new for each in again.builds)
     assert kernels_hub.count("/resolve/") == 0
     assert {path for _, path in kernels_hub.requests} == {
@@ -144,7 +144,7 @@ def test_python_packages_are_asked_for_on_this_machine_only(hub: TestHub, tmp_pa
 
 def test_every_build_and_every_build_of_what_any_depends_on(kernels_hub: TestHub) -> None:
     kernels_hub.make_repo("acme/base", variants=["torch-cpu", "torch-xpu"])
-    assert builds(prefetch(["acme/relu"], version=1, all_variants=True)) == [
+    assert builds(prefetch(DownloadRequest(["acme/relu"], version=1, all_variants=True))) == [
         "acme/base torch-cpu",
         "acme/base torch-cuda",
         "acme/base torch-xpu",
@@ -158,11 +158,11 @@ def test_a_build_that_nobody_could_load_is_left_out_of_every_build(hub: TestHub)
     hub.make_repo("acme/relu", variants=["torch-cpu"])
     hub.make_repo("acme/relu", variants={"torch-cuda": {"metadata.json": "[]"}})
     with pytest.warns(UserWarning, match="Build torch-cuda of acme/relu is left out"):
-        assert builds(prefetch(["acme/relu"], version=1, all_variants=True)) == ["acme/relu torch-cpu"]
+        assert builds(prefetch(DownloadRequest(["acme/relu"], version=1, all_variants=True))) == ["acme/relu torch-cpu"]
 
 
 def test_what_has_no_build_for_a_machine_is_named_and_the_others_are_downloaded(kernels_hub: TestHub) -> None:
-    found = prefetch(["acme/relu", "acme/gelu"], version=1, targets=[APPLE, CPU])
+    found = prefetch(DownloadRequest(["acme/relu", "acme/gelu"], version=1, targets=[APPLE, CPU]))
     assert builds(found) == ["acme/gelu torch-cpu", "acme/relu torch-cpu", "acme/relu torch-metal"]
     [failure] = found.failures
     assert (failure.kernel, failure.target) == ("acme/gelu version 1", APPLE)
@@ -176,13 +176,13 @@ def test_a_hub_that_is_cut_in_the_middle_costs_only_what_was_missing(
     kernels_hub: TestHub, new_process: Callable[[], None], isolated_env: Path
 ) -> None:
     kernels_hub.truncate("acme/gelu/resolve/.*layers")
-    found = prefetch(["acme/relu", "acme/gelu"], version=1, targets=[CPU])
+    found = prefetch(DownloadRequest(["acme/relu", "acme/gelu"], version=1, targets=[CPU]))
     assert builds(found) == ["acme/relu torch-cpu"]
     assert [(each.kernel, each.target) for each in found.failures] == [("acme/gelu torch-cpu", CPU)]
     kernels_hub.heal()
     kernels_hub.clear()
     new_process()
-    again = prefetch(["acme/relu", "acme/gelu"], version=1, targets=[CPU])
+    again = prefetch(DownloadRequest(["acme/relu", "acme/gelu"], version=1, targets=[CPU]))
     assert [(each.repo_id, each.new) for each in again.builds] == [("acme/gelu", True), ("acme/relu", False)]
     asked = {path.rpartition("gelu/resolve/")[2][41:] for _, path in kernels_hub.requests if "/resolve/" in path}
     assert {"build/torch-cpu/layers.py"} <= asked <= {"build/torch-cpu/layers.py", "build/torch-cpu/__init__.py"}
@@ -236,13 +236,13 @@ def test_progress_is_of_all_files_and_bytes_together_large_ones_too(
     hub.make_repo("acme/relu", variants={"torch-cpu": {"large.bin": b"x" * 100_000, "again.bin": b"y" * 2000}})
     hub.make_repo("acme/gelu")
     told = Told()
-    found = prefetch(["acme/relu", "acme/gelu"], version=1, progress=told)
+    found = prefetch(DownloadRequest(["acme/relu", "acme/gelu"], version=1), told)
     assert told.announced == [(8, sum(each.size for each in found.builds))]
     assert (told.files, told.size) == told.announced[0]
     assert capfd.readouterr().err == ""
     new_process()
     silent = Told()
-    prefetch(["acme/relu", "acme/gelu"], version=1, progress=silent)
+    prefetch(DownloadRequest(["acme/relu", "acme/gelu"], version=1), silent)
     assert (silent.announced, silent.files) == ([], 0)
 
 
@@ -267,7 +267,7 @@ def test_arguments_that_mean_nothing_are_refused_before_anything_is_asked(
     hub: TestHub, arguments: dict[str, Any], error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        prefetch(**arguments)
+        prefetch(DownloadRequest(**arguments))
     assert hub.asked() == []
 
 
@@ -282,7 +282,7 @@ def test_a_lock_says_which_commits_are_meant(kernels_hub: TestHub, tmp_path: Pat
         shutil.copytree(folder / "v1", folder / then[name])
         (folder / "v1" / "news.txt").write_text("a newer commit")
         assert kernels_hub.commit(name) != then[name]
-    found = prefetch(lock=lock, targets=[HOPPER])
+    found = prefetch(DownloadRequest(lock=lock, targets=[HOPPER]))
     assert not found.failures
     assert {each.repo_id: each.commit for each in found.builds} == then
     assert kernels_hub.count("/refs") == 0
@@ -294,7 +294,7 @@ def test_what_is_locked_for_other_machines_alone_is_not_missed(kernels_hub: Test
     lock = lock_of(kernels_hub, tmp_path, "acme/base", "acme/relu")
     assert builds(download_kernels(lock=lock, targets=[CPU])) == ["acme/relu torch-cpu"]
     alone = lock_of(kernels_hub, tmp_path / "alone", "acme/base", "acme/gelu")
-    [failure] = prefetch(lock=alone, targets=[CPU]).failures
+    [failure] = prefetch(DownloadRequest(lock=alone, targets=[CPU])).failures
     assert failure.kernel == "acme/base version 1"
 
 
@@ -319,7 +319,7 @@ def test_what_a_lock_does_not_mean_is_an_error(
 ) -> None:
     lock = lock_of(kernels_hub, tmp_path, "acme/relu")
     with pytest.raises((LockError, RequestError), match=says):
-        prefetch(kernels, version=version, lock=lock)
+        prefetch(DownloadRequest(kernels, version=version, lock=lock))
 
 
 @pytest.mark.parametrize("all_variants", [False, True])
@@ -592,14 +592,14 @@ def test_a_folder_that_holds_something_else_is_left_as_it_is(kernels_hub: TestHu
         (to / name).write_text("mine")
         before = contents(tmp_path / "to")
         with pytest.raises(RequestError, match=r"is not empty, and .* was not written by"):
-            prefetch(["acme/gelu"], version=1, targets=[CPU], to=to)
+            prefetch(DownloadRequest(["acme/gelu"], version=1, targets=[CPU], to=to))
         assert contents(to) == before
         shutil.rmtree(to)
     to.write_text("a file")
     with pytest.raises(RequestError, match="is not a folder"):
-        prefetch(["acme/gelu"], version=1, targets=[CPU], to=to)
+        prefetch(DownloadRequest(["acme/gelu"], version=1, targets=[CPU], to=to))
     with pytest.raises(RequestError, match="is not a folder"):
-        prefetch(["acme/gelu"], version=1, targets=[CPU], to=to / "below")
+        prefetch(DownloadRequest(["acme/gelu"], version=1, targets=[CPU], to=to / "below"))
     assert to.read_text() == "a file"
     assert kernels_hub.asked() == []
 
@@ -611,7 +611,7 @@ def test_a_folder_that_holds_the_cache_is_refused_before_the_cache_is_filled(
     folder = tmp_path / "carried"
     monkeypatch.setenv("KERNELS_CACHE", str(folder / inside))
     with pytest.raises(RequestError, match="contains the cache"):
-        prefetch(["acme/relu"], version=1, targets=[CPU], to=folder)
+        prefetch(DownloadRequest(["acme/relu"], version=1, targets=[CPU], to=folder))
     assert not folder.exists()
 
 
@@ -631,7 +631,7 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_asked(
     else:
         closed.chmod(0o500)
     with pytest.raises(StoreError, match="is not writable"):
-        prefetch(["acme/gelu"], version=1, targets=[CPU], to=closed / "to")
+        prefetch(DownloadRequest(["acme/gelu"], version=1, targets=[CPU], to=closed / "to"))
     assert kernels_hub.asked() == []
 
 
@@ -670,7 +670,7 @@ def test_another_hubs_folder_is_not_mixed_with_this_ones(kernels_hub: TestHub, t
     path.write_text(path.read_text().replace(kernels_hub.url, "https://example.org"))
     before = contents(tmp_path / "to")
     with pytest.raises(RequestError, match=r"holds files from 'https://example.org'"):
-        prefetch(["acme/relu"], version=1, targets=[CPU], to=tmp_path / "to")
+        prefetch(DownloadRequest(["acme/relu"], version=1, targets=[CPU], to=tmp_path / "to"))
     assert contents(tmp_path / "to") == before
 
 
@@ -679,7 +679,7 @@ def test_a_folder_of_repositories_is_copied_not_downloaded(
 ) -> None:
     monkeypatch.setenv("KERNELS_HUB", str(kernels_hub.root))
     with pytest.raises(RequestError, match="copy that folder to"):
-        prefetch(["acme/gelu"], version=1, to=tmp_path / "to")
+        prefetch(DownloadRequest(["acme/gelu"], version=1, to=tmp_path / "to"))
     assert not any(each.new for each in download_kernels(["acme/gelu"], version=1, trust_remote_code=True))
 
 

@@ -65,13 +65,13 @@ def download(
     as_json: AsJson = False,
 ) -> None:
     """Download kernels and their dependencies, for this machine or for others."""
-    from kernels.operations.download import prefetch
+    from kernels.operations.download import DownloadRequest, prefetch
 
     kernels, lock = _kernels_or_lock(what or [], lockfile)
     if lock is not None and not kernels:
         _warn_unpinned(lock)
     with _progress() as progress:
-        downloads = prefetch(
+        request = DownloadRequest(
             kernels,
             version=version,
             revision=revision,
@@ -81,8 +81,8 @@ def download(
             to=to,
             backend=backend,
             trust_remote_code=trust_remote_code,
-            progress=progress,
         )
+        downloads = prefetch(request, progress)
     _show(downloads, to, as_json)
 
 

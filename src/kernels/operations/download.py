@@ -40,7 +40,15 @@ from kernels.support.formatting import wrong_type
 from kernels.trust import Policy
 from kernels.trust.publishers import PublisherTrust, TrustPolicy
 
-__all__ = ["DownloadFailure", "DownloadedBuild", "Downloads", "Progress", "download_kernels", "prefetch"]
+__all__ = [
+    "DownloadFailure",
+    "DownloadRequest",
+    "DownloadedBuild",
+    "Downloads",
+    "Progress",
+    "download_kernels",
+    "prefetch",
+]
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,22 @@ class Progress(Protocol):
         """The number of files and bytes that have arrived since the last call."""
 
 
+@dataclass(frozen=True)
+class DownloadRequest:
+    """What to download, with the arguments of `download_kernels`."""
+
+    kernels: Sequence[str] = ()
+    version: int | None = None
+    revision: str | None = None
+    lock: str | os.PathLike[str] | None = None
+    targets: Sequence[Target | str] = ()
+    all_variants: bool = False
+    to: str | os.PathLike[str] | None = None
+    backend: str | None = None
+    trust_remote_code: bool | Sequence[str] = False
+    user_agent: str | Mapping[str, str] | None = None
+
+
 def download_kernels(
     kernels: Sequence[str] = (),
     *,
@@ -133,42 +157,20 @@ def download_kernels(
             print(build.repo_id, build.variant, build.size)
         ```
     """
-    downloads = prefetch(
-        kernels,
-        version=version,
-        revision=revision,
-        lock=lock,
-        targets=targets,
-        all_variants=all_variants,
-        to=to,
-        backend=backend,
-        trust_remote_code=trust_remote_code,
-        user_agent=user_agent,
+    request = DownloadRequest(
+        kernels, version, revision, lock, targets, all_variants, to, backend, trust_remote_code, user_agent
     )
+    downloads = prefetch(request)
     for failure in downloads.failures:
         raise failure.error
     return downloads.builds
 
 
-def prefetch(
-    kernels: Sequence[str] = (),
-    *,
-    version: int | None = None,
-    revision: str | None = None,
-    lock: str | os.PathLike[str] | None = None,
-    targets: Sequence[Target | str] = (),
-    all_variants: bool = False,
-    to: str | os.PathLike[str] | None = None,
-    backend: str | None = None,
-    trust_remote_code: bool | Sequence[str] = False,
-    user_agent: str | Mapping[str, str] | None = None,
-    progress: Progress | None = None,
-) -> Downloads:
+def prefetch(request: DownloadRequest, progress: Progress | None = None) -> Downloads:
     """Download kernels as `download_kernels` does, and report every failure and the progress.
 
     Args:
-        kernels, version, revision, lock, targets, all_variants, to, backend, trust_remote_code, user_agent: As for
-            `download_kernels`.
+        request: What to download.
         progress: Receives the progress.
 
     Raises:
@@ -176,28 +178,28 @@ def prefetch(
         LockError: The lock cannot be used.
         StoreError: `to` cannot be written.
     """
-    if isinstance(kernels, str):
-        raise wrong_type("kernels", "a list of repositories such as ['org/name']", kernels)
-    check_user_agent(user_agent)
-    if all_variants and targets:
+    if isinstance(request.kernels, str):
+        raise wrong_type("kernels", "a list of repositories such as ['org/name']", request.kernels)
+    check_user_agent(request.user_agent)
+    if request.all_variants and request.targets:
         raise RequestError("`targets` and `all_variants` cannot be used together.")
-    locked = active_lock(file=lock)
-    pins = None if lock is None else locked.lock
-    asked = _requirements(kernels, version, revision, pins)
+    locked = active_lock(file=request.lock)
+    pins = None if request.lock is None else locked.lock
+    asked = _requirements(request.kernels, request.version, request.revision, pins)
     machines: list[Target | None] = [None]
-    if not all_variants:
-        machines = list({str(each): each for each in map(target_of, targets or (None,))}.values())
-    sources = open_sources(user_agent=user_agent, overrides=False)
-    mirror = None if to is None else _mirror_folder(Path(to), sources.default)
+    if not request.all_variants:
+        machines = list({str(each): each for each in map(target_of, request.targets or (None,))}.values())
+    sources = open_sources(user_agent=request.user_agent, overrides=False)
+    mirror = None if request.to is None else _mirror_folder(Path(request.to), sources.default)
     context = ResolveContext(
         sources=sources,
         target=Target.current(),
-        trust=TrustPolicy.of(trust_remote_code),
+        trust=TrustPolicy.of(request.trust_remote_code),
         signing=Policy.active(),
         lock=locked,
-        backend=backend,
+        backend=request.backend,
         # Python packages are checked on the machine where the kernel will run.
-        prerequisites=not (targets or to or all_variants),
+        prerequisites=not (request.targets or request.to or request.all_variants),
     )
     planned = side_by_side(
         lambda item: plan_download(context, *item),
@@ -207,7 +209,7 @@ def prefetch(
     )
     plans = [each for each in planned if isinstance(each, KernelPlan)]
     failures = [each for each in planned if isinstance(each, DownloadFailure)]
-    if pins is not None and not kernels:
+    if pins is not None and not request.kernels:
         failures = [each for each in failures if not is_dependency_only(each, context, pins)]
     wanted = deduplicate_builds(plans)
     if mirror is None:

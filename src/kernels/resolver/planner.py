@@ -118,9 +118,7 @@ def _plan(context: ResolveContext, root: Asked, builds_of: Callable[[Sequence[Re
             mention_unlocked(context, builds[0].found, each)
         return GraphNode(builds, depends)
 
-    graph = walk_dependencies(
-        [root], lambda asked: resolve_snapshot(context, asked.requirement, asked.source), edges_of
-    )
+    graph = walk_dependencies([root], resolve, edges_of)
     builds = []
     for key, node in graph.nodes.items():
         ways = [way for way in graph.ways.values() if way.found.key == key]

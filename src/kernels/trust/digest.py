@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = [
     "changed_files",
     "content_mismatch",
-    "covered_files",
     "git_blob_id",
     "is_as_listed",
     "sha256_file",
@@ -114,21 +113,6 @@ def verify_digest(
         raise DigestMismatch(
             f"The files in {os.fspath(path)} are not those its {digest.algorithm} digest describes. {listed}. {remedy}"
         )
-
-
-def covered_files(path: os.PathLike[str] | str) -> list[str]:
-    """The files of a variant that a digest covers: all but bytecode and the two top-level files that hold the digest.
-
-    Args:
-        path: The variant's directory.
-
-    Returns:
-        POSIX paths relative to the variant, in order.
-
-    Raises:
-        RequestError, InvalidRepository, StoreError: As `variant_digest`.
-    """
-    return [file.name for file in _scan(path)]
 
 
 def variant_files(path: os.PathLike[str] | str) -> list[str]:
