@@ -21,10 +21,10 @@ from kernels.operations.load import (
     target_of,
 )
 from kernels.operations.open_sources import open_sources
+from kernels.resolver.active_lock import active_lock, required_lock
 from kernels.resolver.build_choice import BuildChoice, choose_build
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot
-from kernels.resolver.lock_scope import active_lock, required_lock
 from kernels.resolver.planner import plan_tree
 from kernels.resolver.target import Target
 from kernels.settings import Verify

@@ -16,7 +16,7 @@ from hub import TestHub
 from kernels import install_kernel
 from kernels.cache.inventory import CachedCommit, freed_size, scan_cache
 from kernels.cache.prune import plan_prune, prune
-from kernels.cache.repository import RepoStore
+from kernels.cache.repo_store import RepoStore
 from kernels.cache.verify import verify_contents
 from kernels.errors import StoreError
 from kernels.models.lockfile import Lock, Pin

@@ -19,9 +19,9 @@ from kernels.errors import (
 )
 from kernels.models.lockfile import ContentHash, Lock, Pin
 from kernels.models.requirement import Requirement
-from kernels.resolver.active_lock import NO_LOCK, ActiveLock
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot, resolve_snapshot
+from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
 from kernels.resolver.target import Target
 from kernels.sources import Sources
 from kernels.support.warn import KernelsWarning

@@ -16,9 +16,9 @@ from kernels import get_kernel
 from kernels.backends.plugins.json_schema import read_declarations
 from kernels.backends.registration import DeclarationError
 from kernels.errors import InvalidMetadata, InvalidRepository, KernelsError, LockError, RequestError
+from kernels.models.kernel_status import MAX_STATUS_BYTES, destination
 from kernels.models.lockfile import Lock
 from kernels.models.metadata import Metadata
-from kernels.models.redirect import MAX_STATUS_BYTES, destination
 from kernels.models.requirement import Requirement
 from kernels.resolver.target import Target
 from kernels.sources.folder_record import RECORD_FILE, read_folder_record
@@ -202,7 +202,7 @@ from kernels.authoring.compile.freshness import stamped_code
 from kernels.cli._arguments import parse_target
 from kernels.errors import KernelsError
 from kernels.models.lockfile import Lock
-from kernels.resolver.active_lock import read_lock
+from kernels.resolver.lock_pins import read_lock
 from kernels.resolver.installed_locks import _has
 from kernels.authoring.bench.measured_kernel import _content as content
 from kernels.models.metadata import Metadata
@@ -215,7 +215,7 @@ from kernels.sources.folder import _read
 from kernels.sources.folder_record import read_folder_record
 from kernels.support.files import NotRegularFile
 from kernels.support.yaml import read_yaml
-from kernels.operations.build_report import report_on_folder
+from kernels.operations.verify_report import report_on_folder
 from kernels.trust.digest import sha256_file, variant_digest
 
 def _checked(path):

@@ -18,10 +18,10 @@ from kernels.authoring.compile.python_files import syntax_error
 from kernels.backends.plugins.json_schema import read_declarations
 from kernels.backends.plugins.torch_expression import parse_torch_path
 from kernels.errors import KernelsError, LockError, UntrustedSignature
+from kernels.models.kernel_status import destination
 from kernels.models.lockfile import Lock
 from kernels.models.metadata import Metadata
 from kernels.models.pyproject import dependencies
-from kernels.models.redirect import destination
 from kernels.models.requirement import Requirement
 from kernels.models.spdx import license_problem
 from kernels.resolver.target import Target

@@ -14,7 +14,7 @@ from hub import TestHub
 from kernels import get_backend, get_kernel, get_kernel_variants, settings
 from kernels.cache.inventory import scan_cache
 from kernels.cache.prune import plan_prune, prune
-from kernels.cache.repository import RepoStore
+from kernels.cache.repo_store import RepoStore
 from kernels.errors import InvalidRepository, StoreError
 from kernels.loader.stages import prepared_dir
 from kernels.models.snapshot import RepoFile

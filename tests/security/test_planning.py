@@ -19,10 +19,10 @@ from kernels.errors import InvalidMetadata, InvalidRepository, KernelsError
 from kernels.models.requirement import Requirement
 from kernels.operations.open_sources import open_sources
 from kernels.resolver import planner, selection
-from kernels.resolver.active_lock import NO_LOCK
 from kernels.resolver.build_choice import MAX_READ, BuildChoice, choose_build
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot
+from kernels.resolver.lock_pins import NO_LOCK
 from kernels.resolver.planner import PlanTree, plan_tree
 from kernels.resolver.target import Target
 from kernels.trust.publishers import TrustPolicy

@@ -21,7 +21,7 @@ from hub import TestHub
 
 from kernels import get_kernel, has_kernel, install_kernel, settings
 from kernels.backends import Backend, BackendProbe, Device
-from kernels.cache.repository import RepoStore
+from kernels.cache.repo_store import RepoStore
 from kernels.errors import UntrustedPublisher
 from kernels.loader.stages import prepare_build, prepared_dir
 from kernels.models.snapshot import Heads, RepoFile

@@ -20,7 +20,7 @@ from kernels import get_local_kernel, register_backend, unregister_backend
 from kernels.backends import Backend, BackendProbe, Device
 from kernels.errors import BackendUnavailable, KernelImportError, MissingPythonDependency, RequestError
 from kernels.tuning import TuneEntry, get_configs, get_heuristics
-from kernels.tuning.sources import file_identity
+from kernels.tuning.config_sources import file_identity
 
 triton: Any = pytest.importorskip("triton")
 
@@ -199,7 +199,7 @@ def test_a_file_that_breaks_its_form_is_an_error_and_not_passed_over(acme: Acme,
 def test_a_file_is_read_again_when_it_changes_and_not_before(monkeypatch: pytest.MonkeyPatch, user: Path) -> None:
     path = tune(user, mm=1)
     first = get_configs("mm")
-    monkeypatch.setattr("kernels.tuning.sources.read_configs", lambda path: pytest.fail("it is read again"))
+    monkeypatch.setattr("kernels.tuning.config_sources.read_configs", lambda path: pytest.fail("it is read again"))
     assert get_configs("mm") == first
     assert get_configs("mm")[0] is not first[0], "a caller may change what it got"
     monkeypatch.undo()
@@ -210,15 +210,15 @@ def test_a_file_is_read_again_when_it_changes_and_not_before(monkeypatch: pytest
 
 
 def test_many_files_do_not_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kernels.tuning import sources
+    from kernels.tuning import config_sources
 
-    monkeypatch.setattr(sources, "_KEPT", 2)
+    monkeypatch.setattr(config_sources, "_KEPT", 2)
     for number in range(5):
         folder = tmp_path / str(number)
         folder.mkdir()
         monkeypatch.setenv("KERNELS_TUNE_PATH", str(tune(folder, mm=number)))
         assert blocks(get_configs("mm")) == [number]
-    assert len(sources._read) <= 2
+    assert len(config_sources._read) <= 2
 
 
 def test_a_file_that_goes_away_meanwhile_is_an_error(tmp_path: Path) -> None:

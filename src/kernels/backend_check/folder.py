@@ -14,8 +14,8 @@ from kernels.errors import KernelsError, RequestError
 from kernels.support.checks import StepResults, failed, missing, ok, skipped
 from kernels.support.formatting import error_on_one_line
 from kernels.tuning import read_configs
+from kernels.tuning.config_sources import CONFIGS, HEURISTICS, TuneCandidate
 from kernels.tuning.heuristics import heuristics_of
-from kernels.tuning.sources import CONFIGS, HEURISTICS, TuneCandidate
 
 __all__ = ["OfferedConfigs", "offered_configs", "offered_operators", "operators", "tuning"]
 

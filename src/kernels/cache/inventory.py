@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from kernels import settings
-from kernels.cache.repository import RepoStore
+from kernels.cache.repo_store import RepoStore
 from kernels.errors import KernelsError, StoreError
 from kernels.models.requirement import check_repo_id, is_commit
 from kernels.models.snapshot import BUILD_FOLDER, STATUS_FILE, RepoFile, Snapshot

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernels.cache.in_use import unused
 from kernels.cache.inventory import CacheContents, CachedCommit, freed_size, is_below, listings
-from kernels.cache.repository import CLEARING, RepoStore
+from kernels.cache.repo_store import CLEARING, RepoStore
 from kernels.errors import StoreError
 from kernels.models.lockfile import Lock
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, STATUS_FILE

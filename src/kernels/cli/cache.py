@@ -268,9 +268,9 @@ def _is_interactive() -> bool:
 
 
 def _locks(paths: Sequence[Path]) -> list[Lock]:
-    from kernels.resolver.active_lock import read_lock
+    from kernels.resolver.active_lock import active_lock
     from kernels.resolver.caller import AT_A_TERMINAL
-    from kernels.resolver.lock_scope import active_lock
+    from kernels.resolver.lock_pins import read_lock
 
     named = [read_lock(path) for path in paths]
     current = active_lock(AT_A_TERMINAL).lock  # of the current project

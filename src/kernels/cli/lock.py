@@ -58,7 +58,7 @@ def lock(
     """Pin the kernels that a project depends on, and all dependencies of their builds."""
     from kernels.models.pyproject import KernelProject
     from kernels.operations.lock import lock_project
-    from kernels.resolver.lock_scope import project_here
+    from kernels.resolver.active_lock import project_here
 
     found = lock_project(
         KernelProject.read(project_here() if project is None else project),

@@ -13,7 +13,7 @@ from kernels.errors import RequestError
 from kernels.support.formatting import plural
 
 if TYPE_CHECKING:
-    from kernels.operations.build_report import BuildReport
+    from kernels.operations.verify_report import BuildReport
     from kernels.trust import Policy
 
 __all__ = ["verify"]

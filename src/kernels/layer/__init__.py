@@ -10,7 +10,7 @@ from kernels.layer.decorate import (
 )
 from kernels.layer.device import CapabilityRange, CUDAProperties, Device, ROCMProperties
 from kernels.layer.kernelize import kernelize, unkernelize
-from kernels.layer.locked import LockedFuncRepository, LockedLayerRepository
+from kernels.layer.locked_repository import LockedFuncRepository, LockedLayerRepository
 from kernels.layer.mapping import (
     KernelMapping,
     LayerMapping,

@@ -14,9 +14,9 @@ from kernels.errors import MappingError, RequestError
 from kernels.layer.device import ModuleDevice, requested_device
 from kernels.layer.function import function_layer
 from kernels.models.requirement import Requirement
-from kernels.resolver.active_lock import ActiveLock
+from kernels.resolver.active_lock import active_lock, same_lock
 from kernels.resolver.caller import caller
-from kernels.resolver.lock_scope import active_lock, same_lock
+from kernels.resolver.lock_pins import ActiveLock
 from kernels.support.formatting import wrong_type
 
 if TYPE_CHECKING:

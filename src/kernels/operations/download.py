@@ -14,7 +14,7 @@ from typing import Protocol
 
 from kernels import settings
 from kernels.errors import LockError, RequestError
-from kernels.models import redirect
+from kernels.models import kernel_status
 from kernels.models.lockfile import Lock
 from kernels.models.requirement import SHORTEST_COMMIT, Requirement
 from kernels.models.snapshot import STATUS_FILE, Snapshot
@@ -30,8 +30,8 @@ from kernels.operations.download_plan import (
 from kernels.operations.load import AT_ONCE, check_user_agent, fetch_build, target_of
 from kernels.operations.mirror import MirrorFolder
 from kernels.operations.open_sources import open_sources
+from kernels.resolver.active_lock import active_lock
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.lock_scope import active_lock
 from kernels.resolver.target import Target
 from kernels.sources import Source
 from kernels.sources.progress import watched
@@ -347,7 +347,7 @@ def _set_branches(mirror: MirrorFolder, plans: Iterable[KernelPlan], builds: Ite
             snapshot = step.snapshot
             status = snapshot.file(STATUS_FILE)
             if status is not None:
-                mirror.add_file(snapshot, status, source.read(snapshot, status, redirect.MAX_STATUS_BYTES))
+                mirror.add_file(snapshot, status, source.read(snapshot, status, kernel_status.MAX_STATUS_BYTES))
             verdict = trusted(source, snapshot.repo_id)
             branches = _branches(step.requirement, snapshot)
             mirror.set_branches(snapshot.repo_id, branches, trusted=verdict, lock=step.lock)

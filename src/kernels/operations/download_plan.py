@@ -9,10 +9,10 @@ from kernels.errors import KernelsError, NoSuitableBuild
 from kernels.models.lockfile import Lock
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement
-from kernels.resolver.build_metadata import read_all_metadata
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import resolve_snapshot
 from kernels.resolver.planner import Planned, PlanTree, plan_every_build, plan_tree
+from kernels.resolver.read_metadata import read_all_metadata
 from kernels.resolver.target import Target
 from kernels.trust.publishers import Admission
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, LockError, RepositoryNotFound, RequestError
 from kernels.models.requirement import Requirement, check_repo_id
 from kernels.operations.open_sources import open_sources
-from kernels.resolver.active_lock import NO_LOCK, ActiveLock
+from kernels.resolver.active_lock import active_lock
 from kernels.resolver.build_choice import BuildChoice, choose_build
-from kernels.resolver.build_metadata import read_metadata
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot
-from kernels.resolver.lock_scope import active_lock
+from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
+from kernels.resolver.read_metadata import read_metadata
 from kernels.resolver.selection import VariantRejected
 from kernels.resolver.target import Target
 from kernels.resolver.variant import Variant

@@ -21,11 +21,11 @@ from kernels.models.requirement import RepoInfo, Requirement
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 from kernels.operations.install_check import ExpectedContent, check_build
 from kernels.operations.open_sources import open_sources
-from kernels.resolver.active_lock import ActiveLock
+from kernels.resolver.active_lock import active_lock
 from kernels.resolver.caller import caller
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import SnapshotKey
-from kernels.resolver.lock_scope import active_lock
+from kernels.resolver.lock_pins import ActiveLock
 from kernels.resolver.planner import Planned, PlanTree, plan_tree
 from kernels.resolver.target import Target
 from kernels.sources import PathSource

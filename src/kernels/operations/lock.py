@@ -18,10 +18,10 @@ from kernels.models.requirement import check_repo_id
 from kernels.models.snapshot import STATUS_FILE
 from kernels.operations.lock_tree import lock_tree
 from kernels.operations.open_sources import open_sources
-from kernels.resolver.active_lock import NO_LOCK
 from kernels.resolver.content_hash import listed_hash
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import FoundSnapshot
+from kernels.resolver.lock_pins import NO_LOCK
 from kernels.resolver.target import Target
 from kernels.support.concurrency import side_by_side
 from kernels.support.json_store import replace_file

@@ -20,14 +20,14 @@ from kernels.errors import (
 from kernels.models.lockfile import LOCK_FILE, ContentHash, Lock, unpinned_build
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Heads, Snapshot
-from kernels.operations.build_report import NOT_PINNED, BuildReport, report_on_folder
 from kernels.operations.open_sources import open_sources
-from kernels.resolver.active_lock import ActiveLock
+from kernels.operations.verify_report import NOT_PINNED, BuildReport, report_on_folder
+from kernels.resolver.active_lock import active_lock
 from kernels.resolver.build_choice import choose_build
 from kernels.resolver.content_hash import build_hash
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot
-from kernels.resolver.lock_scope import active_lock
+from kernels.resolver.lock_pins import ActiveLock
 from kernels.resolver.selection import no_suitable_build
 from kernels.resolver.target import Target
 from kernels.sources import FolderSource, PathSource, Source

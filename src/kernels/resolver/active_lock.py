@@ -1,127 +1,179 @@
-"""The active lock: what it pins, and whether anything else may be loaded."""
+"""Which lockfile is active for a call: that of `KERNELS_LOCKFILE`, else that of the calling code.
+
+The caller is the code that calls `get_kernel` or makes a `LayerRepository`. Installed code has the lockfile of its
+distribution; other code that of the project its file is in; a terminal, a notebook or a command that of the project of
+the current folder. Lockfiles outside the project root are ignored. A caller that requires a lockfile and has none uses
+the one in the folder that `KERNELS_HUB` names.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import stat
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-from kernels.errors import DigestMismatch, LockError, NotLocked
-from kernels.models.lockfile import ContentHash, Lock, Pin, hashes_path, lock_again, unpinned_build
-from kernels.models.requirement import Requirement
+from kernels import settings
+from kernels.errors import LockError, RequestError
+from kernels.models.lockfile import LOCK_FILE
+from kernels.resolver.caller import Caller, caller
+from kernels.resolver.installed_locks import check_agreement, lock_exists, locks_of_owners, site_folder
+from kernels.resolver.lock_pins import NO_LOCK, ActiveLock, read_lock
+from kernels.support.formatting import wrong_type
 
-__all__ = ["NO_LOCK", "ActiveLock", "file_state", "read_lock"]
+__all__ = ["active_lock", "lock_path", "project_here", "required_lock", "same_lock"]
 
-
-@dataclass(frozen=True)
-class ActiveLock:
-    """A lock, and whether kernels that it does not list may be loaded.
-
-    Attributes:
-        lock: The lock, or None.
-        required: Why only locked kernels may be loaded; None where others may.
-        searched: Where a lockfile was searched and not found.
-
-    Example:
-        >>> relu = Requirement("org/relu", version=1)
-        >>> ActiveLock(Lock((Pin(relu, "1" * 40),))).find(relu).commit[:4]
-        '1111'
-        >>> ActiveLock().find(relu) is None
-        True
-    """
-
-    lock: Lock | None = None
-    required: str | None = None
-    searched: tuple[str, ...] = ()
-
-    @property
-    def where(self) -> str:
-        """The lock's name in messages."""
-        return "no lock" if self.lock is None else self.lock.where
-
-    def find(self, requirement: Requirement) -> Pin | None:
-        """The pin of a requirement; None where it may be loaded without one.
-
-        Raises:
-            LockError: The lock lists the repository in another version only.
-            NotLocked: Only locked kernels may be loaded, and this one is not locked.
-        """
-        pin = None if self.lock is None else self.lock.find(requirement)
-        if pin is None and self.required is not None:
-            raise self._not_locked(requirement)
-        return pin
-
-    def pins_content(self, repo_id: str, commit: str) -> bool:
-        """Whether the content of a commit's builds is pinned."""
-        return self.lock is not None and (repo_id, commit) in self.lock.hashes
-
-    def pins_builds(self, repo_id: str, commit: str) -> bool:
-        """Whether the content of any build of a commit is pinned; False if the commit was a redirect when locked."""
-        return self.lock is not None and bool(self.lock.hashes.get((repo_id, commit)))
-
-    def content(self, repo_id: str, commit: str, variant: str) -> ContentHash | None:
-        """The pinned content of a build; None where the content of the commit's builds is not pinned.
-
-        Raises:
-            DigestMismatch: The content of the commit's builds is pinned, and this build is not among them.
-        """
-        if self.lock is None or (repo_id, commit) not in self.lock.hashes:
-            return None
-        pinned = self.lock.hashes[repo_id, commit]
-        if variant not in pinned:
-            raise DigestMismatch(
-                f"{repo_id}: {unpinned_build(variant)} ({self.where}, commit {commit}). It was not loaded: the source "
-                "has changed since the kernel was locked. If that is intended: "
-                f"{lock_again(self.where, 'kernels lock --rehash')}"
-            )
-        return pinned[variant]
-
-    def lists(self, repo_id: str) -> bool:
-        """Whether the lock lists a repository."""
-        return self.lock is not None and bool(self.lock.of(repo_id))
-
-    def _not_locked(self, requirement: Requirement) -> NotLocked:
-        if self.lock is None:
-            return NotLocked(
-                f"{requirement} is not locked, and {self.required}. No lockfile was found: KERNELS_LOCKFILE is not "
-                f"set, and the caller has none ({', '.join(self.searched)}). Write one with `kernels lock`."
-            )
-        return NotLocked(
-            f"{requirement} is not locked: {self.where} does not list it, and {self.required}. Add it to "
-            f"[tool.kernels.dependencies] of the project. {lock_again(self.where, 'kernels lock')}"
-        )
+PROJECT_FILE = "pyproject.toml"
 
 
-#: No lock, and none is required.
-NO_LOCK = ActiveLock()
+def active_lock(
+    by: Caller | None = None, *, only: str | None = None, file: str | os.PathLike[str] | None = None
+) -> ActiveLock:
+    """The lock of a caller. A lockfile is read once, and again when it has changed.
 
-
-_known: dict[str, tuple[object, Lock]] = {}
-
-
-def read_lock(path: str | os.PathLike[str]) -> Lock:
-    """The lock in a file; read again when the file has changed.
+    Args:
+        by: The caller; the default is the code that calls this package now.
+        only: Why only locked kernels may be loaded, also without `KERNELS_LOCKED`. A caller without a lockfile then
+            uses the one in the folder that `KERNELS_HUB` names.
+        file: The lockfile to use instead of any other.
 
     Raises:
-        LockError: It cannot be read, or is not a lockfile.
+        LockError: The lock cannot be read.
+        RequestError: `KERNELS_LOCKFILE` is no path, or `KERNELS_HUB` no folder and no URL.
     """
-    path = os.path.abspath(path)
+    if only is None and settings.locked_only():
+        only = "KERNELS_LOCKED=1 allows locked kernels only"
+    if file is not None:
+        return ActiveLock(read_lock(file), only)
+    by = caller() if by is None else by
+    path = lock_path(by)
+    if path is None and only is not None:
+        path = next(filter(lock_exists, _carried_lock()), None)
+    if path is None:
+        return NO_LOCK if only is None else ActiveLock(None, only, _searched(by))
     try:
-        identity = file_state(path), file_state(hashes_path(Path(path)))
-    except ValueError:
-        raise LockError(f"Cannot read {path!r}: that can be no file's name.") from None
-    known = _known.get(path)
-    if known is not None and known[0] == identity:
-        return known[1]
-    lock = Lock.read(Path(path))
-    _known[path] = identity, lock
-    return lock
+        return ActiveLock(read_lock(path), only)
+    except LockError as error:
+        if settings.lock_file() is None:
+            raise
+        raise LockError(f"`KERNELS_LOCKFILE` is {path!r}: {error}") from None
 
 
-def file_state(path: str | Path) -> object:
-    """What changes when a file changes; None where it cannot be examined."""
+def required_lock(lockfile: str | os.PathLike[str] | None, by: Caller | None = None) -> ActiveLock:
+    """The lock for a call that loads locked kernels only.
+
+    Args:
+        lockfile: The lockfile; None for the caller's.
+        by: The caller; the default is the code that calls this package now.
+
+    Raises:
+        TypeError: `lockfile` is no path.
+        LockError: The lock cannot be read.
+    """
+    only = "a locked kernel is required"
+    if lockfile is None:
+        return active_lock(by, only=only)
+    if not isinstance(lockfile, (str, os.PathLike)):
+        raise wrong_type("lockfile", "a path", lockfile)
+    return ActiveLock(read_lock(os.path.expanduser(lockfile)), only)
+
+
+def same_lock(one: Caller, other: Caller) -> bool:
+    """Whether two callers have the same lockfile, or none."""
     try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+        return one == other or lock_path(one) == lock_path(other)
+    except (LockError, RequestError):  # one cannot be read, so its pins are not known
+        return False
+
+
+def lock_path(by: Caller) -> str | None:
+    """The lockfile of a caller, or None.
+
+    Raises:
+        LockError: It cannot be examined; or the caller's file belongs to several installed distributions with different
+            lockfiles.
+        RequestError: `KERNELS_LOCKFILE` is not a path.
+    """
+    named = settings.lock_file()
+    if named is not None:
+        return str(named)
+    if by.file is not None:
+        check_agreement(by.file)
+    return next((place for place in _locks(by) if lock_exists(place)), None)
+
+
+def project_here() -> Path:
+    """The root of the project that the current folder is in, relative to it; else the current folder.
+
+    Example:
+        >>> project_here().is_dir()
+        True
+    """
+    try:
+        here = os.getcwd()
+    except OSError:  # it was deleted
+        return Path()
+    above = (os.path.dirname(place) for place in _project_locks(here))
+    found = next((folder for folder in above if os.path.lexists(os.path.join(folder, PROJECT_FILE))), here)
+    return Path(os.path.relpath(found, here))
+
+
+# Where a caller's lockfile may be
+
+
+def _locks(by: Caller) -> tuple[str, ...]:
+    if by.file is not None:
+        return _locks_of_file(by.file)
+    try:
+        return tuple(_project_locks(os.getcwd()))
+    except OSError:  # the current folder was deleted
+        return ()
+
+
+@cache
+def _locks_of_file(file: str) -> tuple[str, ...]:
+    path = os.path.abspath(file)
+    site = site_folder(path)
+    if site is None:
+        return tuple(_project_locks(os.path.dirname(path)))
+    inside = path[len(site) :].lstrip(os.sep)
+    package, below, _ = inside.partition(os.sep)
+    places = locks_of_owners(site, inside, package)
+    return (*places, os.path.join(site, package, LOCK_FILE)) if below else places
+
+
+def _searched(by: Caller) -> tuple[str, ...]:
+    """Where a lockfile was searched, for a message."""
+    site = None if by.file is None else site_folder(os.path.abspath(by.file))
+    metadata = [] if site is None else [f"metadata of {by.file}'s distribution in {site}"]
+    places = _locks(by) or (f"{by.file or 'the current folder'} is in no project",)
+    return (*metadata, *places, *_carried_lock())
+
+
+def _carried_lock() -> tuple[str, ...]:
+    """The lockfile that `kernels download --to` put beside the kernels."""
+    folder = settings.hub_folder()
+    return () if folder is None else (str(folder / LOCK_FILE),)
+
+
+def _project_locks(folder: str) -> Iterator[str]:
+    """Lockfiles beside a file, and in the root of its project: the nearest folder above with a `pyproject.toml`."""
+    first = folder
+    while not _is_world_writable(folder):
+        is_project = os.path.lexists(os.path.join(folder, PROJECT_FILE))
+        if is_project or folder == first:
+            yield os.path.join(folder, LOCK_FILE)
+        above = os.path.dirname(folder)
+        if is_project or above == folder:
+            return
+        folder = above
+
+
+def _is_world_writable(folder: str) -> bool:
+    """Whether every user may put files into a folder, such as /tmp: a lockfile there may be another user's."""
+    shared = stat.S_ISVTX | stat.S_IWOTH
+    try:
+        return os.stat(folder).st_mode & shared == shared
+    except (OSError, ValueError):
+        return False

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kernels.errors import RevisionNotFound
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Heads
-from kernels.resolver.active_lock import NO_LOCK, ActiveLock
+from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
 from kernels.sources.base import Source
 from kernels.support import distributed
 from kernels.support.formatting import format_names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernels.resolver.active_lock import ActiveLock
+from kernels.resolver.lock_pins import ActiveLock
 
 if TYPE_CHECKING:
     from kernels.resolver.target import Target

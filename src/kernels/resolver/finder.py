@@ -16,7 +16,7 @@ from kernels.errors import (
     RevisionNotFound,
     UntrustedSignature,
 )
-from kernels.models import redirect
+from kernels.models import kernel_status
 from kernels.models.lockfile import ContentHash, lock_again
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import STATUS_FILE, Snapshot
@@ -278,7 +278,7 @@ def follow_redirects(
             status = None if source.user_owned else snapshot.file(STATUS_FILE)
             if status is None:
                 return
-            following = redirect.destination(source.read(snapshot, status, redirect.MAX_STATUS_BYTES), asked)
+            following = kernel_status.destination(source.read(snapshot, status, kernel_status.MAX_STATUS_BYTES), asked)
             former, renamed = (), None
             if following.repo_id.lower() == asked.repo_id.lower() and following not in visited:
                 raise InvalidRepository(
@@ -289,8 +289,8 @@ def follow_redirects(
         route = " -> ".join(str(each) for each in [*visited, following])
         if following in visited:
             raise InvalidRepository(f"{visited[0]} moved in a circle: {route}.")
-        if len(visited) > redirect.MAX_REDIRECTS:
-            raise InvalidRepository(f"{visited[0]} moved more than {redirect.MAX_REDIRECTS} times: {route}.")
+        if len(visited) > kernel_status.MAX_REDIRECTS:
+            raise InvalidRepository(f"{visited[0]} moved more than {kernel_status.MAX_REDIRECTS} times: {route}.")
         visited.append(following)
         source = source_of(context, following)
         _check_signing_kept(context, asked.repo_id, following.repo_id, source)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from kernels.errors import LockError
 from kernels.models.lockfile import LOCK_FILE, hashes_path
-from kernels.resolver.active_lock import file_state
 from kernels.resolver.caller import SITE_FOLDERS
+from kernels.resolver.lock_pins import file_state
 from kernels.support.files import open_regular, read_bounded
 
 __all__ = ["check_agreement", "lock_exists", "locks_of_owners", "site_folder"]

@@ -15,7 +15,6 @@ from kernels.models.lockfile import ContentHash
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement
 from kernels.resolver.build_choice import BuildChoice, choose_build, no_build_error
-from kernels.resolver.build_metadata import check_signed_version, read_all_metadata
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.dependency_graph import Asked, GraphNode, walk_dependencies
 from kernels.resolver.finder import (
@@ -26,6 +25,7 @@ from kernels.resolver.finder import (
     mention_unlocked,
     resolve_snapshot,
 )
+from kernels.resolver.read_metadata import check_signed_version, read_all_metadata
 from kernels.resolver.requirements_check import check_prerequisites
 from kernels.sources.base import Source
 from kernels.support.warn import warn_once

@@ -26,9 +26,9 @@ from starlette.routing import Route
 
 from kernels.errors import InvalidRepository, RepositoryNotFound, RevisionNotFound
 from kernels.models.requirement import is_commit
-from kernels.server.addresses import absolute, location
 from kernels.server.catalog import Catalog, Publisher
 from kernels.server.file_response import OpenFileResponse
+from kernels.server.own_urls import absolute, location
 from kernels.server.request_bodies import Bodies, Refusal
 from kernels.server.snapshot import Commit, File, Folder, lfs_pointer
 from kernels.server.write_api import WriteApi, is_authorized, write_routes

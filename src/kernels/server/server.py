@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from kernels.errors import KernelsError, RequestError
-from kernels.server.addresses import check_public_url
 from kernels.server.app import create_app
 from kernels.server.catalog import Catalog
 from kernels.server.connections import ConnectionLimits, Connections, LimitedProtocol, Listener
+from kernels.server.own_urls import check_public_url
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

@@ -26,10 +26,10 @@ from starlette.routing import Route
 
 from kernels.errors import RequestError, RevisionNotFound
 from kernels.models.requirement import check_repo_id
-from kernels.server.addresses import absolute
 from kernels.server.catalog import Catalog
 from kernels.server.changes import Conflict, MissingPath, RepositoryChange, Writer, check_path
 from kernels.server.lfs_objects import MAX_OBJECT_BYTES, LfsObjects, is_sha256
+from kernels.server.own_urls import absolute
 from kernels.server.request_bodies import Bodies, check_content_length, read_chunks
 from kernels.server.scan import is_lfs
 

@@ -15,14 +15,14 @@ from kernels import settings
 from kernels.cache.partial_file import PartialFile
 from kernels.errors import HubUnavailable, StoreError
 from kernels.sources.hub_client import HubClient, Patience
+from kernels.sources.hub_errors import HubMoved, HubRefused
 from kernels.sources.progress import watcher
-from kernels.sources.refusal import HubMoved, HubRefused
 from kernels.sources.xet import in_xet, xet_stream
 from kernels.support.concurrency import Cancelled, check_cancelled, side_by_side
 from kernels.support.logs import logger
 
 if TYPE_CHECKING:
-    from kernels.cache.repository import RepoStore
+    from kernels.cache.repo_store import RepoStore
     from kernels.models.snapshot import RepoFile, Snapshot
 
 __all__ = ["download", "resolve_path"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from kernels import settings
-from kernels.cache.repository import CLEARING, RepoStore
+from kernels.cache.repo_store import CLEARING, RepoStore
 from kernels.errors import (
     DigestMismatch,
     HubUnavailable,
@@ -25,9 +25,9 @@ from kernels.models.snapshot import BUILD_FOLDER, MAX_FILES, METADATA_FILE, Head
 from kernels.settings import Verify
 from kernels.sources.base import Moved, Source
 from kernels.sources.hub_client import BRIEF, HubClient, Patience
+from kernels.sources.hub_errors import HubMoved, HubRefused, no_answer, not_found
 from kernels.sources.hub_publishers import HubPublishers
 from kernels.sources.hub_responses import REFS, REVISION, CommitInfo, listed_files, named_commits
-from kernels.sources.refusal import HubMoved, HubRefused, no_answer, not_found
 from kernels.sources.session_cache import memory_of
 from kernels.support.process_lock import exclusively
 from kernels.support.warn import warn_once

@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 from kernels import settings
 from kernels.errors import HubUnavailable, InvalidRepository, KernelsError, NotInCache
-from kernels.sources.addresses import file_redirect, following_page, within_repository
-from kernels.sources.body import ACCEPTED_ENCODINGS, WrongAnswer, chunks, read_body
+from kernels.sources.hub_errors import HubRefused, refusal
 from kernels.sources.hub_responses import TREE_PAGE, ResponseFormat, TreeEntry
-from kernels.sources.identity import request_headers
-from kernels.sources.refusal import HubRefused, refusal
-from kernels.sources.sending import connection_errors, requested_wait, send
+from kernels.sources.request_headers import request_headers
+from kernels.sources.response_body import ACCEPTED_ENCODINGS, WrongAnswer, chunks, read_body
+from kernels.sources.safe_urls import file_redirect, following_page, within_repository
+from kernels.sources.send_request import connection_errors, requested_wait, send
 from kernels.support.concurrency import pause
 from kernels.support.documents import TooComplex
 from kernels.support.formatting import format_value

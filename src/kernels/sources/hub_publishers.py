@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import quote
 
-from kernels.cache.repository import RepoStore
+from kernels.cache.repo_store import RepoStore
 from kernels.errors import HubUnavailable, NotInCache
 from kernels.models.snapshot import Snapshot
 from kernels.sources.hub_client import BRIEF, VERDICT, HubClient
+from kernels.sources.hub_errors import HubRefused, no_answer
 from kernels.sources.hub_responses import PUBLISHER
-from kernels.sources.refusal import HubRefused, no_answer
 from kernels.sources.session_cache import memory_of
 from kernels.trust.publishers import PublisherTrust, Verdicts
 

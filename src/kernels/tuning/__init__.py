@@ -51,9 +51,9 @@ Files are untrusted: `kernels.support.yaml` says what is refused. They are read 
 
 from __future__ import annotations
 
+from kernels.tuning.config_sources import TuneOrigin
 from kernels.tuning.entries import TuneEntry, TuneFile, read_configs
 from kernels.tuning.lookup import Configs, Heuristics, get_configs, get_heuristics
-from kernels.tuning.sources import TuneOrigin
 
 __all__ = [
     "Configs",

@@ -17,7 +17,7 @@ from kernels.errors import RequestError
 from kernels.loader.import_system import all_or_nothing
 from kernels.loader.registry import KernelPackage
 from kernels.support.formatting import format_error, format_value
-from kernels.tuning.sources import HEURISTICS, TuneCandidate, file_identity
+from kernels.tuning.config_sources import HEURISTICS, TuneCandidate, file_identity
 
 __all__ = ["heuristics_of"]
 

@@ -12,9 +12,7 @@ from kernels.backends import Backend, Device
 from kernels.errors import MissingPythonDependency, RequestError
 from kernels.loader.registry import KernelPackage
 from kernels.support.formatting import format_value, wrong_type
-from kernels.tuning.entries import TuneEntry
-from kernels.tuning.heuristics import heuristics_of
-from kernels.tuning.sources import (
+from kernels.tuning.config_sources import (
     CONFIGS,
     HEURISTICS,
     TuneCandidate,
@@ -25,6 +23,8 @@ from kernels.tuning.sources import (
     read_cached,
     section_of,
 )
+from kernels.tuning.entries import TuneEntry
+from kernels.tuning.heuristics import heuristics_of
 
 __all__ = ["Configs", "Heuristics", "get_configs", "get_heuristics"]
 

@@ -282,7 +282,7 @@ def test_where_devices_are_named_as_hips_its_compiler_takes_cuda_sources_too(
 
 def test_its_package_says_where_it_is_built_for(tvm_ffi: Path, tmp_path: Path) -> None:
     (plan,) = plan_builds(read_source(write_tvm_ffi_source(tmp_path / "source")), ["cpu"])
-    from kernels.authoring.compile.package import write_package
+    from kernels.authoring.compile.write_variant import write_package
 
     write_package(plan, tmp_path)
     said = json.loads((tmp_path / "metadata.json").read_text())

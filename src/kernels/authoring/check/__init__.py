@@ -13,7 +13,7 @@ from kernels.authoring.check.checked_variant import CheckedVariant, find_variant
 from kernels.authoring.check.description import digest, layout, metadata
 from kernels.authoring.check.loading import load_findings
 from kernels.authoring.check.native import is_native, native_files, require_elftools
-from kernels.authoring.check.sources import forbidden_lines, namespaces, static_layers
+from kernels.authoring.check.python_sources import forbidden_lines, namespaces, static_layers
 from kernels.authoring.compile.freshness import rebuild_advice, stale_builds
 from kernels.authoring.compile.workspace import find_workspace
 from kernels.errors import KernelsError

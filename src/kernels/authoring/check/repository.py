@@ -11,12 +11,12 @@ from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.operations.install_check import ExpectedContent, check_build
 from kernels.operations.open_sources import open_sources
+from kernels.resolver.active_lock import active_lock
 from kernels.resolver.build_choice import choose_build
-from kernels.resolver.build_metadata import read_metadata
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import Resolved, find_snapshot, resolve_snapshot
-from kernels.resolver.lock_scope import active_lock
 from kernels.resolver.planner import plan_tree
+from kernels.resolver.read_metadata import read_metadata
 from kernels.resolver.target import Target
 from kernels.trust import Policy
 from kernels.trust.publishers import Admission, TrustPolicy, unverified

@@ -16,10 +16,10 @@ from filelock import FileLock
 from kernels.authoring.compile.build_plan import BuildPlan, plan_build, plan_builds, source_state
 from kernels.authoring.compile.build_toml.model import KernelSource
 from kernels.authoring.compile.freshness import WORK_FOLDER, inputs_hash, is_current, stamp_file, write_stamp
-from kernels.authoring.compile.package import install_variant, write_package
 from kernels.authoring.compile.run_compiler import compile_extension
 from kernels.authoring.compile.source_files import is_source
 from kernels.authoring.compile.workspace import read_sources
+from kernels.authoring.compile.write_variant import install_variant, write_package
 from kernels.backends import find
 from kernels.errors import BuildError, CompilerNotFound, KernelsError, RequestError
 from kernels.models.snapshot import BUILD_FOLDER

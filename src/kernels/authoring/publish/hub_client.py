@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from kernels import settings
 from kernels.errors import HubUnavailable, KernelsError, NotInCache, RepositoryNotFound, RequestError, RevisionNotFound
-from kernels.sources.sending import connection_errors
+from kernels.sources.send_request import connection_errors
 from kernels.support import secrets
 from kernels.support.formatting import error_on_one_line, format_text
 from kernels.support.logs import make_safe

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.cache.repository import RepoStore
+from kernels.cache.repo_store import RepoStore
 from kernels.errors import InvalidRepository, StoreError
 from kernels.models.snapshot import Heads, RepoFile
 from kernels.support import process_lock

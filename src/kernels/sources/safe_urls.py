@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 from kernels.errors import HubUnavailable
-from kernels.sources.refusal import HubMoved, HubRefused
+from kernels.sources.hub_errors import HubMoved, HubRefused
 from kernels.support.formatting import format_value
 
 __all__ = ["file_redirect", "following_page", "within_repository"]

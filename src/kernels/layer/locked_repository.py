@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from kernels.layer.device import ModuleDevice
 from kernels.layer.repository import HubRepository, NamedFunction, NamedLayer, checked_name, deprecated
 from kernels.models.requirement import Requirement
-from kernels.resolver.active_lock import ActiveLock
-from kernels.resolver.lock_scope import required_lock
+from kernels.resolver.active_lock import required_lock
+from kernels.resolver.lock_pins import ActiveLock
 
 if TYPE_CHECKING:
     from kernels.operations.load import KernelRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernels.models.redirect import destination
+from kernels.models.kernel_status import destination
 from kernels.models.requirement import Requirement
 
 MOVED = b'kind = "redirect"\ndestination = "org/new"\n'

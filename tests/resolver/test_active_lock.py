@@ -20,17 +20,17 @@ import pytest
 from kernels.errors import LockError, NotLocked
 from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
-from kernels.resolver import lock_scope
-from kernels.resolver.active_lock import ActiveLock, read_lock
+from kernels.resolver import active_lock as lock_scope
+from kernels.resolver.active_lock import active_lock, lock_path, required_lock, same_lock
 from kernels.resolver.caller import AT_A_TERMINAL, Caller
-from kernels.resolver.lock_scope import active_lock, lock_path, required_lock, same_lock
+from kernels.resolver.lock_pins import ActiveLock, read_lock
 
 RELU, GELU = Requirement("acme/relu", version=1), Requirement("acme/gelu", version=1)
 
 #: A module that says who calls, and which lock counts.
 MODULE = """
 from kernels.resolver.caller import caller
-from kernels.resolver.lock_scope import active_lock, lock_path
+from kernels.resolver.active_lock import active_lock, lock_path
 
 def who():
     return caller()

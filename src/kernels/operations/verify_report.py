@@ -11,7 +11,7 @@ import msgspec
 from kernels.errors import InvalidMetadata, KernelsError, StoreError, UntrustedSignature
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.snapshot import METADATA_FILE
-from kernels.resolver.build_metadata import check_signed_version
+from kernels.resolver.read_metadata import check_signed_version
 from kernels.support.checks import CheckResult
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.support.formatting import plural
