@@ -51,11 +51,11 @@ def test_a_version_that_no_name_can_carry_is_refused(backend: str, version: tupl
         ("cuda", (12, 9), (12, 8), "has only CUDA 12.8"),
         ("cuda", (13, 0), (12, 8), "another major"),
         ("cuda", (11, 8), (12, 8), "another major"),
-        ("cuda", (12, 8), None, "no known one"),
+        ("cuda", (12, 8), None, "an unknown version"),
         ("rocm", (6, 3), (6, 3), None),
         ("rocm", (6, 3), (6, 4), "built for rocm 6.3, this machine has 6.4"),
         ("xpu", (2025, 1), (2025, 3), "has 2025.3"),
-        ("cann", (8, 2), None, "no known one"),
+        ("cann", (8, 2), None, "an unknown version"),
         ("cpu", None, None, None),
     ],
 )

@@ -342,7 +342,7 @@ def test_a_hash_that_is_not_that_of_what_is_listed_is_reported_and_stays_until_i
         variant["hash"].removeprefix("sha256-")[:12],
     ]
     assert f"kernels lock {project} --rehash" in done.stdout
-    assert "Nothing was written. Where what is listed is meant: kernels lock --rehash" in failed(
+    assert "Nothing was written. To accept what is listed now: kernels lock --rehash" in failed(
         lock(project, "--hashes")
     )
     assert beside.read_bytes() == wrong

@@ -441,7 +441,7 @@ def test_commands_use_the_lock_of_the_current_folders_project(
     [verified] = answer("verify", "acme/relu")["builds"]  # type: ignore[misc]
     assert verified["commit"] == pinned.commit  # type: ignore[index]
     result = CliRunner().invoke(app, ["verify-signature", "acme/relu", "2"])
-    assert (result.exit_code, "version 2 is asked for, but" in result.output) == (1, True)
+    assert (result.exit_code, "version 2 was requested, but" in result.output) == (1, True)
     hub.make_repo("acme/free")
     assert CliRunner().invoke(app, ["verify", "acme/free"]).exit_code == 0
     monkeypatch.setenv("KERNELS_LOCKED", "1")

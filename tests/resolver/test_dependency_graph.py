@@ -13,7 +13,8 @@ from kernels.models.metadata import MAX_KERNEL_DEPENDS
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.resolver.dependency_graph import MAX_DEPTH, Asked, DependencyGraph, GraphNode, walk_dependencies
-from kernels.resolver.finder import FoundSnapshot, Resolved
+from kernels.resolver.finder import Resolved
+from kernels.resolver.redirects import FoundSnapshot
 from kernels.trust.publishers import Admission
 
 SOURCE = MemorySource({})

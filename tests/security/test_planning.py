@@ -91,7 +91,7 @@ def test_each_name_is_judged_once(hub: TestHub, monkeypatch: pytest.MonkeyPatch,
         choice = choose(every=every)
         assert every
         assert {each.reason for each in choice.resolution.rejected} == {
-            "it has no metadata.json, as builds from before the format"
+            "it has no metadata.json; builds made before that format have none"
         }
     except InvalidMetadata:
         assert not every

@@ -119,7 +119,7 @@ def test_a_signature_that_covers_no_files_is_refused(
     hub: TestHub, policy: Path, sign_builds: Callable[..., None]
 ) -> None:
     sign_builds(hub.make_repo("acme/relu", variants=[CPU], digest=False))
-    assert "is signed, but has no digest: nothing says what its files are" in refused()
+    assert "is signed, but has no digest, so the signature does not cover the build" in refused()
 
 
 def test_an_older_version_that_was_signed_is_not_taken_for_a_newer_one(

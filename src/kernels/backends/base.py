@@ -196,7 +196,7 @@ class Backend:
         """Why a build for one version does not run on a machine with another, or None where it does."""
         if build == target:
             return None
-        return f"built for {self.name} {build}, this machine has {target or 'no known one'}"
+        return f"built for {self.name} {build}, this machine has {target or 'an unknown version'}"
 
     def platform_reason(self, target: Any) -> str | None:
         """Why no compiled build of this backend fits a `Target`'s platform, or None."""

@@ -172,9 +172,9 @@ class Lock:
             return fits[0]
         pinned = "; ".join(f"{_named(pin)} (commit {pin.commit[:12]})" for pin in pins)
         if unnamed:
-            raise LockError(f"{requirement.repo_id} is asked for without a version, and {self.where} pins {pinned}.")
+            raise LockError(f"{requirement.repo_id} was requested without a version, but {self.where} pins {pinned}.")
         raise LockError(
-            f"{requirement} is asked for, but {self.where} pins {pinned}. Ask for that, or lock the other one. "
+            f"{requirement} was requested, but {self.where} pins {pinned}. Request that version, or lock this one. "
             f"{lock_again(self.where, f'kernels lock --upgrade-repo {requirement.repo_id}')}"
         )
 

@@ -24,9 +24,9 @@ from kernels.operations.open_sources import open_sources
 from kernels.resolver.active_lock import active_lock
 from kernels.resolver.caller import caller
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.finder import SnapshotKey
 from kernels.resolver.lock_pins import ActiveLock
 from kernels.resolver.planner import Planned, PlanTree, plan_tree
+from kernels.resolver.redirects import SnapshotKey
 from kernels.resolver.target import Target
 from kernels.sources import PathSource
 from kernels.support.concurrency import side_by_side

@@ -20,8 +20,8 @@ from kernels.operations.lock_tree import lock_tree
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.content_hash import listed_hash
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.finder import FoundSnapshot
 from kernels.resolver.lock_pins import NO_LOCK
+from kernels.resolver.redirects import FoundSnapshot
 from kernels.resolver.target import Target
 from kernels.support.concurrency import side_by_side
 from kernels.support.json_store import replace_file
@@ -112,7 +112,7 @@ class Locking:
             raise LockError(
                 f"{hashes_path(self.file)} pins the {each.what} as {each.before}…, and it is listed as {each.after}…. "
                 "A commit's content never changes: that file is wrong, or what answers is not the Hub of then. Nothing "
-                "was written. Where what is listed is meant: kernels lock --rehash"
+                "was written. To accept what is listed now: kernels lock --rehash"
             )
         # The hashes first: a lockfile is never without its hashes.
         if self.hashes_changed:
@@ -135,11 +135,10 @@ def lock_project(
     Args:
         project: The project.
         lock_file: Its lock, else the one beside its pyproject.toml.
-        upgrade: Whether to ask for the head of everything anew, or of which repositories.
-        hashes: Whether to pin the content of builds too, and compare what is pinned of it with what is listed. Where a
-            file of hashes stands beside the lock, it is kept in step without being asked for, and not compared; one
-            that is broken is made anew.
-        rehash: Whether to do the same, with what is listed in the place of what is pinned.
+        upgrade: Whether to use the current head of every branch, or of which repositories.
+        hashes: Whether to also pin the content of builds, and to compare pinned content with the listing. An existing
+            file of hashes is updated without this, and not compared; a damaged one is written anew.
+        rehash: The same, but the listing replaces what is pinned.
         trust_remote_code: As for `get_kernel`.
 
     Raises:
@@ -203,8 +202,8 @@ def _hashes(
         listed = listed_hash(found.source, found.snapshot, variant, kind, small[key])
         return known or listed, None if known in (None, listed) else listed
 
-    # Also of what has no builds, as a repository that has moved: nobody can put one there later. And of builds that
-    # this Hub does not list, as a mirror that carries some of them: the commit has them nevertheless.
+    # Also for snapshots without builds, such as a repository that has moved, so that none can be added later; and for
+    # builds that this Hub does not list, such as a mirror with some of them: the commit still has them.
     hashes: _Content = {key: {} if key in moved else dict(pinned.get(key, {})) for key in snapshots}
     differing: _Content = {}
     found = side_by_side(one, builds, at_once=_AT_ONCE, name="lock-hash")
@@ -283,7 +282,7 @@ def _changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[LockCh
 
 def _replace(file: Path, content: bytes) -> None:
     try:
-        # Through a link to the file that is meant: the link stays one.
+        # Write to the file that a link leads to: the link itself stays.
         replace_file(file.resolve(), content)
     except OSError as error:
         raise StoreError(f"Cannot write {file}: {error.strerror or error}. It was not changed.") from error

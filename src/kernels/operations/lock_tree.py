@@ -16,8 +16,9 @@ from kernels.models.requirement import Requirement, is_commit
 from kernels.resolver.commit import SettledCommit, settle_commit
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.dependency_graph import Asked, GraphNode, walk_dependencies
-from kernels.resolver.finder import FoundSnapshot, Resolved, resolve_snapshot
+from kernels.resolver.finder import Resolved, resolve_snapshot
 from kernels.resolver.read_metadata import MetadataNotInCache, read_all_metadata
+from kernels.resolver.redirects import FoundSnapshot
 from kernels.sources import Source
 from kernels.support.formatting import format_error
 from kernels.support.warn import warn_once

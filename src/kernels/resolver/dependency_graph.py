@@ -12,7 +12,8 @@ from typing import Generic, TypeVar
 from kernels.errors import DependencyCycle
 from kernels.models.metadata import MAX_KERNEL_DEPENDS
 from kernels.models.requirement import Requirement
-from kernels.resolver.finder import Resolved, SnapshotKey
+from kernels.resolver.finder import Resolved
+from kernels.resolver.redirects import SnapshotKey
 from kernels.sources.base import Source
 from kernels.support.concurrency import side_by_side
 

@@ -17,15 +17,9 @@ from kernels.models.requirement import Requirement
 from kernels.resolver.build_choice import BuildChoice, choose_build, no_build_error
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.dependency_graph import Asked, GraphNode, walk_dependencies
-from kernels.resolver.finder import (
-    FoundSnapshot,
-    OfSnapshot,
-    Resolved,
-    SnapshotKey,
-    mention_unlocked,
-    resolve_snapshot,
-)
+from kernels.resolver.finder import OfSnapshot, Resolved, mention_unlocked, resolve_snapshot
 from kernels.resolver.read_metadata import check_signed_version, read_all_metadata
+from kernels.resolver.redirects import FoundSnapshot, SnapshotKey
 from kernels.resolver.requirements_check import check_prerequisites
 from kernels.sources.base import Source
 from kernels.support.warn import warn_once

@@ -1,4 +1,4 @@
-"""The metadata of a snapshot's builds, read within bounds, and only where it is signed as a policy requires."""
+"""The metadata of a snapshot's builds: limited in size, and a required signature is verified before parsing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["MetadataNotInCache", "check_signed_version", "metadata_bytes", "read
 #: Bytes of metadata that are read of one snapshot; published builds have a few kilobytes each.
 MAX_READ_BYTES = 64 * 2**20
 
-#: Builds of one snapshot whose metadata is read where all is; published ones have at most some 60.
+#: The most builds for which `read_all_metadata` reads metadata; published snapshots have at most some 60.
 MAX_BUILDS = 1024
 
 #: Builds that are read at the same time.
@@ -23,7 +23,7 @@ _AT_ONCE = 8
 
 
 class MetadataNotInCache(InvalidMetadata):
-    """Nothing may be downloaded, and a build's metadata was never downloaded here: it may be valid.
+    """A build's metadata is not in the cache, and nothing may be downloaded: it is unknown whether it is valid.
 
     Args:
         error: The error of the source.
@@ -50,7 +50,7 @@ def read_metadata(source: Source, snapshot: Snapshot, variant: str, rule: Rule |
     path = f"{BUILD_FOLDER}/{variant}/{METADATA_FILE}"
     file = snapshot.file(path)
     if file is None:
-        raise InvalidMetadata(f"it has no {METADATA_FILE}, as builds from before the format")
+        raise InvalidMetadata(f"it has no {METADATA_FILE}; builds made before that format have none")
     if file.size > MAX_METADATA_BYTES:
         raise InvalidMetadata(f"its {METADATA_FILE} has {file.size} bytes; metadata is never that large")
     try:
@@ -62,7 +62,9 @@ def read_metadata(source: Source, snapshot: Snapshot, variant: str, rule: Rule |
         require_signature(source, snapshot, variant, content, rule)
     metadata = Metadata.from_bytes(content, where=path)
     if required and metadata.digest is None:
-        raise UntrustedSignature(f"its {METADATA_FILE} is signed, but has no digest: nothing says what its files are")
+        raise UntrustedSignature(
+            f"its {METADATA_FILE} is signed, but has no digest, so the signature does not cover the build's files"
+        )
     return metadata
 
 
@@ -100,13 +102,13 @@ def read_all_metadata(
 
 
 def metadata_bytes(snapshot: Snapshot, variant: str) -> int:
-    """Bytes of a build's metadata that would be read; 0 where there is none, or where it is too large."""
+    """Bytes of a build's metadata that would be read; 0 if it is missing or too large."""
     file = snapshot.file(f"{BUILD_FOLDER}/{variant}/{METADATA_FILE}")
     return 0 if file is None or file.size > MAX_METADATA_BYTES else max(1, file.size)
 
 
 def check_signed_version(asked: int | None, metadata: Metadata) -> None:
-    """Refuse signed metadata of another version than the requested one: an older one may have known faults.
+    """Raise unless signed metadata is of the requested version: an old build with known faults could replace a new one.
 
     Args:
         asked: The requested version, if any.

@@ -1,7 +1,7 @@
 """Cached listings of a catalog's folders: the commit of each, and how it was hashed.
 
-Requests that wait for the same folder share one scan of it. A scan counts for the requests that came before it began,
-so an answer is never older than its request.
+Requests that wait for the same folder share one scan of it. A scan answers only requests that came before it began, so
+an answer is never older than its request.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ __all__ = ["Moved", "Source"]
 
 
 class Moved(SafeText):
-    """A repository has moved: the new one has to be asked for, and trusted or refused, on its own.
+    """A repository has moved. The new one is requested, and trusted or refused, separately.
 
     Args:
         repo_id: The repository that was asked for.

@@ -119,7 +119,7 @@ class TrustPolicy:
         )
 
     def allows(self, repo_id: str) -> bool:
-        """Whether a repository may be loaded whoever publishes it."""
+        """Whether a repository may be loaded even if its publisher is not trusted."""
         publisher = repo_id.partition("/")[0]
         return self.everything or repo_id in self.repositories or publisher in settings.trusted_publishers()
 
@@ -251,7 +251,7 @@ def untrusted(repo_id: str, where: str) -> UntrustedPublisher:
 
 
 def unverified(repo_id: str, publishers: Publishers | None) -> UntrustedPublisher:
-    """The error for a repository whose publisher nobody could be asked about."""
+    """The error for a repository whose publisher could not be checked."""
     where = "a Hub" if publishers is None else publishers.authority
     why = None if publishers is None else publishers.problem(repo_id)
     return UntrustedPublisher(

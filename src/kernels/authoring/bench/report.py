@@ -89,7 +89,7 @@ class WorkloadOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def of(key: tuple[str, str, str], verdict: str, reason: str = "") -> WorkloadOutcome:
-        """The outcome without times of a workload: script, class, name."""
+        """An outcome without times; `key` is the script, the class and the workload."""
         script, benchmark, workload = key
         return WorkloadOutcome(script=script, benchmark=benchmark, workload=workload, verdict=verdict, reason=reason)
 

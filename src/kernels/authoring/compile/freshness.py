@@ -36,7 +36,7 @@ WORK_FOLDER = ".kernels-build"
 
 
 def stamp_file(work: Path, variant: str) -> Path:
-    """The path of a variant's stamp, outside of the variant, whose files are published."""
+    """The path of a variant's stamp: not in the variant's folder, because everything there is published."""
     return work / f"{variant}.stamp"
 
 
@@ -86,7 +86,7 @@ def write_stamp(inputs: str, code: str, variant_dir: Path, stamp: Path) -> None:
 
 
 def stamped_code(variant_dir: Path, stamp: Path) -> str | None:
-    """The `SourceHashes.code` that a variant was built from; None if no stamp, or one of another build, is found."""
+    """The `SourceHashes.code` that a variant was built from; None if its stamp is missing or of another build."""
     try:
         _, metadata, code = _read_stamp(stamp)
         return code if metadata == _hash(variant_dir / METADATA_FILE) else None
@@ -105,8 +105,8 @@ def _hash(metadata: Path) -> str:
 def stale_builds(workspace: Workspace) -> dict[str, str]:
     """The builds of a kernel that were not made from its current sources.
 
-    A build's `id` ends in the state of its sources. Where only tests, benchmarks or Markdown have changed since, the
-    build's stamp shows it.
+    A build's `id` ends in the state of its sources. If only tests, benchmarks or Markdown have
+    changed, the id differs, and the stamp's code hash still matches: the build is fresh.
 
     Returns:
         The reason, by variant name.
@@ -142,7 +142,7 @@ def refuse_stale(workspace: Workspace, stale: Mapping[str, str], also: str) -> N
     Args:
         workspace: The kernel.
         stale: What `stale_builds` returned.
-        also: The other ways out, for the message.
+        also: Alternatives to rebuilding, for the message.
 
     Raises:
         RequestError: There is a stale build.

@@ -36,7 +36,7 @@ class CUDA(Backend):
     def version_reason(self, build: MajorMinor | None, target: MajorMinor | None) -> str | None:
         # A runtime loads what was built with an older minor of its major (CUDA Compatibility, "Minor Version").
         if build is None or target is None:
-            return f"built for CUDA {build}, this machine has {target or 'no known one'}"
+            return f"built for CUDA {build}, this machine has {target or 'an unknown version'}"
         if build.major != target.major:
             return f"built for CUDA {build}, this machine has CUDA {target}, another major version"
         if build.minor > target.minor:
@@ -75,7 +75,7 @@ class CUDA(Backend):
 
         facts = cuda_driver.look()
         version, notes = facts.driver_version, list(facts.notes)
-        # Torch brings its own runtime; only without it does the system's decide.
+        # Torch contains its own runtime; the system's matters only if Torch is not installed.
         if importlib.util.find_spec("torch") is None:
             runtime = cuda_driver.runtime_version()
             if runtime is None and version is not None:

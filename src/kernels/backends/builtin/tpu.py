@@ -31,7 +31,7 @@ _CHIPS = {
     "0x006f": _Chip("v6e", "TPU v6e", 32),
     "0x0076": _Chip("tpu7x", "TPU7x", 192),
 }
-#: v2 has v3's device id; its subsystem's tells them apart (the same file of tpu-info).
+#: v2 and v3 share a device id; the subsystem id differs (the same file of tpu-info).
 _V2, _V2_SUBSYSTEM = _Chip("v2", "TPU v2", 8), "0x004e"
 
 # docs.jax.dev, "TPU Pipelining"; docs.cloud.google.com, "TPU v6e", "TPU v5e".
@@ -76,7 +76,7 @@ class TPU(Backend):
 
 
 def _chip(folder: Path) -> _Chip | None:
-    """The TPU that a PCI device is, if it is one."""
+    """The chip of a PCI device; None if it is no known TPU."""
     if _read(folder / "vendor") != _GOOGLE:
         return None
     device = _read(folder / "device")
