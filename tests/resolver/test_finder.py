@@ -115,7 +115,7 @@ def test_a_requirement_leads_to_the_commit_of_its_lock_or_branch(
         ("acme/own version 1", NO_LOCK, InvalidRepository, "acme/own at v2, the same repository"),
         ("other/relu", NO_LOCK, UntrustedPublisher, "'other' is not one that"),
         ("acme/away version 1", NO_LOCK, UntrustedPublisher, "'other' is not one that"),
-        ("acme/plain version 2", lock(("acme/plain", "v1")), LockError, "acme/plain version 2 is asked for"),
+        ("acme/plain version 2", lock(("acme/plain", "v1")), LockError, "acme/plain version 2 was requested"),
         ("acme/plain version 1", lock(("acme/plain", "gone")), RevisionNotFound, "kernels.lock pins acme/plain to"),
         ("acme/plain version 1", lock(("acme/plain", "gone")), LockError, "kernels lock --upgrade-repo acme/plain"),
         ("acme/plain version 1", lock(required="it has to be"), NotLocked, "is not locked"),
