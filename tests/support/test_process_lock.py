@@ -121,6 +121,25 @@ def test_a_marker_that_is_none_expires(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert not (tmp_path / "work.lock.held").exists()
 
 
+def test_an_empty_marker_of_a_process_that_was_killed_expires(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    no_flock(monkeypatch)
+    monkeypatch.setattr(process_lock, "_LEASE_SECONDS", 0.5)
+    (tmp_path / "work.lock.held").touch()
+    with pytest.raises(Timeout):
+        lock_at(tmp_path / "work.lock").acquire(timeout=0)
+    with exclusively(lock_at(tmp_path / "work.lock", seconds=10)):
+        pass
+    assert not (tmp_path / "work.lock.held").exists()
+
+
+def test_a_marker_that_is_empty_for_a_moment_is_held(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    no_flock(monkeypatch)
+    (tmp_path / "work.lock.held").touch()
+    with pytest.raises(Timeout):
+        lock_at(tmp_path / "work.lock").acquire(timeout=1)
+    assert (tmp_path / "work.lock.held").exists()
+
+
 def test_a_holder_keeps_the_lock_for_as_long_as_it_lives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_flock(monkeypatch)
     monkeypatch.setattr(process_lock, "_LEASE_SECONDS", 0.3)

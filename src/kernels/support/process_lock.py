@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernels.errors import StoreError
 from kernels.support.concurrency import check_cancelled, is_cancelled
+from kernels.support.files import open_regular
 from kernels.support.json_store import cannot_write
 from kernels.support.real_folders import make_folders
 
@@ -78,13 +80,19 @@ class WorkLock:
             if not without_flock(error):
                 raise
             marker = SoftFileLease(f"{self.lock_file}.held", lease_duration=_LEASE_SECONDS)
-            self._acquire(marker, seconds, poll_interval=_POLL_SECONDS)
+            self._acquire(marker, seconds, _EmptyMarker(marker.lock_file))
 
-    def _acquire(self, lock: BaseFileLock, seconds: float, poll_interval: float = 0.05) -> None:
+    def _acquire(self, lock: BaseFileLock, seconds: float, empty: _EmptyMarker | None = None) -> None:
         from filelock import LeaseSettingsMismatch, Timeout
 
+        def is_over() -> bool:
+            if empty is not None:
+                empty.remove_abandoned()
+            return is_cancelled()
+
+        poll_interval = 0.05 if empty is None else _POLL_SECONDS
         try:
-            lock.acquire(timeout=seconds, poll_interval=poll_interval, cancel_check=is_cancelled)
+            lock.acquire(timeout=seconds, poll_interval=poll_interval, cancel_check=is_over)
         except (Timeout, LeaseSettingsMismatch):  # a mismatch: the marker of another version of this package
             check_cancelled()
             raise Timeout(lock.lock_file) from None
@@ -95,6 +103,31 @@ class WorkLock:
         held, self._held = self._held, None
         if held is not None:
             held.release()
+
+
+class _EmptyMarker:
+    """Removes a marker that stays empty: its process was killed, or lost its disk, before it wrote who it is.
+
+    filelock leaves an empty marker where it is, as its oldest versions wrote no other.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._seen: tuple[tuple[int, int], float] | None = None
+
+    def remove_abandoned(self) -> None:
+        """Remove the marker if it has been empty for the duration of a lease."""
+        with suppress(OSError):
+            with open_regular(self._path, follow=False) as file:  # a network file system looks again at each open
+                facts = os.fstat(file.fileno())
+            if facts.st_size:
+                self._seen = None
+                return
+            identity = facts.st_ino, facts.st_ctime_ns
+            if self._seen is None or self._seen[0] != identity:
+                self._seen = identity, time.monotonic()
+            elif time.monotonic() - self._seen[1] >= _LEASE_SECONDS:
+                os.unlink(self._path)
 
 
 def without_flock(error: BaseException) -> bool:
