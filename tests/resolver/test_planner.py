@@ -190,3 +190,19 @@ def test_an_unsigned_build_is_refused_where_signatures_are_required() -> None:
     assert not plan(source, signing=Policy()).root.signed
     with pytest.raises(UntrustedSignature, match=r"it has no signature \(metadata.json.sigstore\)"):
         plan(source, signing=Policy({"acme/top": Rule(required=True)}))
+
+
+def test_every_way_to_a_kernel_has_to_be_admitted() -> None:
+    repositories = {
+        "acme/top": kernel("acme/a", "acme/b"),
+        "acme/a": kernel(),
+        "acme/b": kernel("mist/old"),
+        "mist/old": moved_to("acme/a"),  # a later way to what the first one led to
+    }
+    online = context(MemorySource(repositories, unknown=["mist"]))
+    on_disk = context(MemorySource(repositories, unknown=["mist"], offline=True))
+    asked = Requirement("acme/top", version=1)
+    assert names(plan_tree(on_disk, asked)) == "a b top"
+    for planning, within in ((plan_tree, online), (plan_every_build, online), (plan_every_build, on_disk)):
+        with pytest.raises(UntrustedPublisher):
+            planning(within, asked)

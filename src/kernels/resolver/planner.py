@@ -85,7 +85,9 @@ def plan_tree(context: ResolveContext, requirement: Requirement, source: Source 
     Raises:
         KernelsError: A kernel cannot be used; its subclasses say why.
     """
-    return _plan(context, Asked(requirement, source), lambda ways: [_planned_build(context, ways)])
+    return _plan(
+        context, Asked(requirement, source), lambda ways: [_planned_build(context, ways)], allowed=Admission.ON_DISK
+    )
 
 
 def plan_every_build(context: ResolveContext, requirement: Requirement) -> PlanTree:
@@ -98,10 +100,16 @@ def plan_every_build(context: ResolveContext, requirement: Requirement) -> PlanT
     Raises:
         KernelsError: As for `plan_tree`.
     """
-    return _plan(context, Asked(requirement), lambda ways: _every_build(context, ways))
+    return _plan(context, Asked(requirement), lambda ways: _every_build(context, ways), allowed=Admission.GRANTED)
 
 
-def _plan(context: ResolveContext, root: Asked, builds_of: Callable[[Sequence[Resolved]], list[Planned]]) -> PlanTree:
+def _plan(
+    context: ResolveContext,
+    root: Asked,
+    builds_of: Callable[[Sequence[Resolved]], list[Planned]],
+    *,
+    allowed: Admission,
+) -> PlanTree:
     def resolve(asked: Asked) -> Resolved:
         return resolve_snapshot(context, asked.requirement, asked.source)
 
@@ -118,7 +126,7 @@ def _plan(context: ResolveContext, root: Asked, builds_of: Callable[[Sequence[Re
         ways = [way for way in graph.ways.values() if way.found.key == key]
         for build in node.value:
             depends = {each.repo_id: graph.ways[Asked(each)].found.key for each in build.metadata.kernel_depends}
-            builds.append(replace(_as_demanded(context, build, ways), depends=depends))
+            builds.append(replace(_as_demanded(context, build, ways, allowed), depends=depends))
     return PlanTree(tuple(builds), tuple(graph.ways.values()))
 
 
@@ -173,11 +181,11 @@ def _of_variant(context: ResolveContext, found: FoundSnapshot, variant: str, met
     )
 
 
-def _as_demanded(context: ResolveContext, planned: Planned, ways: Sequence[Resolved]) -> Planned:
+def _as_demanded(context: ResolveContext, planned: Planned, ways: Sequence[Resolved], allowed: Admission) -> Planned:
     """A build as each way that leads to it demands: admitted, of the version it names, with what a lock pins."""
     for way in ways:
         found = way.found
-        if way.admission is Admission.REFUSED:
+        if way.admission.value > allowed.value:
             raise unverified(found.snapshot.repo_id, found.source.publishers)
         try:
             if planned.signed:
