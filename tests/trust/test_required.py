@@ -278,6 +278,22 @@ def test_checking_a_repository_loads_what_was_signed(
     assert not ran.exists()
 
 
+def test_checking_all_variants_loads_none_that_was_signed_as_an_older_version(
+    hub: TestHub, policy: Path, sign_builds: Callable[..., None], tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    code = {"__init__.py": f"open({str(ran)!r}, 'w').close()\n"}
+    older = hub.make_repo("acme/relu", variants={UNIVERSAL: code}, digest=True)
+    newer = hub.make_repo("acme/relu", version=2, variants=[CPU], digest=True)
+    sign_builds(older)
+    sign_builds(newer)
+    shutil.copytree(older / "build" / UNIVERSAL, newer / "build" / UNIVERSAL)
+    assert [each.variant for each in audit_repository("acme/relu", version=2)] == [CPU]
+    with pytest.raises(UntrustedSignature, match=f"build {UNIVERSAL}: the signed metadata is version 1; expected"):
+        audit_repository("acme/relu", version=2, all_variants=True)
+    assert not ran.exists()
+
+
 def test_a_folder_of_repositories_needs_signatures_as_a_hub_does(
     isolated_env: Path, tmp_path: Path, policy: Path, sign_builds: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from kernels.resolver.build_choice import choose_build
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import Resolved, find_snapshot, resolve_snapshot
 from kernels.resolver.planner import plan_tree
-from kernels.resolver.read_metadata import read_metadata
+from kernels.resolver.read_metadata import check_signed_version, read_metadata
 from kernels.resolver.target import Target
 from kernels.trust import Policy
 from kernels.trust.publishers import Admission, TrustPolicy, unverified
@@ -106,7 +106,9 @@ def _folder_to_load(context: ResolveContext, resolved: Resolved, variant: str) -
     digest: Digest | None = None
     if signed:
         try:
-            digest = read_metadata(source, snapshot, variant, rule).digest
+            metadata = read_metadata(source, snapshot, variant, rule)
+            check_signed_version(found.version, metadata)
+            digest = metadata.digest
         except (InvalidMetadata, UntrustedSignature) as error:
             raise UntrustedSignature(
                 f"{snapshot.repo_id}, build {variant}: {error}. It may not be loaded; check it with --static."
