@@ -13,7 +13,9 @@ from kernels import get_kernel, get_kernel_variants, install_kernel
 from kernels.authoring.check.repository import audit_repository
 from kernels.cache import repo_records
 from kernels.errors import KernelsError, NotInCache, StoreError, UntrustedPublisher
+from kernels.models.pyproject import KernelProject
 from kernels.operations.info import repository_info
+from kernels.operations.lock import lock_project
 from kernels.operations.verify import verify_repository
 from kernels.support.warn import KernelsWarning
 
@@ -121,6 +123,18 @@ def test_a_cache_of_one_hub_admits_nobody_at_another(
     monkeypatch.setenv("KERNELS_HUB", "http://127.0.0.1:1")
     with pytest.raises(UntrustedPublisher):
         get_kernel(REPO, revision=untrusted.catalog.commit(REPO).id)
+
+
+def test_what_was_allowed_to_be_locked_is_not_allowed_to_be_loaded(
+    untrusted: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(f'[tool.kernels.dependencies]\n"{REPO}" = 1\n')
+    lock_project(KernelProject.read(tmp_path), trust_remote_code=True)
+    FETCHING["verify"]()
+    new_process()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UntrustedPublisher):
+        get_kernel(REPO, version=1)
 
 
 @pytest.mark.parametrize("silence", ["offline", "503 about everything", "no Hub"])

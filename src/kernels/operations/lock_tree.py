@@ -68,9 +68,10 @@ def lock_tree(
     def resolve(asked: Asked) -> Resolved:
         requirement = asked.requirement
         try:
-            resolved = _admitted(resolve_snapshot(context, requirement, settle=pins.settle))
+            # Nothing that is allowed here is loaded: a later call decides about that on its own.
+            resolved = _admitted(resolve_snapshot(context, requirement, settle=pins.settle, remember_allowed=False))
             if kept.older and _pins_another_version(resolved.found):
-                resolved = _admitted(resolve_snapshot(context, requirement))
+                resolved = _admitted(resolve_snapshot(context, requirement, remember_allowed=False))
         except (RepositoryNotFound, RevisionNotFound) as error:
             if requirement not in places:
                 raise

@@ -75,6 +75,7 @@ def resolve_snapshot(
     source: Source | None = None,
     *,
     settle: SettleCommit | None = None,
+    remember_allowed: bool = True,
 ) -> Resolved:
     """The snapshot that a requirement leads to, of publishers that are trusted.
 
@@ -86,6 +87,7 @@ def resolve_snapshot(
         requirement: The requirement.
         source: Its source; the default is the one that the context's sources name.
         settle: Chooses commits; the default asks the context's lock, then the source.
+        remember_allowed: Whether a repository that the caller allows may be loaded later without a Hub's answer.
 
     Raises:
         UntrustedPublisher: A publisher on the way is not trusted.
@@ -113,7 +115,8 @@ def resolve_snapshot(
         repo_id, publishers = found.requirement.repo_id, found.source.publishers
         if repo_id not in standings:
             standings[repo_id] = ask_trust(repo_id, publishers, context.trust)
-        admitted = admission(repo_id, standings[repo_id], publishers, context.trust, found.snapshot)
+        trust = standings[repo_id]
+        admitted = admission(repo_id, trust, publishers, context.trust, found.snapshot, remember=remember_allowed)
         least = max(least, admitted, key=lambda each: each.value)
     _warn_of_moves(context, taken)
     return Resolved(requirement, tuple(taken), least)

@@ -210,6 +210,8 @@ def admission(
     publishers: Publishers | None,
     policy: TrustPolicy,
     snapshot: Snapshot | None = None,
+    *,
+    remember: bool = True,
 ) -> Admission:
     """What may be done with a repository. Publishers are admitted here and nowhere else.
 
@@ -219,6 +221,7 @@ def admission(
         publishers: The publishers of the source; None for a folder of the user.
         policy: What the caller allows.
         snapshot: The snapshot that was found; None if nothing on disk can be used.
+        remember: Whether to record that the caller allows the snapshot.
 
     Raises:
         UntrustedPublisher: The publisher is not trusted.
@@ -226,7 +229,7 @@ def admission(
     if publishers is None:
         return Admission.GRANTED
     if policy.allows(repo_id):
-        if snapshot is not None:
+        if snapshot is not None and remember:
             publishers.remember_allowed(snapshot)
         return Admission.GRANTED
     if trust is PublisherTrust.UNTRUSTED:
