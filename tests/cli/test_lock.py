@@ -627,6 +627,15 @@ def test_a_renamed_repository_is_locked_under_both_names(hub: TestHub, lock: Run
     assert pins(project) == {"acme/new version 1": commit, "acme/relu version 1": commit}
 
 
+def test_the_former_name_of_a_repository_is_trusted_or_refused_too(hub: TestHub, lock: Run, project: Path) -> None:
+    asks(project, '"stranger/relu" = 1')
+    hub.make_repo("acme/new")
+    answer = {"Location": f"{hub.url}/api/kernels/acme/new/refs"}
+    hub.fail("/api/kernels/stranger/relu/refs$", status=307, headers=answer)
+    assert "'stranger' is not one that" in failed(lock(project))
+    assert lock(project, "--trust-remote-code").exit_code == 0
+
+
 def test_a_repository_keeps_its_commit_when_it_is_renamed(hub: TestHub, lock: Run, project: Path) -> None:
     hub.make_repo("acme/new")
     commit = hub.commit("acme/new")

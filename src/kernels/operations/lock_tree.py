@@ -22,7 +22,7 @@ from kernels.resolver.redirects import FoundSnapshot
 from kernels.sources import Source
 from kernels.support.formatting import format_error
 from kernels.support.warn import warn_once
-from kernels.trust.publishers import Admission, unverified
+from kernels.trust.publishers import Admission, admission, ask_trust, unverified
 
 __all__ = ["LockedTree", "lock_tree"]
 
@@ -69,15 +69,15 @@ def lock_tree(
         requirement = asked.requirement
         try:
             # Nothing that is allowed here is loaded: a later call decides about that on its own.
-            resolved = _admitted(resolve_snapshot(context, requirement, settle=pins.settle, remember_allowed=False))
+            resolved = resolve_snapshot(context, requirement, settle=pins.settle, remember_allowed=False)
+            _check_admitted(context, resolved)
             if kept.older and _pins_another_version(resolved.found):
-                resolved = _admitted(resolve_snapshot(context, requirement, remember_allowed=False))
+                resolved = resolve_snapshot(context, requirement, remember_allowed=False)
+                _check_admitted(context, resolved)
         except (RepositoryNotFound, RevisionNotFound) as error:
             if requirement not in places:
                 raise
             raise type(error)(f"{places[requirement]}: {error}") from error
-        for step in resolved.steps:
-            _check_lockable(step)
         return resolved
 
     graph = walk_dependencies([Asked(each) for each in sorted(roots, key=str)], resolve, _edges_of)
@@ -120,10 +120,17 @@ class _KeptPins:
         return None
 
 
-def _admitted(resolved: Resolved) -> Resolved:
+def _check_admitted(context: ResolveContext, resolved: Resolved) -> None:
+    """Refuse what is not of trusted publishers only, also under the names that repositories had before."""
+    for step in resolved.steps:
+        _check_lockable(step)
+        for former in step.former:
+            repo_id, publishers = former.repo_id, step.source.publishers
+            trust = ask_trust(repo_id, publishers, context.trust)
+            if admission(repo_id, trust, publishers, context.trust) is not Admission.GRANTED:
+                raise unverified(repo_id, publishers)
     if resolved.admission is not Admission.GRANTED:
         raise unverified(resolved.found.snapshot.repo_id, resolved.found.source.publishers)
-    return resolved
 
 
 def _pins_another_version(found: FoundSnapshot) -> bool:
