@@ -329,6 +329,15 @@ def test_an_id_that_is_no_identifier_or_names_another_module_is_refused(
     assert sys.modules.get(identifier) is before
 
 
+def test_an_id_that_names_an_object_that_is_no_module_is_refused(
+    tmp_path: Path, kernel_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path, init="raise AssertionError('it ran')")
+    monkeypatch.setitem(sys.modules, kernel_id, SimpleNamespace(__spec__=object()))
+    with pytest.raises(KernelImportError, match="loaded already"):
+        load_variant(folder, metadata(kernel_id))
+
+
 @pytest.mark.parametrize("content", ["module", "package", "namespace", "broken"])
 def test_an_id_that_names_a_module_on_the_path_is_refused_before_it_is_loaded(
     tmp_path: Path, kernel_id: str, content: str, monkeypatch: pytest.MonkeyPatch

@@ -224,4 +224,5 @@ def _occupant(name: str, folder: Path) -> str | None:
 
 
 def _is_kernel(spec: ModuleSpec | None) -> bool:
-    return spec is not None and isinstance(spec.loader, KernelLoader)
+    # Any code may have put any object in a module's place.
+    return isinstance(getattr(spec, "loader", None), KernelLoader)
