@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from forked import Interpreter, started
 from hub import TestHub
 
 pytest.importorskip("sigstore", reason="an extra, with which the kernels here are signed")
 
 from sigstore_root import OTHERS, SigstoreRoot
 
-#: Before anything else is imported: what would reach for a network is noted, and fails.
+#: Torch alone is imported once, for all processes: what downloads is not.
+PREAMBLE = "import torch"
+
+#: Before anything of kernels is imported: what would reach for a network is noted, and fails.
 UNPLUG = """
 import atexit, os, sys
+assert not {"kernels", "huggingface_hub", "httpx", "requests", "urllib3", "sigstore"} & set(sys.modules)
 reached = []
 def probing():
     # urllib3, which sigstore imports, opens a socket that it connects to nothing, to see whether there is IPv6.
@@ -69,7 +71,7 @@ print("mapping", tuple(model(torch.ones(2, 8)).shape))
 
 def command(*arguments: object) -> str:
     """Code that runs a command of this package."""
-    return f"from kernels.cli import main\nsys.argv = {['kernels', *map(str, arguments)]!r}\nmain()\n"
+    return f"import sys\nfrom kernels.cli import main\nsys.argv = {['kernels', *map(str, arguments)]!r}\nmain()\n"
 
 
 @dataclass
@@ -77,24 +79,30 @@ class Unplugged:
     """A machine without a network: where the kernels are, and the project's lock."""
 
     lock: Path
+    interpreter: Interpreter
     environment: dict[str, str] = field(default_factory=dict)
 
     def run(self, *code: str, **environment: str) -> tuple[int, str, str]:
         """Run code in a process that reaches nothing; its status, what it printed, and its errors."""
-        done = subprocess.run(
-            [sys.executable, "-c", UNPLUG + "".join(code)],
-            env={**os.environ, **self.environment, **environment},
+        done = self.interpreter.run(
+            UNPLUG + "".join(code),
+            self.lock.parent,
             cwd=self.lock.parents[1],  # no project: a lock counts where it is named
-            capture_output=True,
-            text=True,
-            timeout=300,
+            **self.environment,
+            **environment,
         )
         assert done.stdout.endswith("sockets: 0 []\n"), done.stdout + done.stderr
         return done.returncode, done.stdout.removesuffix("sockets: 0 []\n"), done.stderr
 
 
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[Interpreter]:
+    with started(PREAMBLE) as interpreter:
+        yield interpreter
+
+
 @pytest.fixture
-def online(hub: TestHub, tmp_path: Path, isolated_env: Path) -> Callable[[str], Unplugged]:
+def online(hub: TestHub, tmp_path: Path, isolated_env: Path, interpreter: Interpreter) -> Callable[[str], Unplugged]:
     """Lock and download, into the cache or into a folder that is carried elsewhere, and then unplug."""
     hub.make_repo("acme/base")
     code = "from kernels import get_kernel_dep\nrepo_id = 'acme/relu'\nbase = get_kernel_dep('acme/base')\n"
@@ -113,14 +121,14 @@ def online(hub: TestHub, tmp_path: Path, isolated_env: Path) -> Callable[[str], 
     (project / "pyproject.toml").write_text('[tool.kernels.dependencies]\n"acme/relu" = 1\n"acme/gelu" = 1\n')
 
     def kernels(*arguments: object) -> None:
-        command = [sys.executable, "-m", "kernels", *map(str, arguments)]
-        subprocess.run(command, cwd=project, check=True, capture_output=True, timeout=300)
+        done = interpreter.run(command(*arguments), tmp_path, cwd=project)
+        assert done.returncode == 0, done.stderr
 
     def unplug(place: str) -> Unplugged:
         kernels("lock", "--hashes")
         if place == "cache":
             kernels("download")
-            machine = Unplugged(project / "kernels.lock", {"HF_HUB_OFFLINE": "1"})
+            machine = Unplugged(project / "kernels.lock", interpreter, {"HF_HUB_OFFLINE": "1"})
         else:
             kernels("download", "--to", tmp_path / "filled")
             shutil.rmtree(isolated_env)
@@ -129,7 +137,8 @@ def online(hub: TestHub, tmp_path: Path, isolated_env: Path) -> Callable[[str], 
             with tarfile.open(tmp_path / "kernels.tar") as tar:
                 tar.extractall(tmp_path / "elsewhere")
             shutil.rmtree(tmp_path / "filled")
-            machine = Unplugged(project / "kernels.lock", {"KERNELS_HUB": str(tmp_path / "elsewhere" / "kernels")})
+            elsewhere = str(tmp_path / "elsewhere" / "kernels")
+            machine = Unplugged(project / "kernels.lock", interpreter, {"KERNELS_HUB": elsewhere})
         hub.down()
         return machine
 
