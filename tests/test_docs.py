@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import typer
 from example_kernels import example_builder
+from forked import Interpreter, started
 from typer.testing import CliRunner
 
 import kernels
@@ -36,14 +37,17 @@ def page_id(page: Path) -> str:
 # Before a block: `<!-- not run: why -->`, `<!-- needs: module -->`, or `<!-- file: its name -->`.
 _MARK = re.compile(r"<!-- (not run|needs|file): (.+) -->")
 
-#: Runs the blocks that it is given as JSON in one namespace, and prints what each printed, as JSON.
+#: Runs the blocks of a file of JSON in one namespace, and prints what each printed, as JSON.
 _RUN = """
-import contextlib, io, json, sys, __main__
+import contextlib, io, json, sys, types
 
+page = sys.modules["__main__"] = types.ModuleType("__main__")
+with open(sys.argv[1], encoding="utf-8") as file:
+    blocks = json.load(file)
 printed = []
-for file, line, code in json.load(sys.stdin):
+for file, line, code in blocks:
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        exec(compile("\\n" * line + code, file, "exec", dont_inherit=True), vars(__main__))
+        exec(compile("\\n" * line + code, file, "exec", dont_inherit=True), vars(page))
     printed.append(out.getvalue())
 print(json.dumps(printed))
 """
@@ -209,18 +213,27 @@ def reader(served: str, isolated_env: Path, monkeypatch: pytest.MonkeyPatch, tmp
     return folder
 
 
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[Interpreter]:
+    with started("import torch") as interpreter:
+        yield interpreter
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=page_id)
-def test_the_examples_of_a_page_run_and_print_what_the_page_shows(page: Path, reader: Path) -> None:
+def test_the_examples_of_a_page_run_and_print_what_the_page_shows(
+    page: Path, reader: Path, interpreter: Interpreter, tmp_path: Path
+) -> None:
     pairs = [(block, output) for block, output in python_blocks(page) if block.runs]
     write_files(page, reader)
-    done = subprocess.run(
-        [sys.executable, "-c", _RUN],
-        input=json.dumps([(str(page), block.line, block.text) for block, _ in pairs]),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        cwd=reader,
-    )
+    given = tmp_path / "blocks.json"
+    given.write_text(json.dumps([(str(page), block.line, block.text) for block, _ in pairs]), encoding="utf-8")
+    if any(
+        "sys.modules" in block.text for block, _ in pairs
+    ):  # it shows what an import loads: nothing is loaded before
+        with started("") as interpreter:
+            done = interpreter.run(_RUN, tmp_path, given, cwd=reader)
+    else:
+        done = interpreter.run(_RUN, tmp_path, given, cwd=reader)
     assert done.returncode == 0, done.stderr
     printed = json.loads(done.stdout.splitlines()[-1])
     assert {
