@@ -60,7 +60,28 @@ def test_a_process_that_is_killed_at_any_moment_is_repaired_by_the_next(hub: Tes
     built = hub.make_repo("acme/relu", variants={"torch-cpu": FILES}, digest=True) / "build" / "torch-cpu"
     folders = run(
         """
-import huggingface_hub.file_download  # once, for all that are forked
+import functools, importlib, ssl
+from contextlib import suppress
+from kernels import Target
+
+# What each of the processes would do anew: import modules, look at the machine, and read certificates for TLS,
+# which nothing here uses.
+modules = os.path.join(sys.argv[1], "modules")
+os.makedirs(sys.argv[1])
+if not (child := os.fork()):
+    os.environ["KERNELS_CACHE"] = os.path.join(sys.argv[1], "modules.cache")
+    install_kernel("acme/relu", version=1)
+    with open(modules, "w") as file:
+        file.write("\\n".join(sys.modules))
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+with open(modules) as file:
+    for name in file.read().splitlines():
+        with suppress(ImportError):
+            importlib.import_module(name)
+Target.current()
+ssl.create_default_context = functools.cache(ssl.create_default_context)
+ssl.create_default_context()
 
 def install(cache, moment):
     # In a process that is killed just before it changes the cache for the given time.
