@@ -6,11 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from acme_packages import add_package
+from forked import Interpreter, started
 from hub import TestHub
 
 HERE = Path(__file__).parent
@@ -30,8 +31,35 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def interpreter(runtime: Path) -> Iterator[Interpreter]:
+    """It imports Torch once, and finds the runtime library: the system reads `LD_LIBRARY_PATH` at a process's start."""
+    folders = os.pathsep.join([str(runtime), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
+    with started("import torch, torch.utils.backend_registration", LD_LIBRARY_PATH=folders) as interpreter:
+        yield interpreter
+
+
+#: `python arguments`, where Torch is there already: it now calls the extensions that are installed.
+PYTHON = """
+import sys, runpy
+torch._import_device_backends()
+sys.argv, (how, *rest) = sys.argv[1:], sys.argv[1:]
+if how == "-c":
+    names = {"__name__": "__main__"}
+    sys.argv = [how, *rest[1:]]
+    exec(compile(rest[0], "<string>", "exec"), names)
+elif how == "-m":
+    sys.argv = rest
+    runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+else:
+    runpy.run_path(how, run_name="__main__")
+"""
+
+
 @pytest.fixture
-def acme(runtime: Path, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def acme(
+    runtime: Path, interpreter: Interpreter, hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., str]:
     """Run Python where an Acme accelerator is there; returns what it printed to its standard output.
 
     The runtime library and the program are found; nothing is registered, and Torch alone does not know the device.
@@ -50,14 +78,15 @@ def acme(runtime: Path, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> Callab
 
     def run(*arguments: str | Path, site: Path | None = None, **environment: str) -> str:
         path = os.environ["PYTHONPATH"]
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            env={**os.environ, "PYTHONPATH": path if site is None else f"{site}{os.pathsep}{path}", **environment},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        environment = {"PYTHONPATH": path if site is None else f"{site}{os.pathsep}{path}", **environment}
+        if "LD_LIBRARY_PATH" in environment:
+            command = [sys.executable, *arguments]
+            done = subprocess.run(
+                command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=120
+            )
+        else:
+            folders = environment["PYTHONPATH"].split(os.pathsep)
+            done = interpreter.run(PYTHON, tmp_path, *arguments, path=folders, **environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
