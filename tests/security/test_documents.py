@@ -113,21 +113,8 @@ def test_build_toml_is_refused_at_its_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the limits are Linux's")
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["kernel-status", "TOML"],
-        ["metadata", "lock", "hashes"],
-        ["record", "declaration"],
-        ["YAML", "target", "message", "objects", "variant", "repository", "revision", "license"],
-        ["Python", "audit"],
-    ],
-    ids=" ".join,
-)
-def test_no_document_takes_more_than_2_seconds_or_300_megabytes(names: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, LIMITED, *names], capture_output=True, text=True, timeout=SECONDS, check=False
-    )
+def test_no_document_takes_more_than_2_seconds_or_300_megabytes() -> None:
+    done = subprocess.run([sys.executable, LIMITED], capture_output=True, text=True, timeout=SECONDS, check=False)
     assert done.stdout.splitlines() == ['"done"'], done.stdout + done.stderr
 
 
