@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.cache.repo_store import RepoStore
@@ -91,6 +91,7 @@ def test_heads_are_kept_for_each_hub(repository: RepoStore) -> None:
     assert endpoint_key("http://one") != endpoint_key("http://two")
 
 
+@settings(max_examples=25)
 @given(
     st.lists(
         st.builds(
@@ -100,7 +101,8 @@ def test_heads_are_kept_for_each_hub(repository: RepoStore) -> None:
             oid=st.from_regex(r"[0-9a-f]{40}", fullmatch=True),
             sha256=st.none() | st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
             xet_hash=st.just("") | st.text("0123456789abcdef", min_size=64, max_size=64),
-        )
+        ),
+        max_size=5,
     )
 )
 def test_an_index_is_read_as_it_was_written(files: list[RepoFile]) -> None:

@@ -35,7 +35,7 @@ from kernels.tuning.entries import read_configs
 settings.register_profile(
     "security",
     derandomize=True,
-    max_examples=200,
+    max_examples=75,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -355,7 +355,7 @@ def test_what_is_nearly_valid_raises_only_errors_of_this_package(name: str, tmp_
 def test_any_bytes_raise_only_errors_of_this_package(name: str, tmp_path: Path) -> None:
     _, read = PARSERS[name]
 
-    @quick
+    @settings(quick, max_examples=50)
     @given(
         st.binary(max_size=60)
         | st.text(max_size=40).map(lambda text: text.encode())
