@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from forked_loads import loading_forks, torch_process
 
 if TYPE_CHECKING:
     from sigstore_root import SigstoreRoot
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 # sigstore is an extra: without it there is nothing to sign with. CI has it.
 collect_ignore_glob = [] if find_spec("sigstore") else ["test_*.py"]
 
-__all__ = ["policy", "root", "sign_builds", "write_policy"]
+__all__ = ["loading_forks", "policy", "root", "sign_builds", "torch_process", "write_policy"]
 
 
 @pytest.fixture(scope="session")

@@ -251,6 +251,7 @@ def test_the_benchmarks_of_a_repository_are_signed_by_nobody(
     assert hub.count("benchmark_relu") == 0
 
 
+@pytest.mark.usefixtures("loading_forks")
 def test_checking_a_repository_loads_nothing_that_is_not_signed(
     hub: TestHub, policy: Path, sign_builds: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -278,6 +279,7 @@ def test_checking_a_repository_loads_what_was_signed(
     assert not ran.exists()
 
 
+@pytest.mark.usefixtures("loading_forks")
 def test_checking_all_variants_loads_none_that_was_signed_as_an_older_version(
     hub: TestHub, policy: Path, sign_builds: Callable[..., None], tmp_path: Path
 ) -> None:

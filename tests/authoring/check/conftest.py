@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 from example_kernels import example_hub
+from forked_loads import loading_forks, torch_process
 
 from kernels.trust.digest import variant_digest
 
-__all__ = ["compile_native", "example_hub", "write_variant"]
+__all__ = ["compile_native", "example_hub", "loading_forks", "torch_process", "write_variant"]
 
 ID = "_add_one_cpu_1a2b3c4"
 

@@ -51,6 +51,7 @@ def test_a_good_variant_passes_every_step(write_variant: Write) -> None:
     assert {each.backend for each in found.findings} == {"cpu"}
 
 
+@pytest.mark.usefixtures("loading_forks")
 def test_the_example_kernels_pass_but_for_what_their_system_gives_them(example_hub: Path) -> None:
     for kernel in sorted((example_hub / "kernels-examples").iterdir()):
         for found in audit(kernel / "v1", dynamic=False):
@@ -364,6 +365,7 @@ def test_a_kernel_without_layers_has_none_to_check(write_variant: Write) -> None
     assert said(found, "layers") == [("skipped", "the kernel has no layers")]
 
 
+@pytest.mark.usefixtures("loading_forks")
 def test_operators_registered_elsewhere_are_found_in_a_separate_process(write_variant: Write) -> None:
     init = """
 import torch
@@ -505,6 +507,7 @@ def test_the_process_says_why_nothing_was_loaded(
     assert what in found.what
 
 
+@pytest.mark.usefixtures("loading_forks")
 def test_what_torch_itself_registers_when_it_is_used_is_not_the_kernels(write_variant: Write) -> None:
     # `triton_op` imports parts of Torch that register operators, wherever Torch is installed.
     source = f"""
