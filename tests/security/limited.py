@@ -274,6 +274,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     # An application may have raised it: then nothing but a bound on the depth keeps a parser from the stack's end.
     recursion, hard = sys.getrecursionlimit(), resource.getrlimit(resource.RLIMIT_AS)[1]
+    gc.collect()
+    gc.freeze()  # what was imported need not be gone through before each
     with tempfile.TemporaryDirectory() as folder:
         for name, attack in attacks(Path(folder)):
             gc.collect()
