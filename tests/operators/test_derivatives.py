@@ -85,7 +85,7 @@ def test_it_runs_where_nothing_is_derived_as_well(vendor: Vendor, context: Calla
         with use_vendor_ops(vendor(LINEAR)):
             found = layer(x)
             assert called() == ["forward"]
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(found, wanted, rtol=0.02, atol=0.01)  # bfloat16 in one of them
 
 
 def test_a_model_trains_with_it(vendor: Vendor) -> None:
