@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -58,7 +59,9 @@ def fitting(count: int) -> list[str]:
 def limited(code: str, seconds: int = 10) -> str:
     """What a script prints within a limit on processor time."""
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_CPU, ({seconds}, {seconds}))\n"
-    done = subprocess.run([sys.executable, "-c", limit + code], capture_output=True, text=True, timeout=120)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # with tests/fixtures
+    command = [sys.executable, "-c", limit + code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
     return done.stdout.strip()
 
