@@ -5,8 +5,9 @@ PYTHON ?= python3
 # The stack: lockfiles/requirements-$(STACK).txt, in an environment of its own.
 STACK ?= cpu
 VENV ?= $(if $(filter cpu,$(STACK)),.venv,.venv-$(STACK))
-# Test processes side by side, and what else to tell pytest: make test PYTEST_ARGS="-k resolve"
-JOBS ?= auto
+# Test processes at once, more than cores, as many tests wait for a process that they started. What else to tell pytest:
+# make test PYTEST_ARGS="-k resolver"
+JOBS ?= $(shell $(PYTHON) -c "import os; print(os.cpu_count() * 3 // 2)")
 PYTEST_ARGS ?=
 
 REQUIREMENTS := lockfiles/requirements-$(STACK).txt
