@@ -12,15 +12,8 @@ from hypothesis import strategies as st
 from kernels import backends
 from kernels.errors import InvalidMetadata, NoSuitableBuild, RequestError, UnsupportedArch
 from kernels.models.metadata import BackendInfo, KernelName, Metadata
-from kernels.resolver.selection import (
-    RejectionKind,
-    Resolution,
-    VariantAccepted,
-    VariantRejected,
-    explain,
-    no_suitable_build,
-    resolve,
-)
+from kernels.resolver.no_suitable_build import explain, no_suitable_build
+from kernels.resolver.selection import RejectionKind, Resolution, VariantAccepted, VariantRejected, resolve
 from kernels.resolver.target import Target
 from kernels.resolver.variant import UnparsedVariant, Variant, parse_variant
 

@@ -28,7 +28,7 @@ from kernels.resolver.content_hash import build_hash
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot
 from kernels.resolver.lock_pins import ActiveLock
-from kernels.resolver.selection import no_suitable_build
+from kernels.resolver.no_suitable_build import no_suitable_build
 from kernels.resolver.target import Target
 from kernels.sources import FolderSource, PathSource, Source
 from kernels.sources.folder_record import FolderRecord, read_folder_record, recorded_repositories

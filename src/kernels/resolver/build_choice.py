@@ -13,9 +13,10 @@ from kernels.models.requirement import Requirement
 from kernels.models.snapshot import METADATA_FILE
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import OfSnapshot
+from kernels.resolver.no_suitable_build import no_suitable_build
 from kernels.resolver.read_metadata import MAX_READ_BYTES, check_signed_version, metadata_bytes, read_metadata
 from kernels.resolver.redirects import FoundSnapshot
-from kernels.resolver.selection import Ranking, RejectionKind, Resolution, no_suitable_build
+from kernels.resolver.selection import Ranking, RejectionKind, Resolution
 from kernels.resolver.target import Target
 from kernels.support.formatting import format_names
 from kernels.trust.publishers import Admission, unverified

@@ -17,16 +17,14 @@ from kernels.errors import (
     BackendUnavailable,
     InvalidVariant,
     KernelsError,
-    NoSuitableBuild,
     NotInCache,
     RequestError,
-    UnsupportedArch,
     UntrustedSignature,
 )
 from kernels.models.metadata import Metadata
 from kernels.resolver.target import Target
 from kernels.resolver.variant import UNIVERSAL, UnparsedVariant, Variant, parse_variant
-from kernels.support.formatting import format_names, format_text, wrong_type
+from kernels.support.formatting import format_text, wrong_type
 from kernels.support.version import MajorMinor
 
 __all__ = [
@@ -36,13 +34,9 @@ __all__ = [
     "Resolution",
     "VariantAccepted",
     "VariantRejected",
-    "explain",
-    "no_suitable_build",
+    "name_misfits",
     "resolve",
 ]
-
-#: How many variants an error message lists before it only counts them.
-_LISTED = 20
 
 _DEVICE = re.compile(r"([A-Za-z][A-Za-z0-9_]*)(?::([0-9]{1,4}))?")
 
@@ -218,7 +212,7 @@ class Ranking:
                 unparsed = VariantRejected(UnparsedVariant(name), str(error), RejectionKind.NAME)
                 rejected.append(((len(_CHECKS) + 1,), unparsed))
                 continue
-            misfit = next(_misfits(variant, target, self._backend), None)
+            misfit = next(name_misfits(variant, target, self._backend), None)
             if misfit is None:
                 fitting.append(variant)
             else:
@@ -355,8 +349,14 @@ def _preference(variant: Variant) -> tuple[int, ...]:
     )
 
 
-def _misfits(variant: Variant, target: Target, backend: Backend) -> Iterator[VariantRejected]:
-    """The checks that a variant's name does not pass, each with its reason."""
+def name_misfits(variant: Variant, target: Target, backend: Backend) -> Iterator[VariantRejected]:
+    """Which checks a variant's name fails, in the order of `RejectionKind`.
+
+    Args:
+        variant: The variant.
+        target: The machine it would run on.
+        backend: The backend to choose for.
+    """
     for kind, check in _CHECKS.items():
         reason = check(variant, target, backend)
         if reason is not None:
@@ -455,71 +455,3 @@ def _uncovered(
         return ()
     archs = facts.backend.archs
     return tuple(each for each in visible if backend.arch_reason(archs, each) is not None)
-
-
-def no_suitable_build(asked: str, resolution: Resolution, *, here: bool = True) -> NoSuitableBuild:
-    """The error for a kernel without a suitable build: `UnsupportedArch` if only the architecture does not match.
-
-    Args:
-        asked: The requirement, such as `org/name version 1`.
-        resolution: The result, without an accepted variant.
-        here: Whether the target is this machine.
-
-    Example:
-        >>> outcome = resolve(["torch-cuda"], Target.parse("torch2.9-cpu-x86_64-linux"))
-        >>> print(no_suitable_build("org/relu version 1", outcome))
-        No build of org/relu version 1 suits this machine (torch2.9-cpu-x86_64-linux, backend cpu):
-          torch-cuda: for cuda, not cpu
-        Try a machine with cuda, or another version of the kernel.
-    """
-    kind = UnsupportedArch if resolution.rejects_for(RejectionKind.ARCH) else NoSuitableBuild
-    return kind(explain(asked, resolution, here=here))
-
-
-def explain(asked: str, resolution: Resolution, *, here: bool = True) -> str:
-    """Why no build suits: the requirement, the target, every variant with its reason, and what to try next."""
-    where = f"{resolution.target}, backend {resolution.backend}"
-    if not resolution.decisions:
-        return f"{asked} has no builds at all (no folder build/<variant>), for this machine ({where}) or another."
-    lines = [f"No build of {asked} suits {f'this machine ({where})' if here else where}:"]
-    rejected = resolution.rejected
-    lines += [f"  {format_text(each.variant.variant_str, 80)}: {each.reason}" for each in rejected[:_LISTED]]
-    if len(rejected) > _LISTED:
-        lines.append(f"  … and {len(rejected) - _LISTED} more")
-    return "\n".join([*lines, _advice(resolution, here)])
-
-
-def _advice(resolution: Resolution, here: bool) -> str:
-    target, backend = resolution.target, backends.get(resolution.backend)
-    arch_rejected = resolution.rejects_for(RejectionKind.ARCH)
-    if arch_rejected and not here:
-        return "Try another version of the kernel."
-    if arch_rejected:
-        return (
-            "Try another version of the kernel, another device with `device=`, or, where the declared architectures "
-            "are known to be incomplete, `check_arch=False`."
-        )
-    variants = [each.variant for each in resolution.rejected if isinstance(each.variant, Variant)]
-    own = any(each.backend == backend.name for each in variants)
-    if own and target.torch is not None and backend.name not in target.torch_backends:
-        return (
-            f"Try a Torch that is built for {backend.name}, or import the package that adds its device to this one; "
-            f"`kernels backends check {backend.name}` says more."
-        )
-    # What would suit if one thing were different: variants that fail only one check.
-    single: dict[str, set[str]] = {}
-    for variant in variants:
-        failing = [each.kind for each in _misfits(variant, target, backend)]
-        if failing == [RejectionKind.FRAMEWORK] and variant.framework_version is not None:
-            newer = " or newer" if variant.kind == "torch-stable-abi" else ""
-            name = "tvm-ffi" if variant.kind == "tvm-ffi" else "Torch"
-            single.setdefault("framework", set()).add(f"{name} {variant.framework_version}{newer}")
-        elif failing == [RejectionKind.ACCELERATOR]:
-            single.setdefault("accelerator", set()).add(f"{backend.name} {variant.accelerator_version}")
-    wishes = [format_names(sorted(options), " or ") for options in single.values()]
-    if wishes:
-        return f"Try an environment with {'; or '.join(wishes)}."
-    others = {each.backend for each in variants} - {backend.name, UNIVERSAL}
-    if others:
-        return f"Try a machine with {format_names(sorted(others), ' or ')}, or another version of the kernel."
-    return "Try another version of the kernel, or ask its publisher for a build that suits."
