@@ -382,3 +382,11 @@ def test_what_the_vendors_page_shows_passes_its_check(what: str, reader: Path) -
     write_files(VENDORS, reader)
     result = CliRunner().invoke(app, ["backends", "check", what], prog_name="kernels")
     assert (result.exit_code, "nothing failed" in result.output) == (0, True), result.output
+
+
+def test_every_test_that_the_security_page_names_exists() -> None:
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_/]*test_[a-z_]+\.py)`", text))
+    places = [ROOT, ROOT / "tests", ROOT / "tests" / "security"]
+    assert named
+    assert {name for name in named if not any((place / name).is_file() for place in places)} == set()
