@@ -102,6 +102,6 @@ lock-kernels: $(READY)
 	@PYTHONPATH=tests/fixtures $(RUN) tests/fixtures/pinned_kernels.py
 
 clean:
-	rm -rf $(VENV) dist build htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* dist build htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find examples/kernels -type d -name build -prune -exec rm -rf {} +
 	find . -type d -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
