@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
@@ -10,11 +10,11 @@ from kernels import settings
 from kernels.errors import MappingError, RequestError
 from kernels.layer.decorate import always
 from kernels.layer.device import ModuleDevice, of_tensor, requested_device
-from kernels.layer.mapping import MappingView, RepositoryProtocol, SelectedKernel, check_bool, current_mapping, select
+from kernels.layer.loading import LayerLoad, described, load_key, load_layers, origin_of
+from kernels.layer.mapping import MappingView, SelectedKernel, check_bool, current_mapping, select
 from kernels.layer.marked import MarkedLayer, find_marked, layer_name_of, with_functions
 from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
 from kernels.layer.report import KernelizeReport, check_model, kernelize_report
-from kernels.layer.repository import HubRepository, LocalRepository
 from kernels.layer.swap import LayerDecision, install, restore
 from kernels.layer.validate import check_layer, check_registered_mode, unsupported
 from kernels.support.formatting import wrong_type
@@ -24,8 +24,6 @@ from kernels.support.warn import warn_once
 if TYPE_CHECKING:
     import torch
     from torch import nn
-
-    from kernels.operations.load import Loaded
 
 __all__ = ["kernelize", "unkernelize"]
 
@@ -175,17 +173,6 @@ class _LayerKind(NamedTuple):
         return layer_name_of(self.cls)
 
 
-@dataclass
-class _Load:
-    """A repository's layer for a device: what to load, and what came of it."""
-
-    repository: RepositoryProtocol
-    device: ModuleDevice
-    layer: Any = None
-    kernel: Loaded | None = None  # None for a third-party repository
-    error: FileNotFoundError | None = None
-
-
 def _plan(marked: Iterable[MarkedLayer], request: _Request) -> Iterable[tuple[nn.Module, LayerDecision]]:
     """Decide for each layer of a model; a function that is attached to several modules is one layer.
 
@@ -242,14 +229,14 @@ def _device(path: str, device: torch.device | None, request: _Request) -> Module
 def _decide(first_path: dict[_LayerKind, str], request: _Request) -> dict[_LayerKind, LayerDecision]:
     """Decide for each kind of layer: select from the mapping, load every kernel, then check each layer."""
     decisions: dict[_LayerKind, LayerDecision] = {}
-    selected: dict[_LayerKind, tuple[SelectedKernel, _Load]] = {}
-    loads: dict[Any, _Load] = {}
+    selected: dict[_LayerKind, tuple[SelectedKernel, LayerLoad]] = {}
+    loads: dict[Any, LayerLoad] = {}
     unmapped: set[str] = set()
     for kind, path in first_path.items():
         choice = select(request.mapping, kind.name, kind.device, request.mode)
         if isinstance(choice, SelectedKernel):
-            key = _load_key(choice.repository, kind.device)
-            selected[kind] = choice, loads.setdefault(key, _Load(choice.repository, kind.device))
+            key = load_key(choice.repository, kind.device)
+            selected[kind] = choice, loads.setdefault(key, LayerLoad(choice.repository, kind.device))
             continue
         if not request.allows(choice.flag):
             raise MappingError(f"Layer {kind.name!r} ({path or 'the model'}): {choice.reason}.")
@@ -260,27 +247,29 @@ def _decide(first_path: dict[_LayerKind, str], request: _Request) -> dict[_Layer
         warn_once(
             f"No kernel is mapped to layer {name!r}: it keeps its own forward. `register_kernel_mapping` maps one."
         )
-    _load_all(loads.values())
+    load_layers(loads.values())
     for kind, (choice, load) in selected.items():
         decisions[kind] = _checked(kind, choice, load, request)
     return decisions
 
 
-def _checked(kind: _LayerKind, choice: SelectedKernel, load: _Load, request: _Request) -> LayerDecision:
+def _checked(kind: _LayerKind, choice: SelectedKernel, load: LayerLoad, request: _Request) -> LayerDecision:
     """Decide by a loaded layer, which must follow the rules for layers."""
-    origin = _origin(choice.repository)
+    origin = origin_of(choice.repository)
     if load.error is not None:
         if not request.allows(KernelizeFallback.CANNOT_LOAD):
             raise load.error
-        _logger.info("Layer %r keeps its own forward: %s", kind.name, load.error)
+        _logger.info("Layer %r on %s keeps its own forward: %s", kind.name, kind.device, load.error)
         return _kept(kind.cls, request, f"cannot load: {_first_line(load.error)}", origin)
-    check_layer(load.layer, kind.cls, str(choice.repository))
-    check_registered_mode(load.layer, kind.name, choice.mode, str(choice.repository))
+    check_layer(load.layer, kind.cls, described(choice.repository))
+    check_registered_mode(load.layer, kind.name, choice.mode, described(choice.repository))
     # A kernel registered as FALLBACK promises nothing, so what it lacks is a reason to fall back.
     lacking = unsupported(load.layer, request.mode)
     if lacking is not None:
         if not request.allows(KernelizeFallback.NO_COMPATIBLE_MODE):
-            raise MappingError(f"Layer {kind.name!r}: {choice.repository} {lacking}, needed for {request.mode}.")
+            raise MappingError(
+                f"Layer {kind.name!r}: {described(choice.repository)} {lacking}, needed for {request.mode}."
+            )
         return _kept(kind.cls, request, f"the kernel's layer {lacking}", origin)
     build = load.kernel.installed.planned if load.kernel is not None else None
     return LayerDecision(
@@ -306,45 +295,8 @@ def _agreed(kinds: list[_LayerKind], by_kind: dict[_LayerKind, LayerDecision], r
     return _kept(kinds[0].cls, request, reason)
 
 
-def _load_all(loads: Collection[_Load]) -> None:
-    """Load kernels, those on a Hub in parallel; a kernel that is not found leaves its error."""
-    on_hub = [(load, load.repository) for load in loads if isinstance(load.repository, HubRepository)]
-    if on_hub:
-        from kernels.operations.load import load_all
-
-        kernels = load_all([repository.request(load.device) for load, repository in on_hub])
-        for (load, repository), kernel in zip(on_hub, kernels, strict=True):
-            if isinstance(kernel, FileNotFoundError):
-                load.error = kernel
-            elif isinstance(kernel, Exception):
-                raise kernel
-            else:
-                load.kernel, load.layer = kernel, repository.layer_in(kernel.module)
-    for load in loads:
-        other = load.repository
-        try:
-            if isinstance(other, LocalRepository):
-                load.kernel = other.load_kernel(load.device)
-                load.layer = other.layer_in(load.kernel.module)
-            elif not isinstance(other, HubRepository):
-                load.layer = other.load()
-        except FileNotFoundError as error:
-            load.error = error
-
-
-def _load_key(repository: RepositoryProtocol, device: ModuleDevice) -> Any:
-    # A third-party repository may not be hashable, and knows no devices.
-    if isinstance(repository, (HubRepository, LocalRepository)):
-        return repository, device.type, device.arch() or device.index
-    return id(repository)
-
-
 def _kept(cls: type, request: _Request, reason: str, kernel: str | None = None) -> LayerDecision:
     return LayerDecision(layer=layer_name_of(cls), mode=request.mode, reason=reason, kernel=kernel)
-
-
-def _origin(repository: RepositoryProtocol) -> str:
-    return repository.origin if isinstance(repository, (HubRepository, LocalRepository)) else type(repository).__name__
 
 
 def _first_line(error: BaseException) -> str:

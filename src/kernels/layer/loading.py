@@ -1,0 +1,148 @@
+"""Load the layers of a mapping's repositories: the kernels on a Hub in parallel, the others one after another."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from kernels.errors import KernelsError, MappingError
+from kernels.layer.device import ModuleDevice, requested_device
+from kernels.layer.mapping import RepositoryProtocol
+from kernels.layer.repository import HubRepository, LocalRepository
+
+if TYPE_CHECKING:
+    from kernels.operations.load import Loaded
+
+__all__ = ["LayerLoad", "described", "load_key", "load_layers", "origin_of"]
+
+#: The methods of this package; a repository that has others loads its layer by these.
+_OWN_LOADS = frozenset((HubRepository.load, LocalRepository.load))
+_OWN_KERNEL_LOADS = frozenset((HubRepository.load_kernel, LocalRepository.load_kernel))
+
+
+@dataclass
+class LayerLoad:
+    """A repository's layer for a device: what to load, and what came of it.
+
+    Attributes:
+        repository: Where the layer comes from.
+        device: The device it will run on.
+        layer: The layer, not checked.
+        kernel: The kernel it is part of; None for a repository with a `load()` of its own.
+        error: Why the kernel was not found.
+    """
+
+    repository: RepositoryProtocol
+    device: ModuleDevice
+    layer: Any = None
+    kernel: Loaded | None = None
+    error: FileNotFoundError | None = None
+
+
+def load_key(repository: RepositoryProtocol, device: ModuleDevice) -> Any:
+    """What two loads share that give the same layer."""
+    if _is_plain(repository):
+        return repository, device.type, device.arch() or device.index
+    # Equal objects may load different layers, and a third-party object may not be hashable, and knows no devices.
+    if isinstance(repository, (HubRepository, LocalRepository)):
+        return id(repository), device.type, device.arch() or device.index
+    return id(repository)
+
+
+def load_layers(loads: Collection[LayerLoad]) -> None:
+    """Load layers; a kernel that is not found leaves its error.
+
+    Raises:
+        KernelsError: A kernel cannot be loaded for another reason.
+    """
+    on_hub: list[tuple[LayerLoad, HubRepository]] = []
+    others: list[LayerLoad] = []
+    for load in loads:
+        repository = load.repository
+        if _is_plain(repository) and isinstance(repository, HubRepository):
+            on_hub.append((load, repository))
+        else:
+            others.append(load)
+    if on_hub:
+        from kernels.operations.load import load_all
+
+        kernels = load_all([repository.request(load.device) for load, repository in on_hub])
+        for (load, repository), kernel in zip(on_hub, kernels, strict=True):
+            if isinstance(kernel, FileNotFoundError):
+                load.error = kernel
+            elif isinstance(kernel, Exception):
+                raise kernel
+            else:
+                load.kernel, load.layer = kernel, repository.layer_in(kernel.module)
+    for load in others:
+        try:
+            _load(load)
+        except FileNotFoundError as error:
+            load.error = error
+
+
+def origin_of(repository: RepositoryProtocol) -> str:
+    """A repository's Hub name or folder, or the class whose `load()` gives the layer."""
+    if _is_plain(repository):
+        return repository.origin
+    return type(repository).__name__
+
+
+def described(repository: RepositoryProtocol) -> str:
+    """A repository in a message."""
+    if not _is_plain(repository) and isinstance(repository, (HubRepository, LocalRepository)):
+        return f"{type(repository).__name__}.load()"  # it may lack what the inherited text contains
+    return str(repository)
+
+
+def _is_plain(repository: object) -> TypeGuard[HubRepository | LocalRepository]:
+    """Whether a repository is one of this package, and no subclass or instance of it overrides `load`."""
+    if not isinstance(repository, (HubRepository, LocalRepository)) or _overrides_load(repository):
+        return False
+    if not {"_requirement", "_repo_path"} & vars(repository).keys():
+        name = type(repository).__qualname__
+        raise MappingError(f"{name}.__init__ does not call super().__init__(): call it, or override `load()`.")
+    return True
+
+
+def _overrides_load(repository: HubRepository | LocalRepository) -> bool:
+    kind = type(repository)
+    return kind.load not in _OWN_LOADS or kind.load_kernel not in _OWN_KERNEL_LOADS or "load" in vars(repository)
+
+
+def _load(load: LayerLoad) -> None:
+    repository: Any = load.repository
+    if _is_plain(repository):
+        load.kernel = repository.load_kernel(load.device)
+        load.layer = repository.layer_in(load.kernel.module)
+    elif isinstance(repository, (HubRepository, LocalRepository)):
+        load.layer = repository.load(**_device_argument(repository, load.device))
+    else:
+        load.layer = repository.load()
+
+
+def _device_argument(repository: HubRepository | LocalRepository, device: ModuleDevice) -> dict[str, str]:
+    """The device for an overridden `load` that takes one, as the inherited one does."""
+    try:
+        parameters = inspect.signature(repository.load).parameters.values()
+    except (TypeError, ValueError):
+        return {}
+    for parameter in parameters:
+        named = parameter.name == "device" and parameter.kind in (
+            parameter.POSITIONAL_OR_KEYWORD,
+            parameter.KEYWORD_ONLY,
+        )
+        if named or parameter.kind is parameter.VAR_KEYWORD:
+            return {"device": _device_name(device)}
+    return {}
+
+
+def _device_name(device: ModuleDevice) -> str:
+    # Torch's name where it means the same device: the code of a user may hand it to Torch.
+    try:
+        name = device.torch_device
+        return name if requested_device(name) == device else str(device)
+    except KernelsError:
+        return str(device)
