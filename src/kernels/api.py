@@ -211,8 +211,8 @@ def get_locked_kernel(
 
 def load_kernel(
     repo_id: str,
-    *,
     lockfile: str | os.PathLike[str] | None = None,
+    *,
     backend: BackendName | None = None,
     verify: Verify | None = None,
 ) -> ModuleType:

@@ -311,7 +311,7 @@ def test_a_folder_stands_in_for_a_locked_kernel_with_a_warning_unless_everything
     monkeypatch.setenv("KERNELS_LOCKED", "1")
     with pytest.raises(NotLocked, match=r"`LOCAL_KERNELS` puts the folder .* in its place, and KERNELS_LOCKED=1"):
         get_kernel("acme/relu", version=1)
-    assert load_kernel("acme/relu", lockfile=path).repo_id == "acme/relu"
+    assert load_kernel("acme/relu", path).repo_id == "acme/relu"
 
 
 # Locked kernels
