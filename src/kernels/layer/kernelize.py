@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 from kernels import settings
 from kernels.errors import MappingError, RequestError
+from kernels.layer.by_class import names_by_class
 from kernels.layer.decorate import always
 from kernels.layer.device import ModuleDevice, of_tensor, requested_device
 from kernels.layer.loading import LayerLoad, described, load_key, load_layers, origin_of
-from kernels.layer.mapping import MappingView, SelectedKernel, check_bool, current_mapping, select
-from kernels.layer.marked import MarkedLayer, find_marked, layer_name_of, with_functions
+from kernels.layer.mapping import (
+    KernelMapping,
+    MappingView,
+    SelectedKernel,
+    SupportsItems,
+    check_bool,
+    current_mapping,
+    select,
+)
+from kernels.layer.marked import MarkedLayer, find_marked, with_functions
 from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
 from kernels.layer.report import KernelizeReport, check_model, kernelize_report
 from kernels.layer.swap import LayerDecision, install, restore
@@ -35,10 +44,12 @@ _Model = TypeVar("_Model", bound="nn.Module")
 @overload
 def kernelize(
     model: _Model,
+    mapping: KernelMapping | None = None,
     *,
     mode: Mode | None = None,
     device: str | torch.device | None = None,
     use_fallback: bool | KernelizeFallback = True,
+    by_class: SupportsItems[str | type[nn.Module], str] | None = None,
     report: Literal[False] = False,
 ) -> _Model: ...
 
@@ -46,10 +57,12 @@ def kernelize(
 @overload
 def kernelize(
     model: nn.Module,
+    mapping: KernelMapping | None = None,
     *,
     mode: Mode | None = None,
     device: str | torch.device | None = None,
     use_fallback: bool | KernelizeFallback = True,
+    by_class: SupportsItems[str | type[nn.Module], str] | None = None,
     report: Literal[True],
 ) -> KernelizeReport: ...
 
@@ -57,20 +70,24 @@ def kernelize(
 @overload
 def kernelize(
     model: _Model,
+    mapping: KernelMapping | None = None,
     *,
     mode: Mode | None = None,
     device: str | torch.device | None = None,
     use_fallback: bool | KernelizeFallback = True,
+    by_class: SupportsItems[str | type[nn.Module], str] | None = None,
     report: bool,
 ) -> _Model | KernelizeReport: ...
 
 
 def kernelize(
     model: nn.Module,
+    mapping: KernelMapping | None = None,
     *,
     mode: Mode | None = None,
     device: str | torch.device | None = None,
     use_fallback: bool | KernelizeFallback = True,
+    by_class: SupportsItems[str | type[nn.Module], str] | None = None,
     report: bool = False,
 ) -> nn.Module | KernelizeReport:
     """Replace the forward of a model's layers by the kernels that are mapped to them.
@@ -80,11 +97,14 @@ def kernelize(
 
     Args:
         model: The model; its layers are changed in place.
+        mapping: A mapping for this call alone, as in `register_kernel_mapping`; it comes before all others.
         mode: What the model will be used for. Default: training or inference, by `model.training`.
         device: The device type that the model will run on, with or without an index. Default: each layer's own device:
             that of its parameters, else of its nearest ancestor's.
         use_fallback: In which cases a layer may keep its own forward instead of an error. True is
             `KernelizeFallback.DEFAULT`, False `KernelizeFallback.NONE`.
+        by_class: Layers without a mark: class → name in the mapping. A class is given as itself, by its name or by its
+            dotted name, and stands for itself only, not for its subclasses. The next call does not remember it.
         report: Return a report instead of the model.
 
     Returns:
@@ -92,8 +112,8 @@ def kernelize(
 
     Raises:
         TypeError: An argument is of the wrong type, or a kernel's layer breaks the rules for layers.
-        ValueError: An argument's value is wrong, the mapping has no kernel for a layer that may not fall back, or a
-            kernel's publisher is not trusted.
+        ValueError: An argument's value is wrong, `by_class` names a class that the model does not have, the mapping has
+            no kernel for a layer that may not fall back, or a kernel's publisher is not trusted.
         FileNotFoundError: A kernel cannot be found, or no build of it suits this machine.
         ImportError: A kernel lacks a dependency, or cannot be imported.
 
@@ -121,10 +141,14 @@ def kernelize(
         mode=_mode(mode, model),
         device=requested_device(device),
         fallback=_fallback(use_fallback),
-        mapping=current_mapping(),
+        mapping=current_mapping(mapping),
     )
-    for module, decision in _plan(find_marked(model), request):
-        install(module, decision)
+    named = {} if by_class is None else names_by_class(by_class, model)
+    for module, decision in _plan(find_marked(model, named), request):
+        if decision is None:
+            restore(module)
+        else:
+            install(module, decision)
     return kernelize_report(model) if report else model
 
 
@@ -163,18 +187,17 @@ class _Request:
 
 
 class _LayerKind(NamedTuple):
-    """What decides the kernel of a layer: its class, and the device it runs on."""
+    """What decides the kernel of a layer: its class, its name in mappings, and the device it runs on."""
 
     cls: type
+    name: str
     device: ModuleDevice
 
-    @property
-    def name(self) -> str:
-        return layer_name_of(self.cls)
 
-
-def _plan(marked: Iterable[MarkedLayer], request: _Request) -> Iterable[tuple[nn.Module, LayerDecision]]:
+def _plan(marked: Iterable[MarkedLayer], request: _Request) -> Iterable[tuple[nn.Module, LayerDecision | None]]:
     """Decide for each layer of a model; a function that is attached to several modules is one layer.
+
+    A layer that was kernelized before, and now has no name, has no decision.
 
     Flat dictionaries hold the data: with an object for each module, Python's garbage collector would walk the whole
     model again and again.
@@ -182,30 +205,33 @@ def _plan(marked: Iterable[MarkedLayer], request: _Request) -> Iterable[tuple[nn
     modules: dict[int, nn.Module] = {}
     kinds: dict[int, _LayerKind] = {}
     further: dict[int, list[_LayerKind]] = {}  # of a function on several devices
-    kept: dict[int, LayerDecision] = {}
+    kept: dict[int, LayerDecision | None] = {}
     known: dict[tuple[type, torch.device | None], _LayerKind] = {}
     first_path: dict[_LayerKind, str] = {}
     disabled = settings.mapping_disabled()
-    for path, module, device in marked:
+    for path, module, device, name in marked:
         number, cls = id(module), type(module)
         modules[number] = module
+        if name is None:
+            kept[number] = None
+            continue
         if disabled:
-            kept[number] = _kept(cls, request, "DISABLE_KERNEL_MAPPING is set")
+            kept[number] = _kept(name, request, "DISABLE_KERNEL_MAPPING is set")
             continue
         condition = getattr(cls, "kernel_condition", always)
         if condition is not always and not condition(module):
-            kept[number] = _kept(cls, request, "its condition is false")
+            kept[number] = _kept(name, request, "its condition is false")
             continue
         kind = known.get((cls, device))
         if kind is None:
-            kind = known[cls, device] = _LayerKind(cls, _device(path, device, request))
+            kind = known[cls, device] = _LayerKind(cls, name, _device(path, device, request))
             first_path.setdefault(kind, path)
         if kinds.setdefault(number, kind) != kind:
             further.setdefault(number, [kinds[number]]).append(kind)
 
     by_kind = _decide(first_path, request)
     agreed = {number: _agreed(each, by_kind, request) for number, each in further.items()}
-    decisions = [agreed.get(number) or kept.get(number) or by_kind[kinds[number]] for number in modules]
+    decisions = [kept[number] if number in kept else agreed.get(number) or by_kind[kinds[number]] for number in modules]
     return zip(modules.values(), decisions, strict=True)
 
 
@@ -242,7 +268,7 @@ def _decide(first_path: dict[_LayerKind, str], request: _Request) -> dict[_Layer
             raise MappingError(f"Layer {kind.name!r} ({path or 'the model'}): {choice.reason}.")
         if choice.flag is KernelizeFallback.NO_LAYER:
             unmapped.add(kind.name)
-        decisions[kind] = _kept(kind.cls, request, choice.reason)
+        decisions[kind] = _kept(kind.name, request, choice.reason)
     for name in sorted(unmapped):
         warn_once(
             f"No kernel is mapped to layer {name!r}: it keeps its own forward. `register_kernel_mapping` maps one."
@@ -260,7 +286,7 @@ def _checked(kind: _LayerKind, choice: SelectedKernel, load: LayerLoad, request:
         if not request.allows(KernelizeFallback.CANNOT_LOAD):
             raise load.error
         _logger.info("Layer %r on %s keeps its own forward: %s", kind.name, kind.device, load.error)
-        return _kept(kind.cls, request, f"cannot load: {_first_line(load.error)}", origin)
+        return _kept(kind.name, request, f"cannot load: {_first_line(load.error)}", origin)
     check_layer(load.layer, kind.cls, described(choice.repository))
     check_registered_mode(load.layer, kind.name, choice.mode, described(choice.repository))
     # A kernel registered as FALLBACK promises nothing, so what it lacks is a reason to fall back.
@@ -270,7 +296,7 @@ def _checked(kind: _LayerKind, choice: SelectedKernel, load: LayerLoad, request:
             raise MappingError(
                 f"Layer {kind.name!r}: {described(choice.repository)} {lacking}, needed for {request.mode}."
             )
-        return _kept(kind.cls, request, f"the kernel's layer {lacking}", origin)
+        return _kept(kind.name, request, f"the kernel's layer {lacking}", origin)
     build = load.kernel.installed.planned if load.kernel is not None else None
     return LayerDecision(
         layer=kind.name,
@@ -292,11 +318,11 @@ def _agreed(kinds: list[_LayerKind], by_kind: dict[_LayerKind, LayerDecision], r
     reason = f"a function is one object, and its modules need different kernels ({wanted})"
     if not request.allows(KernelizeFallback.NO_COMPATIBLE_PROPERTIES):
         raise MappingError(f"Function {first.layer!r}: {reason}.")
-    return _kept(kinds[0].cls, request, reason)
+    return _kept(kinds[0].name, request, reason)
 
 
-def _kept(cls: type, request: _Request, reason: str, kernel: str | None = None) -> LayerDecision:
-    return LayerDecision(layer=layer_name_of(cls), mode=request.mode, reason=reason, kernel=kernel)
+def _kept(name: str, request: _Request, reason: str, kernel: str | None = None) -> LayerDecision:
+    return LayerDecision(layer=name, mode=request.mode, reason=reason, kernel=kernel)
 
 
 def _first_line(error: BaseException) -> str:

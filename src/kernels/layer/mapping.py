@@ -176,9 +176,17 @@ class MappingView:
         return merged
 
 
-def current_mapping() -> MappingView:
-    """The mapping of this context now: its overlays, then what is registered."""
-    levels = []
+def current_mapping(mapping: Any = None) -> MappingView:
+    """The mapping of this context now: its overlays, then what is registered.
+
+    Args:
+        mapping: A mapping that comes before all of them.
+
+    Raises:
+        TypeError: An entry is of the wrong type.
+        RequestError: An unknown device type, or a mode that no kernel can be registered for.
+    """
+    levels = [] if mapping is None else [_parse(mapping)]
     overlay = _overlay.get()
     while overlay is not None:
         levels.append(overlay.kernels)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kernels.layer.swap import is_decided
 
 if TYPE_CHECKING:
     import torch
@@ -13,21 +15,29 @@ __all__ = ["MarkedLayer", "find_marked", "layer_name_of", "with_functions"]
 
 
 class MarkedLayer(NamedTuple):
-    """A marked layer of a model, or a marked function that is attached to one of its modules.
+    """A layer of a model that a kernel may serve, or a marked function that is attached to one of its modules.
 
     Attributes:
         path: Its name in the model; for a function, the name of its module and its own.
         module: The layer. One function may be attached to many modules.
         device: The device of its parameters, else of its buffers, else of its nearest ancestor's; None without any.
+        name: Its name in mappings; None for a layer without a mark that was kernelized before.
     """
 
     path: str
     module: nn.Module
     device: torch.device | None
+    name: str | None
 
 
-def find_marked(model: nn.Module) -> Iterator[MarkedLayer]:
+def find_marked(model: nn.Module, by_class: Mapping[type, str] | None = None) -> Iterator[MarkedLayer]:
     """Every marked layer of a model in the order of `named_modules`, each module's functions before it.
+
+    Layers that were kernelized before are found too, marked or not.
+
+    Args:
+        model: The model.
+        by_class: Names of classes for this call; they come before marks.
 
     Each module's own tensors give its device, which is passed up to the modules that contain it, then down to those
     that have none: the time is linear in the number of modules, whatever their depth. Flat lists hold the data, since
@@ -62,7 +72,7 @@ def find_marked(model: nn.Module) -> Iterator[MarkedLayer]:
     _pass_up(parameters, parents)
     _pass_up(buffers, parents)
     devices: list[torch.device | None] = []
-    marked: dict[type, bool] = {}
+    names: dict[type, str | None] = dict(by_class or {})
     for number, module in enumerate(modules):
         parent = parents[number]
         device = parameters[number] or buffers[number] or (devices[parent] if parent >= 0 else None)
@@ -71,13 +81,12 @@ def find_marked(model: nn.Module) -> Iterator[MarkedLayer]:
         if functions:
             prefix = f"{paths[number]}." if paths[number] else ""
             for name, function in functions.items():
-                yield MarkedLayer(prefix + name, function, device)
+                yield MarkedLayer(prefix + name, function, device, layer_name_of(type(function)))
         kind = type(module)
-        is_marked = marked.get(kind)
-        if is_marked is None:
-            is_marked = marked[kind] = hasattr(kind, "kernel_layer_name")
-        if is_marked:
-            yield MarkedLayer(paths[number], module, device)
+        if kind not in names:
+            names[kind] = layer_name_of(kind) if hasattr(kind, "kernel_layer_name") else None
+        if names[kind] is not None or is_decided(module):
+            yield MarkedLayer(paths[number], module, device, names[kind])
 
 
 def layer_name_of(cls: type) -> str:

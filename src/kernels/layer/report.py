@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from kernels.layer.marked import find_marked, layer_name_of
+from kernels.layer.marked import find_marked
 from kernels.layer.swap import LayerDecision, decision_of
 from kernels.support.formatting import wrong_type
 from kernels.support.text import one_line
@@ -114,8 +114,8 @@ def kernelize_report(model: nn.Module) -> KernelizeReport:
     """
     check_model(model)
     rows = []
-    for path, module, _ in find_marked(model):
-        decision = decision_of(module) or LayerDecision(layer_name_of(type(module)), reason="not kernelized")
+    for path, module, _, name in find_marked(model):
+        decision = decision_of(module) or LayerDecision(name or "", reason="not kernelized")
         rows.append(
             KernelizeRow(
                 module=path,

@@ -17,7 +17,7 @@ from kernels.layer.mode import Mode
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["LayerDecision", "decision_of", "install", "restore"]
+__all__ = ["LayerDecision", "decision_of", "install", "is_decided", "restore"]
 
 #: Where a module keeps the decision of `kernelize`, and a forward that was set on the instance before.
 _DECISION = "_kernelized"
@@ -110,6 +110,11 @@ def decision_of(module: nn.Module) -> LayerDecision | None:
         reason = "copied since, and runs with the weights of the original: kernelize it again"
         return replace(decision, function=None, reason=reason)
     return decision
+
+
+def is_decided(module: nn.Module) -> bool:
+    """Whether `kernelize` has decided for a module, whatever became of it since."""
+    return _DECISION in module.__dict__
 
 
 def _slot_of(attributes: dict[str, Any], decision: LayerDecision) -> str | None:
