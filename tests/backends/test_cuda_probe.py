@@ -226,3 +226,38 @@ def test_a_child_that_gives_no_answer_is_a_note(monkeypatch: pytest.MonkeyPatch)
     notes: list[str] = []
     assert cuda_driver._ask_child("devices", notes) is None
     assert "CUDA did not report its devices" in notes[0]
+
+
+def test_a_toolkit_without_a_driver_is_no_gpu(
+    machine: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(libraries=["libcudart.so.12"], torch=False)
+    monkeypatch.setattr(cuda_driver, "_runtime_candidates", lambda: [str(tmp_path / "libcudart.so.12")])
+    probe = CUDAWithoutCards().probe()
+    assert (probe.found, probe.version, probe.devices) == (False, None, ())
+    assert probe.notes == ("no NVIDIA driver: its management library (NVML) is not installed",)
+
+
+def test_a_card_without_a_driver_is_a_note(machine: Callable[..., None], tmp_path: Path) -> None:
+    machine(libraries=[])
+    for number, (vendor, kind) in enumerate([("0x10de", "0x030200"), ("0x10de", "0x040300"), ("0x8086", "0x030000")]):
+        folder = tmp_path / f"pci/0000:00:0{number}.0"
+        folder.mkdir(parents=True)
+        (folder / "vendor").write_text(f"{vendor}\n")
+        (folder / "class").write_text(f"{kind}\n")
+    backend = CUDAWithoutCards()
+    backend.sysfs = tmp_path / "pci"
+    assert backend.probe().notes[-1] == "1 NVIDIA GPU on the PCI bus, but no driver that answers"
+
+
+@pytest.mark.parametrize("value", ["", "-1", "7"])
+def test_the_variable_that_hides_every_gpu_is_named(machine: Callable[..., None], value: str) -> None:
+    machine([H100, H100], CUDA_VISIBLE_DEVICES=value)
+    probe = backends.get("cuda").probe()
+    assert (probe.found, probe.devices, probe.hidden) == (True, (), f"CUDA_VISIBLE_DEVICES={value!r}")
+
+
+class CUDAWithoutCards(type(backends.get("cuda"))):  # type: ignore[misc]
+    """NVIDIA GPUs, on a machine whose PCI bus cannot be read."""
+
+    sysfs = Path("/nowhere")

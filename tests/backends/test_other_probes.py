@@ -95,9 +95,27 @@ def test_an_amd_gpu_without_rocm_is_a_note(amd: Path, monkeypatch: pytest.Monkey
     assert probe.notes == ("an AMD GPU is there, but no ROCm",)
 
 
-def test_rocm_without_a_gpu_is_found_without_devices(amd: Path, tmp_path: Path) -> None:
-    probe = backend_at(ROCm, tmp_path / "nowhere").probe()
-    assert (probe.found, str(probe.version), probe.devices) == (True, "6.4", ())
+def test_rocm_without_a_gpu_is_not_there(amd: Path, tmp_path: Path) -> None:
+    found = backend_at(ROCm, tmp_path / "nowhere")
+    found.wsl = tmp_path / "dxg"
+    assert found.probe() == BackendProbe(notes=("ROCm 6.4 is installed, but no AMD GPU, or no driver (amdgpu) for it",))
+    # A Windows host shows its GPU in another way.
+    found.wsl.touch()
+    assert (found.probe().found, str(found.probe().version)) == (True, "6.4")
+
+
+def test_a_cann_toolkit_without_a_device_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "toolkit/ascend_toolkit_install.info", "version=8.2.RC1\n")
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path / "toolkit"))
+    (tmp_path / "dev").mkdir()
+    assert backend_at(CANN, tmp_path / "dev", "dev").probe() == BackendProbe(
+        notes=("CANN 8.2 is installed, but no Ascend device, or no driver for it (no /dev/davinci0)",)
+    )
+
+
+def test_hidden_gpus_name_the_variable_that_hides_them(amd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "9")
+    assert backend_at(ROCm, amd).probe().hidden == "HIP_VISIBLE_DEVICES='9'"
 
 
 def test_neuron_devices_are_read_from_sysfs(tmp_path: Path) -> None:

@@ -83,6 +83,8 @@ class BackendProbe:
         devices: Visible devices, numbered as Torch numbers them.
         notes: What was not found or did not answer, and why; for a person.
         needs_torch: Whether the probe can tell more once Torch is imported.
+        hidden: The setting that hides every device ("CUDA_VISIBLE_DEVICES=''"), or "".
+        driver: The newest version of the runtime that the driver runs, or None.
     """
 
     found: bool = False
@@ -90,6 +92,8 @@ class BackendProbe:
     devices: tuple[Device, ...] = ()
     notes: tuple[str, ...] = ()
     needs_torch: bool = False
+    hidden: str = ""
+    driver: MajorMinor | None = None
 
 
 class BackendLike(Protocol):
@@ -200,6 +204,15 @@ class Backend:
 
     def platform_reason(self, target: Any) -> str | None:
         """Why no compiled build of this backend fits a `Target`'s platform, or None."""
+        return None
+
+    def driver_reason(self, built: MajorMinor | None, driver: MajorMinor | None) -> str | None:
+        """Why a driver does not run what Torch was built for, or None where it does or nothing can be told.
+
+        Args:
+            built: The version that Torch was built for.
+            driver: The newest version that the driver runs, as the probe found it.
+        """
         return None
 
     def arch_reason(self, archs: Sequence[str] | None, device: Device | None) -> str | None:

@@ -29,8 +29,9 @@ def probe_backend(backend: Backend) -> BackendProbe:
 
     Example:
         >>> from kernels import get_backend
-        >>> probe_backend(get_backend("cpu"))
-        BackendProbe(found=True, version=None, devices=(), notes=(), needs_torch=False)
+        >>> probe = probe_backend(get_backend("cpu"))
+        >>> probe.found, probe.notes
+        (True, ())
     """
     try:
         return checked_probe(backend)

@@ -15,7 +15,7 @@ from kernels.backends.interface_check import validated
 from kernels.backends.registration import BackendEntry, Origin, Problem
 from kernels.errors import RequestError
 from kernels.settings import backend_sources
-from kernels.support.formatting import did_you_mean
+from kernels.support.formatting import did_you_mean, format_value
 
 __all__ = [
     "MISSING_VENDOR",
@@ -30,6 +30,7 @@ __all__ = [
     "report",
     "unknown",
     "unregister_backend",
+    "why_unknown",
     "would_override",
 ]
 
@@ -306,11 +307,15 @@ def check_name(name: object) -> None:
 def unknown(name: str, among: Mapping[str, BackendEntry]) -> RequestError:
     """The error for a name that no backend has, with the reason where one is known."""
     names = dict.fromkeys(each for entry in among.values() for each in entry.backend.device_names())
-    message = f"`backend`: expected one of {', '.join(names)}, got {name!r}.{did_you_mean(name, names)}"
+    message = f"`backend`: expected one of {', '.join(names)}, got {format_value(name)}.{did_you_mean(name, names)}"
+    reasons = why_unknown(name) or [f"{MISSING_VENDOR[0].upper()}{MISSING_VENDOR[1:]}."]
+    return RequestError("\n".join([message, *reasons]))
+
+
+def why_unknown(name: str) -> list[str]:
+    """Why no backend may have a name, in sentences: it is disabled, or a plugin is broken; empty if neither is so."""
     if name in _state.disabled:
-        reasons = [f"{name!r} is disabled by KERNELS_DISABLE_BACKENDS."]
-    else:
-        # A problem without names may be the reason for any name.
-        naming = [problem.message for problem in _state.problems if name in problem.names]
-        reasons = naming or [problem.message for problem in _state.problems if not problem.names]
-    return RequestError("\n".join([message, *(reasons or [f"{MISSING_VENDOR[0].upper()}{MISSING_VENDOR[1:]}."])]))
+        return [f"{format_value(name)} is disabled by KERNELS_DISABLE_BACKENDS."]
+    # A problem without names may be the reason for any name.
+    naming = [problem.message for problem in _state.problems if name in problem.names]
+    return naming or [problem.message for problem in _state.problems if not problem.names]

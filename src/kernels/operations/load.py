@@ -27,6 +27,7 @@ from kernels.resolver.context import ResolveContext
 from kernels.resolver.lock_pins import ActiveLock
 from kernels.resolver.planner import Planned, PlanTree, plan_tree
 from kernels.resolver.redirects import SnapshotKey
+from kernels.resolver.selection import choose_backend
 from kernels.resolver.target import Target
 from kernels.sources import PathSource
 from kernels.support.concurrency import side_by_side
@@ -189,6 +190,8 @@ def context_for(
     _check_flag("check_arch", request.check_arch)
     _check_flag("local_files_only", request.local_files_only)
     check_user_agent(request.user_agent)
+    target = target or Target.current()
+    choose_backend(target, request.backend, request.device)  # before the Hub is asked
     return ResolveContext(
         sources=open_sources(
             user_agent=request.user_agent,
@@ -196,7 +199,7 @@ def context_for(
             overrides=request.local_kernels,
             verify=request.verify,
         ),
-        target=target or Target.current(),
+        target=target,
         trust=TrustPolicy.of(request.trust_remote_code),
         signing=Policy.active(),
         lock=active_lock() if request.lock is None else request.lock,

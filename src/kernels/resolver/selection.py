@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from kernels import backends
 from kernels.backends import Backend, Device
 from kernels.errors import (
-    BackendUnavailable,
     InvalidVariant,
     KernelsError,
     NotInCache,
@@ -22,7 +22,7 @@ from kernels.errors import (
     UntrustedSignature,
 )
 from kernels.models.metadata import Metadata
-from kernels.resolver.target import Target
+from kernels.resolver.target import Target, not_there
 from kernels.resolver.variant import UNIVERSAL, UnparsedVariant, Variant, parse_variant
 from kernels.support.formatting import format_text, wrong_type
 from kernels.support.version import MajorMinor
@@ -34,6 +34,7 @@ __all__ = [
     "Resolution",
     "VariantAccepted",
     "VariantRejected",
+    "choose_backend",
     "name_misfits",
     "resolve",
 ]
@@ -195,7 +196,7 @@ class Ranking:
         device: int | str | None = None,
     ) -> None:
         self._target = target
-        self._backend, index = _choose(target, backend, device)
+        self._backend, index = choose_backend(target, backend, device)
         self._visible = target.backend_devices(self._backend.name)
         self._device = _device(target, self._backend, self._visible, index)
         self._check_arch = check_arch and self._backend.checks_archs and self._device is not None
@@ -282,12 +283,29 @@ class Ranking:
         )
 
 
-def _choose(target: Target, backend: str | None, device: int | str | None) -> tuple[Backend, int | None]:
-    """The backend, and the index that `device` names."""
-    if isinstance(device, bool) or not isinstance(device, (int, str, type(None))):
-        raise wrong_type("device", "an index or a name like 'cuda:1'", device)
+def choose_backend(target: Target, backend: str | None, device: Any) -> tuple[Backend, int | None]:
+    """The backend that arguments name, and the index of the device if `device` names one.
+
+    Args:
+        target: The machine.
+        backend: A backend of the target, by any of its names; the default is the target's default.
+        device: The device's index, or its Torch name such as `"cuda:1"`; or None.
+
+    Raises:
+        TypeError: An argument is of the wrong type.
+        RequestError: The target has no such backend, or the device is another backend's.
+
+    Example:
+        >>> backend, index = choose_backend(Target.parse("torch2.9-cu128-x86_64-linux"), None, "cuda:1")
+        >>> backend.name, index
+        ('cuda', 1)
+    """
+    if isinstance(getattr(device, "type", None), str) and hasattr(device, "index"):
+        device = str(device)  # a `torch.device`
     kind: str | None = None
     index = device if isinstance(device, int) else None
+    if isinstance(device, bool) or not isinstance(device, (int, str, type(None))):
+        raise wrong_type("device", "an index or a name like 'cuda:1'", device)
     if isinstance(device, str):
         match = _DEVICE.fullmatch(device)
         if match is None:
@@ -308,19 +326,7 @@ def _of_target(target: Target, argument: str, name: str, given: object = None) -
     try:
         return backends.find(name, among=target.backends)
     except RequestError:
-        there = ", ".join(target.backends)
-        message = f"`{argument}` is {given or name!r}; this machine ({target}) has {there}."
-        if _is_known(name):
-            raise BackendUnavailable(message) from None
-        raise RequestError(f"{message} No backend {name!r} is registered; {backends.MISSING_VENDOR}.") from None
-
-
-def _is_known(name: object) -> bool:
-    try:
-        backends.find(name)  # type: ignore[arg-type]
-    except (RequestError, TypeError):
-        return False
-    return True
+        raise not_there(target, argument, name, given) from None
 
 
 def _device(target: Target, backend: Backend, visible: tuple[Device, ...], index: int | None) -> Device | None:

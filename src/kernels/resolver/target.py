@@ -19,14 +19,16 @@ import msgspec
 
 from kernels import backends, settings
 from kernels.backends import Device
+from kernels.backends.hindrance import Hindrance, hindrances
 from kernels.backends.probing import probe_backend
+from kernels.backends.registry import why_unknown
 from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_build_failures, torch_builds
-from kernels.errors import RequestError
+from kernels.errors import BackendUnavailable, RequestError
 from kernels.support.documents import TooComplex, check_json
-from kernels.support.formatting import wrong_type
+from kernels.support.formatting import did_you_mean, format_value, wrong_type
 from kernels.support.version import MajorMinor
 
-__all__ = ["Device", "Target"]
+__all__ = ["Device", "Target", "not_there"]
 
 _EXAMPLE = "torch2.9-cu128-x86_64-linux+sm_90"
 _FORM = "torch<version>-<accelerator>-<cpu>-<os>"
@@ -64,6 +66,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         default_backend: The backend used when none is named.
         current_device: Index of the default backend's current device.
         notes: Probes that found nothing or failed, and why.
+        hindrances: Why a backend cannot be used here, by its name; empty for a machine that was only described.
 
     Example:
         >>> target = Target.parse("torch2.9-cu128-x86_64-linux+sm_90")
@@ -86,6 +89,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     default_backend: str
     current_device: int = 0
     notes: tuple[str, ...] = ()
+    hindrances: dict[str, tuple[Hindrance, ...]] = {}
 
     @staticmethod
     def current() -> Target:
@@ -166,6 +170,22 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         """The visible devices of a backend."""
         return tuple(device for device in self.devices if device.backend == name)
 
+    def why_not(self, name: str) -> str:
+        """Why this machine cannot use a backend, and what to do: two sentences; "" where nothing is known.
+
+        Args:
+            name: The backend's own name.
+
+        Example:
+            >>> Target.parse("torch2.9-cpu-x86_64-linux").why_not("cuda")
+            ''
+        """
+        found = self.hindrances.get(name, ())
+        if not found:
+            return ""
+        fixes = "; ".join(dict.fromkeys(each.fix for each in found))
+        return f"Not {name}: {'; and '.join(each.reason for each in found)}. {fixes[0].upper()}{fixes[1:]}."
+
     def __str__(self) -> str:
         parts = []
         if self.torch is not None:
@@ -212,8 +232,33 @@ def _preferred(target: Target) -> str | None:
     try:
         return backends.find(wanted, among=target.backends).name
     except RequestError:
-        there = ", ".join(target.backends)
-        raise RequestError(f"`KERNELS_BACKEND` is {wanted!r}; this machine has {there}.") from None
+        raise not_there(target, "KERNELS_BACKEND", wanted) from None
+
+
+def not_there(target: Target, argument: str, name: str, given: object = None) -> RequestError:
+    """The error for a backend that a machine does not have: why it does not, or which name was meant.
+
+    Args:
+        target: The machine.
+        argument: The argument or variable that names the backend.
+        name: The backend's name.
+        given: The argument as it was given, if it says more than the name.
+
+    Example:
+        >>> not_there(Target.parse("torch2.9-cpu-x86_64-linux"), "device", "cuda", "cuda:1")
+        BackendUnavailable("`device` is 'cuda:1'; this machine (torch2.9-cpu-x86_64-linux) has cpu.")
+    """
+    value = format_value(given or name, 200)
+    message = f"`{argument}` is {value}; this machine ({target}) has {', '.join(target.backends)}."
+    try:
+        known = backends.find(name)
+    except RequestError:
+        reasons = why_unknown(name)
+        hint = "" if reasons else did_you_mean(name, backends.reserved_names())
+        if not reasons and not hint:
+            reasons = [f"No backend {format_value(name)} is registered; {backends.MISSING_VENDOR}."]
+        return RequestError("\n".join([message + hint, *reasons]))
+    return BackendUnavailable("\n".join(filter(None, (message, target.why_not(known.name)))))
 
 
 def _cached() -> Target:
@@ -233,11 +278,17 @@ def _probe(builds: dict[str, MajorMinor | None]) -> Target:
     found: dict[str, str | None] = {}
     devices: list[Device] = []
     notes: list[str] = []
+    hindered: dict[str, tuple[Hindrance, ...]] = {}
     torch, failures = installed_torch(), torch_build_failures()
     for backend in backends.all_backends():
         probe = probe_backend(backend)
         notes += [f"{backend.name}: {note}" for note in probe.notes]
         devices += probe.devices
+        version_of_torch = None if torch is None else str(torch.__version__)
+        failure = failures.get(backend.name)
+        why = hindrances(backend, probe, torch=version_of_torch, builds=builds, failure=failure)
+        if why:
+            hindered[backend.name] = why
         built = backend.name in builds
         if not built and not probe.found:
             continue
@@ -261,6 +312,7 @@ def _probe(builds: dict[str, MajorMinor | None]) -> Target:
         devices=tuple(devices),
         default_backend=next(iter(builds or found)),
         notes=tuple(notes),
+        hindrances=hindered,
     )
 
 

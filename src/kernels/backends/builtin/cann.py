@@ -23,6 +23,8 @@ _TOOLKITS = tuple(
     for base in (Path("/usr/local/Ascend"), Path("~/Ascend"))
     for folder in ("cann", "ascend-toolkit/latest")
 )
+#: Which of the chips a process sees.
+_VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 #: The file in it that states its version.
 _VERSION_FILE = "ascend_toolkit_install.info"
 
@@ -68,12 +70,16 @@ class CANN(Backend):
             chips = []
         count = _visible(len(chips))
         version = _toolkit_version()
-        notes = ("an Ascend device is there, but no CANN toolkit",) if chips and version is None else ()
+        # A toolkit alone is no NPU: nothing can be run with it.
+        if not chips:
+            missing = f"CANN {version} is installed, but no Ascend device, or no driver for it (no /dev/davinci0)"
+            return BackendProbe(notes=() if version is None else (missing,))
         return BackendProbe(
-            found=bool(chips) or version is not None,
+            found=True,
             version=version,
             devices=tuple(Device(self.name, index) for index in range(count)),
-            notes=notes,
+            notes=("an Ascend device is there, but no CANN toolkit",) if version is None else (),
+            hidden="" if count else f"{_VISIBLE}={os.environ.get(_VISIBLE, '')!r}",
         )
 
     def current_device(self) -> int:
@@ -86,7 +92,7 @@ def _visible(count: int) -> int:
     The list names logical ids, 0 up to the number of chips, not the numbers in /dev, which a container keeps from its
     host. It ends before the first character that is neither digit nor comma, and before an id that is none.
     """
-    value = os.environ.get("ASCEND_RT_VISIBLE_DEVICES")
+    value = os.environ.get(_VISIBLE)
     if value is None:
         return count
     chosen: list[int] = []

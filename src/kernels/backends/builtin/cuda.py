@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
 from kernels.backends.base import Backend, BackendProbe, Device, Found, PythonDependency, listed
 from kernels.backends.torch_extension import initialized_device
+from kernels.support.formatting import plural
 from kernels.support.version import MajorMinor
 
 __all__ = ["CUDA", "Name"]
@@ -33,6 +36,9 @@ class CUDA(Backend):
     vendor = "NVIDIA"
     python_depends = MappingProxyType({"nvidia-cutlass-dsl": PythonDependency("nvidia-cutlass-dsl", "cutlass")})
 
+    #: Every PCI device, with its vendor and class (Linux, Documentation/ABI/testing/sysfs-bus-pci).
+    sysfs = Path("/sys/bus/pci/devices")
+
     def version_reason(self, build: MajorMinor | None, target: MajorMinor | None) -> str | None:
         # A runtime loads what was built with an older minor of its major (CUDA Compatibility, "Minor Version").
         if build is None or target is None:
@@ -42,6 +48,12 @@ class CUDA(Backend):
         if build.minor > target.minor:
             return f"built for CUDA {build}, this machine has only CUDA {target}"
         return None
+
+    def driver_reason(self, built: MajorMinor | None, driver: MajorMinor | None) -> str | None:
+        # A driver runs every minor version of its major version (CUDA Compatibility, "Minor Version").
+        if built is None or driver is None or built.major <= driver.major:
+            return None
+        return f"the NVIDIA driver runs CUDA {driver} at most, and this Torch is built for CUDA {built}"
 
     def arch_reason(self, archs: Sequence[str] | None, device: Device | None) -> str | None:
         known = [match for match in (_ARCH.fullmatch(arch) for arch in archs or ()) if match is not None]
@@ -75,10 +87,16 @@ class CUDA(Backend):
 
         facts = cuda_driver.look()
         version, notes = facts.driver_version, list(facts.notes)
+        if version is None:
+            # A toolkit alone is no GPU: nothing can be run with it.
+            cards = _cards(self.sysfs)
+            if cards:
+                notes.append(f"{plural(cards, 'NVIDIA GPU')} on the PCI bus, but no driver that answers")
+            return BackendProbe(notes=tuple(notes))
         # Torch contains its own runtime; the system's matters only if Torch is not installed.
         if importlib.util.find_spec("torch") is None:
             runtime = cuda_driver.runtime_version()
-            if runtime is None and version is not None:
+            if runtime is None:
                 notes.append("no CUDA runtime (libcudart) found; its version is taken to be the driver's")
             version = runtime or version
         devices = []
@@ -86,10 +104,30 @@ class CUDA(Backend):
             arch = f"{gpu.capability[0]}.{gpu.capability[1]}"
             capability = gpu.capability[0] * 10 + gpu.capability[1]
             devices.append(Device(self.name, index, gpu.name, arch, capability, gpu.memory))
-        return BackendProbe(version is not None, version, tuple(devices), tuple(notes))
+        hidden = ""
+        if not devices and facts.hidden:
+            hidden = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r}"
+        return BackendProbe(True, version, tuple(devices), tuple(notes), hidden=hidden, driver=facts.driver_version)
 
     def current_device(self) -> int:
         return initialized_device(self.device_type)
+
+
+def _cards(sysfs: Path) -> int:
+    """How many display controllers of NVIDIA (0x10de) are on the PCI bus, with or without a driver."""
+
+    def read(path: Path) -> str:
+        try:
+            return path.read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            return ""
+
+    try:
+        folders = list(sysfs.iterdir())
+    except OSError:
+        return 0
+    # Class 0x03 is a display controller, also one without an output (PCI Code and ID Assignment).
+    return sum(read(each / "vendor") == "0x10de" and read(each / "class").startswith("0x03") for each in folders)
 
 
 def _covers(arch: re.Match[str], capability: tuple[int, int]) -> bool:

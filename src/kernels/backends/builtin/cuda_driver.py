@@ -37,11 +37,15 @@ class GPU:
 
 @dataclass(frozen=True)
 class DriverFacts:
-    """The newest CUDA version the driver runs, the visible GPUs in CUDA's order, and what did not answer."""
+    """The newest CUDA version the driver runs, the visible GPUs in CUDA's order, and what did not answer.
+
+    `hidden` is whether there are GPUs that `CUDA_VISIBLE_DEVICES` leaves out.
+    """
 
     driver_version: MajorMinor | None = None
     gpus: tuple[GPU, ...] = ()
     notes: tuple[str, ...] = field(default=())
+    hidden: bool = False
 
 
 def look() -> DriverFacts:
@@ -60,15 +64,20 @@ def look() -> DriverFacts:
             # CUDA numbers different GPUs fastest first, NVML by bus: only CUDA itself knows (CUDA_DEVICE_ORDER).
             listed = _ask_child("devices", notes)
             if listed is not None:
-                return DriverFacts(version, _gpus_of(listed), tuple(notes))
+                return _facts(version, _gpus_of(listed), notes, len(gpus))
         if wanted is not None and wanted.lstrip().startswith("MIG-"):
-            return DriverFacts(version, tuple(nvml.slices(wanted, notes)), tuple(notes))
-        return DriverFacts(version, tuple(visible(gpus, wanted)), tuple(notes))
+            return _facts(version, nvml.slices(wanted, notes), notes, len(gpus))
+        return _facts(version, visible(gpus, wanted), notes, len(gpus))
     except _Unavailable as error:
         notes.append(str(error))
         return _without_nvml(notes)
     finally:
         nvml.close()
+
+
+def _facts(version: MajorMinor, gpus: Iterable[GPU], notes: list[str], there: int) -> DriverFacts:
+    seen = tuple(gpus)
+    return DriverFacts(version, seen, tuple(notes), hidden=len(seen) < there and "CUDA_VISIBLE_DEVICES" in os.environ)
 
 
 def _pci_order() -> bool:

@@ -63,6 +63,8 @@ class ROCm(Backend):
 
     #: The kernel driver's list of nodes (libhsakmt/src/topology.c in ROCR-Runtime reads the same files).
     sysfs = Path("/sys/class/kfd/kfd/topology/nodes")
+    #: The GPU of a Windows host, which shows no topology (rocm.docs.amd.com, "Use ROCm on Radeon GPUs", WSL).
+    wsl = Path("/dev/dxg")
 
     def arch_reason(self, archs: Sequence[str] | None, device: Device | None) -> str | None:
         known = [arch for arch in archs or () if _ARCH.fullmatch(arch)]
@@ -86,14 +88,22 @@ class ROCm(Backend):
         try:
             nodes = sorted(self.sysfs.iterdir(), key=lambda node: (len(node.name), node.name))
         except OSError:
-            return BackendProbe(found=version is not None, version=version)
+            nodes = []
         gpus = [gpu for gpu in (_node(node) for node in nodes) if gpu is not None]
         devices = []
         for index, gpu in enumerate(_visible(gpus)):
             device = Device(self.name, index, f"AMD {gpu.arch}", gpu.arch, memory=gpu.memory or None)
             devices.append(replace(device, capability=self.device_capability(device)))
-        notes = ("an AMD GPU is there, but no ROCm",) if gpus and version is None else ()
-        return BackendProbe(bool(gpus) or version is not None, version, tuple(devices), notes)
+        notes: tuple[str, ...] = ()
+        if gpus and version is None:
+            notes = ("an AMD GPU is there, but no ROCm",)
+        # A toolkit alone is no GPU: nothing can be run with it.
+        found = bool(gpus) or (version is not None and self.wsl.exists())
+        if not found and version is not None:
+            notes = (f"ROCm {version} is installed, but no AMD GPU, or no driver (amdgpu) for it",)
+        return BackendProbe(
+            found, version if found else None, tuple(devices), notes, hidden="" if devices or not gpus else _hidden_by()
+        )
 
     def current_device(self) -> int:
         return initialized_device(self.device_type)
@@ -163,6 +173,12 @@ def _visible(gpus: list[_GPU]) -> list[_GPU]:
     chosen = _picked(gpus, value, _hip_entry)
     entries = value.split(",")
     return [] if len(set(entries)) < len(entries) else chosen
+
+
+def _hidden_by() -> str:
+    """The variables that choose among the GPUs, as they are set."""
+    names = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+    return ", ".join(f"{name}={os.environ[name]!r}" for name in names if name in os.environ)
 
 
 def _picked(gpus: list[_GPU], value: str, find: Callable[[str, list[_GPU]], int | None]) -> list[_GPU]:

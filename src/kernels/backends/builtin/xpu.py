@@ -76,9 +76,11 @@ class XPU(Backend):
             cards = sorted(card for card in self.sysfs.iterdir() if card.name.startswith("renderD"))
         except OSError:
             return BackendProbe()
-        count = _count([card for card in cards if _is_intel(card)])
+        intel = [card for card in cards if _is_intel(card)]
+        count = _count(intel)
         devices = tuple(Device(self.name, index) for index in range(count))
-        return BackendProbe(found=count > 0, devices=devices)
+        hidden = f"ZE_AFFINITY_MASK={os.environ.get('ZE_AFFINITY_MASK', '')!r}" if intel and not count else ""
+        return BackendProbe(found=count > 0, devices=devices, hidden=hidden)
 
     def _ask_torch(self, xpu: Any) -> BackendProbe:
         try:

@@ -291,7 +291,8 @@ def _probe_of(backend: Backend, queries: DeclaredQueries, detects: bool) -> Any:
         if facts.absent is not None:
             return BackendProbe(notes=facts.notes)
         machine = own()
-        return BackendProbe(
+        return replace(
+            machine,
             found=machine.found or detects,
             version=facts.version or machine.version,
             devices=machine.devices if facts.archs is None else _devices(backend, facts.archs, machine.devices),
