@@ -53,6 +53,13 @@ def test_every_file_of_the_folder_is_a_command_with_a_help_text(kernels: Callabl
         assert f"Usage: kernels {command}" in result.stdout
 
 
+@pytest.mark.parametrize("command", [[], *([command] for command in COMMANDS)], ids=lambda command: "".join(command))
+def test_h_is_short_for_help(kernels: Callable[..., Any], command: list[str]) -> None:
+    short, long = kernels(*command, "-h"), kernels(*command, "--help")
+    assert (short.exit_code, short.stdout) == (0, long.stdout)
+    assert "-h, --help" in short.stdout
+
+
 def test_no_arguments_show_the_help(kernels: Callable[..., Any]) -> None:
     result = kernels()
     assert result.exit_code == 0
@@ -99,7 +106,16 @@ def test_the_version_is_that_of_the_package(kernels: Callable[..., Any]) -> None
         (["test", "--buidl"], "No such option: --buidl (Possible options: --build). See"),
         (["upload", "--token", "x"], "Set KERNELS_HUB_TOKEN for the Hub in KERNELS_HUB"),
         (["info", "a/b", "c/d"], "unexpected extra argument"),
-        (["info", "a/b", "--version", "one"], "'--version'"),
+        (["info", "a/b", "--version", "one"], "Invalid value for '--version': expected an integer, got 'one'."),
+        (["info", "a/b", "--version", "1.5"], "expected an integer, got '1.5'."),
+        (["info", "a/b", "--version"], "Option '--version' requires an argument."),
+        (["verify-signature", "a/b", "x"], "Invalid value for 'VERSION': expected an integer, got 'x'."),
+        (["verify-signature", "a/b"], "Missing argument 'VERSION'."),
+        (["serve", ".", "--port", "99999"], "'--port': expected an integer from 0 to 65535, got '99999'."),
+        (["build", "--jobs", "0"], "'--jobs': expected an integer of at least 1, got '0'."),
+        (["cache", "prune", "--older-than", "nan"], "'--older-than': expected a number of at least 0, got 'nan'."),
+        (["cache", "lst"], "'lst' is not one of 'list', 'size', 'prune', 'verify'. Did you mean 'list'?"),
+        (["cache", "prune", "--repair"], "--repair is an option of `verify`, not of `prune`."),
         (["--nope"], "No such option: --nope"),
     ],
 )

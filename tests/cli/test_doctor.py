@@ -184,8 +184,10 @@ def test_on_a_narrow_terminal_nothing_is_cut(
         monkeypatch.setenv(name, value)
     doctor()
     lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 60
     assert sum(line.count("words") for line in lines) == 40
+    # A path that is longer than the line can still be copied: the terminal folds it.
+    assert all(len(line.split()) <= 2 for line in lines if len(line) > 60)
+    assert str(isolated_env) in " ".join(lines).split()
 
 
 def install(site: Path, name: str, version: str, *lines: str, files: Any = ()) -> None:

@@ -7,7 +7,6 @@ there is no other list of commands.
 from __future__ import annotations
 
 import importlib
-import io
 import pkgutil
 import sys
 import traceback
@@ -20,7 +19,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from kernels._version import __version__
-from kernels.cli._output import print_error, reserve_stdout
+from kernels.cli._help import command_help, group_help
+from kernels.cli._output import print_error, print_in_any_locale, reserve_stdout
+from kernels.cli._values import read_values
 from kernels.support.text import clean
 
 __all__ = ["app", "main"]
@@ -38,10 +39,14 @@ class _Command(TyperCommand):
         try:
             return list(super().parse_args(ctx, args))
         except _UsageError as error:
+            error.ctx = error.ctx or ctx
             # Only an error for an unknown option has `possibilities`: the similar options, which typer prints.
             if getattr(error, "possibilities", True) in (None, []):
                 error.message += self._hint(error.option_name)
             raise
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(command_help(self, ctx))
 
     def _hint(self, option: str) -> str:
         """What to use in place of an unknown option."""
@@ -90,12 +95,17 @@ class _Commands(TyperGroup):
             name = cmd_name.replace("-", "_")
             function = getattr(importlib.import_module(f"{__name__}.{name}"), name)
             single = typer.Typer(add_completion=False)
-            single.command(cmd_name, cls=_Command)(function)
+            single.command(cmd_name, cls=_Command)(read_values(function))
             command: Any = typer.main.get_command(single)
             for parameter in command.params:
                 parameter.shell_complete = _safe_completion(parameter.shell_complete)
             self.commands[cmd_name] = command
         return self.commands[cmd_name]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        summaries = [(name, _first_sentence(command.help)) for name, command in commands.items()]
+        formatter.write(group_help(self, ctx, summaries))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, args or ["--help"])
@@ -128,7 +138,13 @@ class _Commands(TyperGroup):
         sys.exit(status)
 
 
-app = typer.Typer(cls=_Commands, pretty_exceptions_enable=False)
+def _first_sentence(text: str) -> str:
+    return " ".join(text.split("\n\n")[0].split())
+
+
+app = typer.Typer(
+    cls=_Commands, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
+)
 
 
 def _print_version(requested: bool) -> None:
@@ -161,8 +177,5 @@ def main() -> None:
     """Run the command line, and exit: 0 on success, 1 on an error, 2 on wrong arguments, 130 when interrupted."""
     warnings.formatwarning = _format_warning
     sys.excepthook = _print_traceback
-    for stream in (sys.stdout, sys.stderr):
-        # Characters that the locale cannot encode are printed as question marks.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+    print_in_any_locale()
     app(prog_name="kernels")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -15,13 +16,13 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 import typer
 
+from kernels.cli._tables import Line, fold, lay_out_fields, lay_out_table
 from kernels.errors import KernelsError
 from kernels.support.secrets import redacted
 from kernels.support.text import clean, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 __all__ = [
     "console",
@@ -30,11 +31,13 @@ __all__ = [
     "format_size",
     "print_error",
     "print_fields",
+    "print_in_any_locale",
     "print_json",
     "print_line",
     "print_progress",
     "print_table",
     "reserve_stdout",
+    "styled",
 ]
 
 #: Width of output that is not a terminal: lines are not folded, so that they can be searched.
@@ -53,11 +56,32 @@ _VERDICTS = {
     "missing": "yellow",
 }
 
+#: The handler of characters that the locale cannot encode, and what it prints for some of them.
+_PLAIN = "kernels-plain"
+_PLAIN_TEXT = {"\u2026": "...", "\u00b5": "u", "\u2013": "-", "\u2014": "-", "\u2018": "'", "\u2019": "'"}
+
 #: The reserved standard output of each running command, the innermost last.
 _reserved: list[TextIO | None] = []
 
 
 # Standard output
+
+
+def print_in_any_locale() -> None:
+    """Let standard output and standard error replace the characters that the locale cannot encode."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=_PLAIN)
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    characters = error.object[error.start : error.end]
+    return "".join(_PLAIN_TEXT.get(character, "?") for character in characters), error.end
+
+
+codecs.register_error(_PLAIN, _plain)
 
 
 @contextmanager
@@ -212,54 +236,64 @@ def print_error(error: Exception | str, detail: str = "") -> None:
 # Tables
 
 
-def _print(renderable: Table) -> None:
-    """Print a table, without trailing spaces where the output is not a terminal."""
-    out = console()
-    if out.is_terminal:
-        out.print(renderable)
-        return
-    with out.capture() as captured:
-        out.print(renderable)
-    out.file.write("".join(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1]))
-
-
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    title: str | None = None,
+    details: Sequence[int] = (),
+) -> None:
     """Print a table; cells are plain text, not markup.
 
     Args:
         columns: The headings; one that starts with `>` is aligned to the right.
         rows: The cells.
         title: Text above the table; it may have several lines.
+        details: Positions of columns that become a table below each row where the terminal is too narrow. A row whose
+            other cells are empty continues the row above.
     """
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        right = column.startswith(">")
-        table.add_column(column.removeprefix(">"), justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(one_line(cell), style=_VERDICTS.get(cell, "")) for cell in row))
+    out = console()
+    cells = [list(map(one_line, row)) for row in rows]
+    lines: list[Line] = []
     if title is not None:
-        out = console()
-        out.print(Text("\n".join(map(one_line, title.splitlines()))))
-        out.print()
-    _print(table)
+        lines = [[(part, "")] for line in title.splitlines() for part in fold(one_line(line), _width(out))] + [[]]
+    _print(out, lines + lay_out_table(columns, cells, _width(out), _VERDICTS, details))
 
 
 def print_fields(fields: Mapping[str, str | Sequence[str]]) -> None:
     """Print names and values in two columns; a value of several lines is a sequence, an empty value is left out."""
-    from rich.table import Table
+    out = console()
+    rows = []
+    for name, value in fields.items():
+        lines = filter(None, [value] if isinstance(value, str) else value)
+        rows += [("" if position else name, one_line(line)) for position, line in enumerate(lines)]
+    _print(out, lay_out_fields(rows, _width(out)))
+
+
+def styled(lines: Callable[[int | None], Iterable[Line]]) -> str:
+    """Lines as text, with colours and in the width of standard output if that is a terminal.
+
+    Args:
+        lines: Gives the lines for a width, None for no limit.
+    """
+    out = console()
+    with out.capture() as captured:
+        _print(out, lines(_width(out)))
+    encoding = _stdout().encoding or "utf-8"
+    return captured.get().encode(encoding, _PLAIN).decode(encoding)
+
+
+def _width(out: Console) -> int | None:
+    """The columns of a terminal; None for other output, which is not folded."""
+    return out.width if out.is_terminal else None
+
+
+def _print(out: Console, lines: Iterable[Line]) -> None:
+    """Print lines, each of which the terminal folds where it is too long, so that it can be copied."""
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in fields.items():
-        lines = [value] if isinstance(value, str) else list(value)
-        for position, line in enumerate(filter(None, lines)):
-            table.add_row(Text("" if position else name), Text(one_line(line)))
-    _print(table)
+    for line in lines:
+        out.print(Text.assemble(*line), soft_wrap=True)
 
 
 def count_failed(names: str, failed: int) -> str:

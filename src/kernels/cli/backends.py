@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from kernels.cli._output import (
     print_line,
     print_table,
 )
+from kernels.cli._values import Choice
 from kernels.errors import KernelsError, RequestError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["backends"]
 
 
-class _Action(str, enum.Enum):
+class _Action(Choice):
     """What to do."""
 
     list = "list"
@@ -48,7 +48,10 @@ def _names() -> list[str]:
 def backends(
     action: Annotated[
         _Action,
-        typer.Argument(help="list: all backends. show: all facts about one. check: check a registration step by step."),
+        typer.Argument(
+            metavar="ACTION",
+            help="list: all backends. show: all facts about one. check: check a registration step by step.",
+        ),
     ] = _Action.list,
     what: Annotated[
         str | None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import sys
 import time
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ import typer
 
 from kernels.cli._arguments import AsJson
 from kernels.cli._output import format_size, print_json, print_line, print_table
+from kernels.cli._values import Choice
 from kernels.support.formatting import did_you_mean, plural
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["cache"]
 
 
-class _Action(str, enum.Enum):
+class _Action(Choice):
     """What to do."""
 
     list = "list"
@@ -40,8 +40,9 @@ def cache(
     action: Annotated[
         _Action,
         typer.Argument(
+            metavar="ACTION",
             help="list: show what is cached. size: show the size of each repository. prune: remove unused commits. "
-            "verify: compare every file with its hash."
+            "verify: compare every file with its hash.",
         ),
     ] = _Action.list,
     repos: Annotated[
@@ -137,8 +138,10 @@ def _show(contents: CacheContents, repos: Sequence[str], action: _Action, as_jso
     for each in commits:
         by_repository.setdefault(each.repo_id, []).append(each)
     columns: tuple[str, ...]
+    details: tuple[int, ...] = ()
     if action is _Action.list:
         columns = "Repository", "Commit", "Branches", "Build", "State", ">Size", ">Frees", "Downloaded", "Used", "Hub"
+        details = tuple(map(columns.index, ("Build", "State", ">Size")))
         rows = [row for each in commits for row in _rows(contents, each)]
     else:
         columns = "Repository", ">Commits", ">Size"
@@ -147,7 +150,7 @@ def _show(contents: CacheContents, repos: Sequence[str], action: _Action, as_jso
             for repo_id, several in by_repository.items()
         ]
     if rows:
-        print_table(columns, rows)
+        print_table(columns, rows, details=details)
         print_line()
     print_line(f"{plural(len(commits), 'commit')}, {format_size(total)} in {contents.path}")
     _print_not_touched(contents)
