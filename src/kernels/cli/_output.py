@@ -175,7 +175,9 @@ def console(*, stderr: bool = False) -> Console:
 
     stream: TextIO | None = sys.stderr if stderr else _stdout()
     # For a simple terminal (TERM=dumb) Rich assumes 80 columns unless both are given.
-    width, height = shutil.get_terminal_size(_terminal_size(stream))
+    known = _terminal_size(stream)
+    # Python 3.10 answers 0 for a terminal of unknown size, whatever the fallback.
+    width, height = (shown or other for shown, other in zip(shutil.get_terminal_size(known), known, strict=True))
     if stream is None or not stream.isatty():
         width = _UNFOLDED
     return SafeConsole(file=stream, stderr=stderr, width=width, height=height, highlight=False, emoji=False)
