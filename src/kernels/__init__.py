@@ -73,7 +73,6 @@ if TYPE_CHECKING:
     from kernels.resolver.selection import VariantAccepted as VariantAccepted
     from kernels.resolver.selection import VariantRejected as VariantRejected
     from kernels.resolver.target import Target as Target
-    from kernels.support.warn import KernelsWarning as KernelsWarning
 else:
     _MODULES = {
         "kernels.api": (
@@ -100,7 +99,6 @@ else:
         ),
         "kernels.resolver.selection": "VariantAccepted VariantRejected",
         "kernels.resolver.target": "Target",
-        "kernels.support.warn": "KernelsWarning",
     }
     # Type checkers do not read this half: with a `__getattr__` in sight, they would accept every name.
     _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

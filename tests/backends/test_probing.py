@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from logged import logged
 
 from kernels import backends, has_kernel
 from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor
@@ -138,11 +138,10 @@ def test_an_experimental_backend_warns_once_and_says_where_it_is_from(
     registered(experimental=True, torch_build=answering(Found(MajorMinor(1, 2))))
     hub.make_repo("acme/relu", variants=["torch-acme"])
     monkeypatch.setenv("KERNELS_BACKEND", "acme")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        assert has_kernel("acme/relu", version=1)
-        assert has_kernel("acme/relu", version=1)
-    said = [str(each.message) for each in caught if "experimental" in str(each.message)]
+    with logged() as caught:
+        for _ in range(2):
+            assert has_kernel("acme/relu", version=1)
+    said = [each.getMessage() for each in caught if "experimental" in each.getMessage()]
     assert len(said) == 1
     assert said[0].startswith("Backend 'acme' (registered by ")
     assert "test_probing.py" in said[0]

@@ -268,7 +268,6 @@ def test_what_another_process_downloads_is_left_alone(hub: TestHub, two_commits:
     assert set(by_commit()) == set(two_commits)
 
 
-@pytest.mark.filterwarnings("ignore::kernels.support.warn.KernelsWarning")
 def test_kernels_are_got_while_the_cache_is_cleared_in_another_process(hub: TestHub, isolated_env: Path) -> None:
     for number in range(4):
         hub.make_repo("acme/relu", version=number, variants={"torch-cpu": {"big.py": BIG}}, seed=str(number))

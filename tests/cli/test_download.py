@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from hub import TestHub
+from logged import warned
 
 from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
@@ -121,7 +122,7 @@ def test_what_the_project_beside_a_lock_asks_for_and_the_lock_does_not_pin_is_me
     kernels: Callable[..., Any], project: Path
 ) -> None:
     (project / "pyproject.toml").write_text('[tool.kernels.dependencies]\n"acme/relu" = 1\n"acme/norm" = 2\n')
-    with pytest.warns(UserWarning, match=r"depends on acme/norm version 2, which .*kernels\.lock does not pin"):
+    with warned(r"depends on acme/norm version 2, which .*kernels\.lock does not pin"):
         assert kernels("download", project).exit_code == 0
 
 

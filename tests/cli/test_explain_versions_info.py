@@ -93,7 +93,6 @@ def test_a_missing_repository_names_the_token_of_the_hub_that_was_asked(
     assert "KERNELS_HUB_TOKEN" in result.stderr
 
 
-@pytest.mark.filterwarnings("ignore:acme/relu version 2 is used")
 @pytest.mark.parametrize(
     ("target", "chosen", "reason"),
     [(HOPPER, STABLE, "the best that fits"), (TURING, "torch-cuda", "the only one that fits")],
@@ -114,7 +113,6 @@ def test_explain_shows_the_verdict_on_every_build_for_another_machine(
         assert f"accepted  fits, but {STABLE} is preferred" in lines[COMPILED]
 
 
-@pytest.mark.filterwarnings("ignore:acme/relu version 2 is used")
 def test_explain_for_programs_says_the_same(relu: TestHub, kernels: Callable[..., Any], tmp_path: Path) -> None:
     from kernels.resolver.target import Target
 
@@ -134,13 +132,11 @@ def test_explain_for_programs_says_the_same(relu: TestHub, kernels: Callable[...
     assert [row["verdict"] for row in said["variants"]].count("chosen") == 1
 
 
-@pytest.mark.filterwarnings("ignore:acme/relu version 2 is used")
 def test_explain_says_which_devices_the_chosen_build_leaves_out(relu: TestHub, kernels: Callable[..., Any]) -> None:
     shown = kernels("explain", "acme/relu", "--version", 2, "--target", f"{HOPPER}+sm_75").stdout
     assert "does not cover device 1 (7.5)" in table(shown)[STABLE]
 
 
-@pytest.mark.filterwarnings("ignore:acme/relu version 1 is used")
 def test_explain_says_when_nothing_suits(relu: TestHub, kernels: Callable[..., Any]) -> None:
     relu.list_files("acme/empty", ["README.md"])
     result = kernels("explain", "acme/relu", "--version", 1, "--target", HOPPER)
@@ -150,7 +146,6 @@ def test_explain_says_when_nothing_suits(relu: TestHub, kernels: Callable[..., A
     assert "It has no builds." in kernels("explain", "acme/empty", "--version", 1).stdout
 
 
-@pytest.mark.filterwarnings("ignore:acme/relu version 1 is used")
 def test_explain_takes_a_revision_and_a_backend(relu: TestHub, kernels: Callable[..., Any]) -> None:
     commit = relu.commit("acme/relu", "v1")
     shown = kernels("explain", "acme/relu", "--revision", commit, "--backend", "cpu")
@@ -172,7 +167,6 @@ def test_explain_of_a_target_that_is_neither_a_string_for_one_nor_a_file_says_so
 # versions
 
 
-@pytest.mark.filterwarnings("ignore:acme/relu has moved")
 def test_versions_lists_commit_date_builds_and_what_fits(relu: TestHub, kernels: Callable[..., Any]) -> None:
     result = kernels("versions", "acme/relu")
     assert result.exit_code == 0
@@ -184,7 +178,6 @@ def test_versions_lists_commit_date_builds_and_what_fits(relu: TestHub, kernels:
     assert list(lines)[-3:] == ["3", "2", "1"]
 
 
-@pytest.mark.filterwarnings("ignore:acme/relu has moved")
 def test_versions_for_programs_has_everything_in_full(relu: TestHub, kernels: Callable[..., Any]) -> None:
     newest, second, oldest = json.loads(kernels("versions", "acme/relu", "--json").stdout)
     assert newest["moved_to"] == "acme/gelu"
@@ -240,7 +233,6 @@ def test_a_build_of_very_many_architectures_does_not_fill_the_screen(hub: TestHu
     assert json.loads(kernels("info", "acme/relu", "--version", 1, "--json").stdout)["archs"]["cuda"] == archs
 
 
-@pytest.mark.filterwarnings("ignore:acme/relu version 2 is used")
 def test_info_describes_a_repository(relu: TestHub, kernels: Callable[..., Any]) -> None:
     result = kernels("info", "acme/relu", "--version", 2)
     assert result.exit_code == 0
@@ -264,7 +256,6 @@ def test_info_describes_a_repository(relu: TestHub, kernels: Callable[..., Any])
     assert " no " in builds[STABLE]
 
 
-@pytest.mark.filterwarnings("ignore:acme/relu version 2 is used")
 def test_info_for_programs_has_the_keys_other_clients_have_and_more(relu: TestHub, kernels: Callable[..., Any]) -> None:
     said = json.loads(kernels("info", "acme/relu", "--revision", "v2", "--json").stdout)
     assert {key: said[key] for key in list(said)[:10]} == {

@@ -10,12 +10,12 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hub import TestHub
+from logged import logged
 
 from kernels import get_kernel, install_kernel
 from kernels.errors import (
@@ -26,7 +26,6 @@ from kernels.errors import (
     StoreError,
     UntrustedPublisher,
 )
-from kernels.support.warn import KernelsWarning
 
 CALLS = {
     "refs": "/refs$",
@@ -38,10 +37,9 @@ CALLS = {
 
 
 def warnings_of(call: Callable[[], object]) -> list[str]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with logged() as records:
         call()
-    return [str(each.message) for each in caught if issubclass(each.category, KernelsWarning)]
+    return [each.getMessage() for each in records]
 
 
 # The Hub is away
@@ -86,13 +84,11 @@ def test_offline_a_warm_kernel_loads_without_a_connection(
 ) -> None:
     hub.make_repo("acme/relu")
     request = {"version": {"version": 1}, "commit": {"revision": hub.commit("acme/relu")}, "neither": {}}[how]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        get_kernel("acme/relu", **request)
-        hub.clear()
-        new_process()
-        monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-        assert get_kernel("acme/relu", **request).repo_id == "acme/relu"
+    get_kernel("acme/relu", **request)
+    hub.clear()
+    new_process()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert get_kernel("acme/relu", **request).repo_id == "acme/relu"
     assert hub.requests == []
 
 
@@ -379,10 +375,8 @@ def test_offline_a_foreign_cache_gives_the_version_its_builds_state(
         revision = f"v{version}" if with_refs else hub.commit("acme/relu", f"v{version}")
         snapshot_download("acme/relu", repo_type="kernel", revision=revision, cache_dir=isolated_env, endpoint=hub.url)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", KernelsWarning)
-        assert get_kernel("acme/relu", version=1).version == 1
-        assert get_kernel("acme/relu").version == 2
+    assert get_kernel("acme/relu", version=1).version == 1
+    assert get_kernel("acme/relu").version == 2
 
 
 def test_offline_the_newest_snapshot_of_a_version_counts_in_a_foreign_cache(
@@ -401,11 +395,9 @@ def test_offline_the_newest_snapshot_of_a_version_counts_in_a_foreign_cache(
     hub.make_repo("acme/relu", version=2)  # which nobody downloaded
     hub.clear()
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", KernelsWarning)
-        assert commits[0] in str(get_kernel("acme/relu", version=1).__file__)
-        with pytest.raises(RevisionNotFound, match="version 2"):
-            get_kernel("acme/relu", version=2)
+    assert commits[0] in str(get_kernel("acme/relu", version=1).__file__)
+    with pytest.raises(RevisionNotFound, match="version 2"):
+        get_kernel("acme/relu", version=2)
     assert hub.requests == []
 
 

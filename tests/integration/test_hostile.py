@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from hub import TestHub, kernel_files, make_repo
+from logged import warned
 
 from kernels import get_kernel, get_kernel_variants, get_loaded_kernels, get_local_kernel, install_kernel
 from kernels.errors import (
@@ -372,7 +373,7 @@ def test_a_python_dependency_that_is_missing_or_not_allowed_is_an_error_before_t
 
 def test_a_build_from_uncommitted_sources_is_mentioned(hub: TestHub) -> None:
     hub.make_repo("acme/relu", metadata={"provenance": {"kernel": {"sha": "0" * 40, "dirty": True}}})
-    with pytest.warns(UserWarning, match="uncommitted"):
+    with warned("uncommitted"):
         get_kernel("acme/relu", version=1)
 
 
@@ -509,7 +510,7 @@ def test_a_repository_that_the_hub_hands_to_someone_else_is_trusted_or_refused_o
     with pytest.raises(UntrustedPublisher, match="mallory"):
         get_kernel("acme/relu", version=1)
     assert hub.count("/resolve/") == 0
-    with pytest.warns(UserWarning, match="acme/relu has moved to mallory/relu"):
+    with warned("acme/relu has moved to mallory/relu"):
         module = get_kernel("acme/relu", version=1, trust_remote_code=["mallory/relu"])
     assert module.repo_id == "mallory/relu"
 

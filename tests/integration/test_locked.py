@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from hub import TestHub
+from logged import warned
 from typer.testing import CliRunner
 
 from kernels import (
@@ -33,7 +34,6 @@ from kernels.models.requirement import Requirement
 from kernels.operations.open_sources import open_sources
 from kernels.operations.verify import verify_lock
 from kernels.resolver.content_hash import listed_hash
-from kernels.support.warn import KernelsWarning
 
 
 def pin(hub: TestHub, repo_id: str, version: int = 1) -> Pin:
@@ -138,7 +138,7 @@ def test_dependencies_and_redirects_are_pinned_by_the_same_lock(hub: TestHub, lo
     lock(*pins)
     move_on(hub, "acme/base")
     move_on(hub, "acme/new", depends=[("acme/base", 1)])
-    with pytest.warns(KernelsWarning, match="moved"):
+    with warned("moved"):
         module = get_kernel("acme/old", version=1)
     assert commit_of(module) == pins[1].commit
     bases = {path.name for path in (Path(os.environ["KERNELS_CACHE"]) / "kernels--acme--base" / "snapshots").iterdir()}
@@ -152,7 +152,7 @@ def test_a_dependency_that_the_lock_lacks_is_said_and_where_all_is_locked_refuse
     hub.make_repo("acme/base")
     hub.make_repo("acme/relu", depends=[("acme/base", 1)])
     path = lock(pin(hub, "acme/relu"))
-    with pytest.warns(KernelsWarning, match="acme/base, which it leads to, is not"):
+    with warned("acme/base, which it leads to, is not"):
         get_kernel("acme/relu", version=1)
     with pytest.raises(NotLocked, match=r"acme/base version 1 is not locked: .*a locked kernel is required"):
         get_locked_kernel("acme/relu", lockfile=path)
@@ -215,7 +215,7 @@ def test_pinned_content_holds_under_a_new_name_too(
     target = f"{hub.url}/api/kernels/acme/new/tree/{pinned.commit}?recursive=true&expand=false"
     hub.fail("/api/kernels/acme/old/tree", status=307, headers={"Location": target})
     with (
-        pytest.warns(KernelsWarning, match="acme/old has moved"),
+        warned("acme/old has moved"),
         pytest.raises(DigestMismatch, match=r"acme/new: build torch-cpu .* is not what .*kernels\.lock pins"),
     ):
         get_kernel("acme/old", version=1)
@@ -302,7 +302,7 @@ def test_a_folder_stands_in_for_a_locked_kernel_with_a_warning_unless_everything
     build = install_kernel("acme/relu", version=1)
     other = hub.make_repo("acme/other")
     monkeypatch.setenv("LOCAL_KERNELS", f"acme/relu={other}")
-    with pytest.warns(KernelsWarning, match=r"not the commit that .*kernels\.lock pins"):
+    with warned(r"not the commit that .*kernels\.lock pins"):
         assert get_kernel("acme/relu", version=1).repo_id == "acme/other"
     # Whoever asks for what is locked gets that.
     assert install_kernel("acme/relu", version=1) == build
@@ -463,7 +463,7 @@ def test_a_repository_under_a_new_name_has_the_commit_that_was_locked(hub: TestH
     move_on(hub, "acme/new")
     target = f"{hub.url}/api/kernels/acme/new/tree/{pinned.commit}?recursive=true&expand=false"
     hub.fail("/api/kernels/acme/old/tree", status=307, headers={"Location": target})
-    with pytest.warns(KernelsWarning, match="acme/old has moved to acme/new"):
+    with warned("acme/old has moved to acme/new"):
         assert commit_of(get_kernel("acme/old", version=1)) == pinned.commit
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hub import TestHub, make_repo
+from logged import logged, warned
 
 from kernels import get_kernel, get_kernel_variants, get_local_kernel, has_kernel, install_kernel
 from kernels.errors import (
@@ -21,14 +21,12 @@ from kernels.errors import (
     UnsupportedArch,
     UntrustedPublisher,
 )
-from kernels.support.warn import KernelsWarning
 
 
 def said(call: Callable[[], object]) -> list[str]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with logged() as records:
         call()
-    return [str(each.message) for each in caught if issubclass(each.category, KernelsWarning)]
+    return [each.getMessage() for each in records]
 
 
 # Versions and revisions
@@ -292,7 +290,7 @@ def test_a_folder_stands_in_for_a_hub(isolated_env: Path, monkeypatch: pytest.Mo
     make_repo(root, "acme/dep", version=1)
     make_repo(root, "acme/old", variants=[], redirect="acme/relu")
     monkeypatch.setenv("KERNELS_HUB", str(root))
-    with pytest.warns(KernelsWarning, match="without a Hub's word"):
+    with warned("without a Hub's word"):
         assert get_kernel("acme/relu", version=2).version == 2
     monkeypatch.setenv("KERNELS_TRUSTED_PUBLISHERS", "acme")
     assert get_kernel("acme/old", version=1).version == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from layer_models import (
     norm_of,
     registered,
 )
+from logged import logged
 from torch import nn
 
 import kernels.operations.load
@@ -38,7 +38,6 @@ from kernels.layer import (
     use_kernel_forward_from_hub,
     use_kernel_mapping,
 )
-from kernels.support.warn import KernelsWarning
 
 INFERENCE, TRAINING, COMPILE = Mode.INFERENCE, Mode.TRAINING, Mode.TORCH_COMPILE
 
@@ -168,11 +167,10 @@ def test_a_failure_leaves_the_model_as_it_was(broken: Gives, error: type[Excepti
 
 
 def test_layers_without_a_mapping_are_warned_of_once_each() -> None:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", KernelsWarning)
+    with logged() as caught:
         for mode in (INFERENCE, TRAINING):
             kernelize(Model(blocks=3), mode=mode)
-    assert [str(each.message).split("'")[1] for each in caught] == ["Act", "Norm", "scale"]
+    assert [each.getMessage().split("'")[1] for each in caught] == ["Act", "Norm", "scale"]
 
 
 @pytest.mark.parametrize("value", ["1", "true"])

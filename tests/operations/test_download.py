@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from hub import TestHub
+from logged import logged, warned
 
 from kernels import download_kernels, get_kernel
 from kernels.errors import (
@@ -157,7 +158,7 @@ def test_every_build_and_every_build_of_what_any_depends_on(kernels_hub: TestHub
 def test_a_build_that_nobody_could_load_is_left_out_of_every_build(hub: TestHub) -> None:
     hub.make_repo("acme/relu", variants=["torch-cpu"])
     hub.make_repo("acme/relu", variants={"torch-cuda": {"metadata.json": "[]"}})
-    with pytest.warns(UserWarning, match="Build torch-cuda of acme/relu is left out"):
+    with warned("Build torch-cuda of acme/relu is left out"):
         assert builds(prefetch(DownloadRequest(["acme/relu"], version=1, all_variants=True))) == ["acme/relu torch-cpu"]
 
 
@@ -462,7 +463,7 @@ def test_a_second_download_into_a_folder_changes_nothing(
     assert (tmp_path / "to" / "kernels.lock").read_bytes() == lock.read_bytes()
     assert (tmp_path / "to" / "kernels.hashes.json").is_file()
     lock_of(kernels_hub, tmp_path / "other", "acme/gelu")
-    with pytest.warns(UserWarning, match=r"to/kernels\.lock is replaced by .*does not list acme/base, acme/relu\."):
+    with warned(r"to/kernels\.lock is replaced by .*does not list acme/base, acme/relu\."):
         download_kernels(lock=tmp_path / "other" / "kernels.lock", targets=[CPU], to=tmp_path / "to")
     assert (tmp_path / "to" / "kernels.lock").read_bytes() == (tmp_path / "other" / "kernels.lock").read_bytes()
     assert not (tmp_path / "to" / "kernels.hashes.json").exists()
@@ -503,7 +504,7 @@ def test_a_branch_with_the_first_letters_of_its_commit_for_a_name_is_carried(
 
 
 def test_a_lock_that_takes_a_branch_elsewhere_is_mentioned(
-    hub: TestHub, tmp_path: Path, new_process: Callable[[], None], recwarn: pytest.WarningsRecorder
+    hub: TestHub, tmp_path: Path, new_process: Callable[[], None]
 ) -> None:
     hub.make_repo("acme/gelu")
     older = lock_of(hub, tmp_path, "acme/gelu")
@@ -511,20 +512,21 @@ def test_a_lock_that_takes_a_branch_elsewhere_is_mentioned(
     first = hub.commit("acme/gelu")
     hub.make_repo("acme/gelu", seed="newer")
     new_process()
-    download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")  # the Hub's own goes on
-    assert not recwarn.list
+    with logged() as records:
+        download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")  # the Hub's own goes on
+    assert not records
     second = hub.commit("acme/gelu")
-    with pytest.warns(UserWarning, match=rf"v1 of acme/gelu in .*to is commit {first[:12]} now, as .*{second[:12]}\."):
+    with warned(rf"v1 of acme/gelu in .*to is commit {first[:12]} now, as .*{second[:12]}\."):
         download_kernels(lock=older, to=tmp_path / "to")
 
 
 def test_a_redirect_is_carried_as_well(hub: TestHub, tmp_path: Path, unplugged: Callable[[Path], None]) -> None:
     hub.make_repo("acme/old", variants=[], redirect="acme/new")
     hub.make_repo("acme/new")
-    with pytest.warns(UserWarning, match="acme/old has moved"):
+    with warned("acme/old has moved"):
         download_kernels(["acme/old"], version=1, to=tmp_path / "to")
     unplugged(tmp_path / "to")
-    with pytest.warns(UserWarning, match="acme/old has moved"):
+    with warned("acme/old has moved"):
         assert get_kernel("acme/old", version=1).repo_id == "acme/new"
 
 
@@ -533,10 +535,10 @@ def test_a_repository_with_a_new_name_is_found_there_by_both(
 ) -> None:
     hub.make_repo("acme/new")
     hub.fail("/api/kernels/acme/old/refs", status=307, headers={"Location": "/api/kernels/acme/new/refs"})
-    with pytest.warns(UserWarning, match="acme/old has moved"):
+    with warned("acme/old has moved"):
         download_kernels(["acme/old"], version=1, to=tmp_path / "to")
     unplugged(tmp_path / "to")
-    with pytest.warns(UserWarning, match="acme/old has moved"):
+    with warned("acme/old has moved"):
         assert get_kernel("acme/old", version=1).repo_id == "acme/new"
     assert get_kernel("acme/new", version=1)
 

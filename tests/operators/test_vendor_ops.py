@@ -12,12 +12,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from logged import warned
 from vendor_folders import FolderBackend, write_folder
 
 from kernels.backends import register_backend, unregister_backend
 from kernels.errors import RequestError
 from kernels.operators import ActiveOp, EnabledOps, active_ops, dispatch, enable, enable_vendor_ops, use_vendor_ops
-from kernels.support.warn import KernelsWarning
 
 torch = pytest.importorskip("torch")
 
@@ -566,7 +566,7 @@ def test_what_torch_refuses_leaves_the_operators_before_it_as_they_were(
 
 def test_an_experimental_backends_operators_say_so(vendor: Vendor) -> None:
     name = vendor(SILU.format(value=1.0), "acme_for_tests", experimental=True)
-    with pytest.warns(KernelsWarning, match="Backend 'acme_for_tests' .* is experimental"), use_vendor_ops(name):
+    with warned("Backend 'acme_for_tests' .* is experimental"), use_vendor_ops(name):
         pass
 
 

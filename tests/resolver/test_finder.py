@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from logged import warned
 from memory_source import MemorySource, commit_of, kernel, moved_to
 
 from kernels.errors import (
@@ -24,7 +25,6 @@ from kernels.resolver.finder import find_snapshot, resolve_snapshot
 from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
 from kernels.resolver.target import Target
 from kernels.sources import Sources
-from kernels.support.warn import KernelsWarning
 from kernels.trust import Policy, Rule
 from kernels.trust.publishers import Admission, TrustPolicy
 
@@ -59,7 +59,6 @@ def lock(*pins: tuple[str, str], required: str | None = None, content: bool = Fa
     return ActiveLock(Lock(locked, hashes if content else {}), required)
 
 
-@pytest.mark.filterwarnings("ignore::kernels.support.warn.KernelsWarning")
 @pytest.mark.parametrize(
     ("asked", "pins", "steps"),
     [
@@ -104,7 +103,6 @@ def test_a_requirement_leads_to_the_commit_of_its_lock_or_branch(
     assert [step.lock is not None for step in resolved.steps] == [step[0] in dict(pins) for step in expected]
 
 
-@pytest.mark.filterwarnings("ignore::kernels.support.warn.KernelsWarning")
 @pytest.mark.parametrize(
     ("asked", "locked", "error", "message"),
     [
@@ -160,7 +158,6 @@ def test_a_requirement_that_leads_nowhere_is_an_error(
     ],
     ids=["trusted", "unknown", "unknown, offline", "to unknown", "from unknown, offline", "from unknown"],
 )
-@pytest.mark.filterwarnings("ignore::kernels.support.warn.KernelsWarning")
 def test_the_least_that_a_step_allows_is_what_is_allowed(
     repositories: dict[str, dict[str, bytes]], offline: bool, admission: Admission
 ) -> None:
@@ -178,7 +175,6 @@ def test_a_caller_may_allow_one_repository() -> None:
         resolve_snapshot(within, Requirement("other/gelu", version=1))
 
 
-@pytest.mark.filterwarnings("ignore::kernels.support.warn.KernelsWarning")
 @pytest.mark.parametrize(
     ("old", "new", "refused"), [(True, False, True), (True, True, False), (False, False, False), (False, True, False)]
 )
@@ -203,9 +199,9 @@ def test_what_the_lock_refuses_is_refused_before_any_request() -> None:
 def test_each_move_and_what_the_lock_does_not_list_is_said() -> None:
     source = MemorySource({"acme/old": moved_to("acme/relu"), "acme/relu": kernel()})
     within = context(source, lock(("acme/old", "v1")))
-    with pytest.warns(KernelsWarning) as caught:
+    with warned() as caught:
         resolve_snapshot(within, Requirement("acme/old", version=1))
-    assert [str(each.message).partition(";")[0].partition(", and")[0] for each in caught] == [
+    assert [each.partition(";")[0].partition(", and")[0] for each in caught] == [
         "acme/old has moved to acme/relu",
         "acme/old version 1 is locked",
     ]
@@ -215,7 +211,7 @@ def test_a_renamed_repository_keeps_its_pin() -> None:
     source = MemorySource({"acme/relu": V2}, renamed={"acme/old": "acme/relu"})
     pins = Lock((Pin(Requirement("acme/old", version=1), commit_of("acme/relu", "v2")),))
 
-    with pytest.warns(KernelsWarning, match="acme/old has moved to acme/relu"):
+    with warned("acme/old has moved to acme/relu"):
         found = find_snapshot(context(source, ActiveLock(pins)), Requirement("acme/old", version=1))
     assert (found.snapshot.commit, found.listed_as) == (commit_of("acme/relu", "v2"), "acme/old")
     assert found.former == (Requirement("acme/old", version=1),)

@@ -27,8 +27,6 @@ from kernels.trust.publishers import TrustPolicy
 CPU = "torch2.9-cpu-x86_64-linux"
 BOTH = ("torch-cpu", "torch-cuda")
 
-pytestmark = pytest.mark.filterwarnings("ignore::kernels.support.warn.KernelsWarning")
-
 
 def context(
     source: MemorySource, lock: ActiveLock = NO_LOCK, *, target: str = CPU, signing: Policy | None = None

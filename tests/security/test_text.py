@@ -13,7 +13,6 @@ import sys
 import time
 import traceback
 import unicodedata
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from urllib.parse import quote
 
 import pytest
 from hub import TestHub, kernel_files
+from logged import logged
 from terminal import each_on_a_terminal
 
 from kernels import errors, get_kernel, get_kernel_variants, install_kernel
@@ -32,7 +32,7 @@ from kernels.resolver.selection import VariantRejected
 from kernels.support.formatting import error_on_one_line, format_error, format_text, format_value
 from kernels.support.logs import logger, make_safe
 from kernels.support.text import SafeText, clean, escaped, indented, one_line
-from kernels.support.warn import KernelsWarning, warn_once
+from kernels.support.warn import warn_once
 from kernels.trust import Identity, Rule
 from kernels.trust.sigstore import allowed
 
@@ -139,7 +139,7 @@ def test_a_long_text_takes_a_time_by_its_length(text: str) -> None:
 _KINDS = [getattr(errors, name) for name in errors.__all__]
 
 
-@pytest.mark.parametrize("of", [*_KINDS, KernelsWarning, SafeText], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("of", [*_KINDS, SafeText], ids=lambda cls: cls.__name__)
 def test_an_error_is_safe_whatever_it_was_given(of: type[SafeText]) -> None:
     for unsafe in UNSAFE.values():
         _check_safe(of, "a" + unsafe.replace("\n", " "))  # a whole text is the error's own
@@ -193,13 +193,9 @@ def test_the_error_of_a_program_that_one_is_raised_from_stays_as_it_is() -> None
 @pytest.mark.parametrize("kind", UNSAFE)
 def test_a_warning_and_a_log_record_are_safe(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     text = UNSAFE[kind].replace("\n", "")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        warn_once(f"moved to {text}")
-        warnings.warn(f"moved to {text}", KernelsWarning, stacklevel=1)
-    assert len(caught) == 2
-    for each in caught:
-        assert not unsafe_in(str(each.message) + warnings.formatwarning(each.message, each.category, "a.py", 1, ""))
+    with logged() as caught:
+        warn_once(logger("kernels.example"), f"moved to {text}")
+    assert not unsafe_in(caught[0].getMessage())
     with caplog.at_level("INFO"):
         try:
             raise ValueError(text)
@@ -378,8 +374,7 @@ def test_nothing_that_a_hub_or_a_repository_says_is_in_a_message_as_it_is(
     CHANNELS[channel](hub, quote(text) if channel == "Location" else text)
     seen = 0
     for ask in _asked(hub):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with logged() as caught:
             try:
                 result = ask()
             except Exception as error:  # noqa: BLE001 - which one it is, other tests say
@@ -395,9 +390,8 @@ def test_nothing_that_a_hub_or_a_repository_says_is_in_a_message_as_it_is(
                         assert not unsafe_in(f"{each.variant} {each.reason}")
                 # Python shows what Unicode says is ignored, which is of no effect but that nobody sees it.
                 assert not unsafe_in(repr(result)) - INVISIBLE
-        for warning in caught:
-            if issubclass(warning.category, KernelsWarning):
-                assert not unsafe_in(str(warning.message)), ascii(str(warning.message))
+        for record in caught:
+            assert not unsafe_in(record.getMessage()), ascii(record.getMessage())
 
 
 @pytest.mark.parametrize("kind", UNSAFE)

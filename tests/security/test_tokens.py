@@ -7,7 +7,6 @@ import json
 import re
 import sys
 import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
@@ -16,6 +15,7 @@ from urllib.parse import quote
 
 import pytest
 from hub import TestHub, kernel_files
+from logged import logged
 from terminal import each_on_a_terminal
 
 from kernels import get_kernel, get_kernel_variants, install_kernel
@@ -24,6 +24,7 @@ from kernels.errors import HubUnavailable, KernelsError
 from kernels.operations.info import repository_info, repository_versions
 from kernels.support import secrets
 from kernels.support.formatting import format_error, format_text, format_value
+from kernels.support.logs import logger
 from kernels.support.secrets import HIDDEN, holds_secret, redacted, register
 from kernels.support.warn import warn_once
 
@@ -107,10 +108,9 @@ def test_a_token_is_hidden_in_errors_warnings_and_what_they_quote(form: str, tok
         format_error(ValueError(text)),
     ):
         check(told, token)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        warn_once(f"moved to {text}")
-    check(str(caught[0].message), token)
+    with logged() as caught:
+        warn_once(logger("kernels.example"), f"moved to {text}")
+    check(caught[0].getMessage(), token)
 
 
 @pytest.mark.parametrize("left", range(len(TOKEN) // 2, len(TOKEN)))
@@ -271,16 +271,15 @@ def test_what_a_hub_sends_back_of_a_token_is_in_no_message_and_no_record(
         lambda: repository_versions("acme/relu"),
         lambda: repository_info("acme/relu", version=1),
     ]
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with logged() as caught:
         for ask in asked:
             try:
                 ask()
             except KernelsError as error:
                 check(f"{error} {error!r} {error.args}")
                 check("".join(traceback.format_exception(error)))
-    for warning in caught:
-        check(str(warning.message))
+    for record in caught:
+        check(record.getMessage())
     assert all(f"Bearer {TOKEN}" == asked.headers["authorization"] for asked in sent.requests)
     for path in isolated_env.rglob("*"):
         if path.is_file() and "blobs" not in path.parts and "snapshots" not in path.parts:

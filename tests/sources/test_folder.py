@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from hub import TestHub, make_repo
+from logged import warned
 
 from kernels import download_kernels, get_kernel, get_kernel_variants, install_kernel
 from kernels.errors import DigestMismatch, InvalidRepository, KernelsError, NotInCache
@@ -267,5 +268,5 @@ def test_trust_in_a_publisher_is_as_recorded(carried: Path, trusted: bool | None
     change_record(carried, lambda record: record.update(trusted=trusted))
     assert FolderSource(carried.parents[1]).publishers.trust("acme/relu") is expected
     if trusted is None:
-        with pytest.warns(UserWarning, match="without a Hub's word on its publisher"):
+        with warned("without a Hub's word on its publisher"):
             get_kernel("acme/relu", version=1)

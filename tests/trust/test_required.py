@@ -179,7 +179,6 @@ def test_a_dependency_needs_its_own_signature(hub: TestHub, policy: Path, sign_b
     assert refused().startswith("acme/base version 1")
 
 
-@pytest.mark.filterwarnings("ignore:acme/relu has moved")
 def test_a_redirect_is_no_way_out_of_having_to_be_signed(
     hub: TestHub, policy: Path, sign_builds: Callable[..., None]
 ) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from logged import warned
 
 from kernels.errors import RequestError
-from kernels.support.warn import KernelsWarning
 from kernels.tuning import TuneEntry, TuneFile, read_configs
 
 #: Every shape that FlagGems' files have.
@@ -238,7 +238,7 @@ def test_what_breaks_the_form_is_refused_with_its_line_and_value(
 
 def test_a_value_beside_the_map_has_no_effect_and_a_warning_says_so(tmp_path: Path) -> None:
     path = written(tmp_path, GEN + "    param_map: {META: {B: b}}\n    b: [1]\n    num_stages: 1\n")
-    with pytest.warns(KernelsWarning, match="line 5: `num_stages: 1` beside `param_map` has no effect"):
+    with warned("line 5: `num_stages: 1` beside `param_map` has no effect"):
         file = read_configs(path)
     assert file.operators["mm"] == (TuneEntry({"B": 1}, num_stages=2),)
 

@@ -105,15 +105,13 @@ def test_another_machine_of_its_kind_is_judged_where_nothing_of_it_is_installed(
 
 
 USE = """
-import warnings
+import logging
+import sys
 import kernels
 
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
-    for name in ("activation", "portable", "activation"):
-        kernels.get_kernel(f"acme/{name}", version=1)
-    kernels.get_kernel("acme/portable", version=1, backend="cpu")
-print(*(warning.message for warning in caught), sep="\\n")
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+for name, backend in (("activation", None), ("portable", None), ("activation", None), ("portable", "cpu")):
+    kernels.get_kernel(f"acme/{name}", version=1, backend=backend)
 """
 
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from kernels.backends.base import Backend
 from kernels.backends.registration import BackendEntry, Problem
 from kernels.backends.registry import MISSING_VENDOR, check_name, current, host_among, unknown
+from kernels.support.logs import logger
 from kernels.support.version import MajorMinor
 from kernels.support.warn import warn_once
 
@@ -31,6 +32,8 @@ __all__ = [
     "unknown_accelerator",
     "variant_tokens",
 ]
+
+_log = logger(__name__)
 
 
 def generation() -> int:
@@ -231,4 +234,4 @@ def mention_experimental(backend: Backend) -> None:
     """
     if backend.experimental:
         origin = next((str(entry.origin) for entry in entries() if entry.backend is backend), "not registered")
-        warn_once(f"Backend {backend.name!r} ({origin}) is experimental: it may change, or not work yet.")
+        warn_once(_log, f"Backend {backend.name!r} ({origin}) is experimental: it may change, or not work yet.")

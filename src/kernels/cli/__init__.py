@@ -20,13 +20,16 @@ from typer.core import TyperCommand, TyperGroup
 
 from kernels._version import __version__
 from kernels.cli._help import command_help, group_help
-from kernels.cli._output import print_error, print_in_any_locale, reserve_stdout
+from kernels.cli._output import log_to_stderr, print_error, print_in_any_locale, reserve_stdout
 from kernels.cli._values import read_values
 from kernels.support.text import clean
 
 __all__ = ["app", "main"]
 
 _DEBUG = "--debug"
+
+#: How often each form of `--verbose` counts.
+_VERBOSE = {"--verbose": 1, "-v": 1, "-vv": 2}
 
 # Newer versions of typer contain click, older ones import it. So its types are `Any` below.
 _UsageError: Any = typer.BadParameter.__base__
@@ -58,7 +61,7 @@ class _Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            with reserve_stdout():
+            with log_to_stderr(ctx.find_root().params["verbose"]), reserve_stdout():
                 return super().invoke(ctx)
         except (typer.Exit, typer.Abort, _UsageError, BrokenPipeError):
             raise
@@ -111,11 +114,11 @@ class _Commands(TyperGroup):
         return super().parse_args(ctx, args or ["--help"])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        # `--debug` is accepted after the command too: users append it to the command that failed.
+        # These are accepted after the command too: users append them to the command that failed.
         end = args.index("--") if "--" in args else len(args)
-        if _DEBUG in args[:end]:
-            args = [arg for arg in args[:end] if arg != _DEBUG] + args[end:]
-            ctx.params["debug"] = True
+        ctx.params["debug"] = ctx.params["debug"] or _DEBUG in args[:end]
+        ctx.params["verbose"] += sum(_VERBOSE.get(arg, 0) for arg in args[:end])
+        args = [arg for arg in args[:end] if arg != _DEBUG and arg not in _VERBOSE] + args[end:]
         if self.get_command(ctx, args[0]) is None:
             for name in self.list_commands(ctx):
                 self.get_command(ctx, name)  # for "did you mean"
@@ -159,6 +162,10 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     debug: Annotated[bool, typer.Option(_DEBUG, help="Show the traceback of errors.")] = False,
+    verbose: Annotated[
+        int,
+        typer.Option("--verbose", "-v", count=True, metavar="", help="Show what is done; -vv also every request."),
+    ] = 0,
 ) -> None:
     """Find, download, check and build compute kernels."""
 

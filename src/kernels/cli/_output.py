@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import logging
 import os
 import shutil
 import sys
@@ -29,6 +30,7 @@ __all__ = [
     "count_failed",
     "describe_error",
     "format_size",
+    "log_to_stderr",
     "print_error",
     "print_fields",
     "print_in_any_locale",
@@ -233,6 +235,35 @@ def print_error(error: Exception | str, detail: str = "") -> None:
     out.print(Text.assemble(("Error:", "bold red"), " ", text), soft_wrap=True)
     for line in detail.splitlines():
         out.print(Text(one_line(line.expandtabs())), soft_wrap=True)
+
+
+# The log
+
+
+class _Notes(logging.Handler):
+    """Prints records on standard error: `Warning: …`."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        typer.echo(f"{record.levelname.capitalize()}: {clean(self.format(record))}", err=True)
+
+
+@contextmanager
+def log_to_stderr(verbosity: int = 0) -> Iterator[None]:
+    """Print what this package logs on standard error.
+
+    Args:
+        verbosity: 0 for warnings, 1 also for `INFO`, 2 also for `DEBUG`.
+    """
+    log, notes = logging.getLogger("kernels"), _Notes()
+    before = log.level
+    log.addHandler(notes)
+    if verbosity:
+        log.setLevel(logging.INFO if verbosity == 1 else logging.DEBUG)
+    try:
+        yield
+    finally:
+        log.removeHandler(notes)
+        log.setLevel(before)
 
 
 # Tables

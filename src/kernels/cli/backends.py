@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -316,13 +316,21 @@ def _check(what: str, as_json: bool) -> None:
 
 @contextlib.contextmanager
 def _without_repeated_warnings(name: str) -> Iterator[None]:
-    """Delay warnings, and drop them if that backend could not be registered: the command gives the reason."""
+    """Delay warnings about plugins, and drop them if that backend could not be registered: the command says why."""
     from kernels.backends import problems
+    from kernels.backends.plugins.discovery import DISCOVERY_LOG
 
+    delayed: list[logging.LogRecord] = []
+
+    def delay(record: logging.LogRecord) -> bool:
+        delayed.append(record)
+        return False
+
+    DISCOVERY_LOG.addFilter(delay)
     try:
-        with warnings.catch_warnings(record=True) as delayed:
-            yield
+        yield
     finally:
+        DISCOVERY_LOG.removeFilter(delay)
         if not any(name in problem.names for problem in problems()):
             for each in delayed:
-                warnings.showwarning(each.message, each.category, each.filename, each.lineno)
+                DISCOVERY_LOG.handle(each)

@@ -118,6 +118,7 @@ def _warn_unpinned(lock: Path) -> None:
     """Warn about dependencies of the project that its lockfile does not pin: they are not downloaded."""
     from kernels.models.pyproject import PROJECT_FILE, dependencies, unpinned
     from kernels.resolver.lock_pins import read_lock
+    from kernels.support.logs import logger
     from kernels.support.warn import warn_once
 
     file = lock.with_name(PROJECT_FILE)
@@ -125,8 +126,9 @@ def _warn_unpinned(lock: Path) -> None:
     missing = unpinned(asked or (), read_lock(lock))
     if missing:
         warn_once(
+            logger(__name__),
             f"{file} depends on {', '.join(map(str, missing))}, which {lock} does not pin and which is not downloaded. "
-            f"Lock it first: kernels lock {lock.parent}"
+            f"Lock it first: kernels lock {lock.parent}",
         )
 
 

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["kernelize", "unkernelize"]
 
-_logger = logger(__name__)
+_log = logger(__name__)
+#: For layers that keep their own forward.
+_log_kept = logger("kernels.layer.layer")
 
 _Model = TypeVar("_Model", bound="nn.Module")
 
@@ -271,7 +273,8 @@ def _decide(first_path: dict[_LayerKind, str], request: _Request) -> dict[_Layer
         decisions[kind] = _kept(kind.name, request, choice.reason)
     for name in sorted(unmapped):
         warn_once(
-            f"No kernel is mapped to layer {name!r}: it keeps its own forward. `register_kernel_mapping` maps one."
+            _log_kept,
+            f"No kernel is mapped to layer {name!r}: it keeps its own forward. `register_kernel_mapping` maps one.",
         )
     load_layers(loads.values())
     for kind, (choice, load) in selected.items():
@@ -285,7 +288,7 @@ def _checked(kind: _LayerKind, choice: SelectedKernel, load: LayerLoad, request:
     if load.error is not None:
         if not request.allows(KernelizeFallback.CANNOT_LOAD):
             raise load.error
-        _logger.info("Layer %r on %s keeps its own forward: %s", kind.name, kind.device, load.error)
+        _log_kept.info("Layer %r on %s keeps its own forward: %s", kind.name, kind.device, load.error)
         return _kept(kind.name, request, f"cannot load: {_first_line(load.error)}", origin)
     check_layer(load.layer, kind.cls, described(choice.repository))
     check_registered_mode(load.layer, kind.name, choice.mode, described(choice.repository))

@@ -21,10 +21,13 @@ from kernels.resolver.read_metadata import MetadataNotInCache, read_all_metadata
 from kernels.resolver.redirects import FoundSnapshot
 from kernels.sources import Source
 from kernels.support.formatting import format_error
+from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 from kernels.trust.publishers import Admission, admission, ask_trust, unverified
 
 __all__ = ["LockedTree", "lock_tree"]
+
+_log = logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -162,11 +165,12 @@ def _edges_of(ways: Sequence[Resolved]) -> GraphNode[None]:
         if isinstance(each, MetadataNotInCache):  # it may be valid, and name others
             raise each.error
     if not read:
-        warn_once(f"{found.asked} is locked, but it has no builds.")
+        warn_once(_log, f"{found.asked} is locked, but it has no builds.")
     for name, each in list(invalid.items())[:1]:
         warn_once(
+            _log,
             f"{found.asked} is locked, but {len(invalid)} of its {len(read)} builds cannot be loaded: {name}: "
-            f"{format_error(each)}."
+            f"{format_error(each)}.",
         )
     depends = {depend for each in read.values() if isinstance(each, Metadata) for depend in each.kernel_depends}
     return GraphNode(None, tuple(sorted(depends, key=str)))

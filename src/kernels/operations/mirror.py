@@ -36,11 +36,14 @@ from kernels.support.concurrency import check_cancelled
 from kernels.support.files import FileTooLarge, NotRegularFile, open_regular, read_bounded
 from kernels.support.formatting import format_value
 from kernels.support.json_store import replace_file
+from kernels.support.logs import logger
 from kernels.support.process_lock import exclusively, lock_at
 from kernels.support.warn import warn_once
 from kernels.trust.digest import is_as_listed
 
 __all__ = ["MirrorFolder"]
+
+_log = logger(__name__)
 
 _STAGING = ".staging-"
 _CHUNK = 1 << 20
@@ -175,8 +178,9 @@ class MirrorFolder:
             for name, commit in branches.items() if lock is not None else ():
                 if record.branches.get(name, commit) != commit:
                     warn_once(
+                        _log,
                         f"{name} of {repo_id} in {self.root} is commit {commit[:12]} now, as {lock} pins; it was "
-                        f"{record.branches[name][:12]}."
+                        f"{record.branches[name][:12]}.",
                     )
             known = record.trusted if trusted is None else trusted
             merged = {**record.branches, **branches}
@@ -207,8 +211,9 @@ class MirrorFolder:
             gone = dict.fromkeys(each.requirement.repo_id for each in before if not pins.of(each.requirement.repo_id))
             if gone:
                 warn_once(
+                    _log,
                     f"{place} is replaced by {lock}, which does not list {', '.join(gone)}. If they belong to another "
-                    "project, download each project into its own folder."
+                    "project, download each project into its own folder.",
                 )
 
     def _complete(self, snapshot: Snapshot, variant: str) -> bool:

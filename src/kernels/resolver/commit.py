@@ -13,9 +13,12 @@ from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
 from kernels.sources.base import Source
 from kernels.support import distributed
 from kernels.support.formatting import format_names
+from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 
 __all__ = ["SettledCommit", "settle_commit"]
+
+_log = logger("kernels._versions")
 
 #: What may be a shortened commit; a Hub finds whole ones only.
 _SHORTENED = re.compile(r"[0-9a-f]{4,39}", re.IGNORECASE)
@@ -76,7 +79,7 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
         if branch is None:
             raise RevisionNotFound(f"{requirement.repo_id} has no version {requirement.version}{_offer(heads)}.")
         if newest is not None and requirement.version < newest:
-            warn_once(f"{requirement} is used; version {newest} is the newest.")
+            warn_once(_log, f"{requirement} is used; version {newest} is the newest.")
         return requirement.version, None, heads.branches[branch]
     if requirement.revision is not None:
         commit = heads.commit(requirement.revision) or source.find_commit(requirement.repo_id, requirement.revision)
@@ -91,12 +94,13 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
     if newest is not None:
         commit = heads.branches[heads.versions[newest]]
         warn_once(
-            f"{requirement}: version {newest} is used, the newest. Pin it with version={newest} (--version {newest})."
+            _log,
+            f"{requirement}: version {newest} is used, the newest. Pin it with version={newest} (--version {newest}).",
         )
         return newest, None, commit
     if "main" in heads.branches:
         commit = heads.branches["main"]
-        warn_once(f"{requirement}: 'main' is used, as there are no versions. Pin it with revision={commit!r}.")
+        warn_once(_log, f"{requirement}: 'main' is used, as there are no versions. Pin it with revision={commit!r}.")
         return None, "main", commit
     raise RevisionNotFound(f"{requirement.repo_id} has neither a version nor a branch 'main'{_offer(heads)}.")
 

@@ -13,6 +13,7 @@ from kernels.models.snapshot import Snapshot
 from kernels.resolver.redirects import FoundSnapshot, SettleCommit, follow_redirects, source_of
 from kernels.sources.base import Source
 from kernels.support.concurrency import side_by_side
+from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 from kernels.trust.publishers import Admission, admission, ask_trust
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from kernels.trust.publishers import PublisherTrust
 
 __all__ = ["OfSnapshot", "Resolved", "find_snapshot", "mention_unlocked", "resolve_snapshot"]
+
+_log = logger(__name__)
+_log_moved = logger("kernels.status")
 
 
 class OfSnapshot:
@@ -141,7 +145,7 @@ def find_snapshot(context: ResolveContext, requirement: Requirement, source: Sou
 def _warn_of_moves(context: ResolveContext, steps: list[FoundSnapshot]) -> None:
     asked = [each for step in steps for each in (*step.former, step.asked)]
     for old, new in pairwise(each.repo_id for each in asked):
-        warn_once(f"{old} has moved to {new}; ask for it there.")
+        warn_once(_log_moved, f"{old} has moved to {new}; ask for it there.")
     for step, following in pairwise(steps):
         mention_unlocked(context, step, following.former[0] if following.former else following.asked)
 
@@ -151,6 +155,7 @@ def mention_unlocked(context: ResolveContext, found: FoundSnapshot, following: R
     lock = context.lock
     if found.lock is not None and lock.required is None and not lock.lists(following.repo_id):
         warn_once(
+            _log,
             f"{found.requirement} is locked, and {following.repo_id}, which it leads to, is not: {found.lock} does "
-            f"not list it. {lock_again(found.lock, 'kernels lock')}"
+            f"not list it. {lock_again(found.lock, 'kernels lock')}",
         )

@@ -22,6 +22,7 @@ from kernels.resolver.read_metadata import check_signed_version, read_all_metada
 from kernels.resolver.redirects import FoundSnapshot, SnapshotKey
 from kernels.resolver.requirements_check import check_prerequisites
 from kernels.sources.base import Source
+from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 from kernels.trust.publishers import Admission, unverified, warn_unverified
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from kernels.backends import Device
 
 __all__ = ["PlanTree", "Planned", "plan_every_build", "plan_tree"]
+
+_log = logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,7 @@ def _every_build(context: ResolveContext, ways: Sequence[Resolved]) -> list[Plan
     read = read_all_metadata(found.requirement, found.source, snapshot, found.signing_rule(context))
     for variant, metadata in read.items():
         if isinstance(metadata, InvalidMetadata):
-            warn_once(f"Build {variant} of {snapshot.repo_id} is left out: {metadata}.")
+            warn_once(_log, f"Build {variant} of {snapshot.repo_id} is left out: {metadata}.")
         else:
             planned.append(_of_variant(context, found, variant, metadata))
     return planned
@@ -202,6 +205,7 @@ def _mention_uncovered(choice: BuildChoice, variant: str) -> None:
     if uncovered:
         names = ", ".join(f"{device.index} ({device.name or device.arch}, {device.arch})" for device in uncovered)
         warn_once(
+            _log,
             f"Build {variant} of {choice.snapshot.repo_id} was chosen for the current device and does not cover "
-            f"every visible one: not {names}. For one of those, name it with `device=`."
+            f"every visible one: not {names}. For one of those, name it with `device=`.",
         )

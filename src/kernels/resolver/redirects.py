@@ -24,6 +24,7 @@ from kernels.models.requirement import Requirement
 from kernels.models.snapshot import STATUS_FILE, Snapshot
 from kernels.resolver.commit import SettledCommit, settle_commit
 from kernels.sources.base import Moved, Source
+from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from kernels.trust import Rule
 
 __all__ = ["FoundSnapshot", "PinnedCommitGone", "SettleCommit", "SnapshotKey", "follow_redirects", "source_of"]
+
+_log = logger(__name__)
 
 
 class PinnedCommitGone(LockError, RevisionNotFound):
@@ -167,7 +170,9 @@ def source_of(context: ResolveContext, requirement: Requirement) -> Source:
                 f"{lock.required}. Take it out of LOCAL_KERNELS."
             )
         if lock.lists(repo_id):
-            warn_once(f"{repo_id} is {source.name}, as LOCAL_KERNELS says, and not the commit that {lock.where} pins.")
+            warn_once(
+                _log, f"{repo_id} is {source.name}, as LOCAL_KERNELS says, and not the commit that {lock.where} pins."
+            )
     return source
 
 

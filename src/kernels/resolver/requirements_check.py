@@ -8,9 +8,12 @@ from kernels import backends
 from kernels._version import __version__
 from kernels.errors import IncompatibleClient, MissingPythonDependency
 from kernels.models.metadata import Metadata
+from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 
 __all__ = ["check_prerequisites"]
+
+_log = logger("kernels.validate")
 
 
 def check_prerequisites(repo_id: str, variant: str, metadata: Metadata) -> None:
@@ -45,4 +48,6 @@ def check_prerequisites(repo_id: str, variant: str, metadata: Metadata) -> None:
                     f"Install it with: pip install {allowed[name].package}"
                 )
     if metadata.provenance is not None and metadata.provenance.dirty:
-        warn_once(f"{what} was built from sources with uncommitted changes, so its content differs from its commit.")
+        warn_once(
+            _log, f"{what} was built from sources with uncommitted changes, so its content differs from its commit."
+        )

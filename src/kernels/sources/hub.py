@@ -29,11 +29,14 @@ from kernels.sources.hub_errors import HubMoved, HubRefused, no_answer, not_foun
 from kernels.sources.hub_publishers import HubPublishers
 from kernels.sources.hub_responses import REFS, REVISION, CommitInfo, listed_files, named_commits
 from kernels.sources.session_cache import memory_of
+from kernels.support.logs import logger
 from kernels.support.process_lock import exclusively
 from kernels.support.warn import warn_once
 from kernels.trust.digest import changed_files, content_mismatch
 
 __all__ = ["HubSource"]
+
+_log = logger(__name__)
 
 #: Repository types in the order of requests: kernels published before the type `kernel` existed are models.
 REPO_TYPES = ("kernel", "model")
@@ -166,7 +169,7 @@ class HubSource(Source):
         if not self._memory.warned:  # one warning for a Hub that does not answer, for any number of kernels
             self._memory.warned = True
             age = f" as it was {_age(time.time() - heads.time)} ago" if heads.time else ""
-            warn_once(f"Kernels are loaded from the cache, such as {repo_id}{age}. {problem}")
+            warn_once(_log, f"Kernels are loaded from the cache, such as {repo_id}{age}. {problem}")
         return heads
 
     def find_commit(self, repo_id: str, revision: str) -> str | None:

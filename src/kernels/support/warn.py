@@ -1,53 +1,51 @@
-"""Warnings that are shown once."""
+"""Warnings in the log: each is logged once for each line of the program that causes it."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
-from kernels.support.text import SafeText, clean
+from kernels.support.text import clean
 
-__all__ = ["KernelsWarning", "forget", "on_behalf_of_the_caller", "warn_once"]
-
-
-class KernelsWarning(SafeText, UserWarning):
-    """A warning of this package: a choice was made for the caller, or an answer may be outdated."""
+__all__ = ["forget", "on_behalf_of_the_caller", "warn_once"]
 
 
 _PACKAGE = str(Path(__file__).parents[1])
 #: Between frames of this package when a context manager is entered.
 _STEPS = (contextlib.__file__,)
 _place: ContextVar[tuple[str, int] | None] = ContextVar("kernels_called_from", default=None)
-_given: set[str] = set()
+_given: set[tuple[str, tuple[str, int]]] = set()
 _lock = threading.Lock()
 
 
-def warn_once(message: str) -> None:
-    """Warn with `message`, at the line of the code that called this package, once per process and message.
+def warn_once(log: logging.Logger, message: str) -> None:
+    """Log a warning, once for each line of the code that calls this package.
+
+    A call in a loop, or a model with many layers, logs it once; a call at another line logs it again.
+
+    Args:
+        log: The logger.
+        message: The text.
 
     Example:
-        >>> import warnings
-        >>> with warnings.catch_warnings(record=True) as caught:
-        ...     warnings.simplefilter("always")
-        ...     warn_once("example: said once")
-        ...     warn_once("example: said once")
-        >>> len(caught)
-        1
+        >>> from kernels.support.logs import logger
+        >>> for _ in range(3):
+        ...     warn_once(logger("kernels.example"), "logged once")
     """
     message = clean(message)
+    key = message, _place.get() or _outside()
     with _lock:
-        if message in _given:
+        if key in _given:
             return
-        _given.add(message)
-    place = _place.get() or _outside()
-    warnings.warn_explicit(message, KernelsWarning, *place)
+        _given.add(key)
+    log.warning("%s", message, stacklevel=2)
 
 
 def _renew() -> None:
@@ -62,7 +60,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def on_behalf_of_the_caller() -> Iterator[None]:
-    """Let warnings of other threads, with this thread's context, have the line that called this package."""
+    """Let warnings of other threads, with this thread's context, count for the line that called this package."""
     token = _place.set(_place.get() or _outside())
     try:
         yield
@@ -79,6 +77,6 @@ def _outside() -> tuple[str, int]:
 
 
 def forget() -> None:
-    """Forget the warnings that were shown, so that they are shown again."""
+    """Forget the warnings that were logged, so that they are logged again."""
     with _lock:
         _given.clear()

@@ -18,6 +18,7 @@ from kernels import settings
 from kernels.errors import HubUnavailable, NotInCache, StoreError, UntrustedPublisher
 from kernels.models.requirement import check_repo_id
 from kernels.support.json_store import StoredRecord, endpoint_key, read_record, write_record
+from kernels.support.logs import logger
 from kernels.support.process_lock import exclusively, lock_at
 from kernels.support.warn import warn_once
 
@@ -36,6 +37,8 @@ __all__ = [
     "unverified",
     "warn_unverified",
 ]
+
+_log = logger("kernels.hf_hub")
 
 #: A verdict is used for a day: a mark changes rarely, and one that was withdrawn should not be used much longer.
 VERDICT_SECONDS = 24 * 3600.0
@@ -268,7 +271,8 @@ def warn_unverified(repo_id: str, publishers: Publishers | None) -> None:
     """Warn, once, that something on disk is used whose publisher no Hub was ever asked about here."""
     where = "a Hub" if publishers is None else publishers.authority
     warn_once(
+        _log,
         f"{repo_id} is loaded from what is on disk without a Hub's word on its publisher: {where} was never asked "
         f"about it, or cannot be asked. To say that you trust it, add "
-        f"{repo_id.partition('/')[0]!r} to KERNELS_TRUSTED_PUBLISHERS."
+        f"{repo_id.partition('/')[0]!r} to KERNELS_TRUSTED_PUBLISHERS.",
     )

@@ -11,10 +11,13 @@ from pathlib import Path
 from types import MappingProxyType
 
 from kernels.support.formatting import format_value, wrong_type
+from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 from kernels.support.yaml import Node, Scalar, read_yaml, wrong
 
 __all__ = ["TuneEntry", "TuneFile", "read_configs"]
+
+_log = logger(__name__)
 
 Operators = Mapping[str, tuple["TuneEntry", ...]]
 
@@ -195,8 +198,9 @@ class _Form:
         if name is not None and not self.warned:
             self.warned = True
             warn_once(
+                _log,
                 f"{self.path}, line {lists[name].line}: `{name}: {lists[name]}` beside `param_map` has no effect. "
-                "Put what every configuration has into `param_map`."
+                "Put what every configuration has into `param_map`.",
             )
 
     def choices(self, name: str, node: Node, lists: Mapping[str, Node]) -> list[Node]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from logged import warned
 from vendor_folders import FolderBackend, write_folder
 
 from kernels import backends
@@ -189,7 +190,7 @@ def test_the_environment_names_folders(tmp_path: Path, monkeypatch: pytest.Monke
     assert [entry.name for entry in backends.list_backends() if entry.origin.kind == "vendor"] == ["one"]
     assert backends.problems() == ()
     monkeypatch.setenv("KERNELS_VENDOR_PATH", str(tmp_path / "three"))
-    with pytest.warns(UserWarning, match="three: no such folder"):
+    with warned("three: no such folder"):
         assert [entry for entry in backends.list_backends() if entry.origin.kind == "vendor"] == []
     assert [problem.origin.place for problem in backends.problems()] == [str(tmp_path / "three")]
     monkeypatch.delenv("KERNELS_VENDOR_PATH")

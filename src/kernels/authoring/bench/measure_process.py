@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +15,6 @@ from kernels.authoring.bench.messages import Ended, Job, Message, Started, Stopp
 from kernels.authoring.bench.scripts import FOLDER, read_scripts
 from kernels.authoring.bench.workload import run_workload, synchronizer
 from kernels.errors import KernelsError
-from kernels.support.warn import KernelsWarning
 
 __all__ = ["main", "work"]
 
@@ -45,9 +44,8 @@ def work(job: Job, send: Callable[[Message], object]) -> None:
         send(Stopped(f"{type(error).__name__}: {error}", device=True))
         return
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", KernelsWarning)  # the parent process has shown them
-            kernel = _load(job)
+        logging.getLogger("kernels").setLevel(logging.ERROR)  # the parent process has logged the warnings
+        kernel = _load(job)
     except (KernelsError, OSError, ValueError) as error:
         send(Stopped(str(error)))
         return

@@ -16,9 +16,12 @@ from kernels.backends.plugins.entry_points import installed_backends
 from kernels.backends.registration import DeclarationError, Origin, OriginKind, Problem
 from kernels.errors import RequestError
 from kernels.support.formatting import format_error
+from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 
 __all__ = ["collect", "register"]
+
+DISCOVERY_LOG = logger(__name__)
 
 
 def collect() -> list[tuple[Any, Origin] | Problem | None]:
@@ -83,7 +86,7 @@ def _register_paths(setting: Callable[[], tuple[Path, ...]], kind: OriginKind, l
         except Exception as error:  # noqa: BLE001 - a plugin that fails is reported and passed over
             names = error.names if isinstance(error, DeclarationError) else ()
             registry.report(Problem(Origin(kind, str(path)), _said(error), names))
-            warn_once(f"{_said(error)}\nIts backends are not available until this is fixed.")
+            warn_once(DISCOVERY_LOG, f"{_said(error)}\nIts backends are not available until this is fixed.")
 
 
 def _said(error: Exception) -> str:

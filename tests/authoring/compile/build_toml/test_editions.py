@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from logged import logged
 
-from kernels.authoring.compile import KernelSource, read_source
+from kernels.authoring.compile import read_source
 from kernels.authoring.compile.build_toml.update import update_build_toml
 from kernels.errors import BuildError, RequestError
-from kernels.support.warn import KernelsWarning, forget
+from kernels.support.warn import forget
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -327,16 +327,10 @@ def write(write_source: Callable[..., Path]) -> Callable[[str], Path]:
     return lambda toml: write_source("noarch", changes={**FILES, "build.toml": toml})
 
 
-def read_quietly(folder: Path) -> KernelSource:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", KernelsWarning)
-        return read_source(folder)
-
-
 @pytest.mark.parametrize("manner", SOURCES)
 def test_every_manner_of_writing_is_read(write: Callable[[str], Path], manner: str) -> None:
     toml, edition, says = SOURCES[manner]
-    source = read_quietly(write(toml))
+    source = read_source(write(toml))
     assert source.edition == edition
     assert {name: getattr(source, name) for name in says} == says
 
@@ -345,11 +339,10 @@ def test_every_manner_of_writing_is_read(write: Callable[[str], Path], manner: s
 def test_only_older_editions_are_mentioned_and_once(write: Callable[[str], Path], manner: str) -> None:
     toml, edition, _ = SOURCES[manner]
     folder = write(toml)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        read_source(folder)
-        read_source(folder)
-    said = [str(each.message) for each in caught if issubclass(each.category, KernelsWarning)]
+    with logged() as caught:
+        for _ in range(2):
+            read_source(folder)
+    said = [each.getMessage() for each in caught]
     assert len(said) == (edition != 5)
     assert all(f"has edition {edition} and was read as edition 5" in each and "--update" in each for each in said)
 
@@ -361,12 +354,12 @@ def test_what_is_written_back_is_edition_5_and_says_the_same(write: Callable[[st
         toml = toml.replace("[general]", '[general]\nlicense = "mit" # ours')
     toml = "# the first line\n" + toml + "\n# the last line\n"
     folder = write(toml)
-    before = read_quietly(folder)
+    before = read_source(folder)
     update_build_toml(folder)
     text = (folder / "build.toml").read_text()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with logged() as records:
         after = read_source(folder)
+    assert not records
     assert after.edition == 5
     for name in before.__dataclass_fields__.keys() - {"edition"}:
         assert getattr(after, name) == getattr(before, name), name

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from logged import logged, warned
 
 from kernels.authoring.compile import read_source
 from kernels.authoring.compile.metadata import build_metadata
@@ -37,7 +37,7 @@ def test_a_noarch_source_says_what_each_backend_needs(write_source: Callable[...
 
 def test_a_licence_that_is_no_spdx_expression_is_mentioned(write_source: Callable[..., Path]) -> None:
     folder = write_source("noarch", changes={"build.toml": NOARCH.replace('"MIT"', '"Apache"')})
-    with pytest.warns(UserWarning, match=r"build\.toml: `license` is 'Apache', which is no SPDX expression"):
+    with warned(r"build\.toml: `license` is 'Apache', which is no SPDX expression"):
         read_source(folder)
 
 
@@ -150,12 +150,10 @@ def test_a_section_of_a_backend_that_is_not_listed_is_read_and_mentioned_once(
 ) -> None:
     other = '[kernel.b]\nbackend = "rocm"\nrocm-archs = ["gfx942"]\nsrc = ["missing.cu"]\n'
     folder = write_source("noarch", changes={"build.toml": CPU + other, "missing.cu": ""})
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with logged() as caught:
         source = read_source(folder)
-        read_source(folder)
     assert [kernel.backend for kernel in source.kernels] == ["cpu", "rocm"]
-    [said] = [str(each.message) for each in caught]
+    [said] = [each.getMessage() for each in caught]
     assert said.endswith("`kernel.b` is not built: `general.backends` does not list rocm.")
     (folder / "missing.cu").unlink()
     with pytest.raises(RequestError, match=r"build\.toml:14: `kernel\.b\.src` has 'missing\.cu', which does not exist"):

@@ -21,11 +21,14 @@ from kernels.backends import all_backends, arch_of_build, known
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.models.spdx import license_problem
 from kernels.support.formatting import did_you_mean
+from kernels.support.logs import logger
 from kernels.support.toml import Section, TomlFile, read_toml
 from kernels.support.version import MajorMinor
 from kernels.support.warn import warn_once
 
 __all__ = ["parse_source", "read_source"]
+
+_log = logger(__name__)
 
 #: The values of `depends`: other builders have CUTLASS from 2.10 to 4.5, each minor version by its own name.
 _DEPENDS = re.compile(r"torch|cutlass_[2-4]_[0-9]{1,2}|sycl_tla|metal-cpp")
@@ -66,16 +69,18 @@ def read_source(source_dir: os.PathLike[str] | str) -> KernelSource:
     source = parse_source(file)
     if source.edition != EDITION:
         warn_once(
+            _log,
             f"{file.path} has edition {source.edition} and was read as edition {EDITION}; "
-            "`kernels build --update` upgrades the file."
+            "`kernels build --update` upgrades the file.",
         )
     problem = license_problem(source.license) if source.license else None
     if problem is not None:
-        warn_once(f"{file.path}: {problem}.")
+        warn_once(_log, f"{file.path}: {problem}.")
     for kernel in source.kernels:
         if kernel.backend not in source.backends:
             warn_once(
-                f"{file.path}: `kernel.{kernel.name}` is not built: `general.backends` does not list {kernel.backend}."
+                _log,
+                f"{file.path}: `kernel.{kernel.name}` is not built: `general.backends` does not list {kernel.backend}.",
             )
     return source
 
