@@ -27,6 +27,7 @@ from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot
 from kernels.resolver.planner import plan_tree
 from kernels.resolver.target import Target
+from kernels.resolver.verdicts import VariantList
 from kernels.settings import Verify
 from kernels.sources import PathSource
 from kernels.support.formatting import wrong_type
@@ -371,7 +372,7 @@ def get_kernel_variants(
         device: The device to judge builds for.
 
     Returns:
-        One decision for each build folder.
+        One decision for each build folder; a notebook shows the list as a table.
     """
     choice = explain(
         repo_id,
@@ -382,7 +383,7 @@ def get_kernel_variants(
         check_arch=check_arch,
         device=device,
     )
-    return list(choice.resolution.decisions)
+    return VariantList(choice.resolution.decisions)
 
 
 def explain(

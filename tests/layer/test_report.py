@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+from html_cells import HOSTILE, ReadHtml
 from layer_models import Gives, KernelNorm, Model, Norm, registered
 from torch import nn
 
@@ -62,10 +64,24 @@ def test_it_prints_as_a_table_in_which_equal_layers_share_a_line() -> None:
     ]
 
 
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_notebook_shows_a_table_in_which_nothing_is_markup(text: str) -> None:
+    rows = (
+        KernelizeRow("norm", text, kernel=text, commit=text, variant=text, mode="INFERENCE", registered="INFERENCE"),
+        KernelizeRow("mlp", "MLP", reason=text),
+    )
+    read = ReadHtml(KernelizeReport(rows)._repr_html_())
+    assert read.tags == {"table", "caption", "thead", "tbody", "tr", "th", "td"}
+    assert read.attributes == {"class", "style", "colspan"}
+    assert read.cells[0] == "1 of 2 layers run through a kernel"
+    empty = ReadHtml(kernelize_report(nn.Linear(1, 1))._repr_html_())
+    assert empty.cells[-1].startswith("No layer of this model is marked")
+
+
 def test_a_model_that_is_one_layer_and_one_without_any_print_too() -> None:
     assert str(kernelize_report(Norm())).splitlines()[2].startswith("(the model)  Norm")
     assert str(kernelize_report(nn.Linear(1, 1))) == (
         "0 of 0 layers run through a kernel\n"
-        "No layer of this model is marked for kernels; `replace_kernel_forward_from_hub` marks a class."
+        "No layer of this model is marked for kernels. `kernelize(model, by_class=…)` names classes without a mark."
     )
     assert len(kernelize_report(nn.Linear(1, 1))) == 0

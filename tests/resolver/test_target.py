@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
+from html_cells import ReadHtml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -302,3 +304,18 @@ def test_the_user_may_prefer_another_backend_of_this_machine(monkeypatch: pytest
     monkeypatch.setenv("KERNELS_BACKEND", "abacus")
     with pytest.raises(RequestError, match="`KERNELS_BACKEND` is 'abacus'"):
         Target.current()
+
+
+def test_a_notebook_shows_a_target_as_a_table() -> None:
+    target = Target.parse("torch2.9-cu128-x86_64-linux+2xsm_90")
+    cells = ReadHtml(msgspec.structs.replace(target, notes=("cuda: <script>",))._repr_html_()).cells
+    shown = dict(zip(cells[::2], cells[1::2], strict=True))
+    assert shown == {
+        "machine": str(target),
+        "system": "linux x86_64",
+        "Torch": "2.9 for cuda, cpu",
+        "backends": "cuda 12.8, cpu; default: cuda",
+        "device 0": "cuda 9.0",
+        "device 1": "cuda 9.0",
+        "note": "cuda: <script>",
+    }

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from kernels.backends.base import Backend
-from kernels.backends.registration import BackendEntry, Problem
+from kernels.backends.registration import BackendEntry, BackendList, Problem
 from kernels.backends.registry import MISSING_VENDOR, check_name, current, host_among, unknown
 from kernels.support.logs import logger
 from kernels.support.version import MajorMinor
@@ -62,7 +62,7 @@ def list_backends() -> list[BackendEntry]:
         >>> {entry.name: str(entry.origin) for entry in list_backends()}["cuda"]
         'built in'
     """
-    return list(entries())
+    return BackendList(entries())
 
 
 def problems() -> tuple[Problem, ...]:

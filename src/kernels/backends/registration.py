@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from kernels.backends.base import Backend
 from kernels.errors import RequestError
+from kernels.support.html_table import TableList
 
-__all__ = ["BackendEntry", "DeclarationError", "Origin", "OriginKind", "Problem"]
+__all__ = ["BackendEntry", "BackendList", "DeclarationError", "Origin", "OriginKind", "Problem"]
 
 OriginKind = Literal["built-in", "installed", "declared", "vendor", "run-time"]
 
@@ -79,6 +80,16 @@ class BackendEntry:
     def root(self) -> BackendEntry:
         """The first entry that was registered under this name."""
         return [*self.layers()][-1]
+
+
+class BackendList(TableList[BackendEntry]):
+    """Registered backends: a list that a notebook shows as a table."""
+
+    headings: ClassVar[tuple[str, ...]] = ("backend", "variant", "device", "origin")
+
+    @staticmethod
+    def cells(item: BackendEntry) -> tuple[str, ...]:
+        return (item.name, item.backend.token, item.backend.device_type, str(item.origin))
 
 
 @dataclass(frozen=True)

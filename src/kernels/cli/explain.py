@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,7 +49,7 @@ def explain(
     print_table(
         ("Variant", "Verdict", "Reason", ">Size"),
         [(row["variant"], row["verdict"], row["reason"], format_size(row["size"])) for row in rows],
-        title=_title(choice),
+        title=choice.title,
     )
     if choice.best is not None and _is_untrusted(choice):
         print_line()
@@ -57,37 +58,7 @@ def explain(
 
 
 def _rows(choice: BuildChoice) -> list[dict[str, Any]]:
-    from kernels.resolver.selection import VariantRejected
-
-    best = choice.best
-    rows = []
-    for decision in choice.resolution.decisions:
-        name = decision.variant.name
-        if isinstance(decision, VariantRejected):
-            verdict, reason = "rejected", decision.reason
-        elif name == best:
-            verdict, reason = "chosen", _why_chosen(choice)
-        else:
-            verdict, reason = "accepted", f"fits, but {best} is preferred"
-        rows.append({"variant": name, "verdict": verdict, "reason": reason, "size": choice.snapshot.size(name)})
-    return rows
-
-
-def _why_chosen(choice: BuildChoice) -> str:
-    from kernels.backends import listed
-
-    reason = "the best that fits" if len(choice.resolution.accepted) > 1 else "the only one that fits"
-    uncovered = [f"{device.index} ({device.arch})" for device in choice.resolution.uncovered_devices]
-    return f"{reason}; does not cover device {listed(uncovered)}" if uncovered else reason
-
-
-def _title(choice: BuildChoice) -> str:
-    resolution = choice.resolution
-    pinned = "" if choice.lock is None else f", pinned by {choice.lock}"
-    commit = f" (commit {choice.snapshot.commit[:12]}{pinned})" if choice.snapshot.commit else ""
-    device = "" if resolution.device is None else f", device {resolution.device.index}"
-    result = "" if choice.best is not None else "\nNo build fits." if resolution.decisions else "\nIt has no builds."
-    return f"{choice.requirement}{commit} for {resolution.target}, backend {resolution.backend}{device}{result}"
+    return [{**asdict(each), "size": choice.snapshot.size(each.variant)} for each in choice.verdicts]
 
 
 def _is_untrusted(choice: BuildChoice) -> bool:

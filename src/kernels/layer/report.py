@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernels.layer.marked import find_marked
 from kernels.layer.swap import LayerDecision, decision_of
 from kernels.support.formatting import wrong_type
+from kernels.support.html_table import html_table
 from kernels.support.text import one_line
 
 if TYPE_CHECKING:
@@ -83,12 +84,22 @@ class KernelizeReport:
         """The rows as plain data: strings and None, ready for JSON."""
         return [asdict(row) for row in self.rows]
 
+    def _repr_html_(self) -> str:
+        title, *lines = str(self).split("\n")
+        if not self.rows:
+            return html_table((), (), title=title, notes=lines)
+        return html_table(_HEADINGS, (_cells(path, row) for path, row in _folded(self.rows)), title=title)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))  # IPython's plain text
+
     def __str__(self) -> str:
         layers = "layer runs" if len(self.rows) == 1 else "layers run"
         lines = [f"{len(self.kernelized)} of {len(self.rows)} {layers} through a kernel"]
         if not self.rows:
             lines.append(
-                "No layer of this model is marked for kernels; `replace_kernel_forward_from_hub` marks a class."
+                "No layer of this model is marked for kernels. "
+                "`kernelize(model, by_class=…)` names classes without a mark."
             )
         else:
             lines += _table([_HEADINGS, *(_cells(path, row) for path, row in _folded(self.rows))])

@@ -19,6 +19,7 @@ from kernels.loader.registry import (
     FilesGone,
     KernelPackage,
     LoadedKernel,
+    LoadedKernelList,
     current,
     enter,
     leave,
@@ -113,11 +114,13 @@ def _import(package: KernelPackage) -> ModuleType:
 def get_loaded_kernels() -> list[LoadedKernel]:
     """The kernels that are loaded in this process, in the order of loading, one for each variant's path.
 
+    A notebook shows the list as a table.
+
     Example:
         >>> all(isinstance(kernel, LoadedKernel) for kernel in get_loaded_kernels())
         True
     """
-    return list(loaded_kernels.values())
+    return LoadedKernelList(loaded_kernels.values())
 
 
 def is_loaded(path: os.PathLike[str] | str) -> bool:

@@ -14,16 +14,19 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import ClassVar
 
 from kernels.errors import KernelImportError, KernelsError
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import RepoInfo
+from kernels.support.html_table import TableList
 
 __all__ = [
     "FilesGone",
     "KernelLoader",
     "KernelPackage",
     "LoadedKernel",
+    "LoadedKernelList",
     "current",
     "enter",
     "leave",
@@ -49,6 +52,19 @@ class LoadedKernel:
     module: ModuleType
     repo_info: RepoInfo | None
     path: Path | None = None
+
+
+class LoadedKernelList(TableList[LoadedKernel]):
+    """Loaded kernels: a list that a notebook shows as a table."""
+
+    headings: ClassVar[tuple[str, ...]] = ("kernel", "repository", "revision", "variant", "module")
+
+    @staticmethod
+    def cells(item: LoadedKernel) -> tuple[str, ...]:
+        info = item.repo_info
+        repository, revision = (info.repo_id, info.revision) if info is not None else ("-", "-")
+        variant = "-" if item.path is None else item.path.name
+        return (item.metadata.name, repository, revision, variant, item.module.__name__)
 
 
 class FilesGone(KernelImportError):

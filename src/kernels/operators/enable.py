@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType, TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from kernels import backends
 from kernels.backends import Backend
@@ -16,6 +16,7 @@ from kernels.operators.aten import Operator, check_dispatch_key, find_operator, 
 from kernels.operators.dispatch import Override, active_overrides, decomposed, insert, remove
 from kernels.operators.schema import check_function, is_with_backward
 from kernels.support.formatting import format_value, wrong_type
+from kernels.support.html_table import TableList
 
 __all__ = [
     "ActiveOp",
@@ -81,6 +82,16 @@ class ActiveOp:
     dispatch_key: str
     function: str
     origin: str
+
+
+class ActiveOpList(TableList[ActiveOp]):
+    """Operators that are overridden: a list that a notebook shows as a table."""
+
+    headings: ClassVar[tuple[str, ...]] = ("operator", "dispatch key", "function", "origin")
+
+    @staticmethod
+    def cells(item: ActiveOp) -> tuple[str, ...]:
+        return (item.operator, item.dispatch_key, item.function, item.origin)
 
 
 class EnabledOps:
@@ -271,9 +282,9 @@ def active_ops() -> list[ActiveOp]:
         >>> active_ops()
         []
     """
-    return [
+    return ActiveOpList(
         ActiveOp(str(each.operator), each.dispatch_key, each.function_name, each.origin) for each in active_overrides()
-    ]
+    )
 
 
 def _enable(overrides: Sequence[Override], backend: Backend) -> EnabledOps:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from kernels.errors import InvalidMetadata, InvalidRepository, KernelsError, NotInCache, UntrustedSignature
 from kernels.models.lockfile import lock_again
@@ -18,7 +19,10 @@ from kernels.resolver.read_metadata import MAX_READ_BYTES, check_signed_version,
 from kernels.resolver.redirects import FoundSnapshot
 from kernels.resolver.selection import Ranking, RejectionKind, Resolution
 from kernels.resolver.target import Target
+from kernels.resolver.verdicts import Verdict, verdicts
 from kernels.support.formatting import format_names
+from kernels.support.html_table import html_table
+from kernels.support.text import clean, one_line
 from kernels.trust.publishers import Admission, unverified
 
 __all__ = ["BuildChoice", "choose_build", "no_build_error"]
@@ -50,6 +54,31 @@ class BuildChoice(OfSnapshot):
     def best(self) -> str | None:
         """The name of the build to use."""
         return None if self.resolution.best is None else self.resolution.best.name
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """What became of each build, and why."""
+        return verdicts(self.resolution)
+
+    @property
+    def title(self) -> str:
+        """What was chosen among, and for which machine; where no build suits, a second line says so."""
+        resolution = self.resolution
+        pinned = "" if self.lock is None else f", pinned by {self.lock}"
+        commit = f" (commit {self.snapshot.commit[:12]}{pinned})" if self.snapshot.commit else ""
+        device = "" if resolution.device is None else f", device {resolution.device.index}"
+        result = "" if self.best is not None else "\nNo build fits." if resolution.decisions else "\nIt has no builds."
+        return f"{self.requirement}{commit} for {resolution.target}, backend {resolution.backend}{device}{result}"
+
+    def _repr_html_(self) -> str:
+        title, *result = self.title.split("\n")
+        rows = [(each.variant, each.verdict, each.reason) for each in self.verdicts]
+        return html_table(("variant", "verdict", "reason"), rows, title=title, notes=result)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        # IPython's plain text.
+        lines = [f"{each.variant}: {each.verdict}, {each.reason}" for each in self.verdicts]
+        printer.text(clean("\n".join([self.title, *map(one_line, lines)])))
 
 
 def choose_build(

@@ -26,6 +26,7 @@ from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_build
 from kernels.errors import BackendUnavailable, RequestError
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.formatting import did_you_mean, format_value, wrong_type
+from kernels.support.html_table import html_table
 from kernels.support.version import MajorMinor
 
 __all__ = ["Device", "Target", "not_there"]
@@ -185,6 +186,25 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
             return ""
         fixes = "; ".join(dict.fromkeys(each.fix for each in found))
         return f"Not {name}: {'; and '.join(each.reason for each in found)}. {fixes[0].upper()}{fixes[1:]}."
+
+    def _repr_html_(self) -> str:
+        system = " ".join(filter(None, (self.os, self.os_version, self.cpu)))
+        found = [f"{name} {version or ''}".strip() for name, version in self.backends.items()]
+        devices = [
+            (f"device {each.index}", " ".join(filter(None, (each.backend, each.arch, each.name))))
+            for each in self.devices
+        ]
+        rows = [
+            ("system", system),
+            ("Python", self.python and f"{self.python}{' free-threaded' if self.free_threaded else ''}"),
+            ("C library", self.glibc and f"glibc {self.glibc}"),
+            ("Torch", self.torch and f"{self.torch} for {', '.join(self.torch_backends)}"),
+            ("tvm-ffi", self.tvm_ffi),
+            ("backends", f"{', '.join(found)}; default: {self.default_backend}"),
+            *devices,
+            *(("note", note) for note in self.notes),
+        ]
+        return html_table(("machine", str(self)), [row for row in rows if row[1]])
 
     def __str__(self) -> str:
         parts = []

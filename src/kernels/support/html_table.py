@@ -1,0 +1,79 @@
+"""Results as a notebook shows them: plain HTML tables, in which no text is markup."""
+
+from __future__ import annotations
+
+import html
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, TypeVar
+
+from kernels.support.formatting import format_text
+
+__all__ = ["TableList", "html_table"]
+
+_Item = TypeVar("_Item")
+
+#: The most characters of a cell, and the most rows: a browser tab holds no table of a hostile repository's size.
+_MAX_CELL, _MAX_ROWS = 500, 1000
+
+# No colour: text and background are those of the page, dark or light. The classes stop MathJax, which would read
+# `$…$` in a cell as a formula.
+_TABLE = '<table class="tex2jax_ignore mathjax_ignore" style="border-collapse:collapse">'
+_CELL = "text-align:left;vertical-align:top;padding:2px 10px"
+
+
+def html_table(
+    headings: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", notes: Iterable[str] = ()
+) -> str:
+    """An HTML table; every text is escaped, cut to a length that can be read, and kept on one line.
+
+    Args:
+        headings: One for each column.
+        rows: The cells of each row. The last one of a short row spans the columns that are left.
+        title: A line above the table.
+        notes: Lines below it.
+
+    Example:
+        >>> html_table(["name"], [["<b>"]]).partition("<tbody>")[2]
+        '<tr><td style="text-align:left;vertical-align:top;padding:2px 10px">&lt;b&gt;</td></tr></tbody></table>'
+    """
+    every = list(rows)
+    more = [f"and {len(every) - _MAX_ROWS} more"] if len(every) > _MAX_ROWS else []
+    parts = [_TABLE]
+    if title:
+        parts.append(f'<caption style="caption-side:top;{_CELL};color:inherit">{_escaped(title)}</caption>')
+    parts.append(f"<thead><tr>{''.join(_cell('th', each) for each in headings)}</tr></thead><tbody>")
+    for row in every[:_MAX_ROWS]:
+        left = len(headings) - len(row) + 1
+        cells = [_cell("td", each) for each in row[:-1]]
+        parts.append(f"<tr>{''.join(cells)}{_cell('td', row[-1], left)}</tr>" if row else "<tr></tr>")
+    parts.append("</tbody></table>")
+    parts += [f'<div class="tex2jax_ignore mathjax_ignore">{_escaped(note)}</div>' for note in (*more, *notes)]
+    return "".join(parts)
+
+
+class TableList(list[_Item]):
+    """A list that a notebook shows as a table. In all else it is a list.
+
+    Attributes:
+        headings: One for each column.
+    """
+
+    headings: ClassVar[tuple[str, ...]]
+
+    @staticmethod
+    @abstractmethod
+    def cells(item: _Item) -> Sequence[object]:
+        """The cells of an item's row."""
+
+    def _repr_html_(self) -> str:
+        return html_table(self.headings, map(self.cells, self))
+
+
+def _cell(tag: str, text: object, columns: int = 1) -> str:
+    span = f' colspan="{columns}"' if columns > 1 else ""
+    return f'<{tag}{span} style="{_CELL}">{_escaped(text)}</{tag}>'
+
+
+def _escaped(text: object) -> str:
+    return html.escape(format_text(text, _MAX_CELL))
