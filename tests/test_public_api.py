@@ -75,7 +75,17 @@ ATTRIBUTES = {
 }
 
 # Modules that other libraries import by path.
-PATHS = {"kernels.layer.mode": "Mode", "kernels.layer": "LayerRepository", "kernels.benchmark": "Benchmark"}
+PATHS = {
+    "kernels.benchmark": "Benchmark",
+    "kernels.layer": "LayerRepository",
+    "kernels.layer.device": "Device",
+    "kernels.layer.func": "FuncRepository",
+    "kernels.layer.kernelize": "register_kernel_mapping",
+    "kernels.layer.layer": "LayerRepository",
+    "kernels.layer.mode": "Mode",
+    "kernels.layer.repos": "RepositoryProtocol",
+    "kernels.variants": "VariantAccepted",
+}
 
 EMPTY = inspect.Parameter.empty
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from hub import make_repo
 
 import kernels
 from kernels import variants
@@ -39,3 +42,10 @@ def test_where_none_suits_there_is_no_variant() -> None:
 def test_a_name_that_is_none_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="variant"):
         variants.parse_variant("not a variant")
+
+
+def test_the_builds_of_a_downloaded_repository_are_listed(tmp_path: Path) -> None:
+    make_repo(tmp_path, variants=["torch-cpu", "torch-npu"], files={"build/notes/README.md": "", "build/torch-x": ""})
+    found = variants.get_variants_local(tmp_path / "acme" / "relu" / "v1" / "build")
+    assert [variant.variant_str for variant in found] == ["torch-cpu", "torch-npu"]
+    assert variants.get_variants_local(tmp_path / "nothing") == []

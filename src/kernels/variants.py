@@ -5,10 +5,12 @@ These names are at the path where the existing client has them. `kernels.resolve
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 
 from kernels.api import get_kernel_variants as get_kernel_variants
 from kernels.backends import BackendName
+from kernels.errors import InvalidVariant
 from kernels.resolver.selection import Decision, VariantAccepted, VariantRejected, resolve
 from kernels.resolver.target import Target
 from kernels.resolver.variant import Variant, parse_variant
@@ -19,11 +21,43 @@ __all__ = [
     "VariantAccepted",
     "VariantRejected",
     "get_kernel_variants",
+    "get_variants_local",
     "parse_variant",
     "resolve_variant",
     "resolve_variants",
     "variants_trace_str",
 ]
+
+
+def get_variants_local(repo_path: str | os.PathLike[str]) -> list[Variant]:
+    """The builds in a folder, by the names of its folders; names that are not a build's are passed over.
+
+    Args:
+        repo_path: The folder that holds the builds: the `build` of a repository.
+
+    Returns:
+        The builds in the order of their names; none if there is no such folder.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> for name in ("torch-cuda", "torch-cpu", "docs"):
+        ...     (folder / name).mkdir()
+        >>> [variant.name for variant in get_variants_local(folder)]
+        ['torch-cpu', 'torch-cuda']
+    """
+    try:
+        with os.scandir(repo_path) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir())
+    except OSError:
+        return []
+    variants = []
+    for name in names:
+        try:
+            variants.append(parse_variant(name))
+        except InvalidVariant:
+            continue
+    return variants
 
 
 def resolve_variant(

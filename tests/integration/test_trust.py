@@ -23,6 +23,14 @@ def test_a_publisher_that_the_hub_does_not_mark_is_refused_before_anything_is_do
     assert hub.count("/resolve/") == 0
 
 
+def test_none_from_a_configuration_trusts_nobody_else(hub: TestHub) -> None:
+    hub.make_repo("mallory/relu")
+    hub.make_repo("acme/relu", variants={"torch-cpu": None})
+    with pytest.raises(UntrustedPublisher, match="mallory"):
+        get_kernel("mallory/relu", version=1, trust_remote_code=None)  # type: ignore[arg-type]
+    assert get_kernel("acme/relu", version=1, trust_remote_code=None).double(2) == 4  # type: ignore[arg-type]
+
+
 def test_a_persons_account_is_no_trusted_publisher(hub: TestHub) -> None:
     hub.users.add("jane")
     hub.make_repo("jane/relu")

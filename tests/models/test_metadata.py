@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kernels.errors import InvalidMetadata
-from kernels.models.metadata import MAX_KERNEL_DEPENDS, MAX_METADATA_BYTES, Digest, GitState, Metadata
+from kernels.errors import InvalidMetadata, RequestError
+from kernels.models.metadata import MAX_KERNEL_DEPENDS, MAX_METADATA_BYTES, Digest, GitState, KernelName, Metadata
 from kernels.models.requirement import Requirement
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -146,3 +146,10 @@ def test_what_is_not_bytes_is_a_type_error_that_names_the_argument(data: Any) ->
 def test_a_file_that_cannot_be_read_is_invalid_metadata(tmp_path: Path) -> None:
     with pytest.raises(InvalidMetadata, match=r"Cannot read .*nothing"):
         Metadata.read_from_file(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("name", ["My-Kernel", "1kernel", "-kernel", "kernel-", "k", "", "rms_norm"])
+def test_a_name_that_no_kernel_can_have_is_refused(name: str) -> None:
+    assert not KernelName.allows(name)
+    with pytest.raises(RequestError, match=f"got '{name}'"):
+        KernelName(name)

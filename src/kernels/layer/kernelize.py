@@ -19,7 +19,9 @@ from kernels.layer.mapping import (
     SupportsItems,
     check_bool,
     current_mapping,
+    register_kernel_mapping,
     select,
+    use_kernel_mapping,
 )
 from kernels.layer.marked import MarkedLayer, find_marked, with_functions
 from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = ["kernelize", "unkernelize"]
+# The existing client has the two functions for mappings at this path too.
+__all__ = ["kernelize", "register_kernel_mapping", "unkernelize", "use_kernel_mapping"]
 
 _log = logger(__name__)
 #: For layers that keep their own forward.

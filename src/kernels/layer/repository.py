@@ -353,7 +353,7 @@ def _trusted(value: Any) -> bool | tuple[str, ...]:
     from kernels.trust.publishers import TrustPolicy
 
     TrustPolicy.of(value)  # raises for a wrong value
-    return value if isinstance(value, bool) else tuple(value)
+    return value is True if value is None or isinstance(value, bool) else tuple(value)
 
 
 def _agent(value: Any) -> str | dict[str, Any] | None:

@@ -39,6 +39,7 @@ MAX_METADATA_BYTES = 4 * 1024 * 1024
 MAX_KERNEL_DEPENDS = 256
 
 _NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
+_NAME_RULE = "lower-case letters, digits and dashes, starting with a letter"
 _MINVER = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}")
 _BACKEND_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
@@ -46,12 +47,20 @@ _BACKEND_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 class KernelName(str):
     """A kernel's name, `^[a-z][-a-z0-9]*[a-z0-9]$`.
 
+    Raises:
+        RequestError: The text is not a kernel's name (a `ValueError`).
+
     Example:
         >>> KernelName("rms-norm").python_name
         'rms_norm'
     """
 
     __slots__ = ()
+
+    def __new__(cls, name: str) -> KernelName:
+        if not cls.allows(name):
+            raise RequestError(f"A kernel's name has {_NAME_RULE}; got {format_value(name)}.")
+        return super().__new__(cls, name)
 
     @property
     def python_name(self) -> str:
@@ -298,7 +307,7 @@ def _check(file: _File, where: str) -> Metadata:
             raise InvalidMetadata(f"{where}: `{field}` is {format_value(value)}; expected {expected}.")
 
     name, id, backend, minver, digest = file.name, file.id, file.backend.type, file.kernels_minver, file.digest
-    require(KernelName.allows(name), "name", name, "lower-case letters, digits and dashes, starting with a letter")
+    require(KernelName.allows(name), "name", name, _NAME_RULE)
     require(id.isascii() and id.isidentifier(), "id", id, "a Python identifier")
     require(file.version is None or file.version >= 0, "version", file.version, "0 or a positive integer")
     require(_BACKEND_TYPE.fullmatch(backend) is not None, "backend.type", backend, "a backend's name")

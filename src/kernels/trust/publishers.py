@@ -105,15 +105,15 @@ class TrustPolicy:
     repositories: frozenset[str] = frozenset()
 
     @staticmethod
-    def of(trust_remote_code: bool | Sequence[str]) -> TrustPolicy:
-        """Read the `trust_remote_code` argument.
+    def of(trust_remote_code: bool | Sequence[str] | None) -> TrustPolicy:
+        """Read the `trust_remote_code` argument; None, which programs pass on from a configuration, is False.
 
         Raises:
-            TypeError: It is neither a bool nor a list of strings.
+            TypeError: It is neither None, a bool nor a list of strings.
             RequestError: A listed name is not a repository.
         """
-        if isinstance(trust_remote_code, bool):
-            return TrustPolicy(everything=trust_remote_code)
+        if trust_remote_code is None or isinstance(trust_remote_code, bool):
+            return TrustPolicy(everything=trust_remote_code is True)
         if isinstance(trust_remote_code, (list, tuple, set, frozenset)):
             return TrustPolicy(repositories=frozenset(check_repo_id(repo_id) for repo_id in trust_remote_code))
         raise TypeError(
