@@ -6,7 +6,6 @@ import copy
 import functools
 import io
 import pickle
-from types import MethodType
 from typing import Any
 
 import pytest
@@ -48,24 +47,6 @@ def test_unkernelize_restores_every_forward() -> None:
     assert torch.equal(model(X), original)
     assert [set(module.__dict__) for module in (*model.modules(), scale)] == before
     assert torch.equal(unkernelize(model)(X), original)
-
-
-def test_a_forward_set_on_an_instance_before_comes_back() -> None:
-    registered(Norm={INFERENCE: Gives(KernelNorm)})
-    norm = Norm()
-
-    def own(self: Norm, x: torch.Tensor) -> torch.Tensor:
-        return x * self.weight + 9
-
-    norm.forward = MethodType(own, norm)  # type: ignore[method-assign]
-    kernelize(norm, mode=INFERENCE)
-    kernelize(norm, mode=INFERENCE)
-    copied = copy.deepcopy(norm)
-    assert norm_of(norm) == norm_of(copied) == 100
-    with torch.no_grad():
-        copied.weight.fill_(5)
-    unkernelize(norm), unkernelize(copied)
-    assert (float(norm(X)), float(copied(X))) == (2 + 9, 5 + 9)
 
 
 def test_a_forward_set_by_other_code_afterwards_stays() -> None:

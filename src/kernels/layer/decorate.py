@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from kernels.errors import RequestError
+from kernels.layer.contract import remember_forward
 from kernels.layer.function import wrap_function
 from kernels.layer.marked import layer_name_of
 from kernels.support.formatting import wrong_type
@@ -52,6 +53,7 @@ def replace_kernel_forward_from_hub(
     if not inspect.isclass(cls):
         raise wrong_type("cls", "a class", cls)
     _check_mark(layer_name, condition)
+    remember_forward(cls)
     cls.kernel_layer_name = layer_name  # type: ignore[attr-defined]
     # Static, so that reading it from an instance does not bind it: its one argument is the module.
     cls.kernel_condition = staticmethod(condition or always)  # type: ignore[attr-defined]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
 
 from kernels import settings
 from kernels.errors import MappingError, RequestError
 from kernels.layer.by_class import names_by_class
+from kernels.layer.contract import class_fault, lacking_attributes, module_fault
 from kernels.layer.decorate import always
 from kernels.layer.device import ModuleDevice, of_tensor, requested_device
 from kernels.layer.loading import LayerLoad, described, load_key, load_layers, origin_of
@@ -26,8 +27,8 @@ from kernels.layer.mapping import (
 from kernels.layer.marked import MarkedLayer, find_marked, with_functions
 from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
 from kernels.layer.report import KernelizeReport, check_model, kernelize_report
-from kernels.layer.swap import LayerDecision, install, restore
-from kernels.layer.validate import check_layer, check_registered_mode, unsupported
+from kernels.layer.swap import LayerDecision, install, own_forward, restore
+from kernels.layer.validate import check_layer, check_registered_mode, other_parameters, unsupported
 from kernels.support.formatting import wrong_type
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
@@ -147,9 +148,9 @@ def kernelize(
         device=requested_device(device),
         fallback=_fallback(use_fallback),
         mapping=current_mapping(mapping),
+        by_class={} if by_class is None else names_by_class(by_class, model),
     )
-    named = {} if by_class is None else names_by_class(by_class, model)
-    for module, decision in _plan(find_marked(model, named), request):
+    for module, decision in _plan(find_marked(model, request.by_class), request):
         if decision is None:
             restore(module)
         else:
@@ -186,9 +187,24 @@ class _Request:
     device: ModuleDevice | None
     fallback: KernelizeFallback
     mapping: MappingView
+    by_class: Mapping[type, str]
 
     def allows(self, flag: KernelizeFallback) -> bool:
         return flag in self.fallback
+
+    def kept(self, name: str, reason: str, kernel: str | None = None) -> LayerDecision:
+        """The decision for a layer that keeps its own forward."""
+        return LayerDecision(layer=name, mode=self.mode, reason=reason, kernel=kernel)
+
+    def unfit(self, name: str, path: str, reason: str, kernel: str | None = None) -> LayerDecision:
+        """The decision for a layer that a mapped kernel is not for.
+
+        Raises:
+            MappingError: The layer may not keep its own forward.
+        """
+        if not self.allows(KernelizeFallback.NO_LAYER):
+            raise MappingError(f"Layer {name!r} ({path or 'the model'}): {reason}.")
+        return self.kept(name, reason, kernel)
 
 
 class _LayerKind(NamedTuple):
@@ -208,6 +224,8 @@ def _plan(marked: Iterable[MarkedLayer], request: _Request) -> Iterable[tuple[nn
     model again and again.
     """
     modules: dict[int, nn.Module] = {}
+    paths: dict[int, str] = {}
+    faults: dict[int, str] = {}
     kinds: dict[int, _LayerKind] = {}
     further: dict[int, list[_LayerKind]] = {}  # of a function on several devices
     kept: dict[int, LayerDecision | None] = {}
@@ -217,26 +235,37 @@ def _plan(marked: Iterable[MarkedLayer], request: _Request) -> Iterable[tuple[nn
     for path, module, device, name in marked:
         number, cls = id(module), type(module)
         modules[number] = module
+        paths.setdefault(number, path)
         if name is None:
             kept[number] = None
             continue
         if disabled:
-            kept[number] = _kept(name, request, "DISABLE_KERNEL_MAPPING is set")
+            kept[number] = request.kept(name, "DISABLE_KERNEL_MAPPING is set")
             continue
         condition = getattr(cls, "kernel_condition", always)
         if condition is not always and not condition(module):
-            kept[number] = _kept(name, request, "its condition is false")
+            kept[number] = request.kept(name, "its condition is false")
             continue
         kind = known.get((cls, device))
         if kind is None:
             kind = known[cls, device] = _LayerKind(cls, name, _device(path, device, request))
             first_path.setdefault(kind, path)
+        fault = module_fault(module, own_forward(module))
+        if fault is not None:
+            faults[number] = fault
         if kinds.setdefault(number, kind) != kind:
             further.setdefault(number, [kinds[number]]).append(kind)
 
     by_kind = _decide(first_path, request)
     agreed = {number: _agreed(each, by_kind, request) for number, each in further.items()}
-    decisions = [kept[number] if number in kept else agreed.get(number) or by_kind[kinds[number]] for number in modules]
+    decisions = []
+    for number, module in modules.items():
+        decision = kept[number] if number in kept else agreed.get(number) or by_kind[kinds[number]]
+        if decision is not None and decision.function is not None:
+            reason = faults.get(number) or lacking_attributes(decision.function, module)
+            if reason is not None:
+                decision = request.unfit(decision.layer, paths[number], reason, decision.kernel)
+        decisions.append(decision)
     return zip(modules.values(), decisions, strict=True)
 
 
@@ -266,6 +295,10 @@ def _decide(first_path: dict[_LayerKind, str], request: _Request) -> dict[_Layer
     for kind, path in first_path.items():
         choice = select(request.mapping, kind.name, kind.device, request.mode)
         if isinstance(choice, SelectedKernel):
+            fault = None if kind.cls in request.by_class else class_fault(kind.cls)
+            if fault is not None:
+                decisions[kind] = request.unfit(kind.name, path, fault, origin_of(choice.repository))
+                continue
             key = load_key(choice.repository, kind.device)
             selected[kind] = choice, loads.setdefault(key, LayerLoad(choice.repository, kind.device))
             continue
@@ -273,7 +306,7 @@ def _decide(first_path: dict[_LayerKind, str], request: _Request) -> dict[_Layer
             raise MappingError(f"Layer {kind.name!r} ({path or 'the model'}): {choice.reason}.")
         if choice.flag is KernelizeFallback.NO_LAYER:
             unmapped.add(kind.name)
-        decisions[kind] = _kept(kind.name, request, choice.reason)
+        decisions[kind] = request.kept(kind.name, choice.reason)
     for name in sorted(unmapped):
         warn_once(
             _log_kept,
@@ -281,20 +314,23 @@ def _decide(first_path: dict[_LayerKind, str], request: _Request) -> dict[_Layer
         )
     load_layers(loads.values())
     for kind, (choice, load) in selected.items():
-        decisions[kind] = _checked(kind, choice, load, request)
+        decisions[kind] = _checked(kind, first_path[kind], choice, load, request)
     return decisions
 
 
-def _checked(kind: _LayerKind, choice: SelectedKernel, load: LayerLoad, request: _Request) -> LayerDecision:
+def _checked(kind: _LayerKind, path: str, choice: SelectedKernel, load: LayerLoad, request: _Request) -> LayerDecision:
     """Decide by a loaded layer, which must follow the rules for layers."""
     origin = origin_of(choice.repository)
     if load.error is not None:
         if not request.allows(KernelizeFallback.CANNOT_LOAD):
             raise load.error
         _log_kept.info("Layer %r on %s keeps its own forward: %s", kind.name, kind.device, load.error)
-        return _kept(kind.name, request, f"cannot load: {_first_line(load.error)}", origin)
+        return request.kept(kind.name, f"cannot load: {_first_line(load.error)}", origin)
     check_layer(load.layer, kind.cls, described(choice.repository))
     check_registered_mode(load.layer, kind.name, choice.mode, described(choice.repository))
+    other = other_parameters(load.layer, kind.cls)
+    if other is not None:
+        return request.unfit(kind.name, path, other, origin)
     # A kernel registered as FALLBACK promises nothing, so what it lacks is a reason to fall back.
     lacking = unsupported(load.layer, request.mode)
     if lacking is not None:
@@ -302,7 +338,7 @@ def _checked(kind: _LayerKind, choice: SelectedKernel, load: LayerLoad, request:
             raise MappingError(
                 f"Layer {kind.name!r}: {described(choice.repository)} {lacking}, needed for {request.mode}."
             )
-        return _kept(kind.name, request, f"the kernel's layer {lacking}", origin)
+        return request.kept(kind.name, f"the kernel's layer {lacking}", origin)
     build = load.kernel.installed.planned if load.kernel is not None else None
     return LayerDecision(
         layer=kind.name,
@@ -324,11 +360,7 @@ def _agreed(kinds: list[_LayerKind], by_kind: dict[_LayerKind, LayerDecision], r
     reason = f"a function is one object, and its modules need different kernels ({wanted})"
     if not request.allows(KernelizeFallback.NO_COMPATIBLE_PROPERTIES):
         raise MappingError(f"Function {first.layer!r}: {reason}.")
-    return _kept(kinds[0].name, request, reason)
-
-
-def _kept(name: str, request: _Request, reason: str, kernel: str | None = None) -> LayerDecision:
-    return LayerDecision(layer=name, mode=request.mode, reason=reason, kernel=kernel)
+    return request.kept(kinds[0].name, reason)
 
 
 def _first_line(error: BaseException) -> str:

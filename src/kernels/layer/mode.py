@@ -63,7 +63,7 @@ class KernelizeFallback(Flag):
 
     Attributes:
         NONE: Never.
-        NO_LAYER: No kernel is mapped to the layer.
+        NO_LAYER: No kernel is mapped to the layer, or the kernel is not for its forward.
         NO_DEVICE: No kernel is mapped for the type of its device.
         NO_COMPATIBLE_PROPERTIES: No kernel is mapped for the properties of its device.
         NO_COMPATIBLE_MODE: No kernel is mapped for the mode, or the kernel's layer does not support it.

@@ -17,7 +17,7 @@ from kernels.layer.mode import Mode
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["LayerDecision", "decision_of", "install", "is_decided", "restore"]
+__all__ = ["LayerDecision", "decision_of", "install", "is_decided", "own_forward", "restore"]
 
 #: Where a module keeps the decision of `kernelize`, and a forward that was set on the instance before.
 _DECISION = "_kernelized"
@@ -68,13 +68,28 @@ def install(module: nn.Module, decision: LayerDecision) -> None:
     attributes[_DECISION] = decision
     if decision.function is None:
         return
-    slot = _HOOKED_FORWARD if "_hf_hook" in attributes and _HOOKED_FORWARD in attributes else _FORWARD
+    slot = _slot(attributes)
     own = attributes.get(slot)
     if own is not None:
         attributes[_OWN_FORWARD] = own
     attributes[slot] = MethodType(decision.function, module)
     for name, copier in _COPIERS.items():
         attributes.setdefault(name, MethodType(copier, module))
+
+
+def own_forward(module: nn.Module) -> Any:
+    """The forward that is set on a module, below hooks, other than by `install`; None without one."""
+    attributes = module.__dict__
+    forward = attributes.get(_slot(attributes))
+    decision: LayerDecision | None = attributes.get(_DECISION)
+    if forward is None or decision is None or decision.function is None:
+        return forward
+    return None if getattr(forward, "__func__", None) is decision.function else forward
+
+
+def _slot(attributes: dict[str, Any]) -> str:
+    """Where a module's forward is, below accelerate's hooks."""
+    return _HOOKED_FORWARD if "_hf_hook" in attributes and _HOOKED_FORWARD in attributes else _FORWARD
 
 
 def restore(module: nn.Module) -> None:

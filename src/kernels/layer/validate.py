@@ -12,7 +12,7 @@ from kernels.layer.mode import Mode
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["ALLOWED_MEMBERS", "check_layer", "check_registered_mode", "unsupported"]
+__all__ = ["ALLOWED_MEMBERS", "check_layer", "check_registered_mode", "other_parameters", "unsupported"]
 
 #: The members that a layer may have beyond those of every `nn.Module`.
 ALLOWED_MEMBERS = frozenset({"can_torch_compile", "has_backward"})
@@ -81,6 +81,41 @@ def unsupported(layer: type[nn.Module], mode: Mode) -> str | None:
     if Mode.TORCH_COMPILE in mode and not getattr(layer, "can_torch_compile", False):
         return "does not support torch.compile"
     return None
+
+
+@lru_cache(maxsize=4096)
+def other_parameters(layer: Any, replaced: Any) -> str | None:
+    """How the same call would mean something else to a kernel's forward, or None.
+
+    Args:
+        layer: A kernel's layer that `check_layer` accepts: its forward has parameters of the same number and kinds.
+        replaced: The class of the layer whose forward is replaced.
+    """
+    own = list(inspect.signature(replaced.forward).parameters.values())[1:]
+    kernel = list(inspect.signature(layer.forward).parameters.values())[1:]
+    positions = {parameter.name: number for number, parameter in enumerate(own)}
+    by_name = {parameter.name: parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY}
+    for number, parameter in enumerate(kernel):
+        name = parameter.name
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            if name not in by_name:
+                return f"the kernel's forward has a keyword-only parameter {name!r}, which the layer's has not"
+            other = by_name[name]
+        else:
+            other = own[number]
+            if positions.get(name, number) != number:
+                places = number + 1, positions[name] + 1
+                return "the kernel's forward takes {!r} as argument {}, the layer's as {}".format(name, *places)
+        if _is_other_default(parameter.default, other.default):
+            defaults = parameter.default, other.default
+            return "the default of {!r} is {!r} in the kernel's forward, {!r} in the layer's".format(name, *defaults)
+    return None
+
+
+def _is_other_default(kernel: Any, own: Any) -> bool:
+    # What a call leaves out is the kernel's default. Only plain values can be compared.
+    plain = (bool, int, float, str)
+    return isinstance(kernel, plain) and isinstance(own, plain) and kernel != own
 
 
 @lru_cache(maxsize=4096)
