@@ -18,7 +18,8 @@ _MAX_CELL, _MAX_ROWS = 500, 1000
 
 # No colour: text and background are those of the page, dark or light. The classes stop MathJax, which would read
 # `$…$` in a cell as a formula.
-_TABLE = '<table class="tex2jax_ignore mathjax_ignore" style="border-collapse:collapse">'
+_NO_FORMULAS = 'class="tex2jax_ignore mathjax_ignore"'
+_TABLE = f'<table {_NO_FORMULAS} style="border-collapse:collapse">'
 _CELL = "text-align:left;vertical-align:top;padding:2px 10px"
 
 
@@ -39,16 +40,15 @@ def html_table(
     """
     every = list(rows)
     more = [f"and {len(every) - _MAX_ROWS} more"] if len(every) > _MAX_ROWS else []
-    parts = [_TABLE]
-    if title:
-        parts.append(f'<caption style="caption-side:top;{_CELL};color:inherit">{_escaped(title)}</caption>')
-    parts.append(f"<thead><tr>{''.join(_cell('th', each) for each in headings)}</tr></thead><tbody>")
+    # A caption would be as narrow as its table.
+    parts = [_line(title)] if title else []
+    parts.append(f"{_TABLE}<thead><tr>{''.join(_cell('th', each) for each in headings)}</tr></thead><tbody>")
     for row in every[:_MAX_ROWS]:
         left = len(headings) - len(row) + 1
         cells = [_cell("td", each) for each in row[:-1]]
         parts.append(f"<tr>{''.join(cells)}{_cell('td', row[-1], left)}</tr>" if row else "<tr></tr>")
     parts.append("</tbody></table>")
-    parts += [f'<div class="tex2jax_ignore mathjax_ignore">{_escaped(note)}</div>' for note in (*more, *notes)]
+    parts += map(_line, (*more, *notes))
     return "".join(parts)
 
 
@@ -68,6 +68,10 @@ class TableList(list[_Item]):
 
     def _repr_html_(self) -> str:
         return html_table(self.headings, map(self.cells, self))
+
+
+def _line(text: str) -> str:
+    return f'<div {_NO_FORMULAS} style="padding:2px 10px">{_escaped(text)}</div>'
 
 
 def _cell(tag: str, text: object, columns: int = 1) -> str:
