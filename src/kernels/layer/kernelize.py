@@ -26,10 +26,11 @@ from kernels.layer.mapping import (
 )
 from kernels.layer.marked import MarkedLayer, find_marked, with_functions
 from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
+from kernels.layer.notices import mention_devices, remember_notes, unused_names
 from kernels.layer.report import KernelizeReport, check_model, kernelize_report
 from kernels.layer.swap import LayerDecision, install, own_forward, restore
 from kernels.layer.validate import check_layer, check_registered_mode, other_parameters, unsupported
-from kernels.support.formatting import wrong_type
+from kernels.support.formatting import did_you_mean, wrong_type
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 
@@ -150,11 +151,14 @@ def kernelize(
         mapping=current_mapping(mapping),
         by_class={} if by_class is None else names_by_class(by_class, model),
     )
+    names: set[str] = set()
     for module, decision in _plan(find_marked(model, request.by_class), request):
         if decision is None:
             restore(module)
         else:
             install(module, decision)
+            names.add(decision.layer)
+    remember_notes(model, () if settings.mapping_disabled() else unused_names(request.mapping, names, model))
     return kernelize_report(model) if report else model
 
 
@@ -178,6 +182,7 @@ def unkernelize(model: _Model) -> _Model:
     check_model(model)
     for module in with_functions(model):
         restore(module)
+    remember_notes(model, ())
     return model
 
 
@@ -291,7 +296,8 @@ def _decide(first_path: dict[_LayerKind, str], request: _Request) -> dict[_Layer
     decisions: dict[_LayerKind, LayerDecision] = {}
     selected: dict[_LayerKind, tuple[SelectedKernel, LayerLoad]] = {}
     loads: dict[Any, LayerLoad] = {}
-    unmapped: set[str] = set()
+    unmapped: dict[str, str] = {}  # with a likely name
+    unserved: list[tuple[str, str]] = []
     for kind, path in first_path.items():
         choice = select(request.mapping, kind.name, kind.device, request.mode)
         if isinstance(choice, SelectedKernel):
@@ -302,16 +308,23 @@ def _decide(first_path: dict[_LayerKind, str], request: _Request) -> dict[_Layer
             key = load_key(choice.repository, kind.device)
             selected[kind] = choice, loads.setdefault(key, LayerLoad(choice.repository, kind.device))
             continue
-        if not request.allows(choice.flag):
-            raise MappingError(f"Layer {kind.name!r} ({path or 'the model'}): {choice.reason}.")
+        hint = ""
         if choice.flag is KernelizeFallback.NO_LAYER:
-            unmapped.add(kind.name)
+            # A name in `by_class` is one of the mapping's; a mark's may be one that nothing is mapped to yet.
+            hint = did_you_mean(kind.name, request.mapping.names) if kind.cls in request.by_class else ""
+            unmapped[kind.name] = hint
+        if not request.allows(choice.flag):
+            raise MappingError(f"Layer {kind.name!r} ({path or 'the model'}): {choice.reason}.{hint}")
+        if choice.flag is KernelizeFallback.NO_DEVICE:
+            unserved.append((kind.device.type, kind.name))
         decisions[kind] = request.kept(kind.name, choice.reason)
-    for name in sorted(unmapped):
+    for name, hint in sorted(unmapped.items()):
         warn_once(
             _log_kept,
-            f"No kernel is mapped to layer {name!r}: it keeps its own forward. `register_kernel_mapping` maps one.",
+            f"No kernel is mapped to layer {name!r}: it keeps its own forward."
+            f"{hint or ' `register_kernel_mapping` maps one.'}",
         )
+    mention_devices(request.mapping, unserved, {kind.device.type for kind in selected})
     load_layers(loads.values())
     for kind, (choice, load) in selected.items():
         decisions[kind] = _checked(kind, first_path[kind], choice, load, request)

@@ -164,6 +164,12 @@ class MappingView:
     """The mapping as one context sees it at one moment; later registrations do not change it."""
 
     levels: tuple[_Kernels, ...]
+    given: int = 0  # how many of the levels were given for this call or context
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all layers in it."""
+        return {name for level in self.levels for name in level}
 
     def kernels_for(self, layer_name: str) -> _LayerKernels | None:
         """The kernels of a layer, inner contexts before outer ones; None if no kernel is mapped to it."""
@@ -191,9 +197,9 @@ def current_mapping(mapping: Any = None) -> MappingView:
     while overlay is not None:
         levels.append(overlay.kernels)
         if not overlay.inherits:
-            return MappingView(tuple(levels))
+            return MappingView(tuple(levels), len(levels))
         overlay = overlay.below
-    return MappingView((*levels, _registered))
+    return MappingView((*levels, _registered), len(levels))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernels.layer.marked import find_marked
+from kernels.layer.notices import notes_of
 from kernels.layer.swap import LayerDecision, decision_of
 from kernels.support.formatting import wrong_type
 from kernels.support.html_table import html_table
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["KernelizeReport", "KernelizeRow", "kernelize_report"]
 
 _HEADINGS = ("module", "layer", "kernel", "commit", "variant", "mode")
+_NO_MARKS = "No layer of this model is marked for kernels. `kernelize(model, by_class=…)` names classes without a mark."
 _INDEX = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 _SHORT_COMMIT = 7
 
@@ -59,6 +61,7 @@ class KernelizeReport:
 
     Attributes:
         rows: One a layer, in the order of the model's modules.
+        notes: What else to know, such as a name in the mapping that no layer has; a sentence each.
 
     Example:
         >>> print(KernelizeReport((KernelizeRow("layers.0.norm", "RMSNorm", reason="no kernel is mapped to it"),)))
@@ -68,6 +71,7 @@ class KernelizeReport:
     """
 
     rows: tuple[KernelizeRow, ...]
+    notes: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[KernelizeRow]:
         return iter(self.rows)
@@ -85,25 +89,22 @@ class KernelizeReport:
         return [asdict(row) for row in self.rows]
 
     def _repr_html_(self) -> str:
-        title, *lines = str(self).split("\n")
-        if not self.rows:
-            return html_table((), (), title=title, notes=lines)
-        return html_table(_HEADINGS, (_cells(path, row) for path, row in _folded(self.rows)), title=title)
+        title, lines = self._title, self.notes if self.rows else (_NO_MARKS, *self.notes)
+        return html_table(
+            _HEADINGS if self.rows else (), (_cells(*each) for each in _folded(self.rows)), title=title, notes=lines
+        )
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))  # IPython's plain text
 
     def __str__(self) -> str:
+        table = _table([_HEADINGS, *(_cells(*each) for each in _folded(self.rows))]) if self.rows else [_NO_MARKS]
+        return "\n".join([self._title, *table, *map(one_line, self.notes)])
+
+    @property
+    def _title(self) -> str:
         layers = "layer runs" if len(self.rows) == 1 else "layers run"
-        lines = [f"{len(self.kernelized)} of {len(self.rows)} {layers} through a kernel"]
-        if not self.rows:
-            lines.append(
-                "No layer of this model is marked for kernels. "
-                "`kernelize(model, by_class=…)` names classes without a mark."
-            )
-        else:
-            lines += _table([_HEADINGS, *(_cells(path, row) for path, row in _folded(self.rows))])
-        return "\n".join(lines)
+        return f"{len(self.kernelized)} of {len(self.rows)} {layers} through a kernel"
 
 
 def kernelize_report(model: nn.Module) -> KernelizeReport:
@@ -139,7 +140,7 @@ def kernelize_report(model: nn.Module) -> KernelizeReport:
                 reason=decision.reason,
             )
         )
-    return KernelizeReport(tuple(rows))
+    return KernelizeReport(tuple(rows), notes_of(model))
 
 
 def check_model(model: object) -> None:

@@ -1,0 +1,96 @@
+"""What the layers' own rows do not say: names in a mapping without a layer, devices without a kernel."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from kernels.layer.mapping import MappingView
+from kernels.support.formatting import did_you_mean
+from kernels.support.logs import logger
+from kernels.support.warn import warn_once
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["mention_devices", "notes_of", "remember_notes", "unused_names"]
+
+_log = logger(__name__)
+
+#: Where a model keeps the notes of its last `kernelize`: strings, which any pickle can hold.
+_NOTES = "_kernels_notes"
+
+#: How similar a registered name must be to one of the model to be taken for a misspelling of it: of seven letters, two
+#: may be swapped. A library registers many names that one model does not have.
+_MISSPELT = 0.8
+
+
+def unused_names(view: MappingView, names: Collection[str], model: nn.Module) -> list[str]:
+    """A sentence for each name in a mapping that no layer of a model has, where that may be a mistake.
+
+    Names that are given for this call or context are all meant for the model. Of those registered for the whole
+    process, only the ones that look like a misspelling are mentioned.
+
+    Args:
+        view: The mapping.
+        names: The names of the model's layers.
+        model: The model.
+    """
+    given = {name for level in view.levels[: view.given] for name in level}
+    registered = {name for level in view.levels[view.given :] for name in level} - given
+    unmapped = {name.casefold(): name for name in names if name not in given and name not in registered}
+    unused = sorted(given.difference(names))
+    notes = []
+    if unused:
+        classes = {type(module).__name__ for module in model.modules()}
+        notes = [_unused(name, did_you_mean(name, names), name in classes) for name in unused]
+    for name in sorted(registered.difference(names)) if unmapped else ():
+        near = difflib.get_close_matches(name.casefold(), unmapped, n=1, cutoff=_MISSPELT)
+        if near:
+            notes.append(_unused(name, f" Did you mean {unmapped[near[0]]!r}?"))
+    return notes
+
+
+def remember_notes(model: nn.Module, notes: Iterable[str]) -> None:
+    """Log notes about a model, and keep them for its report; none forgets earlier ones."""
+    model.__dict__.pop(_NOTES, None)
+    kept = tuple(notes)
+    if kept:
+        model.__dict__[_NOTES] = kept
+    for note in kept:
+        _log.info("%s", note)
+
+
+def notes_of(model: nn.Module) -> tuple[str, ...]:
+    """The notes of a model's last `kernelize`."""
+    notes: tuple[str, ...] = model.__dict__.get(_NOTES, ())
+    return notes
+
+
+def mention_devices(view: MappingView, unserved: Iterable[tuple[str, str]], served: Collection[str]) -> None:
+    """Say once for each device type on which no layer of a model gets a kernel, although some are mapped elsewhere.
+
+    Args:
+        view: The mapping.
+        unserved: The layers without a kernel for their device: the device type and the layer's name.
+        served: The device types on which a layer gets a kernel.
+    """
+    names: dict[str, set[str]] = {}
+    for device_type, name in unserved:
+        if device_type not in served:
+            names.setdefault(device_type, set()).add(name)
+    for device_type, layers in names.items():
+        others = sorted({other for name in layers for other in view.kernels_for(name) or ()})
+        warn_once(
+            _log,
+            f"No kernel is mapped for device type {device_type!r}: the model keeps its own forwards. For its layers, "
+            f"kernels are mapped for {', '.join(others)}.",
+        )
+
+
+def _unused(name: str, hint: str, is_class: bool = False) -> str:
+    note = f"The mapping has {name!r}, but no layer of this model has this name."
+    if is_class:
+        return f"{note} The class {name!r} carries no mark: by_class={{{name!r}: {name!r}}} names its layers."
+    return note + hint

@@ -1,0 +1,104 @@
+"""Names in a mapping without a layer, and devices without a kernel, are mentioned."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from typing import Any
+
+import pytest
+from layer_models import Gives, KernelAct, KernelNorm, Model, Norm
+from torch import nn
+
+from kernels.layer import Mode, kernelize, kernelize_report, register_kernel_mapping, unkernelize, use_kernel_mapping
+from kernels.support import warn
+
+NORM, ACT = {"cpu": Gives(KernelNorm)}, {"cpu": Gives(KernelAct)}
+ON_GPUS = {"cuda": Gives(KernelNorm), "rocm": Gives(KernelNorm)}
+MISSPELT = "The mapping has 'Nrom', but no layer of this model has this name. Did you mean 'Norm'?"
+
+
+def notes(model: nn.Module, **options: Any) -> tuple[str, ...]:
+    return kernelize(model, mode=Mode.INFERENCE, report=True, **options).notes
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, logger="kernels")
+    warn.forget()
+    return caplog
+
+
+def test_a_name_that_no_layer_has_is_in_the_report_and_the_log(log: pytest.LogCaptureFixture) -> None:
+    model = Model()
+    report = kernelize(model, {"Nrom": NORM, "Act": ACT}, mode=Mode.INFERENCE, report=True)
+    assert report.notes == (MISSPELT,)
+    assert str(report).splitlines()[-1] == MISSPELT
+    assert "Did you mean &#x27;Norm&#x27;?" in report._repr_html_()
+    assert [each.levelname for each in log.records if each.getMessage() == MISSPELT] == ["INFO"]
+    assert kernelize_report(model) == report
+
+
+def test_a_name_that_is_like_none_is_mentioned_where_it_was_given_for_this_call() -> None:
+    with use_kernel_mapping({"Attention": NORM}):
+        assert notes(Model()) == ("The mapping has 'Attention', but no layer of this model has this name.",)
+
+
+def test_a_name_that_is_a_class_s_says_how_to_use_it() -> None:
+    [note] = notes(nn.Sequential(nn.SiLU(), Norm()), mapping={"SiLU": ACT, "Norm": NORM})
+    assert note.endswith("The class 'SiLU' carries no mark: by_class={'SiLU': 'SiLU'} names its layers.")
+    register_kernel_mapping({"Norm": NORM})
+    assert notes(nn.Sequential(nn.SiLU(), Norm())) == ()
+
+
+def test_of_registered_names_only_a_likely_misspelling_is_mentioned() -> None:
+    # As a library registers them: for all its models.
+    register_kernel_mapping(dict.fromkeys(["Attention", "GatedMLP", "NormGated", "scales"], NORM))
+    assert notes(Model()) == (
+        "The mapping has 'scales', but no layer of this model has this name. Did you mean 'scale'?",
+    )
+    register_kernel_mapping({"Act": ACT, "act": ACT, "Norm": NORM, "Nrom": NORM, "scale": NORM}, inherit_mapping=False)
+    assert notes(nn.Sequential(Norm())) == ()
+
+
+def test_the_notes_are_those_of_the_last_call_and_survive_copies() -> None:
+    model = Model()
+    assert notes(model, mapping={"Nrom": NORM})
+    assert kernelize_report(pickle.loads(pickle.dumps(model))).notes == (MISSPELT,)
+    assert notes(model) == ()
+    assert notes(model, mapping={"Nrom": NORM})
+    assert kernelize_report(unkernelize(model)).notes == ()
+    assert "_kernels_notes" not in model.__dict__
+
+
+def test_a_misspelt_name_in_by_class_is_mentioned(log: pytest.LogCaptureFixture) -> None:
+    model = nn.Sequential(nn.Linear(1, 1), nn.SiLU())
+    kernelize(model, {"SiLU": NORM}, mode=Mode.INFERENCE, by_class={"SiLU": "SilU"})
+    [record] = [each for each in log.records if each.levelname == "WARNING"]
+    assert record.getMessage() == (
+        "No kernel is mapped to layer 'SilU': it keeps its own forward. Did you mean 'SiLU'?"
+    )
+    with pytest.raises(ValueError, match=r"no kernel is mapped to layer 'SilU'\. Did you mean 'SiLU'\?"):
+        kernelize(model, {"SiLU": NORM}, by_class={"SiLU": "SilU"}, use_fallback=False)
+
+
+def test_a_device_without_any_kernel_is_mentioned_once(log: pytest.LogCaptureFixture) -> None:
+    mapping = {"Norm": ON_GPUS, "Act": {"xpu": Gives(KernelAct)}, "scale": ON_GPUS}
+    model = Model(blocks=4)
+    for _ in range(3):
+        kernelize(model, mapping, mode=Mode.INFERENCE)
+    assert [each.getMessage() for each in log.records] == [
+        "No kernel is mapped for device type 'cpu': the model keeps its own forwards. For its layers, kernels are "
+        "mapped for cuda, rocm, xpu."
+    ]
+
+
+def test_a_device_with_a_kernel_for_one_layer_is_not_mentioned(log: pytest.LogCaptureFixture) -> None:
+    kernelize(Model(), {"Norm": NORM, "Act": ON_GPUS, "scale": ON_GPUS}, mode=Mode.INFERENCE)
+    assert [each.getMessage() for each in log.records if each.levelname == "WARNING"] == []
+
+
+def test_without_mappings_nothing_is_mentioned(log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISABLE_KERNEL_MAPPING", "1")
+    assert notes(Model(), mapping={"Nrom": NORM, "Norm": ON_GPUS}) == ()
+    assert log.records == []
