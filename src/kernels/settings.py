@@ -27,6 +27,7 @@ __all__ = [
     "cache_dir",
     "disabled_backends",
     "endpoint",
+    "environment",
     "environment_with_local_kernels",
     "hub_folder",
     "hub_token",
@@ -123,6 +124,11 @@ def active_variables() -> dict[str, str]:
         for variable in VARIABLES
         if variable.name in os.environ
     }
+
+
+def environment() -> dict[str, str]:
+    """Every variable that is set: `kernels doctor` looks for misspelt ones."""
+    return dict(os.environ)
 
 
 def invalid_settings() -> list[str]:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import kernels
 from kernels.backends import Device
 from kernels.cli import app
-from kernels.cli.doctor import doctor_report
+from kernels.diagnosis import Diagnosis, Finding, diagnose
 from kernels.resolver.target import Target
 
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
@@ -28,19 +28,28 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only folder of installed packages: to read all packages of this environment takes a second."""
     folder = tmp_path / "site"
     folder.mkdir()
-    monkeypatch.setattr("kernels.cli.doctor.distributions", lambda: distributions(path=[str(folder)]))
+    monkeypatch.setattr("kernels.diagnosis.packages.distributions", lambda: distributions(path=[str(folder)]))
     return folder
 
 
 def test_this_environment_has_no_problems(isolated_env: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernels.cli.doctor.distributions", distributions)
-    assert json.loads(run("--json", **OFFLINE))["problems"] == []
+    monkeypatch.setattr("kernels.diagnosis.packages.distributions", distributions)
+    result = CliRunner().invoke(app, ["doctor", "--json"], env=OFFLINE)
+    assert json.loads(result.stdout)["problems"] == []
+    assert result.exit_code == 0
 
 
 def run(*arguments: str, **environment: str) -> str:
     result = CliRunner().invoke(app, ["doctor", *arguments], env=environment)
-    assert result.exit_code == 0, result.output
+    none = json.loads(result.stdout)["problems"] == [] if "--json" in arguments else "  none\n" in result.stdout
+    assert result.exit_code == (0 if none else 1), result.output
     return result.stdout
+
+
+def problem(report: Diagnosis, check: str) -> Finding:
+    """The one problem that a check has found."""
+    [found] = [each for each in report.problems if each.check == check]
+    return found
 
 
 def test_it_prints_the_machine_for_a_person(isolated_env: Path) -> None:
@@ -82,32 +91,35 @@ def test_the_cache_is_measured_without_counting_a_file_twice(isolated_env: Path)
     os.link(repository / "blobs/a", repository / "snapshots/same")
     (isolated_env / "models--acme--other").mkdir()
     link = os.lstat(repository / "snapshots/link").st_size
-    cache = doctor_report().cache
+    cache = diagnose().cache
     assert (cache.repositories, cache.bytes, cache.note) == (1, 1000 + link, None)
 
 
-def test_a_cache_that_is_no_folder_is_a_note(isolated_env: Path) -> None:
+def test_a_cache_that_is_no_folder_is_a_problem(isolated_env: Path) -> None:
     isolated_env.write_text("not a folder")
-    assert "cannot be read" in (doctor_report().cache.note or "")
+    report = diagnose()
+    assert "is not a folder" in (report.cache.note or "")
+    assert problem(report, "cache").message == f"{isolated_env} is not a folder."
 
 
 def test_a_hub_that_answers_is_said_to(hub: TestHub) -> None:
-    found = doctor_report().hub
+    found = diagnose().hub
     assert (found.endpoint, found.answers, found.note) == (hub.url, True, None)
     assert "answers" in run()
 
 
 def test_a_hub_that_is_down_is_said_to_be(hub: TestHub) -> None:
     hub.down()
-    found = doctor_report().hub
+    found = diagnose().hub
     assert found.answers is False
     assert found.note
     assert "does not answer" in run()
+    assert problem(diagnose(), "hub").fix
 
 
 def test_a_hub_that_fails_is_said_to(hub: TestHub) -> None:
     hub.fail(status=503)
-    found = doctor_report().hub
+    found = diagnose().hub
     assert (found.answers, found.note) == (False, "answered with status 503")
 
 
@@ -115,10 +127,10 @@ def test_a_folder_of_repositories_is_not_asked(
     isolated_env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERNELS_HUB", str(tmp_path))
-    found = doctor_report().hub
+    found = diagnose().hub
     assert (found.endpoint, found.answers) == (str(tmp_path), None)
     monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "nowhere"))
-    found = doctor_report().hub
+    found = diagnose().hub
     assert found.answers is False
     assert "expected" in (found.note or "")
 
@@ -157,14 +169,16 @@ def test_a_password_in_a_hubs_url_is_not_printed(
 )
 def test_a_setting_that_is_not_valid_is_a_problem_that_names_it(isolated_env: Path, name: str, value: str) -> None:
     report = json.loads(run("--json", **OFFLINE, **{name: value}))
-    assert [problem for problem in report["problems"] if problem.startswith(f"`{name}`")]
+    assert [each for each in report["problems"] if each["message"].startswith(f"`{name}`") and each["fix"]]
 
 
 def test_a_policy_that_is_none_is_a_problem_with_its_line(isolated_env: Path, tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text("require-signature = 1")
     report = json.loads(run("--json", **OFFLINE, KERNELS_POLICY=str(policy)))
-    assert f"{policy}:1: `require-signature` is 1; expected true or false." in report["problems"]
+    assert f"{policy}:1: `require-signature` is 1; expected true or false." in [
+        each["message"] for each in report["problems"]
+    ]
 
 
 def test_one_kernel_is_one_kernel(isolated_env: Path) -> None:
@@ -201,26 +215,26 @@ def install(site: Path, name: str, version: str, *lines: str, files: Any = ()) -
 
 def test_packages_that_provide_the_same_module_clash(isolated_env: Path, site: Path) -> None:
     install(site, "other-kernels", "3.1", files=["kernels/__init__.py", "kernels/api.py"])
-    problem = doctor_report().problems[0]
-    assert "Other packages provide the module `kernels`" in problem
-    assert f"other-kernels 3.1 in {site}" in problem
+    message = problem(diagnose(), "packages").message
+    assert "Other packages provide the module `kernels`" in message
+    assert f"other-kernels 3.1 in {site}" in message
 
 
 def test_two_installations_of_this_package_clash(isolated_env: Path, site: Path) -> None:
     install(site, "kernels", "0.12.0", files=["kernels/__init__.py"])
     install(site, "Kernels", "0.13.0", files=["kernels/__init__.py"])
-    problem = doctor_report().problems[0]
-    assert f"kernels 0.12.0 in {site}" in problem
-    assert f"Kernels 0.13.0 in {site}" in problem
+    message = problem(diagnose(), "packages").message
+    assert f"kernels 0.12.0 in {site}" in message
+    assert f"Kernels 0.13.0 in {site}" in message
 
 
 def test_a_package_that_asks_for_another_version_is_named(isolated_env: Path, site: Path) -> None:
     install(site, "fits", "1.0", "Requires-Dist: kernels>=0.18.2", "Requires-Dist: not a requirement !")
     install(site, "old-client", "4.9", 'Requires-Dist: Kernels<0.13,>=0.6; extra == "hub"')
-    assert doctor_report().problems == (
-        f"old-client 4.9 requires kernels<0.13,>=0.6, but {kernels.__version__} is installed.",
+    assert problem(diagnose(), "packages").message == (
+        f"old-client 4.9 requires kernels<0.13,>=0.6, but {kernels.__version__} is installed."
     )
 
 
 def test_the_interpreter_is_the_one_that_runs(isolated_env: Path) -> None:
-    assert doctor_report().python == sys.executable
+    assert diagnose().python == sys.executable

@@ -76,7 +76,7 @@ def acme(
     }.items():
         monkeypatch.setenv(name, os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get(name)])]))
 
-    def run(*arguments: str | Path, site: Path | None = None, **environment: str) -> str:
+    def run(*arguments: str | Path, site: Path | None = None, status: int = 0, **environment: str) -> str:
         path = os.environ["PYTHONPATH"]
         environment = {"PYTHONPATH": path if site is None else f"{site}{os.pathsep}{path}", **environment}
         if "LD_LIBRARY_PATH" in environment:
@@ -87,7 +87,7 @@ def acme(
         else:
             folders = environment["PYTHONPATH"].split(os.pathsep)
             done = interpreter.run(PYTHON, tmp_path, *arguments, path=folders, **environment)
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == status, done.stdout + done.stderr
         return done.stdout
 
     return run

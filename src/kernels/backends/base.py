@@ -85,6 +85,8 @@ class BackendProbe:
         needs_torch: Whether the probe can tell more once Torch is imported.
         hidden: The setting that hides every device ("CUDA_VISIBLE_DEVICES=''"), or "".
         driver: The newest version of the runtime that the driver runs, or None.
+        hardware: Whether a device is there that no driver answers for.
+        failed: Whether the probe itself failed, or did not return.
     """
 
     found: bool = False
@@ -94,6 +96,8 @@ class BackendProbe:
     needs_torch: bool = False
     hidden: str = ""
     driver: MajorMinor | None = None
+    hardware: bool = False
+    failed: bool = False
 
 
 class BackendLike(Protocol):

@@ -11,8 +11,9 @@ from kernels.support.version import MajorMinor
 
 __all__ = ["Hindrance", "HindranceKind", "hindrances"]
 
-#: What is in the way: no driver or device; a setting that hides the devices; a driver that is too old for Torch; Torch.
-HindranceKind = Literal["absent", "hidden", "driver", "torch"]
+#: What is in the way: there is no device; a setting hides the devices; the driver is missing or too old for Torch;
+#: Torch is not built for it; the backend's own code fails.
+HindranceKind = Literal["absent", "hidden", "driver", "torch", "failed"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,13 @@ def hindrances(
         reason = (
             "; ".join(note.removeprefix("not there: ") for note in probe.notes) or f"no device of {maker} was found"
         )
-        found.append(Hindrance("absent", reason, f"install {maker}'s driver, or use a machine with such a device"))
+        if probe.failed:
+            origin = "update or uninstall the package that brings it"
+            found.append(Hindrance("failed", reason, f"{origin}, or disable it with KERNELS_DISABLE_BACKENDS"))
+        elif probe.hardware:
+            found.append(Hindrance("driver", reason, f"install {maker}'s driver"))
+        else:
+            found.append(Hindrance("absent", reason, f"install {maker}'s driver, or use a machine with such a device"))
     elif not probe.devices and probe.hidden:
         found.append(
             Hindrance(
@@ -74,7 +81,7 @@ def hindrances(
         others = ", ".join(builds) or "nothing that is known here"
         found.append(
             Hindrance(
-                "torch",
+                "torch" if failure is None else "failed",
                 failure or f"this Torch ({torch}) is built for {others}",
                 f"install a Torch that is built for {backend.name}, or a package that adds its device to this one",
             )

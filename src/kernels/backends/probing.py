@@ -36,7 +36,7 @@ def probe_backend(backend: Backend) -> BackendProbe:
     try:
         return checked_probe(backend)
     except Exception as error:  # noqa: BLE001 - a driver or plugin that fails is reported and passed over
-        return BackendProbe(notes=(f"could not be probed: {format_error(error)}",))
+        return BackendProbe(notes=(f"could not be probed: {format_error(error)}",), failed=True)
 
 
 def checked_probe(backend: Backend, seconds: float = PROBE_SECONDS) -> BackendProbe:

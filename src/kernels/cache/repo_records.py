@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,13 +26,16 @@ from kernels.support.json_store import (
 )
 from kernels.support.real_folders import LinkedFolder, make_folders
 
-__all__ = ["RepoRecords", "cache_errors"]
+__all__ = ["RepoRecords", "cache_errors", "ignored_records"]
 
 #: The form of the records; one of another form is not used.
 _FORM = 1
 
 #: A branch that another tool recorded is a file with a commit's id in it.
 _MAX_REF_BYTES = 256
+
+#: Records of one repository that are examined.
+_MOST_RECORDS = 1000
 
 
 class _Index(StoredRecord, array_like=True):
@@ -165,3 +169,33 @@ class RepoRecords:
                 if is_commit(commit):
                     branches[path.relative_to(refs).as_posix()] = commit
         return Heads(branches)
+
+
+def ignored_records(folder: Path) -> Iterator[tuple[Path, bool]]:
+    """The records of a repository that are not used, each with whether it is damaged; else it may be another user's.
+
+    Args:
+        folder: The repository's folder in the cache.
+
+    Example:
+        >>> list(ignored_records(Path("/nowhere")))
+        []
+    """
+    forms: dict[str, type[StoredRecord]] = {".json": _Index, ".allowed": _Allowed}
+    try:
+        entries = sorted((folder / "index").iterdir())
+    except OSError:
+        return
+    for path in entries[:_MOST_RECORDS]:
+        if path.name.endswith(".tmp"):
+            continue  # being written
+        try:
+            facts = os.lstat(path)
+        except OSError:
+            continue  # removed meanwhile
+        form = _Heads if path.name.startswith("heads-") else forms.get(path.suffix)
+        writable = hasattr(os, "geteuid") and bool(facts.st_mode & 0o200) and not path.name.endswith("-fetched")
+        if not stat.S_ISREG(facts.st_mode) or not is_ours(facts) or writable:
+            yield path, False
+        elif form is not None and read_record(path, form) is None:
+            yield path, True

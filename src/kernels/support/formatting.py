@@ -17,6 +17,7 @@ __all__ = [
     "format_names",
     "format_text",
     "format_value",
+    "nearest_name",
     "plural",
     "wrong_type",
 ]
@@ -126,7 +127,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+def did_you_mean(word: object, candidates: Iterable[str]) -> str:
     """A question to append to a message about a mistyped name; empty where no candidate is similar.
 
     Args:
@@ -137,10 +138,33 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str:
         >>> did_you_mean("cdua", ["cuda", "cpu"]), did_you_mean("abacus", ["cuda", "cpu"])
         (" Did you mean 'cuda'?", '')
     """
+    near = nearest_name(word, candidates)
+    return "" if near is None else f" Did you mean {format_value(near)}?"
+
+
+def nearest_name(word: object, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The name that a mistyped one probably means, or None where none is similar.
+
+    Args:
+        word: The mistyped name; a value that is not text is like no name.
+        candidates: The valid names.
+        cutoff: How similar they must be, between 0 and 1.
+
+    Example:
+        >>> nearest_name("cdua", ["cuda", "cpu"]), nearest_name("CUDA", ["cuda"]), nearest_name(None, ["cuda"])
+        ('cuda', 'cuda', None)
+    """
+    if not isinstance(word, str):
+        return None
     # Comparing takes time by the product of the lengths: long names come from hostile repositories only.
-    short = [name for name in islice(candidates, _MAX_CANDIDATES) if len(name) <= 100]
-    near = difflib.get_close_matches(word[:100], short, n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    short = [name for name in islice(candidates, _MAX_CANDIDATES) if isinstance(name, str) and len(name) <= 100]
+    near = difflib.get_close_matches(word[:100], short, n=1, cutoff=cutoff)
+    if near:
+        return near[0]
+    # Upper and lower case are as easily confused, and make as much of a difference.
+    lower = {name.lower(): name for name in reversed(short)}
+    near = difflib.get_close_matches(word[:100].lower(), list(lower), n=1, cutoff=cutoff)
+    return lower[near[0]] if near else None
 
 
 def _error_text(error: BaseException) -> str:

@@ -15,7 +15,7 @@ import pytest
 from logged import logged, warned
 
 from kernels import backends, get_backend, list_backends
-from kernels.cli.doctor import doctor_report
+from kernels.diagnosis import diagnose
 from kernels.errors import RequestError
 from kernels.resolver.target import Target
 from kernels.resolver.variant import parse_variant
@@ -75,7 +75,7 @@ def test_a_package_joins_by_being_installed(install: Callable[..., None], value:
     assert entry.backend.vendor == "Acme Corporation"
     assert parse_variant("torch29-cxx11-acme-x86_64-linux").backend == "acme"
     assert "acme" in Target.current().backends
-    assert doctor_report().joined == {"acme": str(entry.origin)}
+    assert diagnose().joined == {"acme": str(entry.origin)}
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_a_package_that_fails_is_told_of_by_the_doctor_and_otherwise_ignored(
         assert list_backends() == before
         assert Target.current().default_backend == "cpu"
     assert not records
-    [problem] = [each for each in doctor_report().problems if "acme-kernels 1.0" in each]
-    assert said in problem
+    [problem] = [each for each in diagnose().problems if "acme-kernels 1.0" in each.message]
+    assert said in problem.message
 
 
 def test_the_call_that_needs_a_backend_that_failed_says_why(install: Callable[..., None]) -> None:
@@ -118,7 +118,8 @@ def test_a_package_that_is_switched_off_is_not_even_imported(
 ) -> None:
     install("raise OSError('imported')", acme="acme_kernels:Acme")
     monkeypatch.setenv("KERNELS_DISABLE_BACKENDS", "acme, other")
-    assert not [each for each in doctor_report().problems if "acme" in each]
+    messages = [each.message for each in diagnose().problems]
+    assert [each for each in messages if "acme" in each] == ["Backend 'acme' is disabled by KERNELS_DISABLE_BACKENDS."]
     assert "acme_kernels" not in sys.modules
     with pytest.raises(RequestError, match="'acme' is disabled by KERNELS_DISABLE_BACKENDS"):
         get_backend("acme")
@@ -132,7 +133,7 @@ def test_a_built_in_backend_can_be_switched_off_and_the_one_that_is_always_there
     assert "cuda" not in names
     assert "cpu" in names
     assert backends.parse_accelerator("cu128") is None
-    assert "KERNELS_DISABLE_BACKENDS: 'cpu' cannot be disabled." in doctor_report().problems
+    assert "KERNELS_DISABLE_BACKENDS: 'cpu' cannot be disabled." in [each.message for each in diagnose().problems]
     with pytest.raises(RequestError, match="disabled by KERNELS_DISABLE_BACKENDS"):
         get_backend("cuda")
     monkeypatch.delenv("KERNELS_DISABLE_BACKENDS")
@@ -170,7 +171,7 @@ def test_a_bad_file_warns_and_breaks_only_the_call_that_needs_it(
     assert get_backend("cpu").name == "cpu"
     with pytest.raises(RequestError, match=r"(?s)got 'acme'.*bad.json.*nearest.*arch_rule"):
         get_backend("acme")
-    assert any("bad.json" in problem for problem in doctor_report().problems)
+    assert any("bad.json" in each.message for each in diagnose().problems)
 
 
 def test_a_bad_file_does_not_break_the_import(tmp_path: Path) -> None:
@@ -249,7 +250,7 @@ def test_an_object_that_fails_is_a_problem_and_nothing_else(install: Callable[..
     install(source, acme="acme_kernels:Acme")
     assert list_backends() == before
     assert Target.current().default_backend == "cpu"
-    assert [each for each in doctor_report().problems if "acme-kernels 1.0" in each]
+    assert [each for each in diagnose().problems if "acme-kernels 1.0" in each.message]
 
 
 SLOW = (
@@ -290,4 +291,4 @@ def test_a_package_whose_own_import_asks_first_joins_when_it_is_done(install: Ca
     install("from kernels import list_backends\nlist_backends()\n" + PACKAGE, acme="acme_kernels:Acme")
     importlib.import_module("acme_kernels")
     assert backends.entry_of("acme").origin.kind == "installed"
-    assert not [each for each in doctor_report().problems if "acme" in each]
+    assert not [each for each in diagnose().problems if "acme" in each.message]

@@ -92,7 +92,7 @@ class CUDA(Backend):
             cards = _cards(self.sysfs)
             if cards:
                 notes.append(f"{plural(cards, 'NVIDIA GPU')} on the PCI bus, but no driver that answers")
-            return BackendProbe(notes=tuple(notes))
+            return BackendProbe(notes=tuple(notes), hardware=cards > 0)
         # Torch contains its own runtime; the system's matters only if Torch is not installed.
         if importlib.util.find_spec("torch") is None:
             runtime = cuda_driver.runtime_version()

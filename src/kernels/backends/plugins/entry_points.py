@@ -11,7 +11,7 @@ from kernels.backends.base import Backend
 from kernels.backends.registration import Origin, Problem
 from kernels.support.formatting import format_error
 
-__all__ = ["GROUP", "installed_backends"]
+__all__ = ["GROUP", "installed_backends", "installed_names"]
 
 #: The entry point group. Each entry point names a backend, its class, or a function that returns one.
 GROUP = "kernels.backends"
@@ -26,6 +26,11 @@ def installed_backends(disabled: frozenset[str]) -> Iterator[tuple[Any, Origin] 
     for point in importlib.metadata.entry_points(group=GROUP):
         if point.name not in disabled:
             yield _load(point)
+
+
+def installed_names() -> tuple[str, ...]:
+    """The names of the entry points of installed packages; nothing is imported."""
+    return tuple(point.name for point in importlib.metadata.entry_points(group=GROUP))
 
 
 def _load(point: importlib.metadata.EntryPoint) -> tuple[Any, Origin] | Problem | None:

@@ -1,0 +1,125 @@
+"""What is wrong with this machine, its settings, the cache, the Hub and the installed packages: `kernels doctor`.
+
+Every check runs in a thread and has a time limit. What a check raises is a problem of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgspec
+
+from kernels._version import __version__
+from kernels.diagnosis.cache import CacheReport, check_cache
+from kernels.diagnosis.finding import CheckName, Finding, Findings
+from kernels.diagnosis.hardware import check_backends, check_system, check_torch, joined_backends, probed_target
+from kernels.diagnosis.hub import HUB_SECONDS, HubReport, check_hub, no_answer_in_time
+from kernels.diagnosis.in_time import ask_all
+from kernels.diagnosis.lock import check_lock
+from kernels.diagnosis.packages import LOCATION, check_packages, package_versions
+from kernels.diagnosis.variables import check_variables, shown_variables
+from kernels.resolver.target import Target
+from kernels.support.formatting import error_on_one_line
+
+__all__ = ["CacheReport", "CheckName", "Diagnosis", "Finding", "HubReport", "diagnose"]
+
+#: Seconds for the checks of this machine: a backend's probe may take ten.
+_MACHINE_SECONDS = 25.0
+#: Seconds for each other check.
+_SECONDS = 10.0
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """What `kernels doctor` reports.
+
+    Attributes:
+        version: The version of this package.
+        location: The folder it was imported from.
+        python: The interpreter.
+        target: The machine; None if it could not be examined.
+        cache: The cache.
+        hub: The Hub.
+        variables: The environment variables that are set.
+        joined: Backends that are not built in, each with its origin.
+        packages: Versions of related packages.
+        problems: What is wrong.
+        notes: What is not wrong, but good to know.
+    """
+
+    version: str
+    location: str
+    python: str
+    target: Target | None
+    cache: CacheReport
+    hub: HubReport
+    variables: dict[str, str]
+    joined: dict[str, str]
+    packages: dict[str, str]
+    problems: tuple[Finding, ...]
+    notes: tuple[Finding, ...]
+
+
+def diagnose() -> Diagnosis:
+    """Examine this machine, the cache, the Hub and the installed packages. Problems are reported, not raised.
+
+    Example:
+        >>> diagnose().version == __version__
+        True
+    """
+    answers = ask_all(
+        {
+            "variables": (_SECONDS, check_variables),
+            "torch": (_MACHINE_SECONDS, _machine),
+            "packages": (_SECONDS, lambda: (package_versions(), check_packages())),
+            "cache": (_SECONDS, check_cache),
+            "hub": (HUB_SECONDS, check_hub),
+            "lock": (_SECONDS, check_lock),
+        }
+    )
+    if isinstance(answers["hub"], TimeoutError):
+        answers["hub"] = no_answer_in_time()
+    found: list[Findings] = []
+
+    def part(name: CheckName, default: Any) -> Any:
+        answer = answers[name]
+        if not isinstance(answer, BaseException):
+            return answer
+        failed = Findings(name)
+        failed.problem(
+            f"The check of {name} failed: {error_on_one_line(answer)}.",
+            "Correct what it names; if nothing is wrong with that, report it with this output.",
+        )
+        return (*default, failed)
+
+    variables = answers["variables"]
+    found += [variables] if isinstance(variables, Findings) else part("variables", ())
+    target, joined, *machine = part("torch", (None, {}))
+    packages, *installed = part("packages", ({},))
+    cache, *stored = part("cache", (CacheReport(""),))
+    hub, *asked = part("hub", (HubReport(""),))
+    lock = answers["lock"]
+    found += [*machine, *installed, *stored, *asked]
+    found += [lock] if isinstance(lock, Findings) else part("lock", ())
+    return Diagnosis(
+        version=__version__,
+        location=str(LOCATION),
+        python=sys.executable,
+        target=target,
+        cache=cache,
+        hub=hub,
+        variables=shown_variables(),
+        joined=joined,
+        packages=packages,
+        problems=_once(each for one in found for each in one.problems),
+        notes=_once(each for one in found for each in one.notes),
+    )
+
+
+def _machine() -> tuple[object, ...]:
+    target, preferred = probed_target()
+    return target, joined_backends(), preferred, check_torch(target), check_backends(), check_system(target)
+
+
+def _once(findings: Any) -> tuple[Finding, ...]:
+    return tuple(dict.fromkeys(findings))

@@ -1,0 +1,138 @@
+"""Torch, the backends and this machine's devices: whether they fit each other."""
+
+from __future__ import annotations
+
+import importlib.util
+import sysconfig
+import time
+
+from kernels import backends, settings
+from kernels.backends.hindrance import Hindrance
+from kernels.backends.plugins.entry_points import installed_names
+from kernels.backends.registry import host_among, registered
+from kernels.backends.torch_build import installed_torch
+from kernels.diagnosis.finding import Findings
+from kernels.errors import RequestError
+from kernels.resolver.target import Target
+from kernels.support.formatting import did_you_mean, error_on_one_line, format_value
+
+__all__ = ["check_backends", "check_system", "check_torch", "joined_backends", "probed_target"]
+
+#: The dispatch key of devices that extensions add to Torch.
+_EXTENSION = "PrivateUse1"
+
+#: A clock that is behind this package's first release is not set (2025-01-01).
+_RELEASED = 1_735_689_600
+
+
+def probed_target() -> tuple[Target, Findings]:
+    """This machine; with a `KERNELS_BACKEND` that it does not have, its own default."""
+    found = Findings("variables")
+    try:
+        return Target.current(), found
+    except RequestError as error:
+        found.problem(str(error), "Correct KERNELS_BACKEND, or unset it.")
+        return Target.probe(), found
+
+
+def joined_backends() -> dict[str, str]:
+    """Backends that are not built in, each with its origin."""
+    built_in = backends.Origin("built-in")
+    return {entry.name: str(entry.origin) for entry in backends.entries() if entry.origin != built_in}
+
+
+def check_torch(target: Target) -> Findings:
+    """Whether driver, devices and Torch fit each other, for each backend."""
+    found = Findings("torch")
+    if target.torch is None and importlib.util.find_spec("torch") is not None and installed_torch() is None:
+        try:
+            import torch  # noqa: F401
+        except Exception as error:  # noqa: BLE001 - a broken installation raises anything
+            found.problem(
+                f"Torch is installed, but cannot be imported: {error_on_one_line(error)}.", "Install Torch again."
+            )
+    elif target.torch is None:
+        found.note("Torch is not installed: kernels cannot be loaded here.", "Install Torch: https://pytorch.org")
+    host = backends.host().name
+    served = {device.backend for device in target.devices} & set(target.torch_backends) - {host}
+    for name, hindrances in target.hindrances.items():
+        if name == host:
+            continue
+        built, there = name in target.torch_backends, name in target.backends
+        # An extension of Torch is loaded by the program, if it is wanted.
+        extension = backends.get(name).dispatch_key == _EXTENSION
+        for each in hindrances:
+            text = f"{name}: {each.reason}."
+            fix = f"{each.fix[0].upper()}{each.fix[1:]}."
+            if each.kind == "failed":
+                found.problem(text, fix)
+            elif built:
+                found.problem(text, _without_device(fix, name, host) if each.kind == "absent" else fix)
+            elif each.kind == "driver" or (each.kind == "torch" and there and target.torch is not None):
+                # Beside the device that Torch is built for, another one is not missed.
+                (found.note if served or extension else found.problem)(_with_device(name, each, target), fix)
+            elif each.kind == "hidden" and not served:
+                found.note(text, fix)
+    return found
+
+
+def _without_device(fix: str, name: str, host: str) -> str:
+    return f"{fix} Without one, install a Torch for the CPU, or set KERNELS_BACKEND={host}."
+
+
+def _with_device(name: str, hindrance: Hindrance, target: Target) -> str:
+    device = next((each for each in target.devices if each.backend == name), None)
+    there = f"{device.name or name} is there, but " if device is not None and hindrance.kind == "torch" else ""
+    return f"{name}: {there}{hindrance.reason}."
+
+
+def check_backends() -> Findings:
+    """Backends of plugins that could not be registered, and those that are disabled."""
+    found = Findings("backends")
+    fixes = {
+        "installed": "Update the package, or uninstall it.",
+        "declared": "Correct the file, or take it out of KERNELS_BACKENDS_JSON.",
+        "vendor": "Correct the folder, or take it out of KERNELS_VENDOR_PATH.",
+    }
+    for problem in backends.problems():
+        fix = fixes.get(problem.origin.kind, "Take it out of KERNELS_DISABLE_BACKENDS.")
+        found.problem(problem.message, fix)
+    every = {entry.name: entry for entry in registered()}
+    host = host_among(every.values()).name
+    active = {entry.name for entry in backends.entries()}
+    offered = installed_names()
+    for name in sorted(settings.disabled_backends()):
+        shown = format_value(name)
+        if name == host:
+            continue  # a problem of the registry
+        if name in every or name in offered:
+            found.problem(
+                f"Backend {shown} is disabled by KERNELS_DISABLE_BACKENDS.",
+                "Take it out of the variable, unless that is meant.",
+            )
+        else:
+            hint = did_you_mean(name, [*active, *every, *offered]).strip()
+            found.problem(
+                f"KERNELS_DISABLE_BACKENDS has {shown}, which is no backend here.",
+                hint or "Take it out of the variable.",
+            )
+    return found
+
+
+def check_system(target: Target | None) -> Findings:
+    """The operating system, Python and the clock."""
+    found = Findings("system")
+    if target is not None:
+        reason = backends.get(target.default_backend).platform_reason(target)
+        if reason is not None:
+            found.problem(f"{reason}.", "Update the operating system, or use kernels that are not compiled (noarch).")
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        found.note(
+            "This Python is free-threaded: only kernels that are built for it, or not compiled, can be loaded.",
+            "Use a Python with the global lock where a kernel has no such build.",
+        )
+    seconds = time.time()
+    if seconds < _RELEASED:
+        now = time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+        found.problem(f"This machine's clock says {now}.", "Set the clock: no Hub's certificate is valid then.")
+    return found

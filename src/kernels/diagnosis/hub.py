@@ -1,0 +1,209 @@
+"""The Hub: whether it answers, whether it is one, and whether it accepts the token."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import msgspec
+
+from kernels import settings
+from kernels.diagnosis.finding import Findings
+from kernels.errors import HubUnavailable, RequestError
+from kernels.sources.request_headers import request_headers
+from kernels.sources.response_body import read_body
+from kernels.sources.send_request import send
+from kernels.support.formatting import error_on_one_line, format_text
+from kernels.support.secrets import redacted
+
+__all__ = ["HUB_SECONDS", "HubReport", "check_hub", "no_answer_in_time"]
+
+#: How long all questions to the Hub may take.
+HUB_SECONDS = 8.0
+
+_REQUEST_SECONDS = 4.0
+#: Certificates and signed URLs fail when clocks differ by more than some minutes.
+_CLOCK_SECONDS = 300
+_MAX_BODY = 64 * 1024
+#: The variables of a proxy, which are read in upper and lower case.
+_PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY")
+
+
+class HubReport(msgspec.Struct, frozen=True):
+    """The Hub, and whether it answers (None: no request was sent)."""
+
+    endpoint: str
+    answers: bool | None = None
+    note: str | None = None
+
+
+def check_hub() -> tuple[HubReport, Findings]:
+    """Ask the Hub for a list of one kernel, and whose token it got."""
+    found = Findings("hub")
+    try:
+        folder = settings.hub_folder()
+        endpoint = settings.endpoint() if folder is None else str(folder)
+        offline = folder is None and settings.offline()
+    except RequestError as error:  # reported with the variables
+        return HubReport(settings.active_variables().get("KERNELS_HUB", ""), False, str(error)), found
+    if folder is not None:
+        return HubReport(endpoint, note="a folder: no network requests"), found
+    if offline:
+        return HubReport(endpoint, note="offline (HF_HUB_OFFLINE): no request was sent"), found
+    try:
+        headers = request_headers(endpoint, lambda: ("doctor",))
+    except RequestError as error:
+        found.problem(str(error), f"Set the token again: {settings.token_source(endpoint)}.")
+        return HubReport(endpoint, None, "the token cannot be sent"), found
+    try:
+        note = _ask(endpoint, headers, found)
+    except Exception as error:  # noqa: BLE001 - the types depend on the version of huggingface_hub
+        message, fix = _no_answer(endpoint, error)
+        found.problem(message, fix)
+        return HubReport(endpoint, False, format_text(redacted(message), 300)), found
+    return HubReport(endpoint, note is None, note), found
+
+
+def no_answer_in_time() -> tuple[HubReport, Findings]:
+    """The report about a Hub that was not waited for any longer."""
+    found = Findings("hub")
+    try:
+        endpoint = settings.endpoint()
+    except RequestError:
+        endpoint = ""
+    message = f"{endpoint} did not answer within {HUB_SECONDS:g} seconds."
+    found.problem(message, f"Check that it can be reached from here{_proxies()}.")
+    return HubReport(endpoint, False, message), found
+
+
+def _ask(endpoint: str, headers: dict[str, str], found: Findings) -> str | None:
+    """What is wrong with the answer, for the report; None where nothing is."""
+    sent = any(name.lower() == "authorization" for name in headers)
+    source = settings.token_source(endpoint)
+    with closing(send(f"{endpoint}/api/kernels?limit=1", headers, _REQUEST_SECONDS)) as response:
+        status, kind = response.status_code, str(response.headers.get("Content-Type", ""))
+        said = _said(response)
+        _check_clock(endpoint, response.headers.get("Date"), found)
+        location = str(response.headers.get("Location", ""))
+    if status == 401 or (status == 403 and sent):
+        what = "the token" if sent else "a request without a token"
+        found.problem(f"{endpoint} refuses {what} (status {status}){said}.", f"Set a valid token: {source}.")
+        return f"refuses {what} (status {status})"
+    if status in (403, 407, 451):
+        found.problem(
+            f"{endpoint}, or a proxy on the way, refuses access from here (status {status}){said}.",
+            f"Ask who runs the network{_proxies()}.",
+        )
+        return f"refuses access (status {status})"
+    if status >= 500:
+        found.problem(f"{endpoint} answered with status {status}{said}.", "Try again later, or use a mirror.")
+        return f"answered with status {status}"
+    if 300 <= status < 400:
+        to = format_text(redacted(location), 200)
+        found.problem(
+            f"{endpoint} redirects to {to}.",
+            f"Set {_endpoint_variable()} to the Hub's own URL; before a login page, log in to the network.",
+        )
+        return f"redirects to {to}"
+    if status == 200 and "html" in kind.lower():
+        found.problem(
+            f"{endpoint} answered with a page, not as a Hub does.",
+            f"Check {_endpoint_variable()}; before a login page, log in to the network.",
+        )
+        return "does not answer as a Hub does"
+    if sent:
+        _check_token(endpoint, headers, source, found)
+    return None
+
+
+def _check_token(endpoint: str, headers: dict[str, str], source: str, found: Findings) -> None:
+    """A public list is answered with any token: ask for its owner."""
+    with closing(send(f"{endpoint}/api/whoami-v2", headers, _REQUEST_SECONDS)) as response:
+        if response.status_code in (401, 403):
+            said = _said(response)
+            found.problem(
+                f"{endpoint} does not accept the token (status {response.status_code}){said}.",
+                f"Set a valid token: {source}.",
+            )
+
+
+def _said(response: Any) -> str:
+    """What the Hub says about an error, such as that a token has expired."""
+    if response.status_code < 400:
+        return ""
+    text = str(response.headers.get("X-Error-Message", ""))
+    if not text:
+        try:
+            body = msgspec.json.decode(read_body(response, _MAX_BODY, _REQUEST_SECONDS))
+            text = str(body.get("error", "")) if isinstance(body, dict) else ""
+        except Exception:  # noqa: BLE001 - the status says enough
+            text = ""
+    return f": {format_text(redacted(text), 200).rstrip('.')}" if text else ""
+
+
+def _check_clock(endpoint: str, date: object, found: Findings) -> None:
+    try:
+        there = parsedate_to_datetime(str(date)).timestamp()
+    except (TypeError, ValueError, OverflowError, OSError):
+        return
+    off = time.time() - there
+    if abs(off) > _CLOCK_SECONDS:
+        found.problem(
+            f"This machine's clock is {abs(off) / 60:.0f} minutes {'ahead of' if off > 0 else 'behind'} {endpoint}'s.",
+            "Set the clock: certificates and signed URLs are not valid at another time.",
+        )
+
+
+def _no_answer(endpoint: str, error: BaseException) -> tuple[str, str]:
+    """What kept an answer from coming, and what to do."""
+    chain = list(_chain(error))
+    said = format_text(redacted(error_on_one_line(chain[-1])), 300).rstrip(".")
+    certificate = next((each for each in chain if isinstance(each, ssl.SSLCertVerificationError)), None)
+    if certificate is not None:
+        why = str(getattr(certificate, "verify_message", "") or certificate)
+        if "expired" in why or "not yet valid" in why:
+            now = time.strftime("%Y-%m-%d %H:%M", time.localtime())
+            return f"{endpoint}: {why}.", f"Check this machine's clock, which says {now}."
+        return (
+            f"{endpoint} has a certificate that is not trusted: {format_text(why, 200)}.",
+            "Set SSL_CERT_FILE to the certificates of your network's proxy or Hub.",
+        )
+    if any(isinstance(each, ssl.SSLError) for each in chain):
+        return f"{endpoint}: no TLS connection ({said}).", f"Check that it is an https URL{_proxies()}."
+    if isinstance(error, HubUnavailable) or any("proxy" in type(each).__name__.lower() for each in chain):
+        return f"No connection can be made through the proxy: {said}.", f"Check SSL_CERT_FILE{_proxies()}."
+    if any(isinstance(each, socket.gaierror) for each in chain):
+        return (
+            f"{endpoint}: no address is known for this name ({said}).",
+            f"Check the URL and the network (DNS){_proxies()}; without a network set HF_HUB_OFFLINE=1.",
+        )
+    if any(isinstance(each, TimeoutError) or "timeout" in type(each).__name__.lower() for each in chain):
+        return (
+            f"{endpoint} did not answer within {_REQUEST_SECONDS:g} seconds.",
+            f"Check that it can be reached from here{_proxies()}.",
+        )
+    return f"{endpoint} does not answer: {said}.", f"Check that it can be reached from here{_proxies()}."
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    for _ in range(16):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__  # also one that a library suppresses
+
+
+def _proxies() -> str:
+    """Where a proxy may be wrong, as the end of a sentence."""
+    environment = settings.environment()
+    there = [name for name in (*_PROXIES, *map(str.lower, _PROXIES)) if environment.get(name)]
+    return f", and the proxy in {', '.join(there)}" if there else "; behind a proxy set HTTPS_PROXY"
+
+
+def _endpoint_variable() -> str:
+    return "KERNELS_HUB" if settings.active_variables().get("KERNELS_HUB") else "HF_ENDPOINT"
