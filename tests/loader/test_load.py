@@ -310,7 +310,7 @@ def test_a_kernel_that_loads_itself_gets_its_unfinished_module(
         ("kernels", "loaded already"),
         ("__main__", "loaded already"),
         ("pytest", "loaded already"),
-        ("pip", "an installed module"),
+        ("hatchling", "an installed module"),
         ("not-a-name", "not a Python identifier"),
         ("a.b", "not a Python identifier"),
         ("", "not a Python identifier"),
