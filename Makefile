@@ -16,12 +16,13 @@ PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
-.PHONY: help env demo test test-changed coverage test-gpu lint format hooks dist bench lock lock-kernels clean
+.PHONY: help env demo test test-matrix test-changed coverage test-gpu lint format hooks dist bench lock lock-kernels clean
 
 help:
 	@echo 'make demo      environment, install, and the main job on example kernels'
 	@echo 'make test      environment, install, lint, and the whole suite'
 	@echo 'make test-changed  lint, and the tests that concern what changed since main'
+	@echo 'make test-matrix  the tests with the oldest and the newest versions that are allowed (needs uv; ROWS= names some)'
 	@echo 'make coverage  the whole suite, with its coverage'
 	@echo 'make test-gpu  the tests that need an NVIDIA GPU (STACK=cuda)'
 	@echo 'make lint      ruff and mypy'
@@ -65,6 +66,10 @@ coverage: $(READY)
 test-changed: lint
 	@tests=$$(.ci/changed-tests); test -n "$$tests" || { echo 'No test concerns what changed since main.'; exit 0; }; \
 	  echo "$$tests"; $(RUN) -m pytest -n $(JOBS) -m 'not gpu' $$tests $(PYTEST_ARGS)
+
+# An environment a row, several of them with a Torch of some GB; the results go into docs/compatibility.md.
+test-matrix: $(READY)
+	$(RUN) compat/matrix.py --write $(ROWS)
 
 test-gpu: $(READY)
 	$(RUN) -m pytest -m gpu $(PYTEST_ARGS)

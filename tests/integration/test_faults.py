@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hf_cache import KNOWS_KERNELS, complaints
 from hub import TestHub
 from logged import logged
 
@@ -406,9 +407,10 @@ def test_what_is_downloaded_here_is_seen_by_huggingface_hubs_tools(hub: TestHub,
 
     hub.make_repo("acme/relu")
     folder = install_kernel("acme/relu", version=1)
-    cache = scan_cache_dir(isolated_env)
-    assert not cache.warnings
-    assert [(repo.repo_id, repo.repo_type, repo.nb_files) for repo in cache.repos] == [("acme/relu", "kernel", 3)]
+    assert complaints(isolated_env) == []
+    if KNOWS_KERNELS:
+        [repo] = scan_cache_dir(isolated_env).repos
+        assert (repo.repo_id, repo.repo_type, repo.nb_files) == ("acme/relu", "kernel", 3)
     assert hf_hub_download(
         "acme/relu",
         "build/torch-cpu/layers.py",
