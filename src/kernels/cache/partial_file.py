@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernels.support.concurrency import check_cancelled
 from kernels.support.json_store import cannot_write
 
 if TYPE_CHECKING:
@@ -55,11 +56,15 @@ class PartialFile:
         try:
             opened.seek(0)
             while block := self._out.read(_BLOCK):
+                check_cancelled()
                 self.offset += len(block)
                 self._hasher.update(block)
         except OSError as error:
             opened.close()
             raise cannot_write(error, path) from error
+        except BaseException:  # Ctrl-C
+            opened.close()
+            raise
         if self.offset > file.size:
             self.restart()
         arrived(self.offset)

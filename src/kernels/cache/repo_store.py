@@ -27,6 +27,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -39,6 +40,7 @@ from kernels.cache.repo_records import RepoRecords, cache_errors
 from kernels.errors import InvalidRepository
 from kernels.models.requirement import is_commit
 from kernels.models.snapshot import RepoFile
+from kernels.support.concurrency import check_cancelled
 from kernels.support.files import open_regular, read_bounded
 from kernels.support.json_store import replace_file
 from kernels.support.process_lock import WorkLock, lock_at
@@ -58,6 +60,9 @@ CLEARING = "clearing"
 
 #: Less than this of a partial file is not kept: downloading it again costs no more.
 _WORTH_KEEPING = 1024 * 1024
+
+#: The end of a partial file's name that no process writes any more.
+_GIVEN_UP = ".left.incomplete"
 
 #: How often a file is written again if its folder was removed meanwhile.
 _PLACE_TRIES = 5
@@ -161,8 +166,8 @@ class RepoStore(RepoRecords):
     def part(self, file: RepoFile, arrived: Callable[[int], None]) -> Iterator[PartialFile]:
         """A temporary file of this process that a large file is downloaded into, named by the listed hash.
 
-        It starts with a copy of the largest partial file of a killed process; a copy, because that process may still
-        run on another machine. The file stays if the block fails, for the next try.
+        It begins with what an earlier try left: its file, where that try gave it up, and else a copy of the largest
+        one, because its process may still run on another machine. The file stays if the block fails, for the next try.
 
         Args:
             file: The listed file.
@@ -176,21 +181,27 @@ class RepoStore(RepoRecords):
         with cache_errors(path):
             self._in_blobs(make_folders)
             begun = self._begun(file)
-            own = path.open("x+b", buffering=0)
-            try:
-                if begun is not None:
-                    self._copy(begun, own, file.size)
-            except BaseException:
-                own.close()
-                with suppress(OSError):
-                    path.unlink()
-                raise
-        with PartialFile(own, path, file, arrived) as part:
-            try:
-                yield part
-            finally:
-                if part.offset < _WORTH_KEEPING:
-                    part.remove()
+            own = None if begun is None else _taken_over(begun, path)
+            if own is None:
+                own = path.open("x+b", buffering=0)
+                try:
+                    if begun is not None:
+                        self._copy(begun, own, file.size)
+                except BaseException:
+                    own.close()
+                    with suppress(OSError):
+                        path.unlink()
+                    raise
+        try:
+            with PartialFile(own, path, file, arrived) as part:
+                try:
+                    yield part
+                finally:
+                    if part.offset < _WORTH_KEEPING:
+                        part.remove()
+        finally:
+            with suppress(OSError):  # it was kept, or removed
+                os.rename(path, path.with_suffix(_GIVEN_UP))
 
     def _begun(self, file: RepoFile) -> Path | None:
         found = []
@@ -208,6 +219,7 @@ class RepoStore(RepoRecords):
             return
         with opened:
             while most and (block := opened.read(min(most, 1024 * 1024))):
+                check_cancelled()
                 most -= len(block)
                 view = memoryview(block)
                 while view:
@@ -321,6 +333,27 @@ class RepoStore(RepoRecords):
         return [path for path in found if _OWN_TEMPORARY.search(path.name)]
 
 
+def _taken_over(begun: Path, path: Path) -> FileIO | None:
+    """A partial file that its process gave up, under another name; None if it must be copied.
+
+    A file that another user can write would change after it was checked.
+    """
+    if not begun.name.endswith(_GIVEN_UP) or sys.platform == "win32":
+        return None
+    try:
+        os.rename(begun, path)  # of several processes, one succeeds
+        opened = os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b", buffering=0)
+    except OSError:
+        return None
+    facts = os.fstat(opened.fileno())
+    if stat.S_ISREG(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o022:
+        return opened
+    opened.close()
+    with suppress(OSError):
+        os.rename(path, begun)
+    return None
+
+
 def _real_path(path: str, resolved: dict[str, str]) -> str:
     """`os.path.realpath` for many files in few folders: each folder is resolved once."""
 
@@ -339,7 +372,7 @@ def _real_path(path: str, resolved: dict[str, str]) -> str:
 
 
 #: A temporary name with a random part: huggingface_hub does not continue a download under it.
-_OWN_TEMPORARY = re.compile(r"(^|\.)([0-9a-f]{8}|[0-9a-f]{12})\.(incomplete|tmp)$")
+_OWN_TEMPORARY = re.compile(r"(^|\.)([0-9a-f]{8}|[0-9a-f]{12})(\.left)?\.(incomplete|tmp)$")
 
 
 def _is_stale(path: Path) -> bool:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -21,8 +22,8 @@ from kernels.sources.hub_responses import TREE_PAGE, ResponseFormat, TreeEntry
 from kernels.sources.request_headers import request_headers
 from kernels.sources.response_body import ACCEPTED_ENCODINGS, WrongAnswer, chunks, read_body
 from kernels.sources.safe_urls import file_redirect, following_page, within_repository
-from kernels.sources.send_request import connection_errors, requested_wait, send
-from kernels.support.concurrency import pause
+from kernels.sources.send_request import connection_errors, cut, requested_wait, send
+from kernels.support.concurrency import pause, when_cancelled
 from kernels.support.documents import TooComplex
 from kernels.support.formatting import format_value
 
@@ -141,14 +142,22 @@ class HubClient:
             yield page
             url = following
 
-    def content(self, path: str, file: RepoFile, patience: Patience) -> bytes:
+    def content(
+        self, path: str, file: RepoFile, patience: Patience, arrived: Callable[[int], None] = lambda size: None
+    ) -> bytes:
         """The content of a small file, checked against its listed size and hash.
 
         A wrong answer is retried like a missing one, and never returned.
+
+        Args:
+            path: The path on the Hub.
+            file: The listed file.
+            patience: The limits of retries.
+            arrived: Called with the number of bytes after each part, of every try.
         """
 
         def check(response: Any, seconds: float) -> bytes:
-            data = read_body(response, file.size, seconds)
+            data = read_body(response, file.size, seconds, arrived)
             if not file.describes(data):
                 raise WrongAnswer(f"{len(data)} bytes that are not the {file.size} bytes listed")
             return data
@@ -260,7 +269,7 @@ class HubClient:
         try:
             for _ in range(MAX_FILE_REDIRECTS if any_host else MAX_HTTP_REDIRECTS):
                 response = send(url, own, timeout)
-                with closing(response):
+                with closing(response), when_cancelled(partial(cut, response)):
                     if response.status_code < 400:
                         check(response)
                     if not response.is_redirect:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kernels.support.concurrency import check_cancelled
@@ -30,13 +30,14 @@ class WrongAnswer(SafeText):
     """An answer that is not as listed or not in the API's format; the same request may be sent again."""
 
 
-def read_body(response: Any, limit: int, seconds: float) -> bytes:
+def read_body(response: Any, limit: int, seconds: float, arrived: Callable[[int], None] = lambda size: None) -> bytes:
     """The whole body of an answer.
 
     Args:
         response: The answer, from huggingface_hub's session, with an unread body.
         limit: The most bytes, unpacked.
         seconds: The longest time.
+        arrived: Called with the number of bytes after each piece.
 
     Raises:
         WrongAnswer: It has more bytes, or an encoding that was not requested.
@@ -48,6 +49,7 @@ def read_body(response: Any, limit: int, seconds: float) -> bytes:
         if size > limit:
             raise WrongAnswer(f"more than {limit} bytes")
         found.append(chunk)
+        arrived(len(chunk))
     return b"".join(found)
 
 

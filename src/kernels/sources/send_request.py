@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
 import time
@@ -12,7 +13,7 @@ from typing import Any
 from kernels.errors import HubUnavailable
 from kernels.support.concurrency import check_cancelled
 
-__all__ = ["connection_errors", "requested_wait", "send"]
+__all__ = ["connection_errors", "cut", "requested_wait", "send"]
 
 #: Seconds that all headers of an answer may take, beyond the timeout of one read.
 _HEADER_SECONDS = 20.0
@@ -60,6 +61,19 @@ def send(url: str, headers: Mapping[str, str], timeout: float) -> Any:
     if isinstance(found, BaseException):
         raise found
     return found
+
+
+def cut(response: Any) -> None:
+    """End the reading of an answer that another thread waits for: closing the connection would not wake it.
+
+    Args:
+        response: The answer, of huggingface_hub's session.
+    """
+    stream = response.extensions.get("network_stream")
+    connection = None if stream is None else stream.get_extra_info("socket")
+    if connection is not None:
+        # Not the method of a TLS connection, which also takes away what the other thread is using.
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def requested_wait(headers: Mapping[str, str]) -> float | None:

@@ -6,25 +6,71 @@ Workers ask here whether they are cancelled, and wait here.
 from __future__ import annotations
 
 import contextvars
+import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kernels.support.warn import on_behalf_of_the_caller
 
-__all__ = ["Cancelled", "check_cancelled", "is_cancelled", "pause", "side_by_side"]
+__all__ = ["Cancelled", "check_cancelled", "is_cancelled", "pause", "side_by_side", "when_cancelled"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
-_ended: ContextVar[threading.Event | None] = ContextVar("kernels_work_ended", default=None)
+#: How long cancelled work is waited for: it closes its files and gives its locks back. The limit of Ctrl-C is a second.
+_GRACE_SECONDS = 0.5
+
+#: On Windows, Ctrl-C does not end a wait without a limit.
+_POLL_SECONDS = 0.5
 
 
 class Cancelled(Exception):
     """The caller has cancelled the work, and does not wait for its result."""
+
+
+class _Cancellation:
+    """Whether work is cancelled, and what is to be done at once when it is."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+        self._guard = threading.Lock()
+        self._actions: dict[object, Callable[[], object]] = {}
+
+    @contextmanager
+    def during(self, action: Callable[[], object]) -> Iterator[None]:
+        """Call `action`, from another thread, if the work is cancelled meanwhile."""
+        key = object()
+        with self._guard:
+            late = self._ended.is_set()
+            self._actions[key] = action
+        try:
+            if late:
+                action()
+            yield
+        finally:
+            with self._guard:
+                self._actions.pop(key, None)
+
+    def cancel(self) -> None:
+        with self._guard:
+            self._ended.set()
+            actions = list(self._actions.values())
+        for action in actions:
+            with suppress(Exception):  # it hurries the end of work whose result nobody wants
+                action()
+
+    def is_set(self) -> bool:
+        return self._ended.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        return self._ended.wait(seconds)
+
+
+_cancellation: ContextVar[_Cancellation | None] = ContextVar("kernels_cancellation", default=None)
 
 
 def side_by_side(
@@ -49,32 +95,99 @@ def side_by_side(
 
     Raises:
         BaseException: The first error of any item, or Ctrl-C. The others end at their next pause or chunk of bytes, and
-            are not waited for.
+            are waited for only after Ctrl-C, for half a second. Their threads do not keep the process alive.
 
     Example:
         >>> side_by_side(len, ["a", "bc"], at_once=2, name="example")
         [1, 2]
     """
     listed = list(items)
-    if not listed:
-        return []
-    ended = threading.Event()
-    outer = _ended.get()
-    token = _ended.set(_Either(ended, outer) if outer is not None else ended)
-    pool = ThreadPoolExecutor(min(at_once, len(listed)), thread_name_prefix=f"kernels-{name}")
+    outer = _cancellation.get()
+    own = _Cancellation()
+    token = _cancellation.set(own)
     try:
         with on_behalf_of_the_caller():
-            jobs = [pool.submit(contextvars.copy_context().run, work, item) for item in listed]
-        for job in as_completed(jobs):
-            job.result()
-            done()
-        return [job.result() for job in jobs]
-    except BaseException:  # Ctrl-C too
-        ended.set()
-        raise
+            tasks = [(contextvars.copy_context(), item) for item in listed]
     finally:
-        _ended.reset(token)
-        pool.shutdown(wait=False, cancel_futures=True)
+        _cancellation.reset(token)
+    crew = _Crew(work, tasks, own)
+    try:
+        crew.start(min(at_once, len(listed)), name)
+        if outer is None:
+            return crew.results(done)
+        with outer.during(crew.cancel):
+            return crew.results(done)
+    except BaseException as error:
+        crew.cancel()
+        if isinstance(error, Cancelled) or not isinstance(error, Exception):
+            crew.join()  # another Ctrl-C ends this wait
+        raise
+
+
+class _Crew:
+    """The threads of one call of `side_by_side`.
+
+    They are daemons, unlike those of an executor: the end of the process does not wait for them.
+    """
+
+    def __init__(
+        self, work: Callable[[Any], Any], tasks: list[tuple[contextvars.Context, Any]], cancelled: _Cancellation
+    ) -> None:
+        self._work = work
+        self._cancelled = cancelled
+        self._number = len(tasks)
+        self._tasks: queue.SimpleQueue[tuple[int, contextvars.Context, Any]] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[tuple[int, Any, BaseException | None]] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        for index, (context, item) in enumerate(tasks):
+            self._tasks.put((index, context, item))
+
+    def start(self, threads: int, name: str) -> None:
+        for number in range(threads):
+            thread = threading.Thread(target=self._run, name=f"kernels-{name}_{number}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _run(self) -> None:
+        while not self._cancelled.is_set():
+            try:
+                index, context, item = self._tasks.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                self._outcomes.put((index, context.run(self._work, item), None))
+            except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+                self._outcomes.put((index, None, error))
+
+    def results(self, done: Callable[[], None]) -> list[Any]:
+        """The results, in the order of the tasks."""
+        found: list[Any] = [None] * self._number
+        for _ in range(self._number):
+            index, result, error = self._next()
+            found[index] = result
+            if error is not None:
+                try:
+                    raise error
+                finally:
+                    del error
+            done()
+        return found
+
+    def _next(self) -> tuple[int, Any, BaseException | None]:
+        while True:
+            with suppress(queue.Empty):
+                return self._outcomes.get(timeout=_POLL_SECONDS)
+
+    def cancel(self) -> None:
+        """End the threads, and the wait for their results."""
+        self._cancelled.cancel()
+        self._outcomes.put((0, None, Cancelled()))
+
+    def join(self) -> None:
+        """Wait a limited time for the threads to end."""
+        deadline = time.monotonic() + _GRACE_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def pause(seconds: float) -> None:
@@ -83,17 +196,17 @@ def pause(seconds: float) -> None:
     Raises:
         Cancelled: It was.
     """
-    ended = _ended.get()
-    if ended is None:
+    cancellation = _cancellation.get()
+    if cancellation is None:
         time.sleep(seconds)
-    elif ended.wait(seconds):
+    elif cancellation.wait(seconds):
         raise Cancelled
 
 
 def is_cancelled() -> bool:
     """Whether the work was cancelled."""
-    ended = _ended.get()
-    return ended is not None and ended.is_set()
+    cancellation = _cancellation.get()
+    return cancellation is not None and cancellation.is_set()
 
 
 def check_cancelled() -> None:
@@ -102,22 +215,20 @@ def check_cancelled() -> None:
         raise Cancelled
 
 
-class _Either(threading.Event):
-    """Set when the work, or the work around it, is cancelled."""
+@contextmanager
+def when_cancelled(action: Callable[[], object]) -> Iterator[None]:
+    """Call a function, from another thread, if the work is cancelled meanwhile: it ends a wait for a network.
 
-    def __init__(self, inner: threading.Event, outer: threading.Event) -> None:
-        super().__init__()
-        self._inner, self._outer = inner, outer
+    Args:
+        action: The function. Its errors are ignored.
 
-    def is_set(self) -> bool:
-        return self._inner.is_set() or self._outer.is_set()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        deadline = None if timeout is None else time.monotonic() + timeout
-        # No wait covers two events: check the outer one now and then.
-        while not self.is_set():
-            left = 0.2 if deadline is None else min(0.2, deadline - time.monotonic())
-            if left <= 0:
-                return False
-            self._inner.wait(left)
-        return True
+    Example:
+        >>> with when_cancelled(lambda: print("cancelled")):
+        ...     pass
+    """
+    cancellation = _cancellation.get()
+    if cancellation is None:
+        yield
+        return
+    with cancellation.during(action):
+        yield

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from kernels.support.concurrency import check_cancelled, side_by_side
 from kernels.support.files import open_regular
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def feed_file(path: os.PathLike[str] | str, start: Callable[[int], _Hash]) -> _H
 
     Raises:
         OSError: It cannot be read, or is not a regular file.
+        Cancelled: The work was cancelled meanwhile.
 
     Example:
         >>> import hashlib, tempfile
@@ -45,6 +47,7 @@ def feed_file(path: os.PathLike[str] | str, start: Callable[[int], _Hash]) -> _H
         # Not larger than the file: clearing a megabyte takes longer than hashing a small file.
         buffer = memoryview(bytearray(min(size + 1, _BLOCK_BYTES)))
         while count := file.readinto(buffer):  # type: ignore[attr-defined]  # it has no buffer of its own
+            check_cancelled()
             hashed.update(buffer[:count])
     return hashed
 
@@ -79,13 +82,10 @@ def on_every_core(work: Callable[[_T], _R], items: Sequence[_T], size: Callable[
     workers = min(_cores(), len(items))
     if workers < 2 or sum(map(size, items)) < _BLOCK_BYTES:  # starting threads takes longer
         return [work(item) for item in items]
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(workers) as pool:
-        # Largest first: a large file at the end would leave the other cores idle.
-        order = sorted(range(len(items)), key=lambda index: -size(items[index]))
-        futures = {index: pool.submit(work, items[index]) for index in order}
-        return [futures[index].result() for index in range(len(items))]
+    # Largest first: a large file at the end would leave the other cores idle.
+    order = sorted(range(len(items)), key=lambda index: -size(items[index]))
+    results = side_by_side(lambda index: work(items[index]), order, at_once=workers, name="hash")
+    return [result for _, result in sorted(zip(order, results, strict=True), key=lambda pair: pair[0])]
 
 
 def _cores() -> int:
