@@ -56,9 +56,35 @@ def run_on_terminal(code: str) -> str:
 def test_a_terminal_sees_a_progress_bar_unless_told_otherwise(
     hub: TestHub, monkeypatch: pytest.MonkeyPatch, disabled: str, shown: bool
 ) -> None:
-    hub.make_repo("acme/relu")
+    hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": bytes(2_000_000)}})
+    hub.delay("resolve/.*/data.bin", 1.5)
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", disabled)
-    assert ("Fetching acme/relu" in run_on_terminal(GET)) is shown
+    written = run_on_terminal(GET)
+    # One bar of all files, in bytes.
+    assert ("Fetching acme/relu:   0%" in written, "/2.00M [" in written, "B/s]" in written) == (shown,) * 3
+    assert ("100%" in written, "data.bin" in written, written.count("\n") == 1) == (shown, False, shown)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+def test_kernels_at_once_share_one_bar(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.make_repo("acme/gelu", variants={"torch-cpu": {"data.bin": bytes(1_000_000)}})
+    hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": bytes(1_000_000)}}, depends=[("acme/gelu", 1)])
+    hub.delay("resolve/.*/data.bin", 1.5)
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "0")
+    written = run_on_terminal(GET)
+    assert "Fetching 2 kernels:" in written
+    assert "/2.00M [" in written
+    assert written.count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+def test_a_quick_download_has_no_bar(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernels.sources import progress
+
+    hub.make_repo("acme/relu")
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "0")
+    later = f"import {progress.__name__} as progress; progress._DELAY_SECONDS = 60; "
+    assert run_on_terminal(later + GET) == ""
 
 
 def test_nothing_but_a_terminal_sees_a_progress_bar(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:

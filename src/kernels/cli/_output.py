@@ -167,6 +167,7 @@ def console(*, stderr: bool = False) -> Console:
     """
     from rich.console import Console
     from rich.segment import Segment
+    from rich.text import Text
 
     class SafeConsole(Console):
         """Prints escapes in place of control characters, except those of Rich itself."""
@@ -174,6 +175,12 @@ def console(*, stderr: bool = False) -> Console:
         def render(self, *args: Any, **options: Any) -> Iterable[Segment]:
             for segment in super().render(*args, **options):
                 yield segment if segment.control else Segment(clean(segment.text), segment.style)
+
+        def print(self, *objects: Any, **options: Any) -> None:
+            # What is printed above a progress bar is folded by the terminal too, so that it can be copied.
+            if objects and isinstance(objects[0], Text):
+                options.setdefault("soft_wrap", True)
+            super().print(*objects, **options)
 
     stream: TextIO | None = sys.stderr if stderr else _stdout()
     # For a simple terminal (TERM=dumb) Rich assumes 80 columns unless both are given.

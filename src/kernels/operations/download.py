@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -283,11 +284,13 @@ def _fetch(
             if mirror is not None and not new:
                 folder = mirror.folder(snapshot, variant)
             else:
-                with watched(_Counter(each, progress if new else None)) as counter:
+                counter = None if progress is None or not new else _Counter(each, progress)
+                with nullcontext() if counter is None else watched(counter):
                     folder = fetch_build(planned).path
                 if mirror is not None:
                     folder = mirror.add(snapshot, variant, folder)
-                counter.finish()
+                if counter is not None:
+                    counter.finish()
         except PROBLEMS as error:
             kernel = f"{snapshot.repo_id} {variant}"
             return [DownloadFailure(kernel, target, error) for target in each.targets or (None,)]
@@ -301,7 +304,7 @@ def _fetch(
 class _Counter:
     """Counts what has arrived of one build, each byte once, also if it was on disk or is downloaded again."""
 
-    def __init__(self, wanted: WantedBuild, progress: Progress | None) -> None:
+    def __init__(self, wanted: WantedBuild, progress: Progress) -> None:
         self._left = [wanted.files, wanted.size]
         self._progress = progress
         self._guard = threading.Lock()
@@ -310,8 +313,7 @@ class _Counter:
         with self._guard:
             files, size = min(files, self._left[0]), min(size, self._left[1])
             self._left = [self._left[0] - files, self._left[1] - size]
-        if self._progress is not None:
-            self._progress.arrived(files, size)
+        self._progress.arrived(files, size)
 
     def finish(self) -> None:
         """Count what was on disk already."""

@@ -8,20 +8,21 @@ while they arrive, from Xet where they are stored there, and an interrupted down
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from kernels import settings
 from kernels.cache.partial_file import PartialFile
 from kernels.errors import HubUnavailable, StoreError
 from kernels.sources.hub_client import HubClient, Patience
 from kernels.sources.hub_errors import HubMoved, HubRefused
-from kernels.sources.progress import watcher
+from kernels.sources.progress import downloading, report
 from kernels.sources.xet import in_xet, xet_stream
 from kernels.support.concurrency import Cancelled, check_cancelled, side_by_side
 from kernels.support.logs import logger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernels.cache.repo_store import RepoStore
     from kernels.models.snapshot import RepoFile, Snapshot
 
@@ -51,17 +52,13 @@ def download(client: HubClient, store: RepoStore, snapshot: Snapshot, files: lis
     """
     if not files:
         return
-    bar = _progress(snapshot, len(files))
-    try:
+    with downloading(snapshot.repo_id, sum(file.size for file in files)):
         side_by_side(
             lambda file: _one(client, store, snapshot, file),
             files,
             at_once=WORKERS,
             name="download",
-            done=lambda: bar.update(1),
         )
-    finally:
-        bar.close()
 
 
 def resolve_path(snapshot: Snapshot, file: RepoFile) -> str:
@@ -71,20 +68,30 @@ def resolve_path(snapshot: Snapshot, file: RepoFile) -> str:
 
 
 def _one(client: HubClient, store: RepoStore, snapshot: Snapshot, file: RepoFile) -> None:
+    left = file.size
+
+    def arrived(size: int) -> None:
+        """Count each byte once, also if it is downloaded again."""
+        nonlocal left
+        size = min(size, left)
+        left -= size
+        report(0, size)
+
     try:
         if file.size > DIRECT_BYTES:
-            _large(client, store, snapshot, file)
+            _large(client, store, snapshot, file, arrived)
         else:
-            content = client.content(resolve_path(snapshot, file), file, Patience())
+            content = client.content(resolve_path(snapshot, file), file, Patience(), arrived)
             store.place(snapshot.commit, file, content)
-            _report(0, file.size)
     except (HubRefused, HubMoved) as error:
         raise HubUnavailable(f"{snapshot.repo_id}: {file.path} is listed but not available: {error}") from error
-    _report(1, 0)
+    report(1, left)
 
 
-def _large(client: HubClient, store: RepoStore, snapshot: Snapshot, file: RepoFile) -> None:
-    with store.part(file, lambda size: _report(0, size)) as part:
+def _large(
+    client: HubClient, store: RepoStore, snapshot: Snapshot, file: RepoFile, arrived: Callable[[int], None]
+) -> None:
+    with store.part(file, arrived) as part:
         try:
             for _ in range(LARGE_TRIES):
                 if in_xet(file):
@@ -136,18 +143,3 @@ def _from_xet(client: HubClient, snapshot: Snapshot, part: PartialFile) -> None:
         raise
     except Exception as error:  # noqa: BLE001 - hf_xet's errors have no common type
         _log.debug("%s: Xet did not give %s (%s)", snapshot.repo_id, part.file.path, type(error).__name__)
-
-
-def _report(files: int, size: int) -> None:
-    arrived = watcher()
-    if arrived is not None:
-        arrived(files, size)
-
-
-def _progress(snapshot: Snapshot, total: int) -> Any:
-    from huggingface_hub import utils
-
-    bar: Any = utils.tqdm
-    # `disable=None` shows nothing where standard error is not a terminal.
-    hidden = True if watcher() is not None else settings.progress_disabled() or None
-    return bar(total=total, desc=f"Fetching {snapshot.repo_id}", unit="file", disable=hidden)
