@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kernels.backends.plugins.vendor_folder import register_vendor as register_vendor
     from kernels.benchmark import Benchmark as Benchmark
     from kernels.layer import CapabilityRange as CapabilityRange
+    from kernels.layer import ComparedLayer as ComparedLayer
     from kernels.layer import CUDAProperties as CUDAProperties
     from kernels.layer import Device as Device
     from kernels.layer import FuncRepository as FuncRepository
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from kernels.layer import KernelizeReport as KernelizeReport
     from kernels.layer import KernelizeRow as KernelizeRow
     from kernels.layer import KernelMapping as KernelMapping
+    from kernels.layer import LayerComparison as LayerComparison
     from kernels.layer import LayerMapping as LayerMapping
     from kernels.layer import LayerRepository as LayerRepository
     from kernels.layer import LocalFuncRepository as LocalFuncRepository
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from kernels.layer import Mode as Mode
     from kernels.layer import RepositoryProtocol as RepositoryProtocol
     from kernels.layer import ROCMProperties as ROCMProperties
+    from kernels.layer import compare_layers as compare_layers
     from kernels.layer import kernelize_report as kernelize_report
     from kernels.layer import register_kernel_mapping as register_kernel_mapping
     from kernels.layer import replace_kernel_forward_from_hub as replace_kernel_forward_from_hub
@@ -83,11 +86,12 @@ else:
         "kernels.backends.plugins.vendor_folder": "VendorInfo register_vendor",
         "kernels.benchmark": "Benchmark",
         "kernels.layer": (
-            "CUDAProperties CapabilityRange Device FuncRepository KernelMapping KernelizeFallback KernelizeReport "
-            "KernelizeRow LayerMapping LayerRepository LocalFuncRepository LocalLayerRepository "
-            "LockedFuncRepository LockedLayerRepository Mode ROCMProperties RepositoryProtocol kernelize_report "
-            "register_kernel_mapping replace_kernel_forward_from_hub use_kernel_forward_from_hub "
-            "use_kernel_func_from_hub use_kernel_mapping use_kernelized_func"
+            "CUDAProperties CapabilityRange ComparedLayer Device FuncRepository KernelMapping KernelizeFallback "
+            "KernelizeReport KernelizeRow LayerComparison LayerMapping LayerRepository LocalFuncRepository "
+            "LocalLayerRepository LockedFuncRepository LockedLayerRepository Mode ROCMProperties "
+            "RepositoryProtocol compare_layers kernelize_report register_kernel_mapping "
+            "replace_kernel_forward_from_hub use_kernel_forward_from_hub use_kernel_func_from_hub "
+            "use_kernel_mapping use_kernelized_func"
         ),
         "kernels.layer.kernelize": "kernelize unkernelize",
         "kernels.loader.load": "LoadedKernel get_kernel_dep get_loaded_kernels",

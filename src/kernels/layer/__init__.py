@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernels.layer.compare import ComparedLayer, LayerComparison, compare_layers
 from kernels.layer.decorate import (
     replace_kernel_forward_from_hub,
     use_kernel_forward_from_hub,
@@ -25,12 +26,14 @@ from kernels.layer.repository import FuncRepository, LayerRepository, LocalFuncR
 __all__ = [
     "CUDAProperties",
     "CapabilityRange",
+    "ComparedLayer",
     "Device",
     "FuncRepository",
     "KernelMapping",
     "KernelizeFallback",
     "KernelizeReport",
     "KernelizeRow",
+    "LayerComparison",
     "LayerMapping",
     "LayerRepository",
     "LocalFuncRepository",
@@ -40,6 +43,7 @@ __all__ = [
     "Mode",
     "ROCMProperties",
     "RepositoryProtocol",
+    "compare_layers",
     "kernelize",
     "kernelize_report",
     "register_kernel_mapping",

@@ -151,11 +151,16 @@ def check_model(model: object) -> None:
         raise wrong_type("model", "a torch.nn.Module", model)
 
 
+def folded_path(path: str) -> str:
+    """A module's path with a star for each number."""
+    return _INDEX.sub("*", path)
+
+
 def _folded(rows: tuple[KernelizeRow, ...]) -> list[tuple[str, KernelizeRow]]:
     """Rows that differ in nothing but the numbers in their paths share a line: `layers.*.norm (32)`."""
     groups: dict[tuple[str, KernelizeRow], list[KernelizeRow]] = {}
     for row in rows:
-        pattern = _INDEX.sub("*", row.module)
+        pattern = folded_path(row.module)
         groups.setdefault((pattern, KernelizeRow(**{**asdict(row), "module": ""})), []).append(row)
     return [
         (f"{pattern} ({len(group)})" if len(group) > 1 else group[0].module or "(the model)", group[0])

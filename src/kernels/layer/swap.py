@@ -17,7 +17,7 @@ from kernels.layer.mode import Mode
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["LayerDecision", "decision_of", "install", "is_decided", "own_forward", "restore"]
+__all__ = ["LayerDecision", "decision_of", "install", "is_decided", "kernel_slot", "own_forward", "restore"]
 
 #: Where a module keeps the decision of `kernelize`, and a forward that was set on the instance before.
 _DECISION = "_kernelized"
@@ -125,6 +125,12 @@ def decision_of(module: nn.Module) -> LayerDecision | None:
         reason = "copied since, and runs with the weights of the original: kernelize it again"
         return replace(decision, function=None, reason=reason)
     return decision
+
+
+def kernel_slot(module: nn.Module) -> str | None:
+    """The attribute in which a module has the kernel's forward; None if it has none, or another module's."""
+    decision = decision_of(module)
+    return None if decision is None else _slot_of(module.__dict__, decision)
 
 
 def is_decided(module: nn.Module) -> bool:

@@ -1,0 +1,302 @@
+"""Compare the kernels of a model with the layers' own forwards, on the inputs of one call."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+from kernels.layer.marked import find_marked
+from kernels.layer.report import check_model, folded_path
+from kernels.layer.swap import decision_of, kernel_slot
+from kernels.support.formatting import error_on_one_line
+from kernels.support.html_table import html_table
+from kernels.support.text import one_line
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+__all__ = ["ComparedLayer", "LayerComparison", "compare_layers"]
+
+_HEADINGS = ("module", "layer", "kernel", "calls", "largest difference", "largest value")
+
+
+@dataclass(frozen=True)
+class ComparedLayer:
+    """A layer that runs through a kernel, and how far the kernel's results are from those of its own forward.
+
+    Attributes:
+        module: Its path in the model.
+        layer: Its name in mappings.
+        kernel: The kernel's repository or folder.
+        calls: How often the model called it.
+        difference: The largest difference of two values of the results; None where `fault` is set.
+        largest: The largest absolute value of its own results.
+        fault: Why the results could not be compared: an error of the kernel, another shape.
+    """
+
+    module: str
+    layer: str
+    kernel: str
+    calls: int = 0
+    difference: float | None = 0.0
+    largest: float = 0.0
+    fault: str | None = None
+
+    @property
+    def relative(self) -> float | None:
+        """The largest difference by the largest value."""
+        if self.difference is None:
+            return None
+        return self.difference / self.largest if self.largest else self.difference
+
+
+@dataclass(frozen=True)
+class LayerComparison:
+    """Each layer that runs through a kernel, compared with its own forward; prints as a table.
+
+    Attributes:
+        rows: One a layer, in the order of the model's modules.
+    """
+
+    rows: tuple[ComparedLayer, ...]
+
+    def __iter__(self) -> Iterator[ComparedLayer]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def agrees(self, tolerance: float) -> bool:
+        """Whether the results of each layer that was called differ by no more than this part of its largest value.
+
+        False where no layer was called: then nothing was compared.
+
+        Args:
+            tolerance: Such as 1e-5 for float32 and 2e-2 for bfloat16.
+        """
+        called = [row.relative for row in self.rows if row.calls]
+        return bool(called) and all(relative is not None and relative <= tolerance for relative in called)
+
+    def _repr_html_(self) -> str:
+        return html_table(_HEADINGS if self.rows else (), self._cells(), title=self._title)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))  # IPython's plain text
+
+    def __str__(self) -> str:
+        if not self.rows:
+            return self._title
+        lines = [_HEADINGS, *(tuple(map(one_line, cells)) for cells in self._cells())]
+        whole = [cells for cells in lines if len(cells) == len(_HEADINGS)]
+        widths = [max(len(cells[column]) for cells in whole) for column in range(len(_HEADINGS))]
+        rows = ["  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=False)) for cells in lines]
+        return "\n".join([self._title, *(row.rstrip() for row in rows)])
+
+    @property
+    def _title(self) -> str:
+        if not self.rows:
+            return "No layer of this model runs through a kernel."
+        return "Results of kernels compared with those of the layers' own forwards"
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        """The rows' cells; layers that differ in nothing but the numbers in their paths share a row."""
+        groups: dict[tuple[str, ...], list[ComparedLayer]] = {}
+        for row in self.rows:
+            groups.setdefault((folded_path(row.module), row.layer, row.kernel, row.fault or ""), []).append(row)
+        cells: list[tuple[str, ...]] = []
+        for (path, layer, kernel, fault), rows in groups.items():
+            module = f"{path} ({len(rows)})" if len(rows) > 1 else rows[0].module or "(the model)"
+            calls = sum(row.calls for row in rows)
+            if fault:
+                cells.append((module, layer, kernel, str(calls), fault))
+            elif not calls:
+                cells.append((module, layer, kernel, "0", "not called with these inputs"))
+            else:
+                difference, largest = max(row.difference or 0.0 for row in rows), max(row.largest for row in rows)
+                cells.append((module, layer, kernel, str(calls), f"{difference:.3g}", f"{largest:.3g}"))
+        return cells
+
+
+def compare_layers(model: nn.Module, /, *inputs: Any, **named: Any) -> LayerComparison:
+    """Run a kernelized model once, and compare each kernel with the layer's own forward on the same arguments.
+
+    The model runs as with its own forwards: each layer passes on its own results, so that differences do not add up.
+    Nothing remains: buffers and the state of random numbers are restored, and no gradients are computed. A layer that
+    changes its arguments is compared by these too. What the model itself does to its inputs and to
+    attributes that are no buffers, such as a cache, is not undone.
+
+    Args:
+        model: A kernelized model.
+        inputs: The model's inputs.
+        named: The model's inputs that have names.
+
+    Returns:
+        One row for each layer that runs through a kernel.
+
+    Raises:
+        TypeError: `model` is not an `nn.Module`.
+
+    Example:
+        >>> import torch
+        >>> from kernels import Mode, kernelize
+        >>> class Silu(torch.nn.Module):  # in place of a kernel's layer
+        ...     def forward(self, input):
+        ...         return input * torch.sigmoid(input)
+        >>> class Kernel:
+        ...     def load(self):
+        ...         return Silu
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.SiLU())
+        >>> model = kernelize(model, {"SiLU": {"cpu": Kernel()}}, by_class={"SiLU": "SiLU"}, mode=Mode.INFERENCE)
+        >>> compare_layers(model, torch.rand(2, 4)).agrees(1e-5)
+        True
+    """
+    import torch
+
+    check_model(model)
+    found: dict[int, _Compared] = {}
+    for path, module, _, _ in find_marked(model):
+        decision = decision_of(module)
+        slot = kernel_slot(module)
+        if decision is not None and slot is not None and id(module) not in found:
+            row = ComparedLayer(path, decision.layer, decision.kernel or "-")
+            found[id(module)] = _Compared(module, slot, module.__dict__[slot], row)
+    with ExitStack() as stack:
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(_same_random_numbers(model))
+        stack.enter_context(_same_buffers(model))
+        for compared in found.values():
+            stack.callback(compared.module.__dict__.__setitem__, compared.slot, compared.kernel)
+            compared.module.__dict__[compared.slot] = compared.call
+        if found:
+            model(*inputs, **named)
+    return LayerComparison(tuple(compared.row() for compared in found.values()))
+
+
+@dataclass
+class _Compared:
+    """A layer whose forward runs the kernel on copies of its arguments first, and then its own forward."""
+
+    module: nn.Module
+    slot: str
+    kernel: Callable[..., Any]
+    layer: ComparedLayer
+    calls: int = 0
+    differences: list[_Difference] = field(default_factory=list)
+
+    def call(self, *arguments: Any, **named: Any) -> Any:
+        own = MethodType(type(self.module).forward, self.module)
+        self.calls += 1
+        try:
+            copied, copied_named = copy.deepcopy((arguments, named))
+        except Exception as error:  # noqa: BLE001 - an argument of any type
+            self.differences.append(_Difference(fault=f"its arguments cannot be copied: {error_on_one_line(error)}"))
+            return own(*arguments, **named)
+        try:
+            with _same_random_numbers(self.module), _same_buffers(self.module):
+                result = self.kernel(*copied, **copied_named)
+            fault = None
+        except Exception as error:  # noqa: BLE001 - the code of a kernel
+            result, fault = None, f"the kernel failed: {error_on_one_line(error)}"
+        expected = own(*arguments, **named)
+        if fault is None:
+            # An argument may be changed in place, by one of them or by both.
+            self.differences.append(_difference((result, copied, copied_named), (expected, arguments, named), expected))
+        else:
+            self.differences.append(_Difference(fault=fault))
+        return expected
+
+    def row(self) -> ComparedLayer:
+        faults = [each.fault for each in self.differences if each.fault is not None]
+        return ComparedLayer(
+            self.layer.module,
+            self.layer.layer,
+            self.layer.kernel,
+            self.calls,
+            None if faults else max((each.value for each in self.differences), default=0.0),
+            max((each.largest for each in self.differences), default=0.0),
+            faults[0] if faults else None,
+        )
+
+
+@dataclass(frozen=True)
+class _Difference:
+    value: float = 0.0
+    largest: float = 0.0
+    fault: str | None = None
+
+
+def _difference(result: Any, expected: Any, own: Any) -> _Difference:
+    """How far two structures of tensors are apart, and the largest value of the layer's own result."""
+
+    tensors, others = list(_tensors(result)), list(_tensors(expected))
+    if len(tensors) != len(others):
+        return _Difference(fault=f"the kernel returns {len(tensors)} tensors in place of {len(others)}")
+    value = 0.0
+    for tensor, other in zip(tensors, others, strict=True):
+        if tensor.shape != other.shape or tensor.dtype != other.dtype:
+            return _Difference(fault=f"the kernel returns {_kind(tensor)} in place of {_kind(other)}")
+        wide, wide_other = _wide(tensor), _wide(other)
+        same = (wide == wide_other) | (wide.isnan() & wide_other.isnan())
+        apart = (wide - wide_other).abs().nan_to_num(nan=float("inf")).masked_fill(same, 0.0)
+        value = max(value, float(apart.max()) if apart.numel() else 0.0)
+    sizes = [_wide(each).abs().nan_to_num(0.0, 0.0, 0.0) for each in _tensors(own)]
+    return _Difference(value, max((float(size.max()) for size in sizes if size.numel()), default=0.0))
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return tensor.detach().cpu().to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of a result: itself, or those in tuples, lists and dictionaries."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _tensors(each)
+    elif isinstance(value, (tuple, list)):
+        for each in value:
+            yield from _tensors(each)
+
+
+@contextmanager
+def _same_buffers(module: nn.Module) -> Iterator[None]:
+    """Give a module its buffers' values back, such as the running mean of a batch norm."""
+    # A forward may change a buffer, or set another tensor in its place.
+    tables = [(each._buffers, dict(each._buffers)) for each in module.modules() if each._buffers]
+    values = [(buffer, buffer.clone()) for _, table in tables for buffer in table.values() if buffer is not None]
+    try:
+        yield
+    finally:
+        for buffers, before in tables:
+            buffers.update(before)
+        for buffer, value in values:
+            buffer.copy_(value)
+
+
+@contextmanager
+def _same_random_numbers(module: nn.Module) -> Iterator[None]:
+    """Restore the state of the random numbers, on the processor and on a module's devices."""
+    import torch
+
+    devices = {tensor.device for tensor in (*module.parameters(), *module.buffers())}
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices=[]))
+        for kind in {device.type for device in devices} & {"cuda", "xpu"}:
+            indices = [device.index for device in devices if device.type == kind]
+            stack.enter_context(torch.random.fork_rng(devices=indices, device_type=kind))
+        yield
