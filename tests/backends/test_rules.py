@@ -177,4 +177,4 @@ def test_metal_builds_need_macos_26(version: str | None, fits: bool) -> None:
     target = Target(os="darwin", cpu="aarch64", os_version=version, default_backend="metal")
     reason = backends.get("metal").platform_reason(target)
     assert (reason is None) == fits
-    assert fits or "need macOS 26 or later" in (reason or "")
+    assert fits or "require macOS 26.0 or later" in (reason or "")

@@ -64,7 +64,7 @@ FITS = [
     (
         "torch2.9-metal-aarch64-darwin15.5",
         "torch29-metal-aarch64-darwin",
-        "need macOS 26 or later, this machine has 15.5",
+        "require macOS 26.0 or later, this machine has 15.5",
     ),
     ("torch2.9-metal-aarch64-darwin15.5", "torch-metal", None),
     ("torch2.9-cpu-x86_64-windows", "torch29-cpu-x86_64-windows", None),
@@ -141,7 +141,7 @@ def test_metadata_is_asked_for_in_order_of_preference_until_the_choice_is_final(
     third = resolve(names, HOPPER, metadata=known)
     assert third.best is not None
     assert (third.best.name, third.needs_metadata) == ("torch-cuda", None)
-    assert "capability 9.0 of device 0 is not covered by the build's 8.0" in reason(third, COMPILED)
+    assert "CUDA capability 9.0 of device 0 is not covered by the build's 8.0" in reason(third, COMPILED)
     assert [str(each.variant) for each in third.rejected if each.kind is RejectionKind.ARCH] == [COMPILED]
 
 

@@ -65,7 +65,7 @@ class CUDA(Backend):
             return None
         name = f" ({device.name})" if device.name else ""
         built = listed([arch[0] for arch in known])
-        return f"capability {device.arch} of device {device.index}{name} is not covered by the build's {built}"
+        return f"CUDA capability {device.arch} of device {device.index}{name} is not covered by the build's {built}"
 
     def device_capability(self, device: Device) -> int | None:
         match = _ARCH.fullmatch(device.arch)

@@ -47,7 +47,7 @@ class Metal(Backend):
         major = version.split(".")[0]
         if major.isdecimal() and int(major) >= _MIN_MACOS:
             return None
-        return f"Metal builds need macOS {_MIN_MACOS} or later, this machine has {version or 'an unknown version'}"
+        return f"Metal builds require macOS {_MIN_MACOS}.0 or later, this machine has {version or 'an unknown version'}"
 
     def torch_build(self, torch: Any) -> Found | None:
         # Asked only where it can be true, so that Linux needs no imported Torch for the answer.

@@ -70,7 +70,7 @@ class ROCm(Backend):
         known = [arch for arch in archs or () if _ARCH.fullmatch(arch)]
         if not known or device is None or not device.arch or device.arch.split(":")[0] in known:
             return None
-        return f"{device.arch.split(':')[0]} of {_called(device)} is not among the build's {listed(known)}"
+        return f"ROCm arch {device.arch.split(':')[0]} of {_called(device)} is not among the build's {listed(known)}"
 
     def device_capability(self, device: Device) -> int | None:
         match = _ARCH.fullmatch(device.arch.split(":")[0])
