@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hub import TestHub, make_repo
 from logged import logged, warned
 
-from kernels import get_kernel, get_kernel_variants, get_local_kernel, has_kernel, install_kernel
+from kernels import Target, get_kernel, get_kernel_variants, get_local_kernel, has_kernel, install_kernel
 from kernels.errors import (
     BackendUnavailable,
     InvalidRepository,
@@ -21,6 +22,9 @@ from kernels.errors import (
     UnsupportedArch,
     UntrustedPublisher,
 )
+from kernels.operations.load import KernelRequest, context_for
+from kernels.resolver.planner import plan_tree
+from kernels.sources import PathSource
 
 
 def said(call: Callable[[], object]) -> list[str]:
@@ -339,6 +343,33 @@ def test_a_folder_without_a_kernel_is_an_error_that_says_what_was_looked_for(tmp
         get_local_kernel(tmp_path)
     with pytest.raises(RepositoryNotFound, match="does not exist"):
         get_local_kernel(tmp_path / "none")
+
+
+@pytest.mark.parametrize(("variant", "name"), [("torch-cuda", "torch-cuda"), ("torch-cpu", "mine"), ("torch-npu", "x")])
+def test_a_build_that_the_user_names_by_its_folder_is_loaded_whatever_its_name(
+    tmp_path: Path, variant: str, name: str
+) -> None:
+    folder = make_repo(tmp_path, variants=[variant]) / "build"
+    build = (folder / variant).rename(folder / name)
+    mentions = said(lambda: get_local_kernel(build))
+    assert any("may not run here: for cuda, not cpu" in each for each in mentions) == (name == "torch-cuda")
+    assert get_local_kernel(build).variant == variant
+    # From the folder around it, a build is chosen, and this one is none to choose.
+    with pytest.raises(NoSuitableBuild):
+        get_local_kernel(folder)
+
+
+def test_a_build_that_the_user_names_must_suit_the_device(tmp_path: Path) -> None:
+    folder = make_repo(tmp_path, variants=["torch29-cxx11-cu126-x86_64-linux"], archs=["8.0"]) / "build"
+    (build,) = folder.iterdir()
+    target = Target.parse("torch2.13-cu130-x86_64-linux+sm_90")
+    request = KernelRequest("local/relu")
+    with pytest.raises(NoSuitableBuild):
+        plan_tree(context_for(request, target=target), request.requirement, PathSource(build))
+    anyway = replace(request, check_arch=False)
+    assert (
+        plan_tree(context_for(anyway, target=target), request.requirement, PathSource(build)).root.variant == build.name
+    )
 
 
 def test_local_kernels_stand_in_for_repositories_whatever_version_is_asked_for(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,6 +59,15 @@ def test_an_accepted_revision_cannot_leave_a_folder(text: str) -> None:
 @pytest.mark.parametrize("version", [0, 1, 10**6])
 def test_versions_are_small_numbers(version: int) -> None:
     assert check_version(version) == version
+
+
+def test_a_version_that_was_computed_is_a_number_like_another() -> None:
+    class Index:  # as NumPy's integers
+        def __index__(self) -> int:
+            return 2
+
+    computed: Any = Index()
+    assert Requirement("a/b", version=computed) == Requirement("a/b", version=2)
 
 
 @pytest.mark.parametrize(

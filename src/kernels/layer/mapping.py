@@ -250,8 +250,8 @@ def select(view: MappingView, layer_name: str, device: ModuleDevice, mode: Mode)
     for serving in serving_modes(mode):
         if serving in by_mode:
             return SelectedKernel(by_mode[serving], serving)
-    modes = ", ".join(str(each) for each in by_mode)
-    return NoKernel(KernelizeFallback.NO_COMPATIBLE_MODE, f"no kernel serves mode {mode}, only {modes or 'none'}")
+    others = f", only {', '.join(map(str, by_mode))}" if by_mode else ""
+    return NoKernel(KernelizeFallback.NO_COMPATIBLE_MODE, f"no kernel serves mode {mode}{others}")
 
 
 def _merged(below: _LayerKernels, above: _LayerKernels) -> _LayerKernels:
@@ -300,8 +300,6 @@ def _parse(mapping: Any) -> _Kernels:
 
 def _parse_modes(value: Any, where: str) -> dict[Mode, RepositoryProtocol]:
     by_mode = dict(value) if isinstance(value, Mapping) else {Mode.FALLBACK: value}
-    if not by_mode:
-        raise RequestError(f"`{where}` is empty; expected a repository, or a dictionary mode -> repository.")
     for mode, repository in by_mode.items():
         if not isinstance(mode, Mode):
             raise wrong_type(where, "Modes as keys", mode)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -69,7 +70,7 @@ class Requirement:
                 f"{self.repo_id}, not both."
             )
         if self.version is not None:
-            check_version(self.version)
+            object.__setattr__(self, "version", check_version(self.version))
         if self.revision is not None:
             check_revision(self.revision)
 
@@ -135,17 +136,18 @@ def check_repo_id(repo_id: Any) -> str:
 
 
 def check_version(version: Any) -> int:
-    """Return `version` if it is a kernel's major version.
+    """Return `version` as an int if it is a kernel's major version.
 
     Raises:
-        TypeError: It is not an integer.
+        TypeError: It is not an integer; NumPy's are.
         RequestError: It is negative, or too large for a version.
     """
-    if isinstance(version, bool) or not isinstance(version, int):
+    if isinstance(version, bool) or not hasattr(version, "__index__"):
         raise TypeError(f"`version` is {version!r} ({type(version).__name__}); expected an integer such as 1.")
-    if not 0 <= version <= _MAX_VERSION:
-        raise RequestError(f"`version` is {version}; expected 0 or a positive integer up to {_MAX_VERSION}.")
-    return version
+    number: int = operator.index(version)
+    if not 0 <= number <= _MAX_VERSION:
+        raise RequestError(f"`version` is {number}; expected 0 or a positive integer up to {_MAX_VERSION}.")
+    return number
 
 
 def check_revision(revision: Any) -> str:

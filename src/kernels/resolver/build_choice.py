@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from kernels import backends
 from kernels.errors import InvalidMetadata, InvalidRepository, KernelsError, NotInCache, UntrustedSignature
 from kernels.models.lockfile import lock_again
 from kernels.models.metadata import Metadata
@@ -22,16 +23,28 @@ from kernels.resolver.target import Target
 from kernels.resolver.verdicts import Verdict, verdicts
 from kernels.support.formatting import format_names
 from kernels.support.html_table import html_table
+from kernels.support.logs import logger
 from kernels.support.text import clean, one_line
+from kernels.support.warn import warn_once
 from kernels.trust.publishers import Admission, unverified
 
 __all__ = ["BuildChoice", "choose_build", "no_build_error"]
+
+_logger = logger(__name__)
 
 #: Builds of one snapshot whose metadata is read to choose among them; published kernels have at most some 60 builds.
 MAX_READ = 256
 
 #: Versions that are looked at to name one that has a suitable build, and builds of each whose metadata is read.
 _MAX_ALTERNATIVES, _HINT_READ = 5, 16
+
+#: What the name of a build says.
+_BY_NAME = frozenset(RejectionKind) - {
+    RejectionKind.METADATA,
+    RejectionKind.SIGNATURE,
+    RejectionKind.ARCH,
+    RejectionKind.NOT_LOCAL,
+}
 
 _LOCAL_HINT = "The folder of a local build must keep its variant's name, such as torch-cpu."
 
@@ -44,16 +57,18 @@ class BuildChoice(OfSnapshot):
         found: The snapshot.
         resolution: The builds, judged.
         metadata: The metadata of builds, by name, as far as it was read.
+        named: The build that the user named by its folder, where it is used although its name does not suit.
     """
 
     found: FoundSnapshot
     resolution: Resolution
     metadata: Mapping[str, Metadata]
+    named: str | None = None
 
     @property
     def best(self) -> str | None:
         """The name of the build to use."""
-        return None if self.resolution.best is None else self.resolution.best.name
+        return self.named if self.resolution.best is None else self.resolution.best.name
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -142,7 +157,29 @@ def choose_build(
         refused = next((fact for fact in known.values() if isinstance(fact, kind)), None)
         if refused is not None and resolution.best is None and not every:
             raise kind(f"{_called(choice)}: {refused}") from refused
+    if choice.best is None and source.named_build is not None and not every:
+        return _as_named(context, choice, source.named_build)
     return choice
+
+
+def _as_named(context: ResolveContext, choice: BuildChoice, name: str) -> BuildChoice:
+    """The choice of a folder that is one build: the user chose it, so its name decides nothing.
+
+    Raises:
+        InvalidMetadata: Its metadata is not valid.
+    """
+    resolution = choice.resolution
+    if any(each.kind not in _BY_NAME for each in resolution.rejected):
+        return choice
+    metadata = read_metadata(choice.source, choice.snapshot, name)
+    if context.check_arch and metadata.backend.type == resolution.backend:
+        archs = metadata.backend.archs
+        if backends.get(resolution.backend).arch_reason(archs, resolution.device) is not None:
+            return choice
+    for each in resolution.rejected:
+        if each.kind is not RejectionKind.NAME:
+            warn_once(_logger, f"{choice.source.name} is loaded as named, but may not run here: {each.reason}.")
+    return replace(choice, metadata={name: metadata}, named=name)
 
 
 def no_build_error(context: ResolveContext, choice: BuildChoice, admission: Admission) -> Exception:

@@ -63,6 +63,11 @@ class Source(Protocol):
         """Whether nothing can be downloaded."""
         return True
 
+    @property
+    def named_build(self) -> str | None:
+        """The one build that the user named by its folder; None where builds are to be chosen among."""
+        return None
+
     # What there is
 
     def heads(self, repo_id: str) -> Heads:

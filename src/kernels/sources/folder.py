@@ -245,6 +245,11 @@ class PathSource(Source):
         """`the folder /path`."""
         return f"the folder {self.path}"
 
+    @property
+    def named_build(self) -> str | None:
+        """The name of the folder, where it is a build's."""
+        return self._variant
+
     def snapshot(self, requirement: Requirement, commit: str) -> Snapshot:
         """The files of the builds at the path."""
         root = self._builds if self._variant is None else self._builds / self._variant
