@@ -42,7 +42,7 @@ def test_it_serves_until_a_signal_and_exits_with_zero(
     tmp_path: Path, start: Callable[..., subprocess.Popen[str]], number: signal.Signals
 ) -> None:
     make_repo(tmp_path, "acme/relu")
-    process = start(str(tmp_path), "--port", "0", "--trusted", "acme", "--trusted", "other")
+    process = start(str(tmp_path), "--port", "0", "--trusted", "acme")
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(5)]
     url = lines[0].split()[-1]
@@ -54,6 +54,45 @@ def test_it_serves_until_a_signal_and_exits_with_zero(
     process.send_signal(number)
     output, _ = process.communicate(timeout=60)
     assert (process.returncode, output) == (0, "Stopped.\n")
+
+
+def until_it_serves(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    lines = []
+    while not lines or not lines[-1].startswith("Press Ctrl-C"):
+        lines.append(process.stdout.readline())
+        assert lines[-1], lines
+    return "".join(lines)
+
+
+def test_what_is_probably_not_meant_is_said_at_the_start(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    make_repo(tmp_path, "acme/relu")
+    for folder in ("acme/relu/my branch", "acme/bad name", "two words", "acme/relu/.git", ".cache"):
+        (tmp_path / folder / "build").mkdir(parents=True)
+    said = until_it_serves(start(str(tmp_path), "--port", "0", "--trusted", "acem", "--trusted", "acme"))
+    assert "Note: --trusted acem: there is no such publisher. Did you mean 'acme'?\n" in said
+    assert (
+        "Note: not served, because no publisher, repository or branch can have this name: "
+        "'acme/bad name', 'acme/relu/my branch', 'two words'\n"
+    ) in said
+    assert said.count("Note:") == 2
+
+
+@pytest.mark.parametrize(("token", "says"), [([], "Nothing needs a token."), (["--token", "t"], "need the token.")])
+def test_a_hub_on_all_addresses_prints_one_that_others_can_use(
+    tmp_path: Path, start: Callable[..., subprocess.Popen[str]], token: list[str], says: str
+) -> None:
+    make_repo(tmp_path, "acme/relu")
+    said = until_it_serves(start(str(tmp_path), "--port", "0", "--host", "0.0.0.0", *token))
+    url = said.splitlines()[0].split()[-1]
+    assert "0.0.0.0" not in said
+    assert f"KERNELS_HUB={url}\n" in said
+    assert f"Note: every machine that reaches {url} can read the repositories." in said
+    assert says in said
+    with urllib.request.urlopen(f"{url}/api/kernels/acme/relu/refs", timeout=30) as answer:
+        assert [branch["name"] for branch in json.load(answer)["branches"]] == ["v1"]
 
 
 def test_clients_are_told_of_the_public_url(tmp_path: Path, start: Callable[..., subprocess.Popen[str]]) -> None:

@@ -418,3 +418,15 @@ def test_a_kernel_without_a_build_for_this_machine_names_the_way_to_verify_all(h
     assert result.exit_code == 1
     assert "All builds are verified with --all-variants." in result.stderr
     assert kernels("verify", "acme/relu", "--version", 1, "--all-variants").exit_code == 0
+
+
+def test_an_untrusted_publisher_is_mentioned_and_is_no_failure(hub: TestHub) -> None:
+    hub.make_repo("eve/relu", digest=True)
+    result = kernels("verify", "eve/relu", "--version", 1)
+    assert result.exit_code == 0
+    line = "The publisher is not trusted: get_kernel needs trust_remote_code=['eve/relu'] to load it."
+    assert result.stdout.splitlines()[-2:] == [line, "1 build: nothing failed."]
+    [build] = json.loads(kernels("verify", "eve/relu", "--version", 1, "--json").stdout)["builds"]
+    assert (build["failed"], build["untrusted"]) == (False, True)
+    hub.make_repo("acme/gelu")
+    assert "not trusted" not in kernels("verify", "acme/gelu", "--version", 1).stdout

@@ -80,13 +80,13 @@ def _argument(argument: Any) -> tuple[str, str]:
 
 def _option(option: Any) -> tuple[str, str]:
     names = ", ".join(sorted(option.opts, key=len))
-    value = "" if option.is_flag else f" {option.metavar or option.name.upper()}"
+    value = "" if option.is_flag or option.count else f" {option.metavar or option.name.upper()}"
     return f"{names}{value}", _described(option)
 
 
 def _described(parameter: Any) -> str:
     """The help of an argument or option, with its default where that is a name or a number."""
-    default = parameter.default
+    default = None if getattr(parameter, "count", False) else parameter.default
     shown = isinstance(default, (int, float, str, Choice)) and not isinstance(default, bool) and parameter.show_default
     text = " ".join((parameter.help or "").split())
     return f"{text} Default: {default}." if shown and default != "" else text

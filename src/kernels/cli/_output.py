@@ -40,6 +40,7 @@ __all__ = [
     "print_table",
     "reserve_stdout",
     "styled",
+    "untrusted_line",
 ]
 
 #: Width of output that is not a terminal: lines are not folded, so that they can be searched.
@@ -344,6 +345,16 @@ def count_failed(names: str, failed: int) -> str:
         ('2 builds: nothing failed.', '2 builds: 1 failed.')
     """
     return f"{names}: {failed or 'nothing'} failed."
+
+
+def untrusted_line(repo_id: str) -> str:
+    """What a repository of an untrusted publisher needs.
+
+    Example:
+        >>> untrusted_line("eve/relu")
+        "The publisher is not trusted: get_kernel needs trust_remote_code=['eve/relu'] to load it."
+    """
+    return f"The publisher is not trusted: get_kernel needs trust_remote_code=[{repo_id!r}] to load it."
 
 
 def format_size(count: int) -> str:

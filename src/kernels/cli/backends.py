@@ -241,7 +241,7 @@ def _fields(entry: BackendEntry, machine: Target) -> dict[str, str | list[str]]:
         **_folder(backend),
         "Found here": here,
         "Devices": [_device(device) for device in machine.backend_devices(entry.name)],
-        "Notes": [note for note in machine.notes if note.startswith(f"{entry.name}: ")],
+        "Notes": [f"{entry.name}: {note}" for note in machine.backend_notes.get(entry.name, ())],
     }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernels.cli._arguments import AsJson, BackendName, Kernel, Revision, Version, parse_target, require_no_version
-from kernels.cli._output import format_size, print_json, print_line, print_table
+from kernels.cli._output import format_size, print_json, print_line, print_table, untrusted_line
 
 if TYPE_CHECKING:
     from kernels.resolver.build_choice import BuildChoice
@@ -53,8 +53,7 @@ def explain(
     )
     if choice.best is not None and _is_untrusted(choice):
         print_line()
-        trust = f"trust_remote_code=[{choice.snapshot.repo_id!r}]"
-        print_line(f"The publisher is not trusted: get_kernel needs {trust} to load it.")
+        print_line(untrusted_line(choice.snapshot.repo_id))
 
 
 def _rows(choice: BuildChoice) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,15 +12,20 @@ import typer
 
 from kernels.cli._output import print_line
 from kernels.errors import RequestError
+from kernels.support.formatting import did_you_mean, format_names
 
 if TYPE_CHECKING:
     from types import FrameType
 
+    from kernels.server import HubServer
     from kernels.server.catalog import Catalog
 
 __all__ = ["serve"]
 
 _GRACE_SECONDS = 5
+
+#: The most folders with a wrong name that are listed.
+_MAX_LEFT_OUT = 10
 
 
 def serve(
@@ -72,13 +78,15 @@ def serve(
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         server.start()
-        print_line(f"Serving {server.catalog.root} at {server.url}")
-        url = server.public_url or server.url
+        print_line(f"Serving {server.catalog.root} at {server.reachable_url}")
+        url = server.public_url or server.reachable_url
         print_line(f"  kernels only:                    KERNELS_HUB={url}")
         print_line(f"  every huggingface_hub client:    HF_ENDPOINT={url}")
         if writable:
             print_line(f"  to publish, with the token:      KERNELS_HUB={url} KERNELS_HUB_TOKEN=… kernels upload DIR")
         print_line(f"  repositories with builds:        {_count_repositories(server.catalog, writable)}")
+        for note in _notes(server, trusted or (), private=token is not None, writable=writable):
+            print_line(f"Note: {note}")
         print_line("Press Ctrl-C to stop.")
         stopped.wait()
         print_line("Stopped.")
@@ -86,6 +94,21 @@ def serve(
         server.stop(grace=_GRACE_SECONDS)
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _notes(server: HubServer, trusted: Sequence[str], *, private: bool, writable: bool) -> Iterator[str]:
+    """What is probably not meant."""
+    if not server.is_local:
+        token = "Private repositories and writes need the token." if private else "Nothing needs a token."
+        yield f"every machine that reaches {server.reachable_url} can read the repositories. {token}"
+    absent = [name for name in dict.fromkeys(trusted) if server.catalog.publisher(name) is None]
+    for name in absent:
+        near = did_you_mean(name, server.catalog.publishers())
+        yield f"--trusted {name}: there is no such publisher{' yet' if writable else ''}.{near}"
+    left_out = server.catalog.left_out()
+    if left_out:
+        listed = format_names(map(repr, left_out), limit=_MAX_LEFT_OUT)
+        yield f"not served, because no publisher, repository or branch can have this name: {listed}"
 
 
 def _count_repositories(catalog: Catalog, writable: bool) -> str:

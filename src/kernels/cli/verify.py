@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernels.cli._arguments import AllVariants, AsJson, PolicyFile, Revision, Version, require_no_version
-from kernels.cli._output import count_failed, print_json, print_line, print_table
+from kernels.cli._output import count_failed, print_json, print_line, print_table, untrusted_line
 from kernels.errors import RequestError
 from kernels.support.formatting import plural
 
@@ -68,6 +68,8 @@ def verify(
     else:
         _print(found, several=several)
         print_line()
+        for repo_id in dict.fromkeys(each.repo_id for each in found if each.untrusted):
+            print_line(untrusted_line(str(repo_id)))
         print_line(count_failed(plural(len(found), "build"), failed))
     if failed:
         raise typer.Exit(1)
@@ -89,6 +91,7 @@ def _plain(report: BuildReport) -> dict[str, object]:
         "commit": report.commit,
         "variant": report.variant,
         "failed": report.failed,
+        "untrusted": report.untrusted,
         **results,
         "signer": report.signer,
     }

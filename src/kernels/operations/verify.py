@@ -35,7 +35,7 @@ from kernels.sources.folder_record import FolderRecord, read_folder_record, reco
 from kernels.support.checks import CheckResult
 from kernels.support.concurrency import side_by_side
 from kernels.trust import Policy, Rule
-from kernels.trust.publishers import TrustPolicy
+from kernels.trust.publishers import PublisherTrust, TrustPolicy, ask_trust
 
 __all__ = ["verify_lock", "verify_path", "verify_repository"]
 
@@ -253,7 +253,9 @@ def _verify_build(build: _BuildToVerify) -> BuildReport:
         report = msgspec.structs.replace(report, pinned=CheckResult("pinned", "failed", build.not_pinned))
     if build.source.user_owned:
         return report
-    return msgspec.structs.replace(report, repo_id=snapshot.repo_id, commit=snapshot.commit)
+    trust = ask_trust(snapshot.repo_id, build.source.publishers, TrustPolicy())
+    untrusted = trust is PublisherTrust.UNTRUSTED
+    return msgspec.structs.replace(report, repo_id=snapshot.repo_id, commit=snapshot.commit, untrusted=untrusted)
 
 
 def _unread(variant: str, digest: CheckResult, reason: str) -> BuildReport:

@@ -67,6 +67,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         default_backend: The backend used when none is named.
         current_device: Index of the default backend's current device.
         notes: Probes that found nothing or failed, and why.
+        backend_notes: The same by backend, without its name.
         hindrances: Why a backend cannot be used here, by its name; empty for a machine that was only described.
 
     Example:
@@ -90,6 +91,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     default_backend: str
     current_device: int = 0
     notes: tuple[str, ...] = ()
+    backend_notes: dict[str, tuple[str, ...]] = {}
     hindrances: dict[str, tuple[Hindrance, ...]] = {}
 
     @staticmethod
@@ -297,12 +299,12 @@ def _cached() -> Target:
 def _probe(builds: dict[str, MajorMinor | None]) -> Target:
     found: dict[str, str | None] = {}
     devices: list[Device] = []
-    notes: list[str] = []
+    notes: dict[str, list[str]] = {}
     hindered: dict[str, tuple[Hindrance, ...]] = {}
     torch, failures = installed_torch(), torch_build_failures()
     for backend in backends.all_backends():
         probe = probe_backend(backend)
-        notes += [f"{backend.name}: {note}" for note in probe.notes]
+        notes[backend.name] = list(probe.notes)
         devices += probe.devices
         version_of_torch = None if torch is None else str(torch.__version__)
         failure = failures.get(backend.name)
@@ -316,7 +318,7 @@ def _probe(builds: dict[str, MajorMinor | None]) -> Target:
         found[backend.name] = None if version is None else str(version)
         if torch is not None and not built:
             unbuilt = f"it is there, but this Torch ({torch.__version__}) is not built for it, or extended with it"
-            notes.append(f"{backend.name}: {failures.get(backend.name, unbuilt)}")
+            notes[backend.name].append(failures.get(backend.name, unbuilt))
     return Target(
         os=platform.system().lower(),
         cpu=_cpu(platform.machine()),
@@ -331,7 +333,8 @@ def _probe(builds: dict[str, MajorMinor | None]) -> Target:
         torch_backends=tuple(builds),
         devices=tuple(devices),
         default_backend=next(iter(builds or found)),
-        notes=tuple(notes),
+        notes=tuple(f"{name}: {note}" for name, several in notes.items() for note in several),
+        backend_notes={name: tuple(several) for name, several in notes.items() if several},
         hindrances=hindered,
     )
 

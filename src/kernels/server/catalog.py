@@ -107,6 +107,10 @@ class Catalog:
         )
         return Publisher(name, name in self.users, trusted, len(names))
 
+    def publishers(self) -> list[str]:
+        """The names of all publishers."""
+        return [name for name in self._folders(self.root) if _is_repo_id(f"{name}/x")]
+
     def download_record(self, repo_id: str) -> FolderRecord | None:
         """The record that `kernels download --to` wrote for a repository, if it did."""
         folder = self._inside(self.root / repo_id)
@@ -131,6 +135,29 @@ class Catalog:
                 for branch in self._folders(self.root / publisher / name)
             )
         ]
+
+    def left_out(self) -> list[str]:
+        """The folders that are not served because no publisher, repository or branch can have their name.
+
+        Folders whose name begins with a dot are not meant to be served.
+        """
+        found = []
+        for publisher in self._all_folders(self.root):
+            if not _is_repo_id(f"{publisher}/x"):
+                found.append(publisher)
+                continue
+            for name in self._all_folders(self.root / publisher):
+                if not _is_repo_id(f"{publisher}/{name}"):
+                    found.append(f"{publisher}/{name}")
+                    continue
+                branches = self._all_folders(self.root / publisher / name)
+                found += [f"{publisher}/{name}/{each}" for each in branches if not _is_valid(check_revision, each)]
+        return found
+
+    def _all_folders(self, folder: Path) -> list[str]:
+        with os.scandir(folder) as entries:
+            names = sorted(each.name for each in entries if each.is_dir() and not each.name.startswith("."))
+        return [name for name in names if self._inside(folder / name)]
 
     def branches(self, repo_id: str, *, kind: str = "kernel") -> dict[str, str]:
         """The repository's branches, and the commit at the head of each."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import socket
 import threading
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -26,6 +28,9 @@ __all__ = ["HubServer"]
 
 _START_SECONDS = 30.0
 _MAX_PORT = 65535
+
+#: Hosts that mean all addresses of this machine.
+_EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})
 
 # Connections that may wait to be accepted, and how many asyncio accepts before it serves others again.
 _WAITING = 2048
@@ -104,6 +109,19 @@ class HubServer:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine reaches the Hub."""
+        return _is_loopback(self.host)
+
+    @property
+    def reachable_url(self) -> str:
+        """The URL for other machines: with an address of this one, where the Hub listens on all of them."""
+        if self.host not in _EVERY_ADDRESS:
+            return self.url
+        own = _own_address()
+        return f"http://{f'[{own}]' if ':' in own else own}:{self.port}"
+
     def start(self) -> HubServer:
         """Start, and return once requests are answered.
 
@@ -160,6 +178,21 @@ class HubServer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _own_address() -> str:
+    """The address that this machine uses towards others; its loopback address if it has no network."""
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # nothing is sent; an address for documentation (RFC 5737)
+        return str(probe.getsockname()[0])
+    return "127.0.0.1"
 
 
 def _listen(host: str, port: int) -> socket.socket:
