@@ -14,6 +14,7 @@ from kernels.errors import InvalidVariant
 from kernels.resolver.selection import Decision, VariantAccepted, VariantRejected, resolve
 from kernels.resolver.target import Target
 from kernels.resolver.variant import Variant, parse_variant
+from kernels.resolver.verdicts import VariantList
 
 __all__ = [
     "Decision",
@@ -108,7 +109,7 @@ def resolve_variants(
     """
     names = [variant.variant_str for variant in variants]
     resolution = resolve(names, Target.current(), backend=backend, check_arch=False)
-    return list(resolution.accepted), list(resolution.decisions)
+    return list(resolution.accepted), VariantList(resolution.decisions)
 
 
 def variants_trace_str(trace: Sequence[Decision]) -> str:

@@ -24,9 +24,9 @@ from kernels.backends.probing import probe_backend
 from kernels.backends.registry import why_unknown
 from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_build_failures, torch_builds
 from kernels.errors import BackendUnavailable, RequestError
+from kernels.resolver.target_table import target_table
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.formatting import did_you_mean, format_value, wrong_type
-from kernels.support.html_table import html_table
 from kernels.support.version import MajorMinor
 
 __all__ = ["Device", "Target", "not_there"]
@@ -190,23 +190,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return f"Not {name}: {'; and '.join(each.reason for each in found)}. {fixes[0].upper()}{fixes[1:]}."
 
     def _repr_html_(self) -> str:
-        system = " ".join(filter(None, (self.os, self.os_version, self.cpu)))
-        found = [f"{name} {version or ''}".strip() for name, version in self.backends.items()]
-        devices = [
-            (f"device {each.index}", " ".join(filter(None, (each.backend, each.arch, each.name))))
-            for each in self.devices
-        ]
-        rows = [
-            ("system", system),
-            ("Python", self.python and f"{self.python}{' free-threaded' if self.free_threaded else ''}"),
-            ("C library", self.glibc and f"glibc {self.glibc}"),
-            ("Torch", self.torch and f"{self.torch} for {', '.join(self.torch_backends)}"),
-            ("tvm-ffi", self.tvm_ffi),
-            ("backends", f"{', '.join(found)}; default: {self.default_backend}"),
-            *devices,
-            *(("note", note) for note in self.notes),
-        ]
-        return html_table(("machine", str(self)), [row for row in rows if row[1]])
+        return target_table(self)
 
     def __str__(self) -> str:
         parts = []
