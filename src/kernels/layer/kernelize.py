@@ -10,6 +10,7 @@ from kernels import settings
 from kernels.errors import MappingError, RequestError
 from kernels.layer.by_class import names_by_class
 from kernels.layer.contract import class_fault, lacking_attributes, module_fault
+from kernels.layer.decision import LayerDecision
 from kernels.layer.decorate import always
 from kernels.layer.device import ModuleDevice, of_tensor, requested_device
 from kernels.layer.loading import LayerLoad, described, load_key, load_layers, origin_of
@@ -28,7 +29,7 @@ from kernels.layer.marked import MarkedLayer, find_marked, with_functions
 from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
 from kernels.layer.notices import mention_devices, remember_notes, unused_names
 from kernels.layer.report import KernelizeReport, check_model, kernelize_report
-from kernels.layer.swap import LayerDecision, install, own_forward, restore
+from kernels.layer.swap import guard, install, own_forward, restore
 from kernels.layer.validate import check_layer, check_registered_mode, other_parameters, unsupported
 from kernels.support.formatting import did_you_mean, wrong_type
 from kernels.support.logs import logger
@@ -152,13 +153,17 @@ def kernelize(
         by_class={} if by_class is None else names_by_class(by_class, model),
     )
     names: set[str] = set()
-    for module, decision in _plan(find_marked(model, request.by_class), request):
+    plan = _plan(find_marked(model, request.by_class), request)
+    restore(model)
+    for module, decision in plan:
         if decision is None:
             restore(module)
         else:
             install(module, decision)
             names.add(decision.layer)
     remember_notes(model, () if settings.mapping_disabled() else unused_names(request.mapping, names, model))
+    if any(decision is not None and decision.function is not None for _, decision in plan):
+        guard(model)
     return kernelize_report(model) if report else model
 
 
@@ -220,7 +225,7 @@ class _LayerKind(NamedTuple):
     device: ModuleDevice
 
 
-def _plan(marked: Iterable[MarkedLayer], request: _Request) -> Iterable[tuple[nn.Module, LayerDecision | None]]:
+def _plan(marked: Iterable[MarkedLayer], request: _Request) -> list[tuple[nn.Module, LayerDecision | None]]:
     """Decide for each layer of a model; a function that is attached to several modules is one layer.
 
     A layer that was kernelized before, and now has no name, has no decision.
@@ -271,7 +276,7 @@ def _plan(marked: Iterable[MarkedLayer], request: _Request) -> Iterable[tuple[nn
             if reason is not None:
                 decision = request.unfit(decision.layer, paths[number], reason, decision.kernel)
         decisions.append(decision)
-    return zip(modules.values(), decisions, strict=True)
+    return list(zip(modules.values(), decisions, strict=True))
 
 
 def _device(path: str, device: torch.device | None, request: _Request) -> ModuleDevice:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from kernels.layer.decision import LayerDecision
 from kernels.layer.marked import find_marked
 from kernels.layer.notices import notes_of
-from kernels.layer.swap import LayerDecision, decision_of
+from kernels.layer.swap import decision_of
 from kernels.support.formatting import wrong_type
 from kernels.support.html_table import html_table
 from kernels.support.text import one_line

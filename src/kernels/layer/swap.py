@@ -2,120 +2,79 @@
 
 The kernel's forward is a bound method in the module's own dictionary, where Python finds it before the class's: a call
 costs the same, and `type(module)` does not change. A copy of the module would share it, and run with the weights of the
-module it was copied from; so the two methods that copy modules are replaced too, and bind it to the copy.
+module it was copied from; so the two methods that copy modules are replaced too, and bind it to the copy. A pickle gets
+none of this: it loads without this package, with the module's own forward.
 """
 
 from __future__ import annotations
 
+import copy
+import sys
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import replace
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
-from kernels.layer.mode import Mode
+from kernels.layer.decision import DECISION, LayerDecision, noted_decision
+from kernels.layer.guard import CALL, call_with_notes, may_guard
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["LayerDecision", "decision_of", "install", "is_decided", "kernel_slot", "own_forward", "restore"]
-
-#: Where a module keeps the decision of `kernelize`, and a forward that was set on the instance before.
-_DECISION = "_kernelized"
-_OWN_FORWARD = "_kernels_own_forward"
+__all__ = ["decision_of", "guard", "install", "is_decided", "kernel_slot", "own_forward", "restore"]
 
 #: Where a module's forward can be. accelerate's hooks put a wrapper in the first and what it wraps in the second.
 _FORWARD, _HOOKED_FORWARD = "forward", "_old_forward"
 
-
-@dataclass(frozen=True, eq=False)
-class LayerDecision:
-    """What `kernelize` decided for a layer; shared by modules with the same decision, and by their copies.
-
-    Attributes:
-        layer: The layer's name in mappings.
-        mode: The mode that the model was kernelized for.
-        function: The kernel's forward, not bound to a module; None if the layer keeps its own.
-        reason: Why it keeps its own.
-        kernel: The kernel's repository or folder.
-        commit: The commit it was loaded at.
-        variant: The build.
-        registered: The mode that the kernel is registered for.
-    """
-
-    layer: str
-    mode: Mode | None = None
-    function: Callable[..., Any] | None = None
-    reason: str | None = None
-    kernel: str | None = None
-    commit: str | None = None
-    variant: str | None = None
-    registered: Mode | None = None
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> LayerDecision:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A pickle cannot contain a kernel's code, and Python pickles a bound forward by its name: an unpickled module
-        # has the class's forward.
-        reason = self.reason or "pickled since: kernelize it again"
-        return LayerDecision, astuple(replace(self, function=None, reason=reason))
+#: Who asks a module to take itself apart for a copy; all others do for a pickle.
+_COPYING = (copy.copy.__code__, copy.deepcopy.__code__)
 
 
 def install(module: nn.Module, decision: LayerDecision) -> None:
     """Give a module the forward of a decision, starting from its original one."""
     restore(module)
     attributes = module.__dict__
-    attributes[_DECISION] = decision
-    if decision.function is None:
-        return
-    slot = _slot(attributes)
-    own = attributes.get(slot)
-    if own is not None:
-        attributes[_OWN_FORWARD] = own
-    attributes[slot] = MethodType(decision.function, module)
-    for name, copier in _COPIERS.items():
-        attributes.setdefault(name, MethodType(copier, module))
+    attributes[DECISION] = decision
+    if decision.function is not None:
+        attributes[_slot(attributes)] = MethodType(decision.function, module)
+        _follow_copies(module)
+
+
+def guard(model: nn.Module) -> None:
+    """Let an exception of a kernel's forward in a model name the module, until `restore`."""
+    if CALL not in model.__dict__ and may_guard(model):
+        model.__dict__[CALL] = MethodType(call_with_notes(), model)
+        _follow_copies(model)
 
 
 def own_forward(module: nn.Module) -> Any:
     """The forward that is set on a module, below hooks, other than by `install`; None without one."""
     attributes = module.__dict__
     forward = attributes.get(_slot(attributes))
-    decision: LayerDecision | None = attributes.get(_DECISION)
-    if forward is None or decision is None or decision.function is None:
-        return forward
-    return None if getattr(forward, "__func__", None) is decision.function else forward
-
-
-def _slot(attributes: dict[str, Any]) -> str:
-    """Where a module's forward is, below accelerate's hooks."""
-    return _HOOKED_FORWARD if "_hf_hook" in attributes and _HOOKED_FORWARD in attributes else _FORWARD
+    if forward is None:
+        return None
+    return None if _slot(attributes) in _bound_functions(module) else forward
 
 
 def restore(module: nn.Module) -> None:
-    """Give a module its original forward back: its class's, or one that was set on the instance."""
+    """Give a module its own forward back."""
     attributes = module.__dict__
-    decision: LayerDecision | None = attributes.pop(_DECISION, None)
-    if decision is None:
+    if DECISION not in attributes and CALL not in attributes:
         return
-    for name, copier in _COPIERS.items():
-        if getattr(attributes.get(name), "__func__", None) is copier:
+    for name in _bound_functions(module):
+        if name == _HOOKED_FORWARD:
+            attributes[name] = MethodType(type(module).forward, module)
+        else:
             del attributes[name]
-    own = attributes.pop(_OWN_FORWARD, None)
-    slot = _slot_of(attributes, decision)
-    if slot is None:
-        return  # other code has replaced the forward since: that one stays
-    if own is not None:
-        attributes[slot] = own
-    elif slot == _FORWARD:
-        del attributes[slot]
-    else:
-        attributes[slot] = MethodType(type(module).forward, module)
+    attributes.pop(DECISION, None)
 
 
 def decision_of(module: nn.Module) -> LayerDecision | None:
     """The decision for a module now, or None if it was never kernelized."""
-    decision: LayerDecision | None = module.__dict__.get(_DECISION)
+    noted = module.__dict__.get(DECISION)
+    if isinstance(noted, str):
+        return LayerDecision(noted, reason="pickled since: kernelize it again")
+    decision = noted_decision(module)
     if decision is None or decision.function is None:
         return decision
     slot = _slot_of(module.__dict__, decision)
@@ -135,7 +94,12 @@ def kernel_slot(module: nn.Module) -> str | None:
 
 def is_decided(module: nn.Module) -> bool:
     """Whether `kernelize` has decided for a module, whatever became of it since."""
-    return _DECISION in module.__dict__
+    return DECISION in module.__dict__
+
+
+def _slot(attributes: dict[str, Any]) -> str:
+    """Where a module's forward is, below accelerate's hooks."""
+    return _HOOKED_FORWARD if "_hf_hook" in attributes and _HOOKED_FORWARD in attributes else _FORWARD
 
 
 def _slot_of(attributes: dict[str, Any], decision: LayerDecision) -> str | None:
@@ -147,33 +111,60 @@ def _slot_of(attributes: dict[str, Any], decision: LayerDecision) -> str | None:
     return None
 
 
+def _follow_copies(module: nn.Module) -> None:
+    for name, copier in _COPIERS.items():
+        module.__dict__.setdefault(name, MethodType(copier, module))
+
+
 def _replicate_for_data_parallel(module: nn.Module) -> nn.Module:
     """Copy a module for `nn.DataParallel`; the replica's parameters are those of its GPU."""
     cls: Any = type(module)
     replica: nn.Module = cls._replicate_for_data_parallel(module)
-    replica.__dict__.update(_bound(_ours(module), replica))
+    _bind(replica, _bound_functions(module))
     return replica
 
 
 def __reduce_ex__(module: nn.Module, protocol: Any) -> Any:
     """Take a module apart for `copy.copy`, `copy.deepcopy` and pickle."""
     reduced = type(module).__reduce_ex__(module, protocol)
-    if isinstance(reduced, str) or len(reduced) < 3 or not isinstance(reduced[2], dict):
+    if isinstance(reduced, str):
         return reduced
-    make, arguments, state, *rest = reduced
-    ours = _ours(module)
-    # A pickle contains the decision without the kernel's code; so only the slot of the forward is named.
-    slots = tuple(name for name in ours if name not in _COPIERS)
-    state = {name: value for name, value in state.items() if name not in ours}
-    return (_remade, (module.__dict__.get(_DECISION), slots, make, *arguments), state, *rest)
+    functions = _bound_functions(module)
+    copying = sys._getframe(1).f_code in _COPYING
+    changed: dict[str, Any] = {}
+    if not copying:
+        if _HOOKED_FORWARD in functions:
+            changed[_HOOKED_FORWARD] = MethodType(type(module).forward, module)
+        noted = module.__dict__.get(DECISION)
+        if noted is not None:
+            changed[DECISION] = noted if isinstance(noted, str) else noted.layer
+    make, arguments, *rest = (_without(part, functions, changed) for part in reduced)
+    if not copying:
+        return (make, arguments, *rest)
+    return (_remade, (_Functions(functions), make, *arguments), *rest)
 
 
-def _remade(decision: LayerDecision | None, slots: tuple[str, ...], make: Callable[..., Any], *arguments: Any) -> Any:
+def _without(part: Any, functions: dict[str, Any], changed: dict[str, Any]) -> Any:
+    """A part of a module's state without what `install` has added: a dictionary of attributes, or a tuple of these."""
+    if type(part) is dict and (part.keys() & _REPLACED):
+        kept = {name: value for name, value in part.items() if name not in functions}
+        kept.update({name: value for name, value in changed.items() if name in part})
+        return kept
+    if type(part) is tuple:
+        return tuple(_without(each, functions, changed) for each in part)
+    return part
+
+
+class _Functions(dict[str, Any]):
+    """Functions that a copy shares with the original."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Functions:
+        return self
+
+
+def _remade(functions: dict[str, Callable[..., Any]], make: Callable[..., Any], *arguments: Any) -> Any:
     copied = make(*arguments)
-    if decision is not None and decision.function is not None:
-        copied.__dict__.update(_bound({**dict.fromkeys(slots, decision.function), **_COPIERS}, copied))
-    elif _HOOKED_FORWARD in slots:  # unpickled: the hook calls the class's forward again
-        copied.__dict__[_HOOKED_FORWARD] = MethodType(type(copied).forward, copied)
+    _bind(copied, functions)
     return copied
 
 
@@ -183,13 +174,16 @@ _COPIERS: dict[str, Callable[..., Any]] = {
     function.__name__: function for function in (_replicate_for_data_parallel, __reduce_ex__)
 }
 
+#: All that `install` and `guard` may set on a module.
+_REPLACED = frozenset({DECISION, _FORWARD, _HOOKED_FORWARD, CALL, *_COPIERS})
 
-def _ours(module: nn.Module) -> dict[str, Callable[..., Any]]:
-    """The functions that `install` has bound to a module, by the attributes they are in."""
+
+def _bound_functions(module: nn.Module) -> dict[str, Callable[..., Any]]:
+    """The functions that `install` and `guard` have bound to a module, by the attributes they are in."""
     attributes = module.__dict__
-    decision: LayerDecision | None = attributes.get(_DECISION)
+    decision = noted_decision(module)
     kernel = None if decision is None else decision.function
-    functions = {_FORWARD: kernel, _HOOKED_FORWARD: kernel, **_COPIERS}
+    functions = {_FORWARD: kernel, _HOOKED_FORWARD: kernel, CALL: call_with_notes(), **_COPIERS}
     return {
         name: bound.__func__
         for name, function in functions.items()
@@ -197,5 +191,5 @@ def _ours(module: nn.Module) -> dict[str, Callable[..., Any]]:
     }
 
 
-def _bound(functions: dict[str, Callable[..., Any]], module: nn.Module) -> dict[str, MethodType]:
-    return {name: MethodType(function, module) for name, function in functions.items()}
+def _bind(module: nn.Module, functions: dict[str, Callable[..., Any]]) -> None:
+    module.__dict__.update({name: MethodType(function, module) for name, function in functions.items()})
