@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from html_cells import ReadHtml
 from hub import TestHub, kernel_files, make_repo
 from logged import warned
 
 from kernels import get_kernel, get_kernel_variants, get_loaded_kernels, get_local_kernel, install_kernel
+from kernels.api import explain
 from kernels.errors import (
     DependencyCycle,
     DigestMismatch,
@@ -96,6 +98,17 @@ def test_a_build_with_a_name_that_is_none_is_rejected_with_a_reason(hub: TestHub
     assert decision.reason  # type: ignore[union-attr]
     with pytest.raises(NoSuitableBuild):
         get_kernel("acme/relu", version=1)
+
+
+@pytest.mark.parametrize("name", ["<script>alert(1)<", "<img src=x onerror=alert(1)>", '"><b onclick="x'])
+def test_a_build_with_markup_in_its_name_is_text_in_a_notebook(hub: TestHub, name: str) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cpu"])
+    hub.list_files("acme/relu", ["build/torch-cpu/metadata.json", f"build/{name}/metadata.json"])
+    for shown in (explain("acme/relu", version=1), get_kernel_variants("acme/relu", version=1)):
+        read = ReadHtml(shown._repr_html_())
+        assert read.tags <= {"table", "div", "thead", "tbody", "tr", "th", "td"}
+        assert read.attributes == {"class", "style"}
+        assert name in read.cells
 
 
 # Metadata
