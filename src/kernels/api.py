@@ -31,6 +31,7 @@ from kernels.resolver.verdicts import VariantList
 from kernels.settings import Verify
 from kernels.sources import PathSource
 from kernels.support.formatting import wrong_type
+from kernels.tracebacks import public
 from kernels.trust import Policy
 from kernels.trust.publishers import TrustPolicy
 
@@ -51,6 +52,7 @@ __all__ = [
 ]
 
 
+@public
 def get_kernel(
     repo_id: str,
     *,
@@ -116,6 +118,7 @@ def get_kernel(
     ).module
 
 
+@public
 def get_kernels(requests: Sequence[KernelRequest]) -> list[ModuleType | Exception]:
     """Get several kernels: all are planned and fetched in parallel before the first is loaded.
 
@@ -128,6 +131,7 @@ def get_kernels(requests: Sequence[KernelRequest]) -> list[ModuleType | Exceptio
     return [each if isinstance(each, Exception) else each.module for each in load_all(requests)]
 
 
+@public
 def get_local_kernel(
     repo_path: str | os.PathLike[str],
     *,
@@ -169,6 +173,7 @@ def get_local_kernel(
     return load_requested(request, source).module
 
 
+@public
 def get_locked_kernel(
     repo_id: str,
     *,
@@ -210,6 +215,7 @@ def get_locked_kernel(
     return load_requested(request).module
 
 
+@public
 def load_kernel(
     repo_id: str,
     lockfile: str | os.PathLike[str] | None = None,
@@ -250,6 +256,7 @@ def load_kernel(
     return load_requested(request).module
 
 
+@public
 def install_kernel(
     repo_id: str,
     *,
@@ -311,6 +318,7 @@ def install_kernel(
     return installed[-1].path
 
 
+@public
 def has_kernel(
     repo_id: str,
     *,
@@ -349,6 +357,7 @@ def has_kernel(
     return True
 
 
+@public
 def get_kernel_variants(
     repo_id: str,
     *,
@@ -386,6 +395,7 @@ def get_kernel_variants(
     return VariantList(choice.resolution.decisions)
 
 
+@public
 def explain(
     repo_id: str,
     *,

@@ -25,6 +25,7 @@ __all__ = [
     "backend_files",
     "backend_sources",
     "cache_dir",
+    "debug",
     "disabled_backends",
     "endpoint",
     "environment",
@@ -76,6 +77,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("KERNELS_TRUSTED_PUBLISHERS", "trusted publishers besides the Hub's own, separated by commas", "none"),
     Variable("KERNELS_POLICY", "signing policy: a TOML file", "none"),
     Variable("KERNELS_VERIFY", "when a build's content is checked: install (or changed since), load, off", "install"),
+    Variable("KERNELS_DEBUG", "1: errors show every frame of this package, and what led to them", "0"),
     Variable("LOCAL_KERNELS", "local folders used as repositories: org/name=/path:org/other=/path", "none"),
     Variable("DISABLE_KERNEL_MAPPING", "1: kernelize keeps every layer's own forward", "0"),
     Variable("HF_ENDPOINT", "the Hub's URL", "the public Hub"),
@@ -136,7 +138,7 @@ def invalid_settings() -> list[str]:
     readers: tuple[Callable[[], object], ...] = (
         hub_folder, endpoint, hub_token, cache_dir, offline, refresh_seconds, trusted_publishers, local_kernels,
         backend_files, vendor_folders, tune_files, disabled_backends, verify_when, policy_file, lock_file, locked_only,
-        mapping_disabled, telemetry_disabled, progress_disabled,
+        mapping_disabled, debug, telemetry_disabled, progress_disabled,
     )  # fmt: skip
     problems = []
     for read in readers:
@@ -350,6 +352,11 @@ def lock_file() -> Path | None:
 def locked_only() -> bool:
     """Whether only kernels in a lockfile are loaded (`KERNELS_LOCKED`)."""
     return _flag("KERNELS_LOCKED")
+
+
+def debug() -> bool:
+    """Whether the tracebacks of errors are shown whole (`KERNELS_DEBUG`)."""
+    return _flag("KERNELS_DEBUG")
 
 
 def mapping_disabled() -> bool:

@@ -23,6 +23,7 @@ from kernels.cli._help import command_help, group_help
 from kernels.cli._output import log_to_stderr, print_error, print_in_any_locale, reserve_stdout
 from kernels.cli._values import read_values
 from kernels.support.text import clean
+from kernels.tracebacks import show_all
 
 __all__ = ["app", "main"]
 
@@ -60,6 +61,8 @@ class _Command(TyperCommand):
         return ""
 
     def invoke(self, ctx: Any) -> Any:
+        if ctx.find_root().params["debug"]:
+            show_all()
         try:
             with log_to_stderr(ctx.find_root().params["verbose"]), reserve_stdout():
                 return super().invoke(ctx)

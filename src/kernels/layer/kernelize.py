@@ -34,6 +34,7 @@ from kernels.layer.validate import check_layer, check_registered_mode, other_par
 from kernels.support.formatting import did_you_mean, wrong_type
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
+from kernels.tracebacks import public
 
 if TYPE_CHECKING:
     import torch
@@ -88,6 +89,7 @@ def kernelize(
 ) -> _Model | KernelizeReport: ...
 
 
+@public
 def kernelize(
     model: nn.Module,
     mapping: KernelMapping | None = None,

@@ -18,6 +18,7 @@ from kernels.errors import RequestError
 from kernels.layer.device import ANY_CAPABILITY, Device, ModuleDevice, mapping_types
 from kernels.layer.mode import REGISTERED_MODES, KernelizeFallback, Mode, serving_modes
 from kernels.support.formatting import wrong_type
+from kernels.tracebacks import public
 
 if TYPE_CHECKING:
     from torch import nn
@@ -90,6 +91,7 @@ class _Overlay:
 _overlay: ContextVar[_Overlay | None] = ContextVar("kernels_mapping", default=None)
 
 
+@public
 def register_kernel_mapping(mapping: KernelMapping, inherit_mapping: bool = True) -> None:
     """Map kernels to layers for `kernelize`, in the whole process.
 
@@ -136,6 +138,7 @@ class use_kernel_mapping:
         ...     pass  # kernelize(model)
     """
 
+    @public
     def __init__(self, mapping: KernelMapping, *, inherit_mapping: bool = True) -> None:
         self._kernels = _parse(mapping)
         self._inherits = check_bool("inherit_mapping", inherit_mapping)

@@ -18,6 +18,7 @@ from kernels.resolver.active_lock import active_lock, same_lock
 from kernels.resolver.caller import caller
 from kernels.resolver.lock_pins import ActiveLock
 from kernels.support.formatting import wrong_type
+from kernels.tracebacks import public
 
 if TYPE_CHECKING:
     import torch
@@ -42,6 +43,7 @@ __all__ = [
 class _KernelRepository(ABC):
     """A kernel, and the layer in it. Equal repositories load the same layer."""
 
+    @public
     def load(self, device: str | torch.device | None = None) -> type[nn.Module]:
         """Load the layer class; download the kernel if it is not in the cache.
 

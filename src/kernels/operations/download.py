@@ -38,6 +38,7 @@ from kernels.sources import Source
 from kernels.sources.progress import watched
 from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import wrong_type
+from kernels.tracebacks import public
 from kernels.trust import Policy
 from kernels.trust.publishers import PublisherTrust, TrustPolicy
 
@@ -114,6 +115,7 @@ class DownloadRequest:
     user_agent: str | Mapping[str, str] | None = None
 
 
+@public
 def download_kernels(
     kernels: Sequence[str] = (),
     *,

@@ -17,6 +17,7 @@ from kernels.operators.dispatch import Override, active_overrides, decomposed, i
 from kernels.operators.schema import check_function, is_with_backward
 from kernels.support.formatting import format_value, wrong_type
 from kernels.support.html_table import TableList
+from kernels.tracebacks import public
 
 __all__ = [
     "ActiveOp",
@@ -139,6 +140,7 @@ def use_vendor_ops(
         yield enabled
 
 
+@public
 def enable_vendor_ops(
     name: str, *, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
 ) -> EnabledOps:
@@ -223,6 +225,7 @@ def use_kernel_ops(functions: Mapping[str, FuncSpec], *, backend: str | None = N
         yield enabled
 
 
+@public
 def enable_kernel_ops(functions: Mapping[str, FuncSpec], *, backend: str | None = None) -> EnabledOps:
     """Override ATen operators with functions of kernels, until `disable` is called.
 

@@ -14,12 +14,15 @@ from pathlib import Path
 
 from kernels.support.text import clean
 
-__all__ = ["forget", "on_behalf_of_the_caller", "warn_once"]
+__all__ = ["GENERATED", "forget", "on_behalf_of_the_caller", "warn_once"]
 
+
+#: How the file names of this package's generated functions begin.
+GENERATED = "<kernels."
 
 _PACKAGE = str(Path(__file__).parents[1])
 #: Between frames of this package when a context manager is entered.
-_STEPS = (contextlib.__file__,)
+_STEPS = (contextlib.__file__, GENERATED)
 _place: ContextVar[tuple[str, int] | None] = ContextVar("kernels_called_from", default=None)
 _given: set[tuple[str, tuple[str, int]]] = set()
 _lock = threading.Lock()
