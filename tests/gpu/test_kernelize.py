@@ -126,6 +126,23 @@ def test_a_kernelized_llama_gives_the_eager_logits(model: Any) -> None:
     assert (logits(unkernelize(model)) == eager).all()
 
 
+def test_each_kernel_agrees_with_the_layer_s_own_forward_and_nothing_remains(model: Any) -> None:
+    import torch
+
+    from kernels import Mode, compare_layers, kernelize, unkernelize
+
+    kernelize(model, mode=Mode.INFERENCE)
+    tokens = torch.randint(0, 512, (2, 64), device="cuda")
+    random = torch.cuda.get_rng_state()
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    comparison = compare_layers(model, tokens)
+    assert comparison.agrees(1e-4), str(comparison)
+    assert {row.layer for row in comparison if row.calls} == {"RMSNorm", "LlamaMLP"}
+    assert all((value == state[name]).all() for name, value in model.state_dict().items())
+    assert torch.equal(torch.cuda.get_rng_state(), random)
+    unkernelize(model)
+
+
 def test_compiling_it_breaks_no_graph_and_compiles_once(model: Any) -> None:
     import torch
     from torch._dynamo.utils import counters
