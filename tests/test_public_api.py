@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib.metadata
 import inspect
 import subprocess
@@ -131,6 +132,13 @@ def test_what_the_existing_clients_objects_have_is_there(name: str, attribute: s
 @pytest.mark.parametrize(("path", "name"), PATHS.items())
 def test_modules_that_others_import_by_path_hold_the_same_objects(path: str, name: str) -> None:
     assert getattr(importlib.import_module(path), name) is getattr(kernels, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"), [("LoadedKernel", "metadata module repo_info"), ("RepoInfo", "repo_id revision")]
+)
+def test_the_fields_are_the_known_ones_in_their_order(name: str, fields: str) -> None:
+    assert [field.name for field in dataclasses.fields(getattr(kernels, name))] == fields.split()
 
 
 def test_every_public_name_is_listed_and_can_be_had() -> None:

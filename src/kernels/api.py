@@ -273,6 +273,8 @@ def install_kernel(
 ) -> Path:
     """Download a kernel, and those it depends on, without loading them.
 
+    The Python packages and the version of this package that the kernel needs are not checked: it may run elsewhere.
+
     Args:
         repo_id: The repository, `org/name`.
         revision: A branch, a tag or a commit; not together with `version`.
@@ -306,12 +308,8 @@ def install_kernel(
         local_files_only=local_files_only,
         local_kernels=False,
     )
-    context = context_for(
-        request,
-        target=target_of(target),
-        # Python packages are looked for where the kernel will run, which may be elsewhere.
-        prerequisites=target is None,
-    )
+    # What a kernel needs is looked for where it is loaded, which may be elsewhere.
+    context = context_for(request, target=target_of(target), prerequisites=False)
     installed = fetch(plan_tree(context, request.requirement))
     if target is None:
         prepare(installed)

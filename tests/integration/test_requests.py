@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -180,9 +181,12 @@ def test_the_user_agent_says_what_asks_unless_telemetry_is_off(hub: TestHub, mon
         "torch/",
         "backend/cpu",
         "platform/x86_64-linux",
+        "file_type/kernel",
+        "glibc/",
         "framework/diffusers",
     ):
-        assert part in agent, agent
+        assert part in agent.split("; ") or (part.endswith("/") and part in agent), agent
+    assert ("tvm-ffi/" in agent) == (find_spec("tvm_ffi") is not None), agent
     assert "x-evil" not in hub.requests[-1].headers
 
 

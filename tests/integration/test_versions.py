@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 from hub import TestHub, make_repo
 from logged import logged, warned
 
-from kernels import Target, get_kernel, get_kernel_variants, get_local_kernel, has_kernel, install_kernel
+from kernels import (
+    Target,
+    get_kernel,
+    get_kernel_variants,
+    get_loaded_kernels,
+    get_local_kernel,
+    get_locked_kernel,
+    has_kernel,
+    install_kernel,
+)
 from kernels.errors import (
     BackendUnavailable,
     InvalidRepository,
@@ -212,6 +223,47 @@ def test_a_kernel_can_be_downloaded_for_another_machine(hub: TestHub) -> None:
     hub.make_repo("acme/relu", variants=["torch-cpu", compiled], python_depends=["tvm-ffi"])
     target = Target.parse("torch2.9-cu128-x86_64-linux+sm_90")
     assert install_kernel("acme/relu", version=1, target=target).name == compiled
+
+
+@pytest.mark.parametrize(
+    "needs",
+    [{"python_depends": ["helion"]}, {"python_depends": ["left-pad"]}, {"metadata": {"kernels-minver": "99.0.0"}}],
+)
+def test_a_download_does_not_ask_for_what_a_kernel_needs_when_it_is_loaded(hub: TestHub, needs: Any) -> None:
+    hub.make_repo("acme/relu", **needs)
+    assert (install_kernel("acme/relu", version=1) / "__init__.py").is_file()
+
+
+def test_a_loaded_kernel_tells_the_revision_that_was_asked_for(
+    hub: TestHub, isolated_env: Path, write_lock: Callable[[str], Path]
+) -> None:
+    def revision_of(module: ModuleType) -> str | None:
+        [info] = [each.repo_info for each in get_loaded_kernels() if each.module is module]
+        return None if info is None else info.revision
+
+    for name in ("version", "branch", "commit", "locked", "moved"):
+        hub.make_repo(f"acme/{name}")
+    hub.make_repo("acme/old", variants=[], status={"kind": "redirect", "destination": "acme/moved", "revision": "v1"})
+    commit = hub.commit("acme/commit")
+
+    assert revision_of(get_kernel("acme/version", version=1)) == hub.commit("acme/version")
+    assert revision_of(get_kernel("acme/branch", revision="v1")) == "v1"
+    assert revision_of(get_kernel("acme/commit", revision=commit)) == commit
+    locked = get_locked_kernel("acme/locked", lockfile=write_lock("acme/locked"))
+    assert revision_of(locked) == hub.commit("acme/locked")
+    assert revision_of(get_kernel("acme/old", version=1)) == "v1"
+    assert revision_of(get_local_kernel(hub.root / "acme" / "branch" / "v1")) is None
+
+
+@pytest.fixture
+def write_lock(hub: TestHub, tmp_path: Path) -> Callable[[str], Path]:
+    def write(repo_id: str) -> Path:
+        entry = {"dependency": {"repo-id": repo_id, "version": 1}, "lock": {"commit": hub.commit(repo_id)}}
+        path = tmp_path / "kernels.lock"
+        path.write_text(json.dumps([entry]))
+        return path
+
+    return write
 
 
 def test_a_backend_that_this_machine_lacks_is_a_wrong_argument_and_a_missing_build(hub: TestHub) -> None:

@@ -154,3 +154,15 @@ def test_a_third_party_backend_is_a_device_type_at_once() -> None:
         backends.unregister_backend("acme")
     with pytest.raises(ValueError, match="expected one of the types"):
         requested_device("acme")
+
+
+def test_what_is_checked_when_it_is_made_can_be_checked_again() -> None:
+    for properties in (CUDAProperties(75, 90), ROCMProperties(90, 94)):
+        properties.validate()
+        properties.validate_capability_range()
+    Device("cuda", CUDAProperties(75, 90)).validate()
+    changed = CUDAProperties(75, 90)
+    object.__setattr__(changed, "max_capability", 70)
+    for check in (changed.validate, changed.validate_capability_range):
+        with pytest.raises(RequestError, match="`min_capability`"):
+            check()

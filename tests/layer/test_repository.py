@@ -67,7 +67,6 @@ def test_a_repository_prints_without_asking_anyone(repository: Any, text: str) -
 @pytest.mark.parametrize(
     ("make", "error", "says"),
     [
-        (lambda: hub(version=None), ValueError, "Either a revision or a version must be specified"),
         (lambda: hub(revision="main"), ValueError, "not both"),
         (lambda: hub("norm"), ValueError, "`repo_id` is 'norm'"),
         (lambda: hub(layer_name=None), TypeError, "`layer_name`: expected a name, got None"),
@@ -83,6 +82,25 @@ def test_a_repository_prints_without_asking_anyone(repository: Any, text: str) -
 def test_wrong_arguments_are_named(make: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         make()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LayerRepository("org/norm", layer_name="Norm"),
+        pytest.param(
+            lambda: FuncRepository("org/norm", func_name="norm"),
+            marks=pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning"),
+        ),
+    ],
+)
+def test_a_repository_without_version_or_revision_is_made_and_does_not_load(make: Any) -> None:
+    """Older versions of transformers make some of them when they are imported."""
+    repository = make()
+    assert repository == make()
+    assert hash(repository) == hash(make())
+    with pytest.raises(ValueError, match="A kernel version or revision must be specified for org/norm"):
+        repository.load()
 
 
 def test_a_layer_is_loaded_from_a_folder(write_kernel: Any) -> None:

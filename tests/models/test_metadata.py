@@ -29,7 +29,7 @@ def test_the_least_that_is_valid_leaves_the_rest_empty() -> None:
     metadata = parsed()
     assert (metadata.name, metadata.name.python_name, metadata.backend.backend_type) == ("rms-norm", "rms_norm", "cpu")
     assert (metadata.version, metadata.kernels_minver, metadata.digest, metadata.provenance) == (None,) * 4
-    assert (metadata.python_depends, metadata.kernel_depends, metadata.backend.archs) == ((), (), None)
+    assert (metadata.python_depends, metadata.kernel_depends, metadata.backend.archs) == ([], [], None)
 
 
 def test_every_field_is_read_and_an_unknown_one_is_passed_over(tmp_path: Path) -> None:
@@ -55,13 +55,15 @@ def test_every_field_is_read_and_an_unknown_one_is_passed_over(tmp_path: Path) -
     metadata = Metadata.read_from_file(file)
     assert (metadata.version, metadata.license) == (3, "Apache-2.0")
     assert (metadata.upstream, metadata.source) == ("https://example.org/upstream", "https://example.org/source")
-    assert (metadata.backend.type, metadata.backend.archs) == ("cuda", ("8.0", "9.0+PTX"))
-    assert metadata.python_depends == ("einops",)
-    assert metadata.kernel_depends == (Requirement("org/relu", version=1), Requirement("org/gelu", revision="main"))
+    assert (metadata.backend.type, metadata.backend.archs) == ("cuda", ["8.0", "9.0+PTX"])
+    assert metadata.python_depends == ["einops"]
+    assert metadata.kernel_depends == [Requirement("org/relu", version=1), Requirement("org/gelu", revision="main")]
     assert str(metadata.kernels_minver) == "0.12.10"
     assert metadata.digest == Digest("sha256", {"__init__.py": "AAAA"})
     assert metadata.provenance is not None
     assert (metadata.provenance.builder, metadata.provenance.builder_version) == (GitState(COMMIT), "0.9")
+    builder = metadata.provenance.kernel_builder
+    assert (builder.version, builder.git) == ("0.9", GitState(COMMIT))
     assert (metadata.provenance.kernel, metadata.provenance.dirty) == (GitState("abc", dirty=True), True)
 
 
@@ -139,7 +141,7 @@ def test_bytes_that_are_no_metadata_are_refused_under_the_name_of_the_file(data:
 
 @pytest.mark.parametrize("data", [5, None, "{}", Path("metadata.json")])
 def test_what_is_not_bytes_is_a_type_error_that_names_the_argument(data: Any) -> None:
-    with pytest.raises(TypeError, match=r"`data` is .*; expected bytes\."):
+    with pytest.raises(TypeError, match=r"`bytes` is .*; expected bytes\."):
         Metadata.from_bytes(data)
 
 

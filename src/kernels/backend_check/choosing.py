@@ -85,8 +85,13 @@ def _resolve(
     device = checked.device
     if archs is None and device is not None and device.arch:
         archs = (device.arch,)
+    listed = None if archs is None else list(archs)
     facts = {
-        each.name: Metadata(id="_check", name=KernelName("check"), backend=BackendInfo(each.backend, archs))
+        each.name: Metadata(
+            id="_check",
+            name=KernelName("check"),
+            backend=BackendInfo(each.backend, listed),
+        )
         for each in variants
     }
     return resolve([each.name for each in variants], target, backend=checked.backend.name, metadata=facts)

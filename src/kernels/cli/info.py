@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernels.cli._arguments import AsJson, Kernel, Revision, Version
@@ -117,12 +118,12 @@ def _row(build: BuildInfo, found: RepositoryInfo) -> tuple[str, ...]:
     return build.name, backend, f"{tvm_ffi}{version}{stable}", archs, fits, format_size(build.size)
 
 
-def _format_archs(archs: tuple[str, ...], separator: str) -> str:
+def _format_archs(archs: Sequence[str], separator: str) -> str:
     rest = len(archs) - _MAX_ARCHS
     return separator.join(archs[:_MAX_ARCHS]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _archs(build: BuildInfo) -> tuple[str, ...]:
+def _archs(build: BuildInfo) -> Sequence[str]:
     return () if build.metadata is None else build.metadata.backend.archs or ()
 
 

@@ -51,12 +51,29 @@ class CapabilityRange:
     max_capability: int
 
     def __post_init__(self) -> None:
+        self.validate()
+
+    def validate(self) -> None:
+        """Check both capabilities and their order, as making the object does.
+
+        Raises:
+            TypeError: A capability is not an integer.
+            RequestError: One is negative, or the lowest is above the highest.
+        """
         for name in ("min_capability", "max_capability"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int):
                 raise wrong_type(name, "an int such as 75", value)
             if value < 0:
                 raise RequestError(f"`{name}`: expected 0 or a positive integer such as 75, got {value}.")
+        self.validate_capability_range()
+
+    def validate_capability_range(self) -> None:
+        """Check that the lowest capability is not above the highest.
+
+        Raises:
+            RequestError: It is.
+        """
         if self.min_capability > self.max_capability:
             raise RequestError(f"`min_capability` ({self.min_capability}) > `max_capability` ({self.max_capability}).")
 
@@ -114,6 +131,15 @@ class Device:
     properties: CapabilityRange | None = None
 
     def __post_init__(self) -> None:
+        self.validate()
+
+    def validate(self) -> None:
+        """Check the type, and that the properties are of that type, as making the object does.
+
+        Raises:
+            TypeError: An attribute is of the wrong type.
+            RequestError: The properties are those of another device type.
+        """
         kind: Any = self.type
         properties: Any = self.properties
         if not isinstance(kind, str):

@@ -46,6 +46,9 @@ class LockedRepository(HubRepository):
     def _lock(self) -> ActiveLock:
         return self._active_lock
 
+    def _check_named(self) -> None:
+        """Nothing: the lock names the commit, and older locks no version."""
+
     def _key(self) -> tuple[Any, ...]:
         return *super()._key(), self._pins
 

@@ -103,9 +103,14 @@ class HubRepository(_KernelRepository):
         return self._requirement.repo_id
 
     def request(self, device: ModuleDevice | None) -> KernelRequest:
-        """The kernel to fetch for a device."""
+        """The kernel to fetch for a device.
+
+        Raises:
+            RequestError: The repository was made without a version or revision.
+        """
         from kernels.operations.load import KernelRequest
 
+        self._check_named()
         trusted = self._trust_remote_code
         return KernelRequest(
             self._requirement.repo_id,
@@ -122,6 +127,14 @@ class HubRepository(_KernelRepository):
         from kernels.operations.load import load_requested
 
         return load_requested(self.request(device))
+
+    def _check_named(self) -> None:
+        if self._requirement.branch is None:
+            raise RequestError(
+                f"A kernel version or revision must be specified for {self._requirement.repo_id}: `version=1` (a major "
+                "version) or `revision='v1'` (a branch, a tag or a commit). To use what a lock pins, use "
+                "LockedLayerRepository."
+            )
 
     def _lock(self) -> ActiveLock:
         return active_lock(self._caller)
@@ -221,14 +234,14 @@ class LayerRepository(NamedLayer, HubRepository):
     Args:
         repo_id: The repository, `org/name`.
         layer_name: The layer's name in the kernel's `layers`.
-        revision: A branch, a tag or a commit. Either it or `version` must be given.
+        revision: A branch, a tag or a commit. Either it or `version` must be given before the layer is loaded.
         version: A major version.
         trust_remote_code: True trusts every publisher, a list those repositories beside the trusted publishers.
         user_agent: Added to the user agent of requests.
 
     Raises:
         TypeError: An argument is of the wrong type.
-        RequestError: A malformed name; neither or both of `revision` and `version`.
+        RequestError: A malformed name, or both `revision` and `version`.
 
     Example:
         >>> print(LayerRepository("kernels-community/activation", layer_name="SiluAndMul", version=1))
@@ -245,7 +258,7 @@ class LayerRepository(NamedLayer, HubRepository):
         trust_remote_code: bool | Sequence[str] = False,
         user_agent: str | Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(_exact(repo_id, revision, version), trust_remote_code, user_agent)
+        super().__init__(Requirement(repo_id, version=version, revision=revision), trust_remote_code, user_agent)
         self.layer_name = checked_name("layer_name", layer_name)
 
 
@@ -276,13 +289,13 @@ class FuncRepository(NamedFunction, HubRepository):
     Args:
         repo_id: The repository, `org/name`.
         func_name: The function's name at the kernel's top level.
-        revision: A branch, a tag or a commit. Either it or `version` must be given.
+        revision: A branch, a tag or a commit. Either it or `version` must be given before the layer is loaded.
         version: A major version.
         trust_remote_code: As in `LayerRepository`.
 
     Raises:
         TypeError: An argument is of the wrong type.
-        RequestError: A malformed name; neither or both of `revision` and `version`.
+        RequestError: A malformed name, or both `revision` and `version`.
     """
 
     def __init__(
@@ -295,7 +308,7 @@ class FuncRepository(NamedFunction, HubRepository):
         trust_remote_code: bool | Sequence[str] = False,
     ) -> None:
         deprecated("FuncRepository", "LayerRepository")
-        super().__init__(_exact(repo_id, revision, version), trust_remote_code, None)
+        super().__init__(Requirement(repo_id, version=version, revision=revision), trust_remote_code, None)
         self.func_name = checked_name("func_name", func_name)
 
 
@@ -314,16 +327,6 @@ class LocalFuncRepository(NamedFunction, LocalRepository):
         deprecated("LocalFuncRepository", "LocalLayerRepository")
         super().__init__(repo_path)
         self.func_name = checked_name("func_name", func_name)
-
-
-def _exact(repo_id: str, revision: str | None, version: int | None) -> Requirement:
-    requirement = Requirement(repo_id, version=version, revision=revision)
-    if requirement.branch is None:
-        raise RequestError(
-            f"Either a revision or a version must be specified for {repo_id}: `version=1` (a major version) or "
-            "`revision='v1'` (a branch, a tag or a commit). To use what a lock pins, use LockedLayerRepository."
-        )
-    return requirement
 
 
 def _chosen(device: ModuleDevice | None) -> str | None:

@@ -134,9 +134,7 @@ class _PackageLoader(_SourceLoader):
                 raise FilesGone(f"The cache was pruned while the {package} was imported.", name=package.name)
             _call(package, "after_import", module, package.path, package.metadata)
         with registry.mutex:
-            loaded_kernels.setdefault(
-                package.key, LoadedKernel(package.metadata, module, package.repo_info, path=package.path)
-            )
+            loaded_kernels.setdefault(package.key, LoadedKernel(package.metadata, module, package.repo_info))
 
 
 class _NativeLoader(ExtensionFileLoader):

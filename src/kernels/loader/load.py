@@ -59,7 +59,7 @@ def load_variant(
         metadata: Its `metadata.json`; the module is named after its `id`. If another path is loaded under that `id`,
             the name gets a suffix: `<id>_2`, `<id>_3`, and so on.
         deps: The modules that `get_kernel_dep` gives the kernel, by repository.
-        repo_info: The repository and commit; None for a local path.
+        repo_info: The repository and revision; None for a local path.
         stages: A backend's functions around the import: `before_import(path, metadata)` and
             `after_import(module, path, metadata)`, both optional.
         root: The folder that no symbolic link in the variant may leave: the repository's folder in the cache. None for

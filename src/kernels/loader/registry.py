@@ -44,14 +44,18 @@ class LoadedKernel:
     Attributes:
         metadata: Its `metadata.json`.
         module: Its module.
-        repo_info: Its repository and commit; None for a local path.
-        path: The variant's directory.
+        repo_info: Its repository, and the revision that was asked for, or the commit of the version; None for a local
+            path.
     """
 
     metadata: Metadata
     module: ModuleType
     repo_info: RepoInfo | None
-    path: Path | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """The variant's directory; None if the kernel is not loaded in this process."""
+        return next((Path(path) for path, each in loaded_kernels.items() if each.module is self.module), None)
 
 
 class LoadedKernelList(TableList[LoadedKernel]):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,7 @@ __all__ = [
     "BackendInfo",
     "Digest",
     "GitState",
+    "KernelBuilder",
     "KernelName",
     "Metadata",
     "Provenance",
@@ -83,12 +85,15 @@ class BackendInfo:
     """The backend of a build (`type`), and the device architectures it was compiled for, if they are listed."""
 
     type: str
-    archs: tuple[str, ...] | None = None
+    archs: list[str] | None = None
 
     @property
     def backend_type(self) -> str:
         """`type`, under the name that other clients use."""
         return self.type
+
+    def __hash__(self) -> int:  # a list has none
+        return hash(self.type)
 
 
 @dataclass(frozen=True)
@@ -108,12 +113,25 @@ class GitState:
 
 
 @dataclass(frozen=True)
+class KernelBuilder:
+    """The builder of a kernel: its version, and the commit of its sources (`git`), if they are known."""
+
+    version: str | None = None
+    git: GitState | None = None
+
+
+@dataclass(frozen=True)
 class Provenance:
     """The builder of the kernel (`builder`, `builder_version`) and the commit of its sources (`kernel`)."""
 
     builder: GitState | None = None
     builder_version: str | None = None
     kernel: GitState | None = None
+
+    @property
+    def kernel_builder(self) -> KernelBuilder:
+        """`builder` and `builder_version`, as other clients have them."""
+        return KernelBuilder(self.builder_version, self.builder)
 
     @property
     def dirty(self) -> bool:
@@ -150,29 +168,33 @@ class Metadata:
     backend: BackendInfo
     version: int | None = None
     license: str | None = None
-    python_depends: tuple[str, ...] = ()
-    kernel_depends: tuple[Requirement, ...] = ()
+    python_depends: list[str] = field(default_factory=list)
+    kernel_depends: list[Requirement] = field(default_factory=list)
     kernels_minver: Version | None = None
     upstream: str | None = None
     source: str | None = None
     digest: Digest | None = None
     provenance: Provenance | None = None
 
+    def __hash__(self) -> int:  # lists and the digest have none
+        return hash((self.id, self.name))
+
     @staticmethod
-    def from_bytes(data: bytes, *, where: str = "metadata.json") -> Metadata:
+    def from_bytes(bytes: bytes, *, where: str = "metadata.json") -> Metadata:
         """Parse metadata from JSON.
 
         Args:
-            data: The file's bytes, at most `MAX_METADATA_BYTES`.
+            bytes: The file's content, at most `MAX_METADATA_BYTES`.
             where: The file's name in error messages.
 
         Raises:
-            TypeError: `data` is not bytes.
+            TypeError: `bytes` is not bytes.
             InvalidMetadata: The bytes are not JSON, are too large or nest too deep, or a field is missing, of the
                 wrong type, too long or invalid.
         """
-        if not isinstance(data, (bytes, bytearray)):
-            raise TypeError(f"`data` is {format_value(data)} ({type(data).__name__}); expected bytes.")
+        data = bytes
+        if not isinstance(data, (builtins.bytes, bytearray)):
+            raise TypeError(f"`bytes` is {format_value(data)} ({type(data).__name__}); expected bytes.")
         if len(data) > MAX_METADATA_BYTES:
             raise _too_large(where)
         try:
@@ -329,11 +351,11 @@ def _check(file: _File, where: str) -> Metadata:
     return Metadata(
         id=id,
         name=KernelName(name),
-        backend=BackendInfo(backend, None if file.backend.archs is None else tuple(file.backend.archs)),
+        backend=BackendInfo(backend, file.backend.archs),
         version=file.version,
         license=file.license,
-        python_depends=tuple(file.python_depends),
-        kernel_depends=tuple(depends.values()),
+        python_depends=file.python_depends,
+        kernel_depends=list(depends.values()),
         kernels_minver=_version(minver),
         upstream=file.upstream,
         source=file.source,

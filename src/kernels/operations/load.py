@@ -272,13 +272,19 @@ def _load(installed: Sequence[Installed]) -> Loaded:
             each.path,
             planned.metadata,
             deps={repo_id: modules[key] for repo_id, key in planned.depends.items()},
-            repo_info=None if own else RepoInfo(snapshot.repo_id, snapshot.commit),
+            repo_info=None if own else RepoInfo(snapshot.repo_id, _revision(planned)),
             stages=stages_of(backends.known(planned.backend), planned.device),
             root=planned.source.link_boundary(snapshot),
             files=None if own else [file.path.removeprefix(prefix) for file in snapshot.builds[planned.variant]],
             fetch=None if own else partial(fetch_build, planned),
         )
     return Loaded(each, module)
+
+
+def _revision(planned: Planned) -> str:
+    """The revision that was asked for; the commit where a version or a lock chose it."""
+    found = planned.found
+    return found.snapshot.commit if found.lock is not None else found.asked.revision or found.snapshot.commit
 
 
 def _identity(folder: Path) -> tuple[int, ...] | None:

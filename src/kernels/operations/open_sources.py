@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernels import backends, settings
+from kernels._version import __version__
 from kernels.resolver.target import Target
 from kernels.settings import Verify
 from kernels.sources import FolderSource, Sources
@@ -34,20 +35,31 @@ def open_sources(
     from kernels.sources.hub import HubSource
 
     def describe() -> list[str]:
-        return [*_machine(), *_caller(user_agent)]
+        return [*_caller(user_agent), *_machine()]
 
     hub = HubSource(settings.endpoint(), settings.cache_dir(), describe, offline=local_files_only, verify=verify)
     return Sources(hub, local, verify)
 
 
 def _machine() -> list[str]:
+    """What the Hub counts kernels' requests by, under the names that it knows."""
     target = Target.current()
     backend = backends.get(target.default_backend)
     try:
         accelerator = backend.format_accelerator(target.backend_version(backend.name))
     except ValueError:  # a version that no variant can have
         accelerator = backend.name
-    return [f"backend/{accelerator}", f"platform/{target.cpu}-{target.os}"]
+    fields = {
+        "kernels": __version__,
+        "python": None if target.python is None else ".".join(target.python.split(".")[:2]),
+        "backend": accelerator,
+        "platform": f"{target.cpu}-{target.os}",
+        "file_type": "kernel",
+        "torch": target.torch,
+        "tvm-ffi": target.tvm_ffi,
+        "glibc": target.glibc,
+    }
+    return [f"{name}/{value}" for name, value in fields.items() if value is not None]
 
 
 def _caller(user_agent: str | Mapping[str, str] | None) -> list[str]:

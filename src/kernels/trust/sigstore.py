@@ -19,7 +19,16 @@ from kernels.trust.signing_policy import Identity, Rule
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["BUNDLE_FILE", "MAX_BUNDLE_BYTES", "verify_bundle"]
+__all__ = [
+    "BUNDLE_FILE",
+    "MAX_BUNDLE_BYTES",
+    "allowed",
+    "check_signature",
+    "parse_bundle",
+    "signer_of",
+    "too_large",
+    "verify_bundle",
+]
 
 BUNDLE_FILE = "metadata.json.sigstore"
 
@@ -69,19 +78,50 @@ def verify_bundle(metadata: bytes, bundle: bytes, rule: Rule, *, offline: bool) 
     """
     if len(bundle) > MAX_BUNDLE_BYTES:
         raise UntrustedSignature(too_large(len(bundle)))
-    models = _sigstore()
-    verifier = _verifier(rule, offline)
+    _sigstore()
+    _verifier(rule, offline)  # a trusted root that is not one is named, whatever the bundle is
     found = _SignerRecorder()
+    check_signature(metadata, parse_bundle(bundle), found, rule, offline=offline)
+    return allowed(found.identity, rule)
+
+
+def parse_bundle(bundle: bytes) -> Any:
+    """A Sigstore bundle from the content of `metadata.json.sigstore`.
+
+    Raises:
+        UntrustedSignature: It is not one.
+        MissingPythonDependency: sigstore is not installed.
+    """
+    if len(bundle) > MAX_BUNDLE_BYTES:
+        raise UntrustedSignature(too_large(len(bundle)))
+    models = _sigstore()
     try:
         check_json(bundle)
-        parsed = models.Bundle.from_json(bundle)
+        return models.Bundle.from_json(bundle)
     except Exception as error:  # noqa: BLE001 - untrusted bytes, for which the parsers raise errors of any type
         raise UntrustedSignature(f"its {BUNDLE_FILE} is not a Sigstore bundle: {_line(error)}") from None
+
+
+def check_signature(metadata: bytes, bundle: Any, policy: Any, rule: Rule, *, offline: bool) -> None:
+    """Check a signature and its certificate.
+
+    Args:
+        metadata: The content of `metadata.json`, which is not parsed here.
+        bundle: As `parse_bundle` returns it.
+        policy: An object whose `verify(certificate)` raises for a signer that it does not allow.
+        rule: Which Sigstore is trusted.
+        offline: Whether to use only keys of the public Sigstore that are on this machine.
+
+    Raises:
+        UntrustedSignature: The signature is not valid, or `policy` raises.
+        RequestError: The trusted root is not valid.
+        HubUnavailable: The keys of the public Sigstore are not available.
+    """
+    verifier = _verifier(rule, offline)
     try:
-        verifier.verify_artifact(metadata, parsed, found)
-    except Exception as error:  # noqa: BLE001 - the same: certificates and log entries are untrusted too
+        verifier.verify_artifact(metadata, bundle, policy)
+    except Exception as error:  # noqa: BLE001 - certificates and log entries are untrusted too
         raise UntrustedSignature(f"its signature is not valid: {_line(error)}") from None
-    return allowed(found.identity, rule)
 
 
 def allowed(identity: Identity, rule: Rule) -> Identity:
@@ -118,7 +158,16 @@ class _SignerRecorder:
 
     def verify(self, cert: Any) -> None:
         """Called by sigstore with the certificate, after its chain was checked."""
-        self.identity = Identity(**{name: _extension(cert, *where) for name, where in _EXTENSIONS.items()})
+        self.identity = signer_of(cert)
+
+
+def signer_of(cert: Any) -> Identity:
+    """The signer that a Fulcio certificate names.
+
+    Raises:
+        ValueError: An extension is missing, or is not a string.
+    """
+    return Identity(**{name: _extension(cert, *where) for name, where in _EXTENSIONS.items()})
 
 
 def _extension(cert: Any, what: str, oid: str) -> str:

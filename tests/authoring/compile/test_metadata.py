@@ -16,7 +16,7 @@ from kernels.models.metadata import Digest, Metadata
 def test_each_backends_metadata_has_its_own_architectures_and_no_others(write_source: Callable[..., Path]) -> None:
     source = read_source(write_source("noarch"))
     archs = {each: build_metadata(source, "_id", each).backend.archs for each in source.backends}
-    assert archs == {"cpu": None, "cuda": ("8.0", "9.0+PTX"), "cann": None}
+    assert archs == {"cpu": None, "cuda": ["8.0", "9.0+PTX"], "cann": None}
 
 
 def test_metadata_is_written_as_it_is_read(write_source: Callable[..., Path]) -> None:
@@ -28,7 +28,7 @@ def test_metadata_is_written_as_it_is_read(write_source: Callable[..., Path]) ->
     digest = Digest("sha256", {"__init__.py": "AAAA"})
     metadata = build_metadata(source, "_id", "cuda", archs=("9.0",), digest=digest, provenance=provenance)
     assert Metadata.from_bytes(metadata.to_bytes()) == metadata
-    assert metadata.backend.archs == ("9.0",)
+    assert metadata.backend.archs == ["9.0"]
     assert [str(each) for each in metadata.kernel_depends] == ["org/other version 1"]
     assert metadata.provenance is not None
     assert metadata.provenance.dirty

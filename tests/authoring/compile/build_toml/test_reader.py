@@ -192,7 +192,7 @@ def test_a_third_party_backend_is_named_like_any_other(write_source: Callable[..
     source = read_source(write_source("noarch", changes={"build.toml": toml}))
     assert source.archs == {"acme": ("a1",)}
     assert source.python_depends == {"acme": ("einops",), "cpu": ()}
-    assert build_metadata(source, "_id", "acme").backend.archs == ("a1",)
+    assert build_metadata(source, "_id", "acme").backend.archs == ["a1"]
 
 
 @pytest.mark.parametrize(
