@@ -384,9 +384,17 @@ def test_a_python_dependency_that_is_missing_or_not_allowed_is_an_error_before_t
     assert hub.count("__init__.py") == 0
 
 
-def test_a_build_from_uncommitted_sources_is_mentioned(hub: TestHub) -> None:
-    hub.make_repo("acme/relu", metadata={"provenance": {"kernel": {"sha": "0" * 40, "dirty": True}}})
-    with warned("uncommitted"):
+@pytest.mark.parametrize(
+    ("dirty", "named"),
+    [
+        (["kernel"], "dirty git tree: the kernel's sources had"),
+        (["kernel-builder"], "dirty git tree: kernel-builder had"),
+        (["kernel", "kernel-builder"], "the kernel's sources and kernel-builder had uncommitted changes"),
+    ],
+)
+def test_a_build_from_uncommitted_sources_is_mentioned(hub: TestHub, dirty: list[str], named: str) -> None:
+    hub.make_repo("acme/relu", metadata={"provenance": {each: {"sha": "0" * 40, "dirty": True} for each in dirty}})
+    with warned(named):
         get_kernel("acme/relu", version=1)
 
 

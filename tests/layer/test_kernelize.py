@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,21 @@ def test_a_layer_keeps_its_forward_only_where_that_is_allowed(mapping: Any, flag
             assert row.reason is not None
             assert "\n" not in row.reason
     assert norm_of(model.blocks[0].norm) == 0
+
+
+def test_the_layers_that_keep_their_forward_are_logged() -> None:
+    @use_kernel_forward_from_hub("Norm", condition=lambda module: False)
+    class Slow(nn.Module):
+        pass
+
+    with logged(logging.INFO) as records:
+        kernelize(nn.Sequential(Slow(), Slow()), mode=Mode.INFERENCE, device="cpu")
+        mapping = {"Norm": {"cpu": {Mode.INFERENCE: Gives(KernelNorm)}}}
+        kernelize(nn.Sequential(Norm(), Norm()), mapping, mode=Mode.TRAINING)
+    assert [(each.levelname, each.getMessage()) for each in records] == [
+        ("INFO", f"Layer 'Norm' of {Slow.__qualname__} keeps its own forward: its condition is false"),
+        ("INFO", "Layer 'Norm' on cpu keeps its own forward: no kernel serves mode TRAINING, only INFERENCE"),
+    ]
 
 
 def test_true_allows_all_but_a_failed_load_and_false_nothing() -> None:

@@ -238,6 +238,7 @@ def _plan(marked: Iterable[MarkedLayer], request: _Request) -> list[tuple[nn.Mod
     modules: dict[int, nn.Module] = {}
     paths: dict[int, str] = {}
     faults: dict[int, str] = {}
+    excluded: set[type] = set()
     kinds: dict[int, _LayerKind] = {}
     further: dict[int, list[_LayerKind]] = {}  # of a function on several devices
     kept: dict[int, LayerDecision | None] = {}
@@ -257,6 +258,9 @@ def _plan(marked: Iterable[MarkedLayer], request: _Request) -> list[tuple[nn.Mod
         condition = getattr(cls, "kernel_condition", always)
         if condition is not always and not condition(module):
             kept[number] = request.kept(name, "its condition is false")
+            if cls not in excluded:
+                excluded.add(cls)
+                _log.info("Layer %r of %s keeps its own forward: its condition is false", name, cls.__qualname__)
             continue
         kind = known.get((cls, device))
         if kind is None:
@@ -324,6 +328,8 @@ def _decide(first_path: dict[_LayerKind, str], request: _Request) -> dict[_Layer
             raise MappingError(f"Layer {kind.name!r} ({path or 'the model'}): {choice.reason}.{hint}")
         if choice.flag is KernelizeFallback.NO_DEVICE:
             unserved.append((kind.device.type, kind.name))
+        elif choice.flag is not KernelizeFallback.NO_LAYER:
+            _log_kept.info("Layer %r on %s keeps its own forward: %s", kind.name, kind.device, choice.reason)
         decisions[kind] = request.kept(kind.name, choice.reason)
     for name, hint in sorted(unmapped.items()):
         warn_once(
@@ -358,6 +364,7 @@ def _checked(kind: _LayerKind, path: str, choice: SelectedKernel, load: LayerLoa
             raise MappingError(
                 f"Layer {kind.name!r}: {described(choice.repository)} {lacking}, needed for {request.mode}."
             )
+        _log_kept.info("Layer %r on %s keeps its own forward: %s %s", kind.name, kind.device, origin, lacking)
         return request.kept(kind.name, f"the kernel's layer {lacking}", origin)
     build = load.kernel.installed.planned if load.kernel is not None else None
     return LayerDecision(

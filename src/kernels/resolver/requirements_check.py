@@ -7,7 +7,7 @@ import importlib.util
 from kernels import backends
 from kernels._version import __version__
 from kernels.errors import IncompatibleClient, MissingPythonDependency
-from kernels.models.metadata import Metadata
+from kernels.models.metadata import Metadata, Provenance
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 
@@ -49,5 +49,13 @@ def check_prerequisites(repo_id: str, variant: str, metadata: Metadata) -> None:
                 )
     if metadata.provenance is not None and metadata.provenance.dirty:
         warn_once(
-            _log, f"{what} was built from sources with uncommitted changes, so its content differs from its commit."
+            _log,
+            f"{what} was built from a dirty git tree: {_dirty_sources(metadata.provenance)} had uncommitted changes, "
+            "so no commit has its sources.",
         )
+
+
+def _dirty_sources(provenance: Provenance) -> str:
+    kernel = "the kernel's sources" if provenance.kernel is not None and provenance.kernel.dirty else ""
+    builder = "kernel-builder" if provenance.builder is not None and provenance.builder.dirty else ""
+    return " and ".join(filter(None, (kernel, builder)))
