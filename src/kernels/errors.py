@@ -3,12 +3,15 @@
 Every error is a `KernelsError`, and also the built-in exception that code for the existing client catches:
 `FileNotFoundError` when no build suits, `ValueError` for a bad request or an untrusted publisher, `ImportError` for a
 missing dependency, `RuntimeError` for a client that is too old or a device that no build covers, `TypeError` for a
-layer that breaks the rules.
+layer that breaks the rules. What a Hub does not have is also huggingface_hub's error (`sources/hub_errors.py`).
 """
 
 from __future__ import annotations
 
-from kernels.support.text import SafeText
+import copy
+from typing import TypeVar
+
+from kernels.support.text import SafeText, clean
 
 __all__ = [
     "BackendUnavailable",
@@ -26,8 +29,11 @@ __all__ = [
     "KernelsError",
     "LayerError",
     "LockError",
+    "LockFileNotFound",
     "MappingError",
+    "MissingMetadata",
     "MissingPythonDependency",
+    "NoModule",
     "NoSuitableBuild",
     "NotInCache",
     "NotLocked",
@@ -36,13 +42,22 @@ __all__ = [
     "RevisionNotFound",
     "StoreError",
     "UnsupportedArch",
+    "UnsupportedPythonDependency",
     "UntrustedPublisher",
     "UntrustedSignature",
 ]
 
+_Error = TypeVar("_Error", bound="KernelsError")
+
 
 class KernelsError(SafeText):
     """Root of the errors that this package raises on purpose; its text is safe to print, whatever it quotes."""
+
+    def reworded(self: _Error, message: str) -> _Error:
+        """The same error with another message."""
+        other = copy.copy(self)
+        other.args = (clean(message),)
+        return other
 
 
 class RequestError(KernelsError, ValueError):
@@ -57,7 +72,7 @@ class RepositoryNotFound(KernelsError, FileNotFoundError):
     """No source has a repository of that name, or the token may not read it."""
 
 
-class NotInCache(KernelsError, FileNotFoundError):
+class NotInCache(KernelsError, FileNotFoundError, ValueError):
     """The process is offline, and the kernel was never downloaded here."""
 
 
@@ -79,6 +94,10 @@ class InvalidVariant(KernelsError, ValueError):
 
 class InvalidMetadata(KernelsError, ValueError):
     """`metadata.json` is missing, is not JSON, or does not have the fields and types of the format."""
+
+
+class MissingMetadata(InvalidMetadata, FileNotFoundError):
+    """There is no `metadata.json`."""
 
 
 class DependencyCycle(KernelsError, ValueError):
@@ -106,11 +125,22 @@ class IncompatibleClient(KernelsError, RuntimeError):
 
 
 class MissingPythonDependency(KernelsError, ImportError):
-    """A Python package that is needed is not installed, or a kernel needs one that kernels may not need."""
+    """A Python package that is needed is not installed."""
+
+
+class UnsupportedPythonDependency(MissingPythonDependency, ValueError):
+    """A kernel needs a Python package that kernels may not need."""
 
 
 class KernelImportError(KernelsError, ImportError):
-    """The kernel's module cannot be imported: a bad `id`, a taken namespace, or a failure in its own code."""
+    """The kernel's module cannot be imported: a bad `id`, a taken namespace, or its code calls `sys.exit`.
+
+    An error that the kernel's own code raises keeps its type.
+    """
+
+
+class NoModule(KernelsError, FileNotFoundError):
+    """The build has no module: neither `__init__.py` nor `<name>/__init__.py`."""
 
 
 class DependencyOutsideLoad(KernelsError, RuntimeError):
@@ -123,6 +153,10 @@ class StoreError(KernelsError, OSError):
 
 class LockError(KernelsError, ValueError):
     """A lockfile cannot be read, or does not pin what is requested; the message names both."""
+
+
+class LockFileNotFound(LockError, FileNotFoundError):
+    """There is no lockfile at that path."""
 
 
 class NotLocked(LockError):

@@ -378,9 +378,14 @@ def test_nothing_that_a_hub_or_a_repository_says_is_in_a_message_as_it_is(
             try:
                 result = ask()
             except Exception as error:  # noqa: BLE001 - which one it is, other tests say
-                assert isinstance(error, KernelsError), repr(error)  # noqa: PT017
-                check_error(error)
                 own = "raised" in channel or channel in ("exit", "missing")  # what the kernel raised stays as it is
+                for note in getattr(error, "__notes__", ()):
+                    assert not unsafe_in(note), ascii(note)
+                if own and not isinstance(error, KernelsError):
+                    assert error.__notes__  # type: ignore[attr-defined] # noqa: PT017
+                else:
+                    assert isinstance(error, KernelsError), repr(error)  # noqa: PT017
+                    check_error(error)
                 if not own:
                     check_traceback(error)
                 seen += 1

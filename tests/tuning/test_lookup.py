@@ -273,11 +273,11 @@ def test_an_older_build_has_its_files_beside_its_package_or_in_it(isolated_env: 
 
 def test_a_kernel_whose_heuristics_fail_is_not_loaded_or_says_so_later(isolated_env: Path, tmp_path: Path) -> None:
     bad = "raise RuntimeError('no such chip')\n"
-    with pytest.raises(KernelImportError, match="no such chip"):
+    with pytest.raises(RuntimeError, match="no such chip"):
         kernel(tmp_path, init_py=ASKS.format(backend=None), heuristics_config_utils_py=bad)
     lazy = "def ask():\n    from kernels.tuning import get_heuristics\n    return get_heuristics('mm')\n"
     module = kernel(tmp_path, init_py=lazy, heuristics_config_utils_py=bad)
-    with pytest.raises(KernelImportError, match="no such chip"):
+    with pytest.raises(RuntimeError, match="no such chip"):
         module.ask()
 
 

@@ -226,7 +226,8 @@ def describe_error(error: Exception) -> str:
         'ZeroDivisionError: division by zero (--debug shows where)'
     """
     text = ""
-    for line in filter(None, (line.strip().removeprefix("| ") for line in clean(str(error)).splitlines())):
+    whole = clean("\n".join([str(error), *getattr(error, "__notes__", ())]))
+    for line in filter(None, (line.strip().removeprefix("| ") for line in whole.splitlines())):
         separator = "" if not text else " " if text.endswith((":", ".", ",", ";")) else "; "
         text += separator + line
     if isinstance(error, _READABLE) and text:

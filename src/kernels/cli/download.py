@@ -95,7 +95,7 @@ def download(
 def _kernels_or_lock(what: list[str], lockfile: Path | None) -> tuple[list[str], Path | None]:
     """The repositories to download and the lockfile, from the command's arguments."""
     from kernels import settings
-    from kernels.errors import LockError, RequestError
+    from kernels.errors import LockFileNotFound, RequestError
     from kernels.models.lockfile import LOCK_FILE
     from kernels.models.pyproject import PROJECT_FILE
     from kernels.operations.info import is_path
@@ -116,7 +116,7 @@ def _kernels_or_lock(what: list[str], lockfile: Path | None) -> tuple[list[str],
     project = project.parent if project.name == PROJECT_FILE else project
     lock = lockfile or project / LOCK_FILE
     if not lock.is_file():
-        raise LockError(f"{lock} does not exist. Write it with: kernels lock {project}")
+        raise LockFileNotFound(f"{lock} does not exist. Write it with: kernels lock {project}")
     return [], lock
 
 

@@ -38,8 +38,12 @@ from kernels.loader.registry import (
     take_namespace,
 )
 from kernels.support.formatting import format_error, format_value
+from kernels.support.logs import logger
+from kernels.support.text import clean
 
 __all__ = ["all_or_nothing", "install_finder"]
+
+_log = logger(__name__)
 
 
 def install_finder() -> None:
@@ -129,7 +133,10 @@ class _PackageLoader(_SourceLoader):
             _call(package, "before_import", package.path, package.metadata)
             super().exec_module(module)
             if sys.modules.get(package.name) is not module:
-                raise ImportError(f"it removed or replaced itself in `sys.modules[{package.name!r}]`")
+                raise _Refused(
+                    f"Cannot import the {package}. It removed or replaced itself in `sys.modules[{package.name!r}]`.",
+                    name=package.name,
+                )
             if package.gone:  # its own code may have caught the error
                 raise FilesGone(f"The cache was pruned while the {package} was imported.", name=package.name)
             _call(package, "after_import", module, package.path, package.metadata)
@@ -149,7 +156,7 @@ class _NativeLoader(ExtensionFileLoader):
         if spec.name.rpartition(".")[2] == namespace:  # the library that registers `torch.ops.<id>`
             owner = take_namespace(namespace, self.path)
             if owner != os.path.realpath(self.path):
-                raise _NamespaceTaken(
+                raise _Refused(
                     f"The {package} registers the Torch namespace {namespace!r}, which {owner} has registered already: "
                     "Torch allows that once in a process. Use that kernel, or load this one in another process."
                 )
@@ -164,8 +171,8 @@ _LOADERS: tuple[tuple[Callable[[str, str], Any], list[str]], ...] = (
 )
 
 
-class _NamespaceTaken(KernelImportError):
-    """The Torch namespace of a kernel is taken; `all_or_nothing` raises it as it is."""
+class _Refused(KernelImportError):
+    """An error of this package about an import: `all_or_nothing` raises it as it is."""
 
 
 class _SelfImports(ast.NodeTransformer):
@@ -200,7 +207,8 @@ def all_or_nothing(package: KernelPackage) -> Iterator[None]:
     """Run a kernel's code: it may call `get_kernel_dep`, and its modules are removed if it fails.
 
     Raises:
-        KernelImportError: It failed.
+        KernelImportError: It called `sys.exit`, or raised what `except Exception` does not catch or what takes no note.
+        Exception: Its own error, with a note that names the kernel and the line.
     """
     before = _modules_of(package)
     token = current.set(package)
@@ -211,9 +219,13 @@ def all_or_nothing(package: KernelPackage) -> Iterator[None]:
     except BaseException as error:  # also `sys.exit`: a failed import leaves no trace
         for name in _modules_of(package) - before:
             sys.modules.pop(name, None)
-        if isinstance(error, (_NamespaceTaken, FilesGone, KeyboardInterrupt, GeneratorExit)):
+        if isinstance(error, (_Refused, FilesGone, GeneratorExit)):
             raise
         reason = f"{_reason(error)}{_place(package, error)}"
+        _log.info("Cannot import the %s. %s", package, reason)
+        note = f"The {package} cannot be imported{_place(package, error)}.{_hint(error)}"
+        if isinstance(error, (Exception, KeyboardInterrupt)) and _add_note(error, note):
+            raise
         raise KernelImportError(f"Cannot import the {package}. {reason}", name=package.name) from error
     finally:
         with registry.mutex:
@@ -231,10 +243,29 @@ _MAX_MESSAGE = 10_000
 def _reason(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"its code called `sys.exit({'' if error.code is None else format_value(error.code)})`"
+    return format_error(error, _MAX_MESSAGE)
+
+
+def _hint(error: BaseException) -> str:
     # A kernel's own error class may run any code for its `name`.
     missing = error.name if type(error) is ModuleNotFoundError and isinstance(error.name, str) else None
-    hint = f" (it needs {missing}: pip install {missing})" if missing in _NEEDED else ""
-    return format_error(error, _MAX_MESSAGE) + hint
+    return f" It needs {missing}: pip install {missing}" if missing in _NEEDED else ""
+
+
+def _add_note(error: BaseException, note: str) -> bool:
+    """Add a note that a traceback shows; Python 3.10 shows none, so there it is logged. False if it cannot be added."""
+    note = clean(note)
+    try:
+        if sys.version_info >= (3, 11):
+            BaseException.add_note(error, note)  # not a method of its own class
+        else:
+            error.__notes__ = [*getattr(error, "__notes__", ()), note]
+            _log.warning("%s", note)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException:  # noqa: BLE001 - its class may refuse attributes, and even call `sys.exit`
+        return False
+    return True
 
 
 def _place(package: KernelPackage, error: BaseException) -> str:
@@ -255,5 +286,13 @@ def _modules_of(package: KernelPackage) -> set[str]:
 
 
 def _call(package: KernelPackage, stage: str, *args: object) -> None:
-    if stage in package.stages:
+    if stage not in package.stages:
+        return
+    try:
         package.stages[stage](*args)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise _Refused(
+            f"Cannot import the {package}. {_reason(error)}{_place(package, error)}", name=package.name
+        ) from error

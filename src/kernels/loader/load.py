@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from kernels.errors import DependencyOutsideLoad, InvalidRepository, KernelImportError
+from kernels.errors import DependencyOutsideLoad, InvalidRepository, NoModule
 from kernels.loader.import_system import all_or_nothing, install_finder
 from kernels.loader.registry import (
     FilesGone,
@@ -74,8 +74,10 @@ def load_variant(
         the same thread gives its unfinished module.
 
     Raises:
-        KernelImportError: The `id` is not a module name or is that of another module, the variant has no module, its
-            Torch namespace is taken, or its own code failed. Nothing of it stays loaded.
+        KernelImportError: The `id` is not a module name or is that of another module, its Torch namespace is taken, or
+            its code calls `sys.exit`. Nothing of it stays loaded.
+        NoModule: The variant has no module (a `FileNotFoundError`).
+        Exception: Whatever the kernel's own code raises, with a note that names the kernel. Nothing of it stays loaded.
         InvalidRepository: A symbolic link leaves `root`.
         FilesGone: A listed file is missing, and `fetch` did not restore it (a `KernelImportError`).
 
@@ -187,7 +189,7 @@ def kernel_layers(module: ModuleType) -> Any | None:
         The layers, or None.
 
     Raises:
-        KernelImportError: The submodule cannot be imported. The kernel stays loaded.
+        Exception: Whatever the submodule's code raises. The kernel stays loaded.
 
     Example:
         >>> kernel_layers(ModuleType("empty")) is None
@@ -220,7 +222,7 @@ def kernel_attribute(kernel: ModuleType, name: str, *, of: Any = None) -> Any | 
         The attribute, or None.
 
     Raises:
-        KernelImportError: The kernel's code failed. The kernel stays loaded.
+        Exception: Whatever the kernel's code raises. The kernel stays loaded.
 
     Example:
         >>> kernel_attribute(ModuleType("empty"), "layers") is None
@@ -282,7 +284,7 @@ def _init_file(folder: Path, metadata: Metadata, files: frozenset[str] | None) -
             if not candidate.is_file():
                 raise FilesGone(f"{candidate} of kernel {metadata.name!r} is missing. Get the kernel again.")
             return candidate
-    raise KernelImportError(
+    raise NoModule(
         f"Kernel {metadata.name!r} has no module: neither {candidates[0]} nor {candidates[1]} exists. "
         "Check the path, or download the kernel again."
     )

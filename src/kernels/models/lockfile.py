@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kernels.errors import LockError, RequestError
+from kernels.errors import LockError, LockFileNotFound, RequestError
 from kernels.models.requirement import Requirement, is_commit
 from kernels.support.documents import load_json
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
@@ -368,6 +368,8 @@ def _content(path: Path, limit: int) -> bytes:
         raise LockError(f"Cannot read {path}: it is not a file.") from None
     except FileTooLarge:
         raise LockError(f"{path} has more than {limit} bytes; no lockfile is that large.") from None
+    except FileNotFoundError:
+        raise LockFileNotFound(f"Cannot read {path}: there is no such file.") from None
     except OSError as error:
         raise LockError(f"Cannot read {path}: {error.strerror or error}.") from error
 

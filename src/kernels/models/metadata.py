@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from kernels.errors import InvalidMetadata, RequestError
+from kernels.errors import InvalidMetadata, MissingMetadata, RequestError
 from kernels.models.requirement import Requirement
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.files import FileTooLarge, read_bounded
@@ -255,6 +255,7 @@ class Metadata:
         """Parse the `metadata.json` at a path.
 
         Raises:
+            MissingMetadata: There is no such file (a `FileNotFoundError`).
             InvalidMetadata: It cannot be read, or is not valid metadata.
         """
         path = Path(metadata_path)
@@ -262,6 +263,8 @@ class Metadata:
             data = read_bounded(path, MAX_METADATA_BYTES)
         except FileTooLarge:
             raise _too_large(str(path)) from None
+        except FileNotFoundError as error:
+            raise MissingMetadata(f"Cannot read {path}: {error.strerror}") from error
         except OSError as error:
             raise InvalidMetadata(f"Cannot read {path}: {error.strerror or error}") from error
         return Metadata.from_bytes(data, where=str(path))

@@ -148,7 +148,7 @@ def load_all(requests: Sequence[KernelRequest]) -> list[Loaded | Exception]:
     for got in side_by_side(get, requests, at_once=AT_ONCE, name="get"):
         try:
             results.append(got if isinstance(got, Exception) else load(got))
-        except KernelsError as error:
+        except Exception as error:  # noqa: BLE001 - also what the kernel's own code raises
             results.append(error)
     return results
 
@@ -251,7 +251,7 @@ def load(installed: Sequence[Installed]) -> Loaded:
             if not cleared or not tries_left:
                 try:
                     return _load(installed)
-                except (KernelsError, OSError) as error:
+                except Exception as error:
                     cleared = [each for each in needed if _was_cleared(each, before[each.path], error)]
                     if not cleared or not tries_left:
                         raise

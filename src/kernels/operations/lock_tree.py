@@ -80,7 +80,7 @@ def lock_tree(
         except (RepositoryNotFound, RevisionNotFound) as error:
             if requirement not in places:
                 raise
-            raise type(error)(f"{places[requirement]}: {error}") from error
+            raise error.reworded(f"{places[requirement]}: {error}") from error
         return resolved
 
     graph = walk_dependencies([Asked(each) for each in sorted(roots, key=str)], resolve, _edges_of)

@@ -170,7 +170,7 @@ def _chosen(
         choice = choose_build(context, found, every=True)
         if choice.best is None:
             error = no_suitable_build(str(requirement), choice.resolution)
-            raise type(error)(f"{error}\nAll builds are verified with --all-variants.")
+            raise error.reworded(f"{error}\nAll builds are verified with --all-variants.")
         names = [choice.best]
     hashes = None
     if found.lock is not None and lock.lock is not None:

@@ -57,7 +57,7 @@ def active_lock(
     except LockError as error:
         if settings.lock_file() is None:
             raise
-        raise LockError(f"`KERNELS_LOCKFILE` is {path!r}: {error}") from None
+        raise error.reworded(f"`KERNELS_LOCKFILE` is {path!r}: {error}") from None
 
 
 def required_lock(lockfile: str | os.PathLike[str] | None, by: Caller | None = None) -> ActiveLock:

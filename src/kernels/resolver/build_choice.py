@@ -8,7 +8,14 @@ from itertools import islice
 from typing import Any
 
 from kernels import backends
-from kernels.errors import InvalidMetadata, InvalidRepository, KernelsError, NotInCache, UntrustedSignature
+from kernels.errors import (
+    InvalidMetadata,
+    InvalidRepository,
+    KernelsError,
+    MissingMetadata,
+    NotInCache,
+    UntrustedSignature,
+)
 from kernels.models.lockfile import lock_again
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement
@@ -21,6 +28,7 @@ from kernels.resolver.redirects import FoundSnapshot
 from kernels.resolver.selection import Ranking, RejectionKind, Resolution
 from kernels.resolver.target import Target
 from kernels.resolver.verdicts import Verdict, verdicts
+from kernels.sources.hub_errors import of_hub
 from kernels.support.formatting import format_names
 from kernels.support.html_table import html_table
 from kernels.support.logs import logger
@@ -156,7 +164,8 @@ def choose_build(
     for kind in (UntrustedSignature, InvalidMetadata, InvalidRepository):
         refused = next((fact for fact in known.values() if isinstance(fact, kind)), None)
         if refused is not None and resolution.best is None and not every:
-            raise kind(f"{_called(choice)}: {refused}") from refused
+            message = f"{_called(choice)}: {refused}"
+            raise (refused.reworded if isinstance(refused, MissingMetadata) else kind)(message) from refused
     if choice.best is None and source.named_build is not None and not every:
         return _as_named(context, choice, source.named_build)
     return choice
@@ -195,15 +204,18 @@ def no_build_error(context: ResolveContext, choice: BuildChoice, admission: Admi
         if admission is not Admission.GRANTED and not source.offline:
             return unverified(snapshot.repo_id, source.publishers)
         here = [name for name in snapshot.builds if source.is_local(snapshot, name)]
-        return NotInCache(
+        not_here = NotInCache(
             f"No suitable build of {snapshot.repo_id}{_at(choice)} is complete in {source.name}. It has "
             f"{format_names(here) or 'none'}; this machine is {context.target}. "
             f"{source.advice(snapshot.repo_id, str(context.target))}"
         )
+        return of_hub(not_here, "LocalEntryNotFoundError")
     here_too = context.target == Target.current()
     error = no_suitable_build(_called(choice), choice.resolution, here=here_too)
+    if not snapshot.builds and not source.user_owned:
+        error = of_hub(error, "RemoteEntryNotFoundError")
     hint = _LOCAL_HINT if source.user_owned else _alternative(context, found)
-    return type(error)(f"{error}\n{hint}") if hint else error
+    return error.reworded(f"{error}\n{hint}") if hint else error
 
 
 def _alternative(context: ResolveContext, found: FoundSnapshot) -> str | None:

@@ -6,7 +6,6 @@ import json
 import re
 from typing import NamedTuple
 
-from kernels.errors import RevisionNotFound
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Heads
 from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
@@ -77,7 +76,8 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
     if requirement.version is not None:
         branch = heads.versions.get(requirement.version)
         if branch is None:
-            raise RevisionNotFound(f"{requirement.repo_id} has no version {requirement.version}{_offer(heads)}.")
+            message = f"{requirement.repo_id} has no version {requirement.version}{_offer(heads)}."
+            raise source.missing_revision(requirement.repo_id, None, message)
         if newest is not None and requirement.version < newest:
             warn_once(_log, f"{requirement} is used; version {newest} is the newest.")
         return requirement.version, None, heads.branches[branch]
@@ -86,9 +86,11 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
         if commit is None:
             names = format_names([*heads.branches, *heads.tags])
             shortened = " A commit needs all of its 40 digits." if _SHORTENED.fullmatch(requirement.revision) else ""
-            raise RevisionNotFound(
+            raise source.missing_revision(
+                requirement.repo_id,
+                requirement.revision,
                 f"{requirement.repo_id} has no branch, tag or commit {requirement.revision!r} in {source.name}; it has "
-                f"{names or 'none'}.{shortened}"
+                f"{names or 'none'}.{shortened}",
             )
         return None, requirement.revision, commit
     if newest is not None:
@@ -102,7 +104,8 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
         commit = heads.branches["main"]
         warn_once(_log, f"{requirement}: 'main' is used, as there are no versions. Pin it with revision={commit!r}.")
         return None, "main", commit
-    raise RevisionNotFound(f"{requirement.repo_id} has neither a version nor a branch 'main'{_offer(heads)}.")
+    message = f"{requirement.repo_id} has neither a version nor a branch 'main'{_offer(heads)}."
+    raise source.missing_revision(requirement.repo_id, None, message)
 
 
 def _offer(heads: Heads) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from kernels.errors import InvalidMetadata, InvalidRepository, NotInCache, UntrustedSignature
+from kernels.errors import InvalidMetadata, InvalidRepository, MissingMetadata, NotInCache, UntrustedSignature
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Snapshot
 from kernels.resolver.signature_check import require_signature
 from kernels.sources.base import Source
+from kernels.sources.hub_errors import of_hub
 from kernels.support.concurrency import side_by_side
 from kernels.trust import Rule
 
@@ -44,13 +45,15 @@ def read_metadata(source: Source, snapshot: Snapshot, variant: str, rule: Rule |
         rule: The policy's rule for the repository. A required signature is checked before the metadata is parsed.
 
     Raises:
-        InvalidMetadata: It is missing, too large, or not in the format.
+        InvalidMetadata: It is too large, or not in the format.
+        MissingMetadata: There is none.
         UntrustedSignature: A signature is required, and none is accepted by the rule.
     """
     path = f"{BUILD_FOLDER}/{variant}/{METADATA_FILE}"
     file = snapshot.file(path)
     if file is None:
-        raise InvalidMetadata(f"it has no {METADATA_FILE}; builds made before that format have none")
+        missing = MissingMetadata(f"it has no {METADATA_FILE}; builds made before that format have none")
+        raise missing if source.user_owned else of_hub(missing, "RemoteEntryNotFoundError")
     if file.size > MAX_METADATA_BYTES:
         raise InvalidMetadata(f"its {METADATA_FILE} has {file.size} bytes; metadata is never that large")
     try:

@@ -219,5 +219,5 @@ def _error_of_lock(error: KernelsError, chosen: SettledCommit) -> KernelsError:
     repo_id, lock = chosen.requirement.repo_id, chosen.lock or ""
     message = f"{error} {lock} pins {repo_id} to commit {chosen.commit[:12]}."
     if not isinstance(error, RevisionNotFound):
-        return type(error)(message)
+        return error.reworded(message)
     return PinnedCommitGone(f"{message} {lock_again(lock, f'kernels lock --upgrade-repo {repo_id}')}")

@@ -6,7 +6,7 @@ import importlib.util
 
 from kernels import backends
 from kernels._version import __version__
-from kernels.errors import IncompatibleClient, MissingPythonDependency
+from kernels.errors import IncompatibleClient, MissingPythonDependency, UnsupportedPythonDependency
 from kernels.models.metadata import Metadata, Provenance
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
@@ -21,7 +21,8 @@ def check_prerequisites(repo_id: str, variant: str, metadata: Metadata) -> None:
 
     Raises:
         IncompatibleClient: The build needs a newer version of this package.
-        MissingPythonDependency: A Python package is not installed, or is not one that kernels may depend on.
+        MissingPythonDependency: A Python package is not installed.
+        UnsupportedPythonDependency: A Python package is not one that kernels may depend on.
     """
     what = f"Build {variant} of {repo_id}"
     if metadata.kernels_minver is not None:
@@ -37,7 +38,7 @@ def check_prerequisites(repo_id: str, variant: str, metadata: Metadata) -> None:
         allowed = backends.GENERAL_PYTHON_DEPENDS if backend is None else backends.allowed_python_depends(backend)
         for name in metadata.python_depends:
             if name not in allowed:
-                raise MissingPythonDependency(
+                raise UnsupportedPythonDependency(
                     f"{what} depends on the Python package {name[:80]!r}; a {metadata.backend.type} kernel may depend "
                     f"on {', '.join(sorted(allowed))} only."
                 )

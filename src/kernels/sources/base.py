@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from kernels.errors import RevisionNotFound
 from kernels.models.snapshot import Heads
+from kernels.sources.hub_errors import of_hub
 from kernels.support.text import SafeText
 
 if TYPE_CHECKING:
@@ -77,6 +79,10 @@ class Source(Protocol):
     def find_commit(self, repo_id: str, revision: str) -> str | None:
         """The commit of a revision that is neither a branch nor a tag: a pull request, a shortened commit."""
         return None
+
+    def missing_revision(self, repo_id: str, revision: str | None, message: str) -> RevisionNotFound:
+        """The error for a revision, or a version, that `heads` and `find_commit` do not have."""
+        return of_hub(RevisionNotFound(message), "RevisionNotFoundError")
 
     def commit_date(self, repo_id: str, commit: str) -> str | None:
         """When a commit was made, in ISO 8601; None where the source does not know."""

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from kernels.cache.partial_file import PartialFile
 from kernels.errors import HubUnavailable, StoreError
 from kernels.sources.hub_client import HubClient, Patience
-from kernels.sources.hub_errors import HubMoved, HubRefused
+from kernels.sources.hub_errors import HubMoved, HubRefused, of_hub
 from kernels.sources.progress import downloading, report
 from kernels.sources.xet import in_xet, xet_stream
 from kernels.support.concurrency import Cancelled, check_cancelled, side_by_side
@@ -84,7 +84,10 @@ def _one(client: HubClient, store: RepoStore, snapshot: Snapshot, file: RepoFile
             content = client.content(resolve_path(snapshot, file), file, Patience(), arrived)
             store.place(snapshot.commit, file, content)
     except (HubRefused, HubMoved) as error:
-        raise HubUnavailable(f"{snapshot.repo_id}: {file.path} is listed but not available: {error}") from error
+        gone = HubUnavailable(f"{snapshot.repo_id}: {file.path} is listed but not available: {error}")
+        refusal = error if isinstance(error, HubRefused) else None
+        missing = refusal is not None and refusal.code == "EntryNotFound"
+        raise of_hub(gone, "RemoteEntryNotFoundError" if missing else "HfHubHTTPError", refusal) from error
     report(1, left)
 
 

@@ -9,12 +9,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kernels import settings
-from kernels.errors import InvalidRepository, NotInCache, RepositoryNotFound, RevisionNotFound
+from kernels.errors import InvalidRepository, NotInCache, RepositoryNotFound
 from kernels.models.requirement import SHORTEST_COMMIT, Requirement
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, RepoFile, Snapshot, is_bytecode
 from kernels.settings import Verify
 from kernels.sources.base import Moved, Source
 from kernels.sources.folder_record import FolderRecord, FolderRecords, plain_files
+from kernels.sources.hub_errors import of_hub
 from kernels.support.files import FileTooLarge, read_bounded
 from kernels.trust.digest import changed_files, content_mismatch
 from kernels.trust.publishers import PublisherTrust
@@ -104,15 +105,15 @@ class FolderSource(Source):
         record = self._record(repo_id)
         if record is None:
             if not folder.is_dir():
-                raise RevisionNotFound(f"{repo_id} has no folder {commit!r} in {folder.parent}.")
+                raise self.missing_revision(repo_id, commit, f"{repo_id} has no folder {commit!r} in {folder.parent}.")
             return Snapshot(repo_id, commit, files_below(folder, contained=True))
         if record.moved_to is not None:
             raise Moved(repo_id, record.moved_to)
         snapshot = record.snapshot(repo_id, commit)
         if snapshot is None:
-            raise RevisionNotFound(
-                f"{repo_id} has no commit {commit} in {folder.parent}, which has {', '.join(record.files) or 'none'}."
-            )
+            there = ", ".join(record.files) or "none"
+            message = f"{repo_id} has no commit {commit} in {folder.parent}, which has {there}."
+            raise self.missing_revision(repo_id, commit, message)
         return snapshot
 
     def read(self, snapshot: Snapshot, file: RepoFile, limit: int) -> bytes:
@@ -209,7 +210,8 @@ class FolderSource(Source):
     def _repository(self, repo_id: str) -> Path:
         folder = self.root / repo_id
         if not folder.is_dir():
-            raise RepositoryNotFound(f"{self.name} has no repository {repo_id}: there is no folder {folder}.")
+            missing = RepositoryNotFound(f"{self.name} has no repository {repo_id}: there is no folder {folder}.")
+            raise of_hub(missing, "RepositoryNotFoundError")
         return folder
 
 

@@ -17,6 +17,7 @@ from kernels.errors import (
     InvalidMetadata,
     InvalidRepository,
     NotInCache,
+    RevisionNotFound,
     StoreError,
 )
 from kernels.models.metadata import Metadata
@@ -25,7 +26,7 @@ from kernels.models.snapshot import BUILD_FOLDER, MAX_FILES, METADATA_FILE, Head
 from kernels.settings import Verify
 from kernels.sources.base import Moved, Source
 from kernels.sources.hub_client import BRIEF, HubClient, Patience
-from kernels.sources.hub_errors import HubMoved, HubRefused, no_answer, not_found
+from kernels.sources.hub_errors import HubMoved, HubRefused, no_answer, not_found, of_hub
 from kernels.sources.hub_publishers import HubPublishers
 from kernels.sources.hub_responses import REFS, REVISION, CommitInfo, listed_files, named_commits
 from kernels.sources.session_cache import memory_of
@@ -75,6 +76,7 @@ class HubSource(Source):
         self._memory = memory_of(endpoint, cache)
         # Repositories, commits and files that were checked as they arrived: a Hub may give two repositories one commit.
         self._fresh: set[tuple[Path, str, str]] = set()
+        self._refused: dict[tuple[str, str], HubRefused] = {}  # by repository and revision
         self.publishers = HubPublishers(self._client, cache)
 
     @property
@@ -189,9 +191,19 @@ class HubSource(Source):
 
     def _revision(self, repo_id: str, revision: str) -> CommitInfo | None:
         for kind in self._types(repo_id):
-            with suppress(HubRefused, HubMoved):
+            try:
                 return self._client.json(f"/api/{kind}s/{repo_id}/revision/{quote(revision, safe='')}", BRIEF, REVISION)
+            except HubRefused as refusal:
+                if refusal.revision_missing:
+                    self._refused[repo_id, revision] = refusal
+            except HubMoved:
+                pass
         return None
+
+    def missing_revision(self, repo_id: str, revision: str | None, message: str) -> RevisionNotFound:
+        """The error, with the Hub's answer about the revision."""
+        refusal = None if revision is None else self._refused.get((repo_id, revision))
+        return of_hub(RevisionNotFound(message), "RevisionNotFoundError", refusal)
 
     # Snapshots
 
@@ -399,10 +411,11 @@ class HubSource(Source):
         return content_mismatch(snapshot.repo_id, root, (file.path for file in files), advice)
 
     def _not_in_cache(self, what: str) -> NotInCache:
-        return NotInCache(
+        error = NotInCache(
             f"{what} is not in the cache at {self.cache}, and nothing may be downloaded (HF_HUB_OFFLINE, or "
             "local_files_only). Download it while online, or set KERNELS_CACHE to the folder that has it."
         )
+        return of_hub(error, "LocalEntryNotFoundError")
 
 
 def _age(seconds: float) -> str:

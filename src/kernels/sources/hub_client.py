@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from kernels import settings
 from kernels.errors import HubUnavailable, InvalidRepository, KernelsError, NotInCache
-from kernels.sources.hub_errors import HubRefused, refusal
+from kernels.sources.hub_errors import HubRefused, of_hub, refusal
 from kernels.sources.hub_responses import TREE_PAGE, ResponseFormat, TreeEntry
 from kernels.sources.request_headers import request_headers
 from kernels.sources.response_body import ACCEPTED_ENCODINGS, WrongAnswer, chunks, read_body
@@ -225,6 +225,7 @@ class HubClient:
             raise NotInCache(f"{url} was not requested: HF_HUB_OFFLINE is set.")
         deadline = time.monotonic() + patience.budget
         wait, problem = patience.wait, ""
+        answer: Any = None
         for attempt in range(1, patience.tries + 1):
             requested = None
             try:
@@ -234,13 +235,13 @@ class HubClient:
                     if response.status_code not in RETRY_STATUSES:
                         raise refusal(url, response)
                     requested = requested_wait(response.headers)
-                    problem = f"answered {response.status_code}"
+                    problem, answer = f"answered {response.status_code}", response
             except WrongAnswer as error:
-                problem = f"answered {error}"
+                problem, answer = f"answered {error}", None
             except KernelsError:  # some are an OSError too, and none is a connection error
                 raise
             except connection_errors() as error:
-                problem = f"did not answer ({type(error).__name__}: {error})"
+                problem, answer = f"did not answer ({type(error).__name__}: {error})", None
                 if attempt == patience.connection_tries:
                     break
             # Random, so that many clients that were refused together do not retry together.
@@ -252,10 +253,11 @@ class HubClient:
                 problem += f" and asks for a wait of {seconds:.0f} s" if requested is not None else ""
                 break
             pause(seconds)
-        raise HubUnavailable(
+        unavailable = HubUnavailable(
             f"{self.endpoint} {problem}, after {attempt} {'try' if attempt == 1 else 'tries'}, for {url}. Check that "
             "it can be reached from here, or try again later."
         )
+        raise of_hub(unavailable, "HfHubHTTPError", response=answer)
 
     @contextmanager
     def _get(

@@ -1,27 +1,40 @@
-"""Answers of a Hub that another try does not change: a refusal, or a redirect to another repository."""
+"""Answers of a Hub that another try does not change: a refusal, or a redirect to another repository.
+
+Code that was written for huggingface_hub catches its errors, so an error about what a Hub does not have is both: ours,
+and `RepositoryNotFoundError`, `RevisionNotFoundError`, `EntryNotFoundError` or `HfHubHTTPError`.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from kernels import settings
 from kernels.errors import HubUnavailable, KernelsError, RepositoryNotFound, RevisionNotFound
 from kernels.support.formatting import format_text
 from kernels.support.text import SafeText
 
-__all__ = ["HubMoved", "HubRefused", "no_answer", "not_found", "refusal"]
+__all__ = ["HubMoved", "HubRefused", "no_answer", "not_found", "of_hub", "refusal"]
+
+
+_Error = TypeVar("_Error", bound=KernelsError)
 
 
 class HubRefused(SafeText):
-    """An answer that another try does not change: not found, not allowed, gated."""
+    """An answer that another try does not change: not found, not allowed, gated.
 
-    def __init__(self, url: str, status: int, code: str, message: str) -> None:
+    Attributes:
+        response: The answer, as errors carry it; None where it was not an answer's status.
+    """
+
+    def __init__(self, url: str, status: int, code: str, message: str, response: Any = None) -> None:
         super().__init__(f"{status} {code or message} for {url}")
         self.url = url
         self.status = status
         self.code = code
         self.message = message
+        self.response = response
 
     @property
     def repository_missing(self) -> bool:
@@ -50,12 +63,43 @@ class HubMoved(SafeText):
 
 def refusal(url: str, response: Any) -> HubRefused:
     """The error for an answer that is a refusal."""
+    from kernels.sources.hub_exceptions import kept_answer
+
     return HubRefused(
         url,
         response.status_code,
         format_text(response.headers.get("X-Error-Code", ""), 100),
         format_text(response.headers.get("X-Error-Message", ""), 500),
+        kept_answer(response),
     )
+
+
+def of_hub(error: _Error, theirs: str, refusal: HubRefused | None = None, response: Any = None) -> _Error:
+    """An error that is also one of huggingface_hub's, if the program has imported huggingface_hub.
+
+    Args:
+        error: The error of this package.
+        theirs: The name of huggingface_hub's, such as `RevisionNotFoundError`.
+        refusal: The Hub's refusal, for the error's `response` and `server_message`.
+        response: An answer that is no refusal; its body is not read.
+
+    Example:
+        >>> of_hub(RepositoryNotFound("no repository acme/relu"), "RepositoryNotFoundError")
+        RepositoryNotFound('no repository acme/relu')
+    """
+    if "huggingface_hub.errors" not in sys.modules:
+        return error
+    from kernels.sources.hub_exceptions import combined, without_secrets
+
+    cls: Any = combined(type(error), theirs)
+    if cls is None:  # it is of huggingface_hub already, or a subclass
+        return error
+    if not theirs.startswith("Local"):
+        answer = refusal.response if refusal is not None else without_secrets(response)
+        found = cls(*error.args, response=answer, server_message=None if refusal is None else refusal.message or None)
+    else:
+        found = cls(*error.args)
+    return found  # type: ignore[no-any-return]
 
 
 def no_answer(endpoint: str, what: str, refusal: HubRefused) -> HubUnavailable:
@@ -65,10 +109,11 @@ def no_answer(endpoint: str, what: str, refusal: HubRefused) -> HubUnavailable:
         403: " The Hub, or a proxy, refuses access from here.",
     }
     reason = refusal.code or refusal.message
-    return HubUnavailable(
+    error = HubUnavailable(
         f"{endpoint} answered {refusal.status}{' ' * bool(reason)}{reason} about {what}."
         + advice.get(refusal.status, "")
     )
+    return of_hub(error, "RemoteEntryNotFoundError" if refusal.code == "EntryNotFound" else "HfHubHTTPError", refusal)
 
 
 def not_found(
@@ -76,14 +121,17 @@ def not_found(
 ) -> KernelsError:
     """The error for a repository, or a commit of it, that a Hub does not have or does not show."""
     if refusal.code == "GatedRepo":
-        return RepositoryNotFound(
+        gated = RepositoryNotFound(
             f"{repo_id} is gated on {endpoint}: ask for access on its page, then set a token that has access: "
             f"{settings.token_source(endpoint)}."
         )
+        return of_hub(gated, "GatedRepoError", refusal)
     if commit is not None and refusal.revision_missing:
-        return RevisionNotFound(f"{repo_id} has no commit {commit} on {endpoint}.")
-    return RepositoryNotFound(
+        error = RevisionNotFound(f"{repo_id} has no commit {commit} on {endpoint}.")
+        return of_hub(error, "RevisionNotFoundError", refusal)
+    missing = RepositoryNotFound(
         f"{endpoint} has no repository {repo_id} of type {' or '.join(repo_types)} that can be read "
         f"(it answered {refusal.status} {refusal.code}). Check the name; a private repository needs a token: "
         f"{settings.token_source(endpoint)}."
     )
+    return of_hub(missing, "RepositoryNotFoundError", refusal)

@@ -43,7 +43,7 @@ def format_error(error: BaseException, limit: int = 500) -> str:
 
 
 def error_on_one_line(error: BaseException, limit: int = 500) -> str:
-    """An error's type and message on one line; of this package's own errors only the message.
+    """An error's type, message and notes on one line; of this package's own errors without the type.
 
     Args:
         error: The error.
@@ -53,7 +53,9 @@ def error_on_one_line(error: BaseException, limit: int = 500) -> str:
         >>> error_on_one_line(KeyError("arch"))
         "KeyError: 'arch'"
     """
-    text = format_text(" ".join(_error_text(error)[: 10 * limit].split()), limit)
+    notes = getattr(error, "__notes__", None)
+    whole = " ".join([_error_text(error)[: 10 * limit], *(notes if isinstance(notes, list) else ())])
+    text = format_text(" ".join(whole.split()), limit)
     return text.removeprefix(f"{type(error).__name__}: ") if isinstance(error, KernelsError) else text
 
 

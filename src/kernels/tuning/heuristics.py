@@ -38,7 +38,7 @@ def heuristics_of(
 
     Raises:
         RequestError: The file fails, or its content is wrong.
-        KernelImportError: A kernel's file fails.
+        Exception: What a kernel's file raises.
     """
     if candidate.kind == "vendor":
         from kernels.backends.plugins.vendor_folder import vendor_module

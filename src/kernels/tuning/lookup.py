@@ -133,7 +133,7 @@ def get_heuristics(
         TypeError: An argument is of the wrong type.
         RequestError: No file has the operator and no default is given, a file fails or has a wrong form, or this
             machine has no such backend or device.
-        KernelImportError: The kernel's own file fails.
+        Exception: What the kernel's own file raises.
 
     Example:
         >>> heuristics = get_heuristics("mm", default={"EVEN_K": lambda args: args["K"] % args["BLOCK_K"] == 0})

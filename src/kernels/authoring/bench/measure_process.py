@@ -14,9 +14,12 @@ import msgspec
 from kernels.authoring.bench.messages import Ended, Job, Message, Started, Stopped, WorkloadsListed, encode
 from kernels.authoring.bench.scripts import FOLDER, read_scripts
 from kernels.authoring.bench.workload import run_workload, synchronizer
-from kernels.errors import KernelsError
+from kernels.support.formatting import error_on_one_line
 
 __all__ = ["main", "work"]
+
+#: The most characters of an error: a compiler's has many lines.
+_MAX_REASON = 10_000
 
 
 def main() -> None:
@@ -46,8 +49,8 @@ def work(job: Job, send: Callable[[Message], object]) -> None:
     try:
         logging.getLogger("kernels").setLevel(logging.ERROR)  # the parent process has logged the warnings
         kernel = _load(job)
-    except (KernelsError, OSError, ValueError) as error:
-        send(Stopped(str(error)))
+    except Exception as error:  # noqa: BLE001 - also what the kernel's own code raises
+        send(Stopped(error_on_one_line(error, _MAX_REASON)))
         return
     # After the load: paths in the environment are relative to where the command was called.
     os.chdir(job.root)

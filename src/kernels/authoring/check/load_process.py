@@ -23,7 +23,6 @@ from kernels.backends import listed
 from kernels.errors import (
     HubUnavailable,
     IncompatibleClient,
-    KernelsError,
     LayerError,
     MissingPythonDependency,
     NoSuitableBuild,
@@ -58,7 +57,7 @@ def load_and_look(folder: str) -> list[CheckResult]:
         module = get_local_kernel(folder)
     except _NOT_ITS_FAULT as error:
         return [CheckResult("loading", *skipped(error_on_one_line(error)))]
-    except KernelsError as error:
+    except Exception as error:  # noqa: BLE001 - also what the kernel's own code raises
         return [CheckResult("loading", *failed(error_on_one_line(error)))]
     layers = [CheckResult("loaded layers", *each) for each in _layers(module)]
     found = [CheckResult("operators", *each) for each in _operators(folder, before)]
@@ -108,7 +107,7 @@ def _layers(module: ModuleType) -> StepResults:
 
     try:
         layers = kernel_layers(module)
-    except KernelsError as error:
+    except Exception as error:  # noqa: BLE001 - also what the kernel's own code raises
         yield failed(error_on_one_line(error))
         return
     if layers is None:
