@@ -93,6 +93,8 @@ def parse_target(text: str) -> Target:
             raise RequestError(
                 f"`target` is {format_value(text)}, which cannot be read: {error.strerror or error}."
             ) from None
+        except RequestError as error:
+            raise RequestError(f"{text}: {error}") from None
     if text.endswith(".json") or os.sep in text:
         raise RequestError(f"`target` is {format_value(text)}: file not found.")
     return Target.parse(text)

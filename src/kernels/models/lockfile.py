@@ -23,6 +23,7 @@ from kernels.models.requirement import Requirement, is_commit
 from kernels.support.documents import load_json
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.support.formatting import format_text, format_value
+from kernels.support.json_mistakes import describe_mistake
 
 __all__ = ["HASHES_FILE", "LOCK_FILE", "ContentHash", "Lock", "Pin", "hashes_path", "lock_again", "unpinned_build"]
 
@@ -120,7 +121,7 @@ class Lock:
         """
         if len(data) > _MAX_LOCK_BYTES:
             raise LockError(f"{where} has {len(data)} bytes; expected up to {_MAX_LOCK_BYTES}.")
-        file = _Reader(where, "kernels lock --upgrade", "no lock")
+        file = _Reader(where, data, "kernels lock --upgrade", "no lock")
         entries = file.parsed(data)
         if not isinstance(entries, list):
             raise file.error(f" is no lock: expected a list of locked kernels, got {format_value(entries)}")
@@ -267,9 +268,10 @@ class _Hashes(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads one file: `where` it is, the `command` that writes it again, and the problem of another form."""
+    """Reads one file: `where` it is, its content, the `command` that writes it again, the problem of another form."""
 
     where: str
+    document: bytes
     command: str
     otherwise: str
 
@@ -289,7 +291,8 @@ class _Reader:
         try:
             return msgspec.convert(value, form)
         except msgspec.ValidationError as error:
-            raise self.error(f" is {self.otherwise}: {format_text(error)}") from None
+            # The value is the document's, so its line is that in the document.
+            raise self.error(f" is {self.otherwise}: {describe_mistake(error, self.document)}") from None
 
     def current(self, entries: Any) -> Lock:
         pins: dict[Requirement, Pin] = {}
@@ -339,7 +342,7 @@ class _Reader:
 
 
 def _read_hashes(data: bytes, where: str) -> dict[tuple[str, str], Mapping[str, ContentHash]]:
-    file = _Reader(where, "kernels lock --hashes", "not a file of hashes")
+    file = _Reader(where, data, "kernels lock --hashes", "not a file of hashes")
     content = file.converted(file.parsed(data), _Hashes)
     if content.format != 1:
         raise file.error(f": expected format 1, got {content.format}")

@@ -18,6 +18,7 @@ from kernels.models.requirement import Requirement
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.files import FileTooLarge, read_bounded
 from kernels.support.formatting import format_text, format_value
+from kernels.support.json_mistakes import line_of
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -203,7 +204,9 @@ class Metadata:
         except TooComplex as error:
             raise InvalidMetadata(f"{where} was not read: {error}.") from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InvalidMetadata(f"{where} is not valid metadata: {format_text(error)}") from None
+            raise InvalidMetadata(
+                f"{where} is not valid metadata: {format_text(error)}{line_of(error, data)}"
+            ) from None
 
     @staticmethod
     def from_fields(fields: Mapping[str, Any], *, where: str = "metadata.json") -> Metadata:

@@ -27,6 +27,7 @@ from kernels.errors import BackendUnavailable, RequestError
 from kernels.resolver.target_table import target_table
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.formatting import did_you_mean, format_value, wrong_type
+from kernels.support.json_mistakes import describe_mistake
 from kernels.support.version import MajorMinor
 
 __all__ = ["Device", "Target", "not_there"]
@@ -150,10 +151,10 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
                 raise TooComplex(f"it has more than {_MAX_JSON} bytes")
             check_json(data)
             return msgspec.json.decode(data, type=Target)
-        except (msgspec.DecodeError, UnicodeError, TooComplex) as error:
-            raise RequestError(
-                f"The target's JSON is not valid: {error}. `Target.to_json` writes a valid one."
-            ) from None
+        except (UnicodeError, TooComplex) as error:
+            raise _invalid_json(str(error)) from None
+        except msgspec.DecodeError as error:
+            raise _invalid_json(describe_mistake(error, data)) from None
 
     def to_json(self) -> bytes:
         """The machine as JSON.
@@ -265,6 +266,10 @@ def not_there(target: Target, argument: str, name: str, given: object = None) ->
             reasons = [f"No backend {format_value(name)} is registered; {backends.MISSING_VENDOR}."]
         return RequestError("\n".join([message + hint, *reasons]))
     return BackendUnavailable("\n".join(filter(None, (message, target.why_not(known.name)))))
+
+
+def _invalid_json(problem: str) -> RequestError:
+    return RequestError(f"The target's JSON is not valid: {problem}. `Target.to_json` writes a valid one.")
 
 
 def _cached() -> Target:
