@@ -16,11 +16,14 @@ PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
-.PHONY: help env demo test test-matrix test-changed coverage test-gpu lint format hooks dist bench lock lock-kernels clean
+.PHONY: help env demo test test-matrix compat-packages compat-transformers compat-diffusers test-changed coverage test-gpu lint format hooks dist bench lock lock-kernels clean
 
 help:
 	@echo 'make demo      environment, install, and the main job on example kernels'
 	@echo 'make test      environment, install, lint, and the whole suite'
+	@echo 'make compat-packages  what other packages use of this one, done here'
+	@echo 'make compat-transformers  every marked model of transformers, with kernels and without (hours on a busy machine)'
+	@echo 'make compat-diffusers  what diffusers does with kernels'
 	@echo 'make test-changed  lint, and the tests that concern what changed since main'
 	@echo 'make test-matrix  the tests with the oldest and the newest versions that are allowed (needs uv; ROWS= names some)'
 	@echo 'make coverage  the whole suite, with its coverage'
@@ -58,6 +61,16 @@ demo: $(READY)
 test: lint
 	@$(RUN) -m compileall -q src tests
 	$(RUN) -m pytest -n $(JOBS) -m 'not gpu' $(PYTEST_ARGS)
+
+# Each makes an environment of its own, where it needs one, and writes its table into docs/compatibility.md.
+compat-packages: $(READY)
+	$(RUN) compat/dependents.py --wheels .venv-wheels
+
+compat-transformers: $(READY)
+	$(RUN) compat/transformers_models.py --retry
+
+compat-diffusers: $(READY)
+	$(RUN) compat/diffusers_models.py
 
 coverage: $(READY)
 	@$(RUN) -m compileall -q src tests
