@@ -26,6 +26,7 @@ from kernels.resolver.build_choice import BuildChoice, choose_build
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot
 from kernels.resolver.planner import plan_tree
+from kernels.resolver.selection import choose_backend
 from kernels.resolver.target import Target
 from kernels.resolver.verdicts import VariantList
 from kernels.settings import Verify
@@ -419,9 +420,11 @@ def explain(
     Returns:
         The snapshot, with a decision for each build and the metadata of those that fit by name.
     """
+    machine = target_of(target)
+    choose_backend(machine, backend, device)  # before the Hub is asked
     context = ResolveContext(
         sources=open_sources(),
-        target=target_of(target),
+        target=machine,
         trust=TrustPolicy(),
         signing=Policy.active(),
         lock=active_lock(),

@@ -16,6 +16,7 @@ from kernels.errors import RequestError
 from kernels.models.requirement import check_repo_id
 from kernels.support import secrets
 from kernels.support.env_values import folder_in, is_url, split_paths, url_in, without_password
+from kernels.support.formatting import did_you_mean
 
 __all__ = [
     "VARIABLES",
@@ -329,7 +330,8 @@ def verify_when(asked: object = None) -> Verify:
         words["off"] = "off"
     word = value.lower() if asked is None else value
     if word not in words:
-        raise RequestError(f"`{name}` is {value[:200]!r}; expected 'off', 'install' or 'load'.")
+        hint = did_you_mean(word, words)
+        raise RequestError(f"`{name}` is {value[:200]!r}; expected 'off', 'install' or 'load'.{hint}")
     return words[word]
 
 

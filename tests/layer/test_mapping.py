@@ -295,7 +295,11 @@ def test_a_layer_without_an_entry_for_the_device_says_which_there_are() -> None:
         ({"Norm": A}, TypeError, r"`mapping\['Norm'\]`: expected a dictionary .*\(Kernel\)"),
         ({"Norm": {"gpu": A}}, RequestError, "one of the device types cpu, cuda, .*, got 'gpu'"),
         ({"Norm": {0: A}}, TypeError, "expected device types or Devices as keys, got 0"),
-        ({"Norm": {"cpu": {"INFERENCE": A}}}, TypeError, "expected Modes as keys, got 'INFERENCE'"),
+        (
+            {"Norm": {"cpu": {"INFERENCE": A}}},
+            TypeError,
+            r"Modes as keys \(did you mean Mode.INFERENCE\?\), got 'INFER",
+        ),
         ({"Norm": {"cpu": {Mode(6): A}}}, RequestError, r"one of the modes INFERENCE, .*, got TRAINING \| INFERENCE"),
         ({"Norm": {"cpu": {Mode(0): A}}}, RequestError, "one of the modes .* FALLBACK, got NONE"),
         ({"Norm": {"cpu": {Mode.TORCH_COMPILE: A}}}, RequestError, "one of the modes .*, got TORCH_COMPILE"),

@@ -8,6 +8,7 @@ from contextlib import suppress
 from kernels.backends.base import Backend
 from kernels.backends.registration import BackendEntry, BackendList, Problem
 from kernels.backends.registry import MISSING_VENDOR, check_name, current, host_among, unknown
+from kernels.support.formatting import nearest_name
 from kernels.support.logs import logger
 from kernels.support.version import MajorMinor
 from kernels.support.warn import warn_once
@@ -204,7 +205,10 @@ def unknown_accelerator(text: str) -> str:
     unversioned = [
         each.name for each in all_backends() if not each.versioned and text.rstrip("0123456789") == each.token
     ]
-    hint = f"builds of {unversioned[0]} carry no version" if unversioned else MISSING_VENDOR
+    meant = nearest_name(text.rstrip("0123456789"), [backend.token for backend in all_backends()])
+    hint = f"did you mean {meant!r}?" if meant is not None else MISSING_VENDOR
+    if unversioned:
+        hint = f"builds of {unversioned[0]} carry no version"
     return f"{text!r} is not a known accelerator ({known}); {hint}"
 
 

@@ -17,7 +17,7 @@ from kernels.backends import lookup
 from kernels.backends.base import Backend, Found
 from kernels.errors import RequestError
 from kernels.support.files import open_regular, read_bounded
-from kernels.support.formatting import format_error, format_value
+from kernels.support.formatting import did_you_mean, format_error, format_value
 from kernels.support.version import MajorMinor
 
 __all__ = [
@@ -110,8 +110,10 @@ def for_device_type(device_type: str) -> Backend:
         if name in matching:
             return matching[name]
     if not matching:
-        known = ", ".join(sorted({each.device_type for each in lookup.all_backends()}))
-        raise RequestError(f"`device_type`: expected one of {known}, got {device_type!r}.")
+        types = sorted({each.device_type for each in lookup.all_backends()})
+        hint = did_you_mean(device_type, types)
+        known, got = ", ".join(types), format_value(device_type)
+        raise RequestError(f"`device_type`: expected one of {known}, got {got}.{hint}")
     return matching.get(device_type) or next(iter(matching.values()))
 
 

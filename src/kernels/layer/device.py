@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernels.errors import RequestError
-from kernels.support.formatting import wrong_type
+from kernels.support.formatting import did_you_mean, format_value, wrong_type
 
 if TYPE_CHECKING:
     import torch
@@ -217,7 +217,8 @@ def backend_of_mapping(device_type: str) -> Backend:
     """
     known = mapping_types()
     if device_type not in known:
-        raise RequestError(f"`device`: expected one of the types {', '.join(sorted(known))}, got {device_type!r}.")
+        types, hint = ", ".join(sorted(known)), did_you_mean(device_type, known)
+        raise RequestError(f"`device`: expected one of the types {types}, got {format_value(device_type)}.{hint}")
     return known[device_type]
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from kernels.errors import RequestError
 from kernels.layer.device import ANY_CAPABILITY, Device, ModuleDevice, mapping_types
-from kernels.layer.mode import REGISTERED_MODES, KernelizeFallback, Mode, serving_modes
-from kernels.support.formatting import wrong_type
+from kernels.layer.mode import REGISTERED_MODES, KernelizeFallback, Mode, mode_meant, serving_modes
+from kernels.support.formatting import did_you_mean, format_value, wrong_type
 from kernels.tracebacks import public
 
 if TYPE_CHECKING:
@@ -294,8 +294,9 @@ def _parse(mapping: Any) -> _Kernels:
             if not isinstance(device, Device):
                 raise wrong_type(where, "device types or Devices as keys", key)
             if device.type not in known:
-                types = ", ".join(sorted(known))
-                raise RequestError(f"`{where}`: expected one of the device types {types}, got {device.type!r}.")
+                types, got = ", ".join(sorted(known)), format_value(device.type)
+                hint = did_you_mean(device.type, known)
+                raise RequestError(f"`{where}`: expected one of the device types {types}, got {got}.{hint}")
             by_range = kernels.setdefault(layer_name, {}).setdefault(device.type, {})
             by_range[device.range] = _parse_modes(value, f"{where}[{key!r}]")
     return kernels
@@ -305,7 +306,8 @@ def _parse_modes(value: Any, where: str) -> dict[Mode, RepositoryProtocol]:
     by_mode = dict(value) if isinstance(value, Mapping) else {Mode.FALLBACK: value}
     for mode, repository in by_mode.items():
         if not isinstance(mode, Mode):
-            raise wrong_type(where, "Modes as keys", mode)
+            meant = mode_meant(mode)
+            raise wrong_type(where, f"Modes as keys{f' (did you mean {meant}?)' * bool(meant)}", mode)
         if mode not in REGISTERED_MODES:
             modes = ", ".join(str(each) for each in REGISTERED_MODES)
             raise RequestError(f"`{where}`: expected one of the modes {modes}, got {mode}.")

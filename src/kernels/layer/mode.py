@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import Flag
 
 from kernels.errors import RequestError
-from kernels.support.formatting import wrong_type
+from kernels.support.formatting import nearest_name, wrong_type
 
-__all__ = ["REGISTERED_MODES", "KernelizeFallback", "Mode", "serving_modes"]
+__all__ = ["REGISTERED_MODES", "KernelizeFallback", "Mode", "mode_meant", "serving_modes"]
 
 
 class Mode(Flag):
@@ -102,6 +102,17 @@ _SERVING: dict[Mode, tuple[Mode, ...]] = {
 REGISTERED_MODES: tuple[Mode, ...] = tuple(dict.fromkeys(mode for serving in _SERVING.values() for mode in serving))
 
 
+def mode_meant(value: object) -> str:
+    """The mode that is meant by its name, as text, or "".
+
+    Example:
+        >>> mode_meant("inference"), mode_meant("INFERENSE"), mode_meant(3)
+        ('Mode.INFERENCE', 'Mode.INFERENCE', '')
+    """
+    name = nearest_name(value, [mode.name or "" for mode in Mode])
+    return "" if name is None else f"Mode.{name}"
+
+
 def serving_modes(mode: Mode) -> tuple[Mode, ...]:
     """The registered modes that can serve a requested one, best first.
 
@@ -114,7 +125,7 @@ def serving_modes(mode: Mode) -> tuple[Mode, ...]:
         ['TRAINING', 'TRAINING | TORCH_COMPILE', 'FALLBACK']
     """
     if not isinstance(mode, Mode):
-        raise wrong_type("mode", "a Mode such as Mode.INFERENCE", mode)
+        raise wrong_type("mode", f"a Mode such as {mode_meant(mode) or 'Mode.INFERENCE'}", mode)
     serving = _SERVING.get(mode)
     if serving is not None:
         return serving

@@ -17,7 +17,7 @@ from kernels.models.requirement import Requirement
 from kernels.resolver.active_lock import active_lock, same_lock
 from kernels.resolver.caller import caller
 from kernels.resolver.lock_pins import ActiveLock
-from kernels.support.formatting import wrong_type
+from kernels.support.formatting import did_you_mean, format_names, wrong_type
 from kernels.tracebacks import public
 
 if TYPE_CHECKING:
@@ -195,7 +195,8 @@ class NamedLayer(_KernelRepository):
         if layer is None:
             raise MappingError(
                 f"{super().__str__()} has no layer {self.layer_name!r}; "
-                f"its layers are {', '.join(_layer_names(layers))}."
+                f"its layers are {format_names(_layer_names(layers))}."
+                f"{did_you_mean(self.layer_name, _layer_names(layers))}"
             )
         return layer
 
@@ -216,7 +217,8 @@ class NamedFunction(_KernelRepository):
 
         function = kernel_attribute(kernel, self.func_name)
         if not callable(function):
-            raise MappingError(f"{self}: the kernel has no such function.")
+            names = [name for name, value in vars(kernel).items() if callable(value) and not name.startswith("_")]
+            raise MappingError(f"{self}: the kernel has no such function.{did_you_mean(self.func_name, names)}")
         return function_layer(function)
 
     def _key(self) -> tuple[Any, ...]:

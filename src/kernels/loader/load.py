@@ -28,6 +28,7 @@ from kernels.loader.registry import (
 )
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import RepoInfo, check_repo_id
+from kernels.support.formatting import did_you_mean
 
 __all__ = [
     "LoadedKernel",
@@ -174,7 +175,7 @@ kernel. A kernel calls it at the top of its modules; everyone else calls `get_ke
         declared = ", ".join(sorted(package.deps)) or "none"
         raise DependencyOutsideLoad(
             f"`get_kernel_dep({repo_id!r})` was called by the {package}, whose declared dependencies are: {declared}. "
-            "Add it to `kernel-depends` in the kernel's build.toml."
+            f"Add it to `kernel-depends` in the kernel's build.toml.{did_you_mean(repo_id, package.deps)}"
         )
     return module
 

@@ -15,7 +15,7 @@ from kernels.errors import RequestError
 from kernels.operators.aten import Operator, check_dispatch_key, find_operator, operator_names
 from kernels.operators.dispatch import Override, active_overrides, decomposed, insert, remove
 from kernels.operators.schema import check_function, is_with_backward
-from kernels.support.formatting import format_value, wrong_type
+from kernels.support.formatting import did_you_mean, format_value, wrong_type
 from kernels.support.html_table import TableList
 from kernels.tracebacks import public
 
@@ -391,6 +391,7 @@ def _chosen(
         if not found:
             raise RequestError(
                 f"`{argument}` has {entry!r}, which {where} does not offer; it offers {', '.join(functions)}."
+                f"{did_you_mean(entry, functions)}"
             )
         return found
 

@@ -11,7 +11,7 @@ from kernels.models.snapshot import Heads
 from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
 from kernels.sources.base import Source
 from kernels.support import distributed
-from kernels.support.formatting import format_names
+from kernels.support.formatting import did_you_mean, format_names
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 
@@ -90,7 +90,7 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
                 requirement.repo_id,
                 requirement.revision,
                 f"{requirement.repo_id} has no branch, tag or commit {requirement.revision!r} in {source.name}; it has "
-                f"{names or 'none'}.{shortened}",
+                f"{names or 'none'}.{shortened or did_you_mean(requirement.revision, [*heads.branches, *heads.tags])}",
             )
         return None, requirement.revision, commit
     if newest is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kernels.models.lockfile import lock_again
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
+from kernels.resolver.likely_repository import likely_names
 from kernels.resolver.redirects import FoundSnapshot, SettleCommit, follow_redirects, source_of
 from kernels.sources.base import Source
 from kernels.support.concurrency import side_by_side
@@ -97,6 +98,17 @@ def resolve_snapshot(
         UntrustedPublisher: A publisher on the way is not trusted.
         KernelsError: As for `follow_redirects`.
     """
+    with likely_names(requirement.repo_id, context.lock):
+        return _resolve(context, requirement, source, settle, remember_allowed)
+
+
+def _resolve(
+    context: ResolveContext,
+    requirement: Requirement,
+    source: Source | None,
+    settle: SettleCommit | None,
+    remember_allowed: bool,
+) -> Resolved:
     source = source or source_of(context, requirement)
     if not source.user_owned and settle is None:
         context.lock.find(requirement)  # what the lock refuses is refused before any request
@@ -137,7 +149,8 @@ def find_snapshot(context: ResolveContext, requirement: Requirement, source: Sou
     Raises:
         KernelsError: As for `follow_redirects`.
     """
-    steps = list(follow_redirects(context, requirement, source or source_of(context, requirement)))
+    with likely_names(requirement.repo_id, context.lock):
+        steps = list(follow_redirects(context, requirement, source or source_of(context, requirement)))
     _warn_of_moves(context, steps)
     return steps[-1]
 

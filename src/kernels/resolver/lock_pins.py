@@ -9,6 +9,7 @@ from pathlib import Path
 from kernels.errors import DigestMismatch, LockError, NotLocked
 from kernels.models.lockfile import ContentHash, Lock, Pin, hashes_path, lock_again, unpinned_build
 from kernels.models.requirement import Requirement
+from kernels.support.formatting import did_you_mean
 
 __all__ = ["NO_LOCK", "ActiveLock", "file_state", "read_lock"]
 
@@ -87,7 +88,8 @@ class ActiveLock:
                 f"set, and the caller has none ({', '.join(self.searched)}). Write one with `kernels lock`."
             )
         return NotLocked(
-            f"{requirement} is not locked: {self.where} does not list it, and {self.required}. Add it to "
+            f"{requirement} is not locked: {self.where} does not list it, and {self.required}."
+            f"{did_you_mean(requirement.repo_id, [pin.requirement.repo_id for pin in self.lock.pins])} Add it to "
             f"[tool.kernels.dependencies] of the project. {lock_again(self.where, 'kernels lock')}"
         )
 

@@ -247,7 +247,7 @@ def test_flaggems_own_class_serves(tmp_path: Path) -> None:
         ("vendor_info = 7", "`vendor_info`: expected a VendorInfo, got a int without vendor_name and device_name"),
         (
             INFO.format("vendor_name='acme', device_name='acme', dispach_key='PrivateUse1'"),
-            r"VendorInfo has no `dispach_key`; did you mean `dispatch_key`\? Expected one of vendor_name, ",
+            r"VendorInfo has no `dispach_key`. Did you mean 'dispatch_key'\? Expected one of vendor_name, ",
         ),
         (INFO.format("vendor_name='acme', colour='red'"), "VendorInfo has no `colour`. Expected one of vendor_name, "),
         ("1 / 0", "its `__init__.py` cannot be imported: ZeroDivisionError: division by zero"),

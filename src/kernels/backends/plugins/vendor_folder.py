@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -26,6 +25,7 @@ from kernels.backends.plugins.vendor_modules import (
 )
 from kernels.backends.registration import BackendEntry, Origin
 from kernels.errors import RequestError
+from kernels.support.formatting import did_you_mean
 
 __all__ = ["VendorInfo", "register_vendor", "vendor_module"]
 
@@ -83,9 +83,8 @@ class VendorInfo:
         allowed = list(cls.__dataclass_fields__)
         for name in named:
             if name not in allowed:
-                near = difflib.get_close_matches(name, allowed, n=1)
-                hint = f"; did you mean `{near[0]}`?" if near else "."
-                raise TypeError(f"VendorInfo has no `{name}`{hint} Expected one of {', '.join(allowed)}.")
+                hint = did_you_mean(name, allowed)
+                raise TypeError(f"VendorInfo has no `{name}`.{hint} Expected one of {', '.join(allowed)}.")
         return super().__new__(cls)
 
 

@@ -1,0 +1,65 @@
+"""Which repository a mistyped name probably means: one that is in the cache, in the lock, or a local folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+
+from kernels import settings
+from kernels.errors import NotInCache, RepositoryNotFound, RequestError
+from kernels.models.requirement import check_repo_id
+from kernels.resolver.lock_pins import ActiveLock
+from kernels.support.formatting import did_you_mean
+
+__all__ = ["likely_names"]
+
+#: Folders of the cache that are looked at.
+_MOST_FOLDERS = 10_000
+
+
+@contextmanager
+def likely_names(repo_id: str, lock: ActiveLock) -> Iterator[None]:
+    """Add the likely name to an error about a repository that is not found.
+
+    Args:
+        repo_id: The name that was given.
+        lock: The active lock.
+
+    Example:
+        >>> from kernels.models.lockfile import Lock, Pin
+        >>> from kernels.models.requirement import Requirement
+        >>> lock = ActiveLock(Lock((Pin(Requirement("org/relu", version=1), "1" * 40),)))
+        >>> with likely_names("orgg/relu", lock):
+        ...     raise RepositoryNotFound("There is no orgg/relu.")
+        Traceback (most recent call last):
+            ...
+        kernels.errors.RepositoryNotFound: There is no orgg/relu. Did you mean 'org/relu'?
+    """
+    try:
+        yield
+    except (RepositoryNotFound, NotInCache) as error:
+        hint = did_you_mean(repo_id, _known(repo_id, lock))
+        if hint and error.args and isinstance(error.args[0], str) and not error.args[0].endswith(hint):
+            error.args = (error.args[0] + hint, *error.args[1:])
+        raise
+
+
+def _known(repo_id: str, lock: ActiveLock) -> Iterator[str]:
+    """The names that are known here, but not the given one."""
+    names: dict[str, None] = {}
+    if lock.lock is not None:
+        names |= dict.fromkeys(pin.requirement.repo_id for pin in lock.lock.pins)
+    with suppress(RequestError):
+        names |= dict.fromkeys(settings.local_kernels())
+    with suppress(RequestError, OSError), os.scandir(settings.cache_dir()) as entries:
+        for entry in islice(entries, _MOST_FOLDERS):
+            kind, _, name = entry.name.partition("--")
+            if kind in ("kernels", "models"):
+                names[name.replace("--", "/")] = None
+    for name in names:
+        with suppress(RequestError, TypeError):
+            check_repo_id(name)
+            if name != repo_id:
+                yield name
