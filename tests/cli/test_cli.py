@@ -191,6 +191,35 @@ def test_interrupts_and_exits_end_with_their_status_and_without_an_error(
     assert (result.exit_code, result.stdout, result.stderr) == (status, "", said)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+def test_ctrl_c_at_a_question_ends_with_status_130(isolated_env: Path) -> None:
+    from kernels.cache.repo_store import RepoStore
+
+    store = RepoStore(isolated_env, "kernel", "acme/relu")
+    for commit in ("a" * 40, "b" * 40):
+        store.snapshot(commit).mkdir(parents=True)
+        (store.snapshot(commit) / "file").write_text("content")
+    main, side = pty.openpty()
+    command = [sys.executable, "-m", "kernels", "cache", "prune", "--all"]
+    environment = {**os.environ, "KERNELS_CACHE": str(isolated_env)}
+    process = subprocess.Popen(
+        command, stdin=side, stdout=side, stderr=side, env=environment, start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )  # fmt: skip
+    os.close(side)
+    shown = b""
+    while b"Remove them?" not in shown:
+        shown += os.read(main, 10_000)
+    os.write(main, b"\x03")
+    assert process.wait(timeout=120) == 130
+    with contextlib.suppress(OSError):
+        while more := os.read(main, 10_000):
+            shown += more
+    os.close(main)
+    assert shown.rstrip().endswith(b"Interrupted.")
+    assert store.snapshot("a" * 40).is_dir()
+
+
 def test_a_caller_may_take_the_exceptions(failing: Callable[[BaseException], None]) -> None:
     failing(typer.Exit(4))
     command = typer.main.get_command(kernels.cli.app)

@@ -69,8 +69,7 @@ class _Command(TyperCommand):
         except (typer.Exit, typer.Abort, _UsageError, BrokenPipeError):
             raise
         except KeyboardInterrupt:
-            typer.echo("Interrupted.", err=True)
-            raise typer.Exit(130) from None
+            raise typer.Exit(_interrupted()) from None
         except Exception as error:
             if ctx.find_root().params["debug"]:
                 raise
@@ -139,9 +138,17 @@ class _Commands(TyperGroup):
             stop = "" if message.endswith(("?", "!")) else "."
             print_error(message if error.ctx is None else f"{message}{stop} See: {error.ctx.command_path} --help")
             status = error.exit_code
-        except typer.Abort:
-            status = 1
+        except typer.Abort as error:  # which also stands for Ctrl-C at a question, and before a command runs
+            interrupted = isinstance(error.__cause__ or error.__context__, KeyboardInterrupt)
+            status = _interrupted() if interrupted else 1
+        except KeyboardInterrupt:
+            status = _interrupted()
         sys.exit(status)
+
+
+def _interrupted() -> int:
+    typer.echo("Interrupted.", err=True)
+    return 130
 
 
 def _first_sentence(text: str) -> str:

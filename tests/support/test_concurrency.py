@@ -1,0 +1,123 @@
+"""Parallel work: results in order, the first error, and an end that nobody waits for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from kernels.sources import xet
+from kernels.support.concurrency import Cancelled, check_cancelled, is_cancelled, pause, side_by_side, when_cancelled
+
+
+def test_results_have_the_order_of_the_items_and_done_runs_in_the_callers_thread() -> None:
+    called: list[str] = []
+
+    def work(item: int) -> int:
+        time.sleep(0.02 * (3 - item))
+        return item * 2
+
+    def done() -> None:
+        called.append(threading.current_thread().name)
+
+    assert side_by_side(work, range(3), at_once=3, name="test", done=done) == [0, 2, 4]
+    assert called == [threading.current_thread().name] * 3
+    assert side_by_side(work, [], at_once=3, name="test") == []
+
+
+def test_no_more_than_so_many_run_at_once() -> None:
+    running, most, guard = 0, 0, threading.Lock()
+
+    def work(item: int) -> None:
+        nonlocal running, most
+        with guard:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.01)
+        with guard:
+            running -= 1
+
+    side_by_side(work, range(8), at_once=2, name="test")
+    assert most <= 2
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_an_error_ends_the_others_also_those_that_they_started(depth: int) -> None:
+    started, ended, cut = threading.Event(), threading.Event(), threading.Event()
+
+    def wait(item: int) -> None:
+        with when_cancelled(cut.set):
+            started.set()
+            try:
+                pause(600)
+            finally:
+                assert is_cancelled()
+                ended.set()
+
+    def work(fails: bool) -> None:
+        if fails:
+            started.wait(60)
+            raise KeyError("first")
+        if depth == 1:
+            wait(0)
+        side_by_side(wait, [0], at_once=1, name="inner")
+
+    with pytest.raises(KeyError, match="first"):
+        side_by_side(work, [True, False], at_once=2, name="test")
+    assert ended.wait(60)
+    assert cut.is_set()
+    check_cancelled()  # this thread's own work is not cancelled
+
+
+def test_a_stream_from_xet_that_stalls_ends_with_the_work() -> None:
+    stalled, ended = threading.Event(), threading.Event()
+
+    def read() -> list[bytes]:
+        stalled.set()
+        time.sleep(600)
+        return []
+
+    def work(fails: bool) -> None:
+        if fails:
+            stalled.wait(60)
+            raise KeyError("first")
+        try:
+            list(xet._unless_stalled(read))
+        except Cancelled:
+            ended.set()
+            raise
+
+    with pytest.raises(KeyError):
+        side_by_side(work, [True, False], at_once=2, name="test")
+    assert ended.wait(60)
+
+
+_BUSY = """
+import os, signal, sys, threading, time
+from kernels.support.concurrency import side_by_side
+signal.signal(signal.SIGINT, signal.default_int_handler)
+def interrupt():
+    time.sleep(0.3)
+    for _ in range(int(sys.argv[1])):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+threading.Thread(target=interrupt, daemon=True).start()
+begun = time.monotonic()
+try:
+    side_by_side(lambda item: time.sleep(600), range(4), at_once=4, name="test")
+except KeyboardInterrupt:
+    print(time.monotonic() - begun < 60)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such signals")
+@pytest.mark.parametrize("times", [1, 2])
+def test_the_end_of_a_process_does_not_wait_for_work_that_does_not_listen(times: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _BUSY, str(times)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n")
+    assert "Exception in thread" not in done.stderr
