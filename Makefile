@@ -65,6 +65,7 @@ test: lint
 # Each makes an environment of its own, where it needs one, and writes its table into docs/compatibility.md.
 compat-packages: $(READY)
 	$(RUN) compat/dependents.py --wheels .venv-wheels
+	$(RUN) compat/call_sites.py --wheels .venv-wheels
 
 compat-transformers: $(READY)
 	$(RUN) compat/transformers_models.py --retry
