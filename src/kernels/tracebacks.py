@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import dis
 import functools
+import linecache
 import os
 import sys
 import sysconfig
@@ -80,6 +81,9 @@ def public(call: _Call) -> _Call:
     if sys.version_info >= (3, 11):
         code = code.replace(co_qualname=own.co_qualname)
     boundary.__code__ = code
+    # Without any source, IPython says in that frame that it could not get it. An entry without a time is never checked.
+    lines = max(len(linecache.getlines(place)), code.co_firstlineno)
+    linecache.cache[place] = (1, None, ["\n"] * lines, place)
     _codes.add(code)
     functools.update_wrapper(boundary, call)
     return boundary  # type: ignore[no-any-return]

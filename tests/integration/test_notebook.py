@@ -78,4 +78,6 @@ def test_nothing_else_is_shown_and_an_error_is_short(outputs: dict[str, Any]) ->
     [error] = outputs["get_kernel"]
     assert error.ename == "RepositoryNotFound"
     text = _COLOUR.sub("", "\n".join(error.traceback))
-    assert "rms-nrom" in text.splitlines()[-1]
+    lines = [line for line in text.splitlines() if line.strip("- ")]
+    assert [line.split()[0] for line in lines] == ["RepositoryNotFound", "Cell", "---->", "File", "RepositoryNotFound:"]
+    assert "Did you mean 'kernels-examples/rms-norm'?" in lines[-1]

@@ -15,6 +15,7 @@ from kernels.layer.swap import decision_of, kernel_slot
 from kernels.support.formatting import error_on_one_line
 from kernels.support.html_table import html_table
 from kernels.support.text import one_line
+from kernels.tracebacks import public
 
 if TYPE_CHECKING:
     import torch
@@ -122,6 +123,7 @@ class LayerComparison:
         return cells
 
 
+@public
 def compare_layers(model: nn.Module, /, *inputs: Any, **named: Any) -> LayerComparison:
     """Run a kernelized model once, and compare each kernel with the layer's own forward on the same arguments.
 
