@@ -108,12 +108,12 @@ dist: $(READY)
 bench: $(READY)
 	$(RUN) benchmarks/client.py
 
-# One resolution for every supported Python and system. The CPU stack is the CUDA one without NVIDIA's libraries, so
+# One resolution for every supported Python and system, without what only published kernels need. The CPU stack is the CUDA one without NVIDIA's libraries, so
 # that any build of the same Torch serves it; a plain CPU build needs none of them, the default one asks for its own.
 lock: $(READY)
 	@$(PIP) install uv
 	@$(VENV)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.10 --no-annotate --custom-compile-command 'make lock' \
-	  --all-extras pyproject.toml lockfiles/requirements.in --output-file lockfiles/requirements-cuda.txt
+	  $(foreach extra,torch serve build bench sign dev,--extra $(extra)) pyproject.toml lockfiles/requirements.in --output-file lockfiles/requirements-cuda.txt
 	@grep -Ev '^(cuda|nvidia)-' lockfiles/requirements-cuda.txt > lockfiles/requirements-cpu.txt
 
 # The kernels that GPU runs use: the commits that follow from the sources in examples/kernels.

@@ -63,7 +63,8 @@ def test_pins_are_exact_and_name_no_index(stack: str) -> None:
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_pins_satisfy_what_the_project_asks_for(stack: str) -> None:
-    asked = [*PROJECT["dependencies"], *(each for extra in PROJECT["optional-dependencies"].values() for each in extra)]
+    extras = [asked for extra, asked in PROJECT["optional-dependencies"].items() if not extra.startswith("curated")]
+    asked = [*PROJECT["dependencies"], *(each for extra in extras for each in extra)]
     locked: dict[str, list[Requirement]] = {}
     for requirement in pins(stack):
         locked.setdefault(normal(requirement.name), []).append(requirement)
@@ -71,6 +72,10 @@ def test_pins_satisfy_what_the_project_asks_for(stack: str) -> None:
         assert normal(requirement.name) in locked, f"make lock: {requirement} is not pinned"
         for pin in locked[normal(requirement.name)]:
             assert pinned(pin) in requirement.specifier, f"make lock: {pin} does not satisfy {requirement}"
+
+
+def test_the_extras_that_other_packages_require_are_there() -> None:
+    assert {"benchmark", "curated", "curated-xpu", "torch"} <= set(PROJECT["optional-dependencies"])
 
 
 def test_the_cpu_stack_is_the_cuda_stack_without_nvidias_libraries() -> None:
