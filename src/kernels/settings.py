@@ -221,7 +221,7 @@ def _huggingface_hub() -> Any:
         except ValueError:
             valid = False
         if not valid:
-            raise RequestError(f"`{name}` is {value!r}; expected a whole number of seconds.")
+            raise RequestError(f"`{name}` is {(value or '')[:200]!r}; expected a whole number of seconds.")
     from huggingface_hub import constants
 
     return constants
@@ -239,6 +239,7 @@ def telemetry_disabled() -> bool:
 
 def progress_disabled() -> bool:
     """Whether downloads show no progress bars (`HF_HUB_DISABLE_PROGRESS_BARS`, or standard error is no terminal)."""
+    _huggingface_hub()
     from huggingface_hub.utils import are_progress_bars_disabled
 
     return _flag("HF_HUB_DISABLE_PROGRESS_BARS") or bool(are_progress_bars_disabled())
@@ -252,7 +253,7 @@ def refresh_seconds() -> float:
     except ValueError:
         seconds = -1.0
     if not seconds >= 0:
-        raise RequestError(f"`KERNELS_REFRESH` is {value!r}; expected a number of seconds, 0 or more.")
+        raise RequestError(f"`KERNELS_REFRESH` is {value[:200]!r}; expected a number of seconds, 0 or more.")
     return seconds
 
 

@@ -7,7 +7,9 @@ CANN installation guide lists them; Intel: /sys/class/drm as the xe driver fills
 
 from __future__ import annotations
 
+import os
 import platform
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -111,6 +113,23 @@ def test_a_cann_toolkit_without_a_device_is_not_there(tmp_path: Path, monkeypatc
     assert backend_at(CANN, tmp_path / "dev", "dev").probe() == BackendProbe(
         notes=("CANN 8.2 is installed, but no Ascend device, or no driver for it (no /dev/davinci0)",)
     )
+
+
+@pytest.mark.skipif(not hasattr(os, "setresuid") or os.geteuid() != 0, reason="root may read every folder")
+def test_a_home_that_may_not_be_read_is_no_failure(tmp_path: Path) -> None:
+    code = (
+        "import os\n"
+        "from kernels.backends import all_backends\n"
+        "from kernels.backends.probing import probe_backend\n"
+        "from kernels.backends.builtin import cuda_driver\n"
+        "every = all_backends()\n"
+        "os.setresuid(65534, 65534, 65534)\n"
+        "print([each.name for each in every if probe_backend(each).failed])"
+    )
+    tmp_path.chmod(0o700)
+    environment = {**os.environ, "HOME": str(tmp_path), "CUDA_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stdout + done.stderr
 
 
 def test_hidden_gpus_name_the_variable_that_hides_them(amd: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,13 @@ def test_a_cache_of_another_user(isolated_env: Path) -> None:
     assert "65534" in (report.note or "")
 
 
+def test_a_cache_with_an_endless_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / ("\udcff" * 10_000)))
+    report, found = check_cache()
+    assert said(found) == ["The path of the cache has a name that is longer than file systems allow."]
+    assert len(report.path) <= 200
+
+
 def test_a_disk_that_is_nearly_full(isolated_env: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 12_000_000})())
     assert said(check_cache()[1]) == [f"The disk of {isolated_env.parent} is nearly full: 12 MB are free."]
@@ -408,7 +415,7 @@ def test_disabled_backends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_macos_that_is_too_old_for_compiled_builds() -> None:
     target = Target.parse("torch2.9-metal-aarch64-darwin15.1")
-    assert said(check_system(target)) == ["Metal builds need macOS 26 or later, this machine has 15.1."]
+    assert said(check_system(target)) == ["Metal builds require macOS 26.0 or later, this machine has 15.1."]
     assert said(check_system(Target.parse("torch2.9-metal-aarch64-darwin26.1"))) == []
 
 

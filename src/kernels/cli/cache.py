@@ -111,7 +111,7 @@ def _require_cached(contents: CacheContents, repos: Sequence[str]) -> None:
     cached = sorted({each.repo_id for each in contents.commits})
     for repo_id in repos:
         if repo_id not in cached:
-            hint = did_you_mean(repo_id, cached)
+            hint = did_you_mean(repo_id, cached, "/")
             raise RepositoryNotFound(f"{repo_id} is not in the cache {contents.path}.{hint}")
 
 

@@ -86,6 +86,8 @@ def diagnose() -> Diagnosis:
         if not isinstance(answer, BaseException):
             return answer
         failed = Findings(name)
+        if isinstance(answer, ModuleNotFoundError) and str(answer.name).startswith("huggingface_hub"):
+            return (*default, failed)  # a problem of the packages
         failed.problem(
             f"The check of {name} failed: {error_on_one_line(answer)}.",
             "Correct what it names; if nothing is wrong with that, report it with this output.",

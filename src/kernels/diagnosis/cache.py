@@ -15,7 +15,7 @@ from kernels import settings
 from kernels.cache.repo_records import ignored_records
 from kernels.diagnosis.finding import Findings
 from kernels.errors import RequestError
-from kernels.support.formatting import format_names, plural
+from kernels.support.formatting import format_names, format_text, plural
 from kernels.support.json_store import is_owner
 
 __all__ = ["CacheReport", "check_cache"]
@@ -26,6 +26,8 @@ _ROOM = 1_000_000_000
 _FILES = 1000
 #: Seconds for looking at the files of a large cache.
 _SECONDS = 5.0
+#: Bytes of a file's name (NAME_MAX in limits.h).
+_LONGEST_NAME = 255
 _ANOTHER = "name another folder with KERNELS_CACHE"
 
 
@@ -44,7 +46,7 @@ def check_cache() -> tuple[CacheReport, Findings]:
     try:
         path = settings.cache_dir()
     except RequestError as error:  # reported with the variables
-        return CacheReport("", note=str(error)), found
+        return CacheReport("", note=format_text(error)), found
     try:
         report = _look(path, found)
     except (OSError, ValueError) as error:
@@ -55,6 +57,9 @@ def check_cache() -> tuple[CacheReport, Findings]:
 
 
 def _look(path: Path, found: Findings) -> CacheReport:
+    if any(len(os.fsencode(part)) > _LONGEST_NAME for part in path.parts):
+        found.problem("The path of the cache has a name that is longer than file systems allow.", f"N{_ANOTHER[1:]}.")
+        return CacheReport(format_text(path, 200), note="cannot be made")
     nearest = path
     while not os.path.lexists(nearest) and nearest.parent != nearest:
         nearest = nearest.parent

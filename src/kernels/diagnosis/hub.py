@@ -50,7 +50,8 @@ def check_hub() -> tuple[HubReport, Findings]:
         endpoint = settings.endpoint() if folder is None else str(folder)
         offline = folder is None and settings.offline()
     except RequestError as error:  # reported with the variables
-        return HubReport(settings.active_variables().get("KERNELS_HUB", ""), False, str(error)), found
+        shown = format_text(settings.active_variables().get("KERNELS_HUB", ""))
+        return HubReport(shown, False, format_text(error)), found
     if folder is not None:
         return HubReport(endpoint, note="a folder: no network requests"), found
     if offline:

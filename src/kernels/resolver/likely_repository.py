@@ -40,7 +40,7 @@ def likely_names(repo_id: str, lock: ActiveLock) -> Iterator[None]:
     try:
         yield
     except (RepositoryNotFound, NotInCache) as error:
-        hint = did_you_mean(repo_id, _known(repo_id, lock))
+        hint = did_you_mean(repo_id, _known(repo_id, lock), "/")
         if hint and error.args and isinstance(error.args[0], str) and not error.args[0].endswith(hint):
             error.args = (error.args[0] + hint, *error.args[1:])
         raise

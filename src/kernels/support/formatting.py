@@ -129,17 +129,23 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'s' * (count != 1)}"
 
 
-def did_you_mean(word: object, candidates: Iterable[str]) -> str:
+def did_you_mean(word: object, candidates: Iterable[str], separator: str = "") -> str:
     """A question to append to a message about a mistyped name; empty where no candidate is similar.
 
     Args:
         word: The mistyped name.
         candidates: The valid names.
+        separator: What separates the parts of a name, each of which must be similar: `/` in `org/name`.
 
     Example:
         >>> did_you_mean("cdua", ["cuda", "cpu"]), did_you_mean("abacus", ["cuda", "cpu"])
         (" Did you mean 'cuda'?", '')
+        >>> did_you_mean("acme/x", ["acme/relu"], "/"), did_you_mean("acme/rleu", ["acme/relu"], "/")
+        ('', " Did you mean 'acme/relu'?")
     """
+    if separator and isinstance(word, str):
+        parts = word[:200].split(separator)
+        candidates = [name for name in islice(candidates, _MAX_CANDIDATES) if _has_parts_like(name, parts, separator)]
     near = nearest_name(word, candidates)
     return "" if near is None else f" Did you mean {format_value(near)}?"
 
@@ -167,6 +173,11 @@ def nearest_name(word: object, candidates: Iterable[str], cutoff: float = 0.6) -
     lower = {name.lower(): name for name in reversed(short)}
     near = difflib.get_close_matches(word[:100].lower(), list(lower), n=1, cutoff=cutoff)
     return lower[near[0]] if near else None
+
+
+def _has_parts_like(name: str, parts: list[str], separator: str) -> bool:
+    own = name.split(separator) if len(name) <= 200 else []
+    return len(own) == len(parts) and all(nearest_name(part, [each]) for part, each in zip(parts, own, strict=True))
 
 
 def _error_text(error: BaseException) -> str:

@@ -103,12 +103,19 @@ def _visible(count: int) -> int:
     return len(chosen)
 
 
+def _version_files(root: Path) -> list[Path]:
+    try:
+        return [root / _VERSION_FILE, *sorted(root.glob(f"*-linux/{_VERSION_FILE}"))]
+    except OSError:  # a folder, such as another user's home, that may not be read
+        return []
+
+
 def _toolkit_version() -> MajorMinor | None:
     # What the toolkit's set_env.sh sets, before where it usually is.
     given = os.environ.get("ASCEND_HOME_PATH")
     for root in (*([Path(given)] if given else ()), *(path.expanduser() for path in _TOOLKITS)):
         # The file is next to the platform's folder: <toolkit>/<cpu>-linux/ascend_toolkit_install.info.
-        for path in (root / _VERSION_FILE, *sorted(root.glob(f"*-linux/{_VERSION_FILE}"))):
+        for path in _version_files(root):
             try:
                 match = re.search(r"^version=(.*)$", path.read_text(errors="replace"), re.MULTILINE)
             except OSError:

@@ -257,7 +257,11 @@ def _runtime_candidates() -> Iterable[str]:
     for entry in sys.path:
         folders += [Path(entry, "nvidia", sub) for sub in ("cu13/lib", "cuda_runtime/lib", "cuda_runtime/bin")]
     for folder in folders:
-        yield from (str(path) for path in sorted(folder.glob(pattern), reverse=True))
+        try:
+            found = sorted(folder.glob(pattern), reverse=True)
+        except OSError:  # it may not be read
+            continue
+        yield from map(str, found)
 
 
 def _soname_version(name: str) -> int:
