@@ -185,11 +185,6 @@ def test_a_model_that_fails_is_as_before() -> None:
     assert len(kernelize_report(model).kernelized) == 1
 
 
-def test_a_compiled_model_is_compared_too() -> None:
-    model = torch.compile(kernelized(nn.Sequential(Norm()), UsualNorm))
-    assert not compare_layers(model, X).agrees(1e-2)
-
-
 def test_without_kernels_there_is_nothing_to_compare() -> None:
     comparison = compare_layers(nn.Linear(8, 8), X)
     assert str(comparison) == "No layer of this model runs through a kernel."

@@ -11,7 +11,7 @@ import torch
 from layer_models import Gives, KernelAct, KernelNorm, KernelScale, Model, OtherNorm, X, registered
 from torch._dynamo.utils import counters
 
-from kernels.layer import Mode, kernelize, unkernelize
+from kernels.layer import Mode, compare_layers, kernelize, unkernelize
 
 MODE = Mode.INFERENCE | Mode.TORCH_COMPILE
 
@@ -78,3 +78,13 @@ def test_a_compiled_model_can_be_kernelized_through_its_wrapper() -> None:
     report = kernelize(fast, mode=MODE, report=True)
     assert len(report.kernelized) == 2
     assert torch.equal(fast(X), fast._orig_mod(X))
+
+
+def test_a_compiled_model_is_compared_layer_by_layer_and_not_compiled_for_it() -> None:
+    registered(Norm=Gives(KernelNorm), Act=Gives(KernelAct), scale=Gives(KernelScale))
+    fast = compiled(kernelize(Model(blocks=1).eval(), mode=MODE))
+    expected = fast(X)
+    comparison = compare_layers(fast, X)
+    assert {row.layer: row.difference for row in comparison} == {"scale": 7, "Norm": 100, "Act": 999}
+    assert torch.equal(fast(X), expected)
+    assert compilations() == 1

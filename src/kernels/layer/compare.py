@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -169,7 +170,8 @@ def compare_layers(model: nn.Module, /, *inputs: Any, **named: Any) -> LayerComp
             found[id(module)] = _Compared(module, slot, module.__dict__[slot], row)
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
-        stack.enter_context(torch.compiler.set_stance("force_eager"))
+        if "torch._dynamo" in sys.modules:  # importing it takes seconds, and without it nothing is compiled
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(_same_random_numbers(model))
         stack.enter_context(_same_buffers(model))
         for compared in found.values():
