@@ -233,7 +233,7 @@ def test_completion_offers_commands_and_backends(kernels_process: Callable[..., 
     assert kernels_process(**complete).stdout.split() == ["rocm"]
 
 
-@pytest.mark.parametrize(("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+@pytest.mark.parametrize(("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
 def test_colour_is_for_terminals_and_never_with_no_color(env: dict[str, str], coloured: bool) -> None:
     main, side = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
@@ -244,7 +244,7 @@ def test_colour_is_for_terminals_and_never_with_no_color(env: dict[str, str], co
     assert process.wait(timeout=120) == 1
     shown = os.read(main, 10_000).decode()
     os.close(main)
-    assert ("\x1b[1;31m" in shown) is coloured  # bold alone is no colour
+    assert ("\x1b[1;31m" in shown, "\x1b" in shown) == (coloured, coloured)
     assert "Error:" in shown
 
 
@@ -367,6 +367,15 @@ def test_a_reader_that_leaves_ends_a_command_quietly() -> None:
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no such device")
+@pytest.mark.parametrize("arguments", [["-h"], ["--version"], ["backends"], ["backends", "--json"]], ids=" ".join)
+def test_a_full_disk_under_standard_output_is_one_line(arguments: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "kernels", *arguments]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (1, "Error: [Errno 28] No space left on device\n")
 
 
 @pytest.mark.parametrize(("columns", "width"), [(123, 123), (0, 80)])

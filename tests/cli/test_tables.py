@@ -150,6 +150,7 @@ EACH = [
 def test_no_command_breaks_a_word_on_a_terminal(long_names: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     for command, shown in zip(EACH, each_on_a_terminal(EACH, own_cache=False, columns=80), strict=True):
+        assert "\x1b" not in shown  # NO_COLOR
         words = set(shown.split())
         for name in [LONG, LONG.partition("/")[2], *VARIANTS]:
             # A name's beginning stands alone only where the name was broken.

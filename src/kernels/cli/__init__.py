@@ -143,6 +143,9 @@ class _Commands(TyperGroup):
             status = _interrupted() if interrupted else 1
         except KeyboardInterrupt:
             status = _interrupted()
+        except OSError as error:  # standard output cannot take the help
+            print_error(error)
+            status = 1
         sys.exit(status)
 
 

@@ -190,7 +190,15 @@ def console(*, stderr: bool = False) -> Console:
     width, height = (shown or other for shown, other in zip(shutil.get_terminal_size(known), known, strict=True))
     if stream is None or not stream.isatty():
         width = _UNFOLDED
-    return SafeConsole(file=stream, stderr=stderr, width=width, height=height, highlight=False, emoji=False)
+    return SafeConsole(
+        file=stream,
+        stderr=stderr,
+        width=width,
+        height=height,
+        highlight=False,
+        emoji=False,
+        color_system=None if os.environ.get("NO_COLOR") else "auto",  # without it there is no bold text either
+    )
 
 
 def _terminal_size(stream: TextIO | None) -> tuple[int, int]:
