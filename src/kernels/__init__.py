@@ -109,6 +109,7 @@ else:
     __all__ = ["__version__", *sorted(_MODULE_OF)]
 
     def __getattr__(name):
+        """Import a public name when it is first used."""
         if name not in _MODULE_OF:
             raise AttributeError(f"module 'kernels' has no attribute {name!r}")
         import importlib
@@ -117,4 +118,5 @@ else:
         return value
 
     def __dir__():
+        """The public names, those not imported yet too."""
         return sorted({*globals(), *_MODULE_OF})

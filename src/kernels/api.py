@@ -202,6 +202,8 @@ def get_locked_kernel(
 
     Example:
         ```python
+        from kernels import get_locked_kernel
+
         activation = get_locked_kernel("kernels-community/activation", lockfile="kernels.lock")
         ```
     """
@@ -243,6 +245,8 @@ def load_kernel(
 
     Example:
         ```python
+        from kernels import load_kernel
+
         activation = load_kernel("kernels-community/activation", lockfile="kernels.lock")
         ```
     """

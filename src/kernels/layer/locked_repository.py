@@ -79,6 +79,8 @@ class LockedLayerRepository(NamedLayer, LockedRepository):
 
     Example:
         ```python
+        from kernels import LockedLayerRepository
+
         LockedLayerRepository("kernels-community/activation", lockfile="kernels.lock", layer_name="SiluAndMul")
         ```
     """

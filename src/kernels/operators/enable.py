@@ -132,6 +132,8 @@ def use_vendor_ops(
 
     Example:
         ```python
+        from kernels import use_vendor_ops
+
         with use_vendor_ops("acme"):
             model(inputs)
         ```
@@ -217,6 +219,8 @@ def use_kernel_ops(functions: Mapping[str, FuncSpec], *, backend: str | None = N
 
     Example:
         ```python
+        from kernels import FuncSpec, use_kernel_ops
+
         with use_kernel_ops({"aten::silu": FuncSpec("org/repo", "silu", version=1)}):
             model(inputs)
         ```
