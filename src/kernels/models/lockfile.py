@@ -372,7 +372,7 @@ def _content(path: Path, limit: int) -> bytes:
     except FileTooLarge:
         raise LockError(f"{path} has more than {limit} bytes; no lockfile is that large.") from None
     except FileNotFoundError:
-        raise LockFileNotFound(f"Cannot read {path}: there is no such file.") from None
+        raise LockFileNotFound(f"Cannot read {path}: No such file or directory.") from None
     except OSError as error:
         raise LockError(f"Cannot read {path}: {error.strerror or error}.") from error
 
