@@ -151,10 +151,11 @@ def names(cell: str) -> list[str]:
 
 
 def same_everywhere(text: str) -> str:
-    """Output without what differs from build to build: commits, sizes, dates, ports, the width of columns."""
+    """Output without what differs from build to build: commits, sizes, times, dates, ports, the width of columns."""
     for pattern, word in (
         (r"(?<![0-9a-zA-Z])[0-9a-f]{7,64}(?![0-9a-zA-Z])", "<commit>"),
-        (r"[0-9.]+ (B|kB|MB)\b", "<size>"),
+        (r"[0-9.]+ (B|kB|MB|bytes)\b", "<size>"),
+        (r"\b[0-9.]+ s\b", "<time>"),
         (r"\b20\d\d-\d\d-\d\d\b", "<date>"),
         (r"http://127\.0\.0\.1:\d+", "<hub>"),
         (r"[ \t]+", " "),
@@ -255,7 +256,7 @@ SHOWN = [(page, block, command, output) for page in PAGES for block, command, ou
 @pytest.mark.parametrize("command", sorted({command for _, _, command, _ in SHOWN}))
 def test_a_command_that_is_shown_is_one_that_kernels_has(command: str) -> None:
     group = typer.main.get_command(app)
-    name, *arguments = [argument for argument in shlex.split(command)[1:] if argument != "--debug"]
+    name, *arguments = [argument for argument in shlex.split(command)[1:] if argument not in ("--debug", "-v", "-vv")]
     # Parses the arguments as the command would, and runs nothing.
     single = group.get_command(group.make_context("kernels", ["--help"], resilient_parsing=True), name)
     assert single is not None

@@ -135,7 +135,19 @@ def test_the_layers_that_keep_their_forward_are_logged() -> None:
         kernelize(nn.Sequential(Norm(), Norm()), mapping, mode=Mode.TRAINING)
     assert [(each.levelname, each.getMessage()) for each in records] == [
         ("INFO", f"Layer 'Norm' of {Slow.__qualname__} keeps its own forward: its condition is false"),
+        ("INFO", "Sequential is kernelized for INFERENCE: 0 of 2 layers run through a kernel"),
         ("INFO", "Layer 'Norm' on cpu keeps its own forward: no kernel serves mode TRAINING, only INFERENCE"),
+        ("INFO", "Sequential is kernelized for TRAINING: 0 of 2 layers run through a kernel"),
+    ]
+
+
+def test_the_kernel_of_each_layer_is_logged_for_debugging() -> None:
+    with logged(logging.DEBUG) as records:
+        kernelize(nn.Sequential(Norm(), Norm()), {"Norm": {"cpu": Gives(KernelNorm)}}, mode=INFERENCE)
+    assert [(each.levelname, each.getMessage()) for each in records] == [
+        ("INFO", "Sequential is kernelized for INFERENCE: 2 of 2 layers run through a kernel (2 Norm: Gives)"),
+        ("DEBUG", "0 (Norm): Gives"),
+        ("DEBUG", "1 (Norm): Gives"),
     ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, overload
@@ -166,7 +168,27 @@ def kernelize(
     remember_notes(model, () if settings.mapping_disabled() else unused_names(request.mapping, names, model))
     if any(decision is not None and decision.function is not None for _, decision in plan):
         guard(model)
+    _log_result(model, request.mode)
     return kernelize_report(model) if report else model
+
+
+def _log_result(model: nn.Module, mode: Mode) -> None:
+    if not _log.isEnabledFor(logging.INFO):
+        return
+    found = kernelize_report(model)
+    counts = Counter(f"{row.layer}: {row.kernel}" for row in found.kernelized)
+    _log.info(
+        "%s is kernelized for %s: %d of %d layers run through a kernel%s",
+        type(model).__name__,
+        mode,
+        len(found.kernelized),
+        len(found),
+        f" ({', '.join(f'{count} {names}' for names, count in counts.items())})" if counts else "",
+    )
+    for row in found:
+        served = f"build {row.variant} of {row.kernel}" if row.variant else row.kernel
+        what = served if row.kernelized else f"its own forward: {row.reason}"
+        _log.debug("%s (%s): %s", row.module or "the model", row.layer, what)
 
 
 def unkernelize(model: _Model) -> _Model:

@@ -48,6 +48,7 @@ def load_variant(
     *,
     deps: Mapping[str, ModuleType] = MappingProxyType({}),
     repo_info: RepoInfo | None = None,
+    commit: str | None = None,
     stages: Mapping[str, Callable[..., object]] = MappingProxyType({}),
     root: os.PathLike[str] | str | None = None,
     files: Collection[str] | None = None,
@@ -61,6 +62,7 @@ def load_variant(
             the name gets a suffix: `<id>_2`, `<id>_3`, and so on.
         deps: The modules that `get_kernel_dep` gives the kernel, by repository.
         repo_info: The repository and revision; None for a local path.
+        commit: The commit, for messages, where `repo_info` names a branch; None for a local path.
         stages: A backend's functions around the import: `before_import(path, metadata)` and
             `after_import(module, path, metadata)`, both optional.
         root: The folder that no symbolic link in the variant may leave: the repository's folder in the cache. None for
@@ -98,7 +100,8 @@ def load_variant(
     if root is not None:
         check_contained(folder, root)
     install_finder()
-    package = enter(KernelPackage(metadata.id, folder, init, metadata, deps, repo_info, stages, listed, fetch))
+    package = KernelPackage(metadata.id, folder, init, metadata, deps, repo_info, stages, listed, fetch, commit)
+    package = enter(package)
     try:
         return _import(package)
     finally:

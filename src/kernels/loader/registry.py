@@ -92,6 +92,7 @@ class KernelPackage:
     stages: Mapping[str, Callable[..., object]]
     files: frozenset[str] | None = None  # the listed files, relative to `path`; None: all files
     fetch: Callable[[], object] | None = None  # downloads missing files again
+    commit: str | None = None  # for messages
     gone: bool = False  # whether a file was missing and could not be downloaded
     users: int = 1  # calls of `load_variant` in progress
     importing: int = 0  # imports of its code in progress
@@ -105,6 +106,8 @@ class KernelPackage:
         if self.repo_info is None:
             return f"kernel {self.metadata.name!r} in {self.path}"
         origin = f"{self.repo_info.repo_id} at {self.repo_info.revision}"
+        if self.commit is not None and self.commit != self.repo_info.revision:
+            origin += f" (commit {self.commit[:12]})"
         return f"kernel {self.metadata.name!r}, variant {self.path.name}, of {origin}"
 
     def relative(self, path: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -32,6 +33,7 @@ from kernels.resolver.target import Target
 from kernels.sources import PathSource
 from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import wrong_type
+from kernels.support.logs import logger
 from kernels.trust import Policy
 from kernels.trust.publishers import TrustPolicy
 
@@ -54,6 +56,8 @@ __all__ = [
     "prepare",
     "target_of",
 ]
+
+_log = logger(__name__)
 
 #: How often a build is fetched again that another process deleted before it was loaded. Deleting between the fetch and
 #: the load takes a moment of a few microseconds each time.
@@ -268,17 +272,38 @@ def _load(installed: Sequence[Installed]) -> Loaded:
         planned, snapshot = each.planned, each.planned.snapshot
         own = planned.source.user_owned  # a folder of the user's, in which everything counts
         prefix = f"{BUILD_FOLDER}/{planned.variant}/"
+        known = is_loaded(each.path)
         module = modules[planned.found.key] = load_variant(
             each.path,
             planned.metadata,
             deps={repo_id: modules[key] for repo_id, key in planned.depends.items()},
             repo_info=None if own else RepoInfo(snapshot.repo_id, _revision(planned)),
+            commit=None if own else snapshot.commit,
             stages=stages_of(backends.known(planned.backend), planned.device),
             root=planned.source.link_boundary(snapshot),
             files=None if own else [file.path.removeprefix(prefix) for file in snapshot.builds[planned.variant]],
             fetch=None if own else partial(fetch_build, planned),
         )
+        _log.log(
+            logging.DEBUG if known else logging.INFO,
+            "%s%s: build %s (%s)%s from %s, as %s",
+            planned.found.asked if not own else each.path,
+            " is loaded already" if known else " is loaded",
+            planned.variant,
+            planned.why,
+            f" of commit {snapshot.commit[:12]} ({_chosen_by(planned)})" if not own else "",
+            planned.source.name,
+            module.__name__,
+        )
     return Loaded(each, module)
+
+
+def _chosen_by(planned: Planned) -> str:
+    """What chose the commit, for the log."""
+    if planned.lock is not None:
+        return f"pinned by {planned.lock}"
+    asked = planned.requirement
+    return "as asked" if asked.commit is not None else f"its branch {asked.branch}"
 
 
 def _revision(planned: Planned) -> str:

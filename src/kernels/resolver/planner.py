@@ -47,6 +47,7 @@ class Planned(OfSnapshot):
         signed: Whether a policy demands that its files are the ones that were signed.
         pinned: The content that the lock pins of the build.
         depends: The snapshots it depends on, by repository as its metadata names them.
+        why: Why this build, for the log.
     """
 
     found: FoundSnapshot
@@ -57,6 +58,7 @@ class Planned(OfSnapshot):
     signed: bool
     pinned: ContentHash | None
     depends: Mapping[str, SnapshotKey] = field(default_factory=dict)
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -145,13 +147,19 @@ def _planned_build(context: ResolveContext, ways: Sequence[Resolved]) -> Planned
         raise unverified(snapshot.repo_id, source.publishers)
     if admitted is Admission.ON_DISK:
         warn_unverified(snapshot.repo_id, source.publishers)
+    for each in choice.resolution.rejected:
+        _log.debug("%s: build %s is rejected: %s", found.asked, each.variant.variant_str, each.reason)
     planned = _of_variant(context, found, choice.best, choice.metadata[choice.best])
     if context.prerequisites:
         check_prerequisites(snapshot.repo_id, planned.variant, planned.metadata)
     if context.check_arch:  # without, the caller knows better than the declared architectures
         _mention_uncovered(choice, planned.variant)
     backends.mention_experimental(backends.get(choice.resolution.backend))
-    return replace(planned, backend=choice.resolution.backend, device=choice.resolution.device)
+    backend, device = choice.resolution.backend, choice.resolution.device
+    count = len(snapshot.builds)
+    why = f"the best of {count} for {backend}" if count > 1 else "the only one"
+    why += "" if device is None else f", device {device.index} ({device.arch or device.name})"
+    return replace(planned, backend=backend, device=device, why=why)
 
 
 def _every_build(context: ResolveContext, ways: Sequence[Resolved]) -> list[Planned]:

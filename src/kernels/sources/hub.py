@@ -114,6 +114,7 @@ class HubSource(Source):
 
     def _fresh_heads(self, repo_id: str, stored: tuple[str, Heads] | None) -> Heads:
         if stored is not None and 0 <= time.time() - stored[1].time < settings.refresh_seconds():
+            _log.debug("%s: the branches are those of %s ago", repo_id, _age(time.time() - stored[1].time))
             return stored[1]
         # For what the cache can answer, the wait is short; a Hub that did not answer recently is not asked.
         if stored is not None and self._memory.resting():
@@ -223,7 +224,9 @@ class HubSource(Source):
             files = self._store(kind, repo_id).index(self.endpoint, commit)
             if files is not None:
                 with suppress(InvalidRepository):  # a damaged index is not used
-                    return Snapshot(repo_id, commit, files, kind)
+                    snapshot = Snapshot(repo_id, commit, files, kind)
+                    _log.debug("%s: the files of commit %s are known", repo_id, commit[:12])
+                    return snapshot
         return None
 
     def _listed(self, requirement: Requirement, commit: str) -> Snapshot:
@@ -379,7 +382,9 @@ class HubSource(Source):
 
     def _fetch(self, store: RepoStore, snapshot: Snapshot, variant: str) -> None:
         files = snapshot.builds[variant]
-        if store.missing(snapshot.commit, files):
+        if not store.missing(snapshot.commit, files):
+            _log.debug("%s: build %s of commit %s is in the cache", snapshot.repo_id, variant, snapshot.commit[:12])
+        else:
             if self.offline:
                 damaged = store.damaged(snapshot.commit, files)
                 if damaged:
@@ -390,16 +395,23 @@ class HubSource(Source):
             with exclusively(store.lock(f"{snapshot.commit}-{variant}")):
                 store.sweep()
                 store.mark_fetched(snapshot.commit)
+                begun, size = time.monotonic(), 0
                 for _ in range(_CLEARED_TRIES):
                     fresh = store.missing(snapshot.commit, files)
                     if not fresh:
                         break
                     missing = [file for file in fresh if not store.adopt(snapshot.commit, file)]
                     download(self._client, store, snapshot, missing)
+                    size += sum(file.size for file in missing)
                     self._fresh.update((store.folder, snapshot.commit, file.path) for file in fresh)
                     # A `prune` that runs now may not have seen the new links, and removes their contents.
                     with exclusively(store.lock(CLEARING)):
                         pass
+                _log.info(
+                    "%s: build %s of commit %s was fetched from %s: %d bytes in %.1f s",
+                    *(snapshot.repo_id, variant, snapshot.commit[:12], self.endpoint),
+                    *(size, time.monotonic() - begun),
+                )
         store.check_links(snapshot.commit, files)
 
     def _store(self, repo_type: str, repo_id: str) -> RepoStore:

@@ -5,6 +5,7 @@ huggingface_hub uses httpx (1.x) or httpx2 (2.x); neither is imported here.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -26,6 +27,7 @@ from kernels.sources.send_request import connection_errors, cut, requested_wait,
 from kernels.support.concurrency import pause, when_cancelled
 from kernels.support.documents import TooComplex
 from kernels.support.formatting import format_value
+from kernels.support.logs import logger
 
 if TYPE_CHECKING:
     from kernels.cache.partial_file import PartialFile
@@ -48,7 +50,15 @@ _OWN_HEADERS = frozenset({"authorization", "cookie"})
 #: The slowest download of a large file, in bytes per second; a slower one times out.
 _SLOWEST = 16 * 1024
 
+#: Seconds of a wait before another try that a person should know of.
+_LONG_WAIT = 10.0
+
+#: For a rate limit (https://huggingface.co/docs/hub/rate-limits).
+_TOKEN_HINT = "Requests with a token have a higher limit."
+
 _T = TypeVar("_T")
+
+_log = logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -228,20 +238,26 @@ class HubClient:
         answer: Any = None
         for attempt in range(1, patience.tries + 1):
             requested = None
+            begun = time.monotonic()
             try:
                 with self._get(url, timeout or _etag_timeout(), any_host, headers(), check) as response:
                     if response.status_code < 300:
-                        return read(response, patience.budget), response
+                        result = read(response, patience.budget)
+                        _log_request(url, str(response.status_code), begun)
+                        return result, response
+                    _log_request(url, str(response.status_code), begun)
                     if response.status_code not in RETRY_STATUSES:
                         raise refusal(url, response)
                     requested = requested_wait(response.headers)
                     problem, answer = f"answered {response.status_code}", response
             except WrongAnswer as error:
                 problem, answer = f"answered {error}", None
+                _log_request(url, str(error), begun)
             except KernelsError:  # some are an OSError too, and none is a connection error
                 raise
             except connection_errors() as error:
                 problem, answer = f"did not answer ({type(error).__name__}: {error})", None
+                _log_request(url, type(error).__name__, begun)
                 if attempt == patience.connection_tries:
                     break
             # Random, so that many clients that were refused together do not retry together.
@@ -252,6 +268,16 @@ class HubClient:
             if time.monotonic() + seconds > deadline:
                 problem += f" and asks for a wait of {seconds:.0f} s" if requested is not None else ""
                 break
+            _log.log(
+                logging.WARNING if seconds >= _LONG_WAIT else logging.DEBUG,
+                "%s %s: try %d of %d follows in %.1f s.%s",
+                self.endpoint,
+                problem,
+                attempt + 1,
+                patience.tries,
+                seconds,
+                f" {_TOKEN_HINT}" if answer is not None and answer.status_code == 429 else "",
+            )
             pause(seconds)
         unavailable = HubUnavailable(
             f"{self.endpoint} {problem}, after {attempt} {'try' if attempt == 1 else 'tries'}, for {url}. Check that "
@@ -278,6 +304,7 @@ class HubClient:
                         yield response
                         return
                     location = response.headers.get("Location", "")
+                    _log.debug("GET %s: %d, a redirect", _without_query(url), response.status_code)
                 if not any_host:
                     url = within_repository(self.endpoint, url, location)
                     continue
@@ -291,6 +318,15 @@ class HubClient:
             if "closed" not in str(error):
                 raise
             raise ConnectionError(str(error)) from error
+
+
+def _log_request(url: str, outcome: str, begun: float) -> None:
+    _log.debug("GET %s: %s in %.3f s", _without_query(url), outcome, time.monotonic() - begun)
+
+
+def _without_query(url: str) -> str:
+    # A query may be a signature.
+    return url.partition("?")[0]
 
 
 def _decoding(expected: ResponseFormat[_T]) -> Callable[[Any, float], _T]:

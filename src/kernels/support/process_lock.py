@@ -19,12 +19,16 @@ from kernels.errors import StoreError
 from kernels.support.concurrency import check_cancelled, is_cancelled
 from kernels.support.files import open_regular
 from kernels.support.json_store import cannot_write
+from kernels.support.lock_holder import lock_holder
+from kernels.support.logs import logger
 from kernels.support.real_folders import make_folders
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 __all__ = ["WorkLock", "exclusively", "lock_at", "without_flock"]
+
+_log = logger(__name__)
 
 #: Waiting for a lock ends: a process that holds one this long is not downloading a kernel.
 _LOCK_SECONDS = 3600.0
@@ -35,6 +39,9 @@ _NO_FLOCK = frozenset({errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSU
 
 #: A marker without a heartbeat for so long has lost its process. Its heartbeat comes three times as often.
 _LEASE_SECONDS = 45.0
+
+#: A wait of so many seconds is logged.
+_NOTED_SECONDS = 1.0
 
 #: Seconds between looks at a marker: each is a request to the file system's server.
 _POLL_SECONDS = 0.25
@@ -85,7 +92,13 @@ class WorkLock:
     def _acquire(self, lock: BaseFileLock, seconds: float, empty: _EmptyMarker | None = None) -> None:
         from filelock import LeaseSettingsMismatch, Timeout
 
+        begun, noted = time.monotonic(), False
+
         def is_over() -> bool:
+            nonlocal noted
+            if not noted and time.monotonic() - begun >= _NOTED_SECONDS:
+                noted = True
+                _log.info("Waiting for the lock %s, which %s holds", lock.lock_file, lock_holder(lock.lock_file))
             if empty is not None:
                 empty.remove_abandoned()
             return is_cancelled()

@@ -38,7 +38,8 @@ __all__ = [
     "warn_unverified",
 ]
 
-_log = logger("kernels.hf_hub")
+_log = logger(__name__)
+_log_unverified = logger("kernels.hf_hub")
 
 #: A verdict is used for a day: a mark changes rarely, and one that was withdrawn should not be used much longer.
 VERDICT_SECONDS = 24 * 3600.0
@@ -153,10 +154,13 @@ class Verdicts:
         """What is known of a publisher; the Hub is asked if the last answer is older than a day or was a no."""
         stored = self._stored(publisher)
         if stored is not None and _holds(stored):
+            _log_verdict(stored)
             return PublisherTrust.TRUSTED
         try:
             return self._ask_once(publisher, stored)
         except (HubUnavailable, NotInCache) as error:
+            if stored is not None:
+                _log_verdict(stored)
             if stored is None:
                 self._problems[publisher] = str(error)
                 return PublisherTrust.UNKNOWN
@@ -181,6 +185,7 @@ class Verdicts:
     def _keep(self, publisher: str, trusted: bool) -> PublisherTrust:
         verdict = _Verdict(publisher, trusted, time.time())
         self._memory[publisher] = verdict
+        _log_verdict(verdict)
         write_record(self._folder / f"{publisher}.json", verdict)
         return PublisherTrust.TRUSTED if trusted else PublisherTrust.UNTRUSTED
 
@@ -188,6 +193,15 @@ class Verdicts:
         known = self._memory.get(publisher) or read_record(self._folder / f"{publisher}.json", _Verdict)
         # On some file systems, names that differ only in case are the same file.
         return known if known is not None and known.publisher == publisher else None
+
+
+def _log_verdict(verdict: _Verdict) -> None:
+    _log.debug(
+        "%s is %s trusted publisher, as the Hub said %.0f s ago",
+        verdict.publisher,
+        "a" if verdict.trusted else "no",
+        time.time() - verdict.time,
+    )
 
 
 def _holds(verdict: _Verdict) -> bool:
@@ -202,7 +216,10 @@ def ask_trust(repo_id: str, publishers: Publishers | None, policy: TrustPolicy) 
         publishers: The publishers of the source; None for a folder of the user.
         policy: What the caller allows.
     """
-    if publishers is None or policy.allows(repo_id):
+    if publishers is None:
+        return PublisherTrust.TRUSTED
+    if policy.allows(repo_id):
+        _log.debug("%s is allowed by trust_remote_code or KERNELS_TRUSTED_PUBLISHERS", repo_id)
         return PublisherTrust.TRUSTED
     return publishers.trust(repo_id)
 
@@ -271,7 +288,7 @@ def warn_unverified(repo_id: str, publishers: Publishers | None) -> None:
     """Warn, once, that something on disk is used whose publisher no Hub was ever asked about here."""
     where = "a Hub" if publishers is None else publishers.authority
     warn_once(
-        _log,
+        _log_unverified,
         f"{repo_id} is loaded from what is on disk without a Hub's word on its publisher: {where} was never asked "
         f"about it, or cannot be asked. To say that you trust it, add "
         f"{repo_id.partition('/')[0]!r} to KERNELS_TRUSTED_PUBLISHERS.",
