@@ -10,7 +10,14 @@ from layer_models import ForwardOnly, Gives, KernelNorm, Norm, OtherNorm, norm_o
 from torch import nn
 
 from kernels.errors import LayerError, RequestError
-from kernels.layer import Mode, kernelize, kernelize_report, unkernelize, use_kernel_mapping
+from kernels.layer import (
+    Mode,
+    kernelize,
+    kernelize_report,
+    replace_kernel_forward_from_hub,
+    unkernelize,
+    use_kernel_mapping,
+)
 
 
 class Plain(nn.Module):
@@ -100,6 +107,17 @@ def test_it_comes_before_a_mark() -> None:
     assert adds(model) == [200, 0]
     kernelize(model, mode=INFERENCE)
     assert adds(model) == [100, 0]
+
+
+def test_a_mark_s_condition_still_decides() -> None:
+    class Choosy(Norm):
+        pass
+
+    replace_kernel_forward_from_hub(Choosy, "Norm", condition=lambda module: module.fast)
+    model = nn.Sequential(Choosy(), Choosy())
+    model[0].fast, model[1].fast = True, False
+    kernelize(model, {"Other": {"cpu": Gives(OtherNorm)}}, mode=INFERENCE, by_class={Choosy: "Other"})
+    assert adds(model) == [200, 0]
 
 
 def test_a_subclass_needs_a_key_of_its_own() -> None:

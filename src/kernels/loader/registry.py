@@ -57,6 +57,9 @@ class LoadedKernel:
         """The variant's directory; None if the kernel is not loaded in this process."""
         return next((Path(path) for path, each in loaded_kernels.items() if each.module is self.module), None)
 
+    def _repr_html_(self) -> str:
+        return LoadedKernelList([self])._repr_html_()
+
 
 class LoadedKernelList(TableList[LoadedKernel]):
     """Loaded kernels: a list that a notebook shows as a table."""
