@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 from hub import kernel_files
 
 from kernels.authoring.bench import Times, WorkloadOutcome
-from kernels.cli.benchmark import _row
+from kernels.cli.benchmark import _named, _row
+from kernels.errors import RequestError
 
 pytest.importorskip("torch")
 
@@ -50,11 +52,13 @@ def folder(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def test_a_table_says_how_fast_each_workload_is_and_whether_it_is_right(
-    kernels: Callable[..., Any], folder: Callable[[str], Path], tmp_path: Path
+    kernels: Callable[..., Any], folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
     plot = tmp_path / "times.svg"
-    result = kernels("benchmark", folder(SCRIPT), "--iterations", 3, "--warmup", 0, "--device", 0, "--plot", plot)
+    drawings = ["--plot", plot, "--visual", "relu", "--rasterized", "--output", "times.json"]
+    result = kernels("benchmark", folder(SCRIPT), "--iterations", 3, "--warmup", 0, "--device", 0, *drawings)
     assert result.exit_code == 0
     title, machine, empty, heading, row = result.stdout.splitlines()
     assert title == f"{tmp_path / 'relu'}, build torch-cpu"
@@ -65,6 +69,28 @@ def test_a_table_says_how_fast_each_workload_is_and_whether_it_is_right(
     assert row.endswith("matches the reference")
     assert "Double.four" in plot.read_text(encoding="utf-8")
     assert f"Drew {plot}" in result.stderr.splitlines()
+
+    assert sorted(path.name for path in (tmp_path / "media").iterdir()) == [
+        "relu_dark.png", "relu_dark.svg", "relu_light.png", "relu_light.svg",
+    ]  # fmt: skip
+    light, dark = ((tmp_path / "media" / f"relu_{page}.svg").read_text(encoding="utf-8") for page in ("light", "dark"))
+    assert "Double.four" in light
+    assert "#0d1117" in dark
+    assert "#0d1117" not in light
+    assert (tmp_path / "media" / "relu_dark.png").read_bytes().startswith(b"\x89PNG")
+
+    saved = json.loads((tmp_path / "times.json").read_text(encoding="utf-8"))
+    assert list(saved) == [
+        "results", "machineInfo", "kernelCommitSha", "benchmarkScriptPath", "benchmarkScriptSha",
+    ]  # fmt: skip
+    [workload] = saved["results"]
+    assert (workload["workload"], workload["verified"]) == ("Double.four", True)
+    times = workload["timingResults"]
+    assert times["iterations"] == 3
+    assert 0 < times["min_ms"] <= times["q1_ms"] <= times["q3_ms"] <= times["max_ms"]
+    assert times["min_ms"] <= times["mean_ms"] <= times["max_ms"]
+    assert (saved["machineInfo"]["gpu"], saved["machineInfo"]["backend"]) == ("N/A", "CPU")
+    assert saved["benchmarkScriptSha"] == hashlib.sha256(SCRIPT.encode()).hexdigest()
 
 
 def test_the_table_has_the_references_quartiles_and_says_where_times_are_wide_apart() -> None:
@@ -106,7 +132,7 @@ def test_the_json_of_a_repository_has_the_numbers_and_no_output_of_the_script(
     source = folder(WRONG)
     (tmp_path / "hub" / "acme" / "relu").mkdir(parents=True)
     source.rename(tmp_path / "hub" / "acme" / "relu" / "v1")
-    arguments = ["acme/relu", "--version", 1, "--iterations", 3, "--warmup", 1, "--json"]
+    arguments = ["acme/relu@v1", "--iterations", 3, "--warmup", 1, "--json"]
     environment = {"KERNELS_HUB": str(tmp_path / "hub"), "KERNELS_TRUSTED_PUBLISHERS": "acme"}
     result = kernels_process("benchmark", *arguments, **environment)
     assert result.returncode == 1
@@ -129,6 +155,9 @@ def test_the_json_of_a_repository_has_the_numbers_and_no_output_of_the_script(
         (["--iterations", "0"], "`iterations` is 0"),
         (["--device", "cuda:7"], "cuda"),
         (["--version", "1"], "a folder; `version`"),
+        (["--branch", "v1"], "a folder; `version`"),
+        (["--rasterized"], "--rasterized is for the images of --visual BASE"),
+        (["--output", "none/times.json"], "`--output` is 'none/times.json'; expected a file name in a folder"),
     ],
 )
 def test_wrong_arguments_are_one_line(
@@ -139,3 +168,27 @@ def test_wrong_arguments_are_one_line(
     [line] = result.stderr.splitlines()
     assert line.startswith("Error: ")
     assert said in line
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "found"),
+    [
+        ("acme/relu", {}, ("acme/relu", None, None)),
+        ("acme/relu@v12", {}, ("acme/relu", 12, None)),
+        ("acme/relu@main", {}, ("acme/relu", None, "main")),
+        ("acme/relu@vnext", {}, ("acme/relu", None, "vnext")),
+        ("acme/relu", {"revision": "main"}, ("acme/relu", None, "main")),
+        ("./relu@v1", {}, ("./relu@v1", None, None)),
+    ],
+)
+def test_a_repositorys_name_may_end_in_a_version_or_a_branch(name: str, options: dict[str, Any], found: Any) -> None:
+    assert _named(name, options.get("version"), options.get("revision")) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "said"),
+    [("acme/relu@1", None, "expected a version such as v1, or a branch"), ("acme/relu@v1", 1, "names a revision")],
+)
+def test_a_name_with_half_a_version_or_two_is_an_error(name: str, version: int | None, said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        _named(name, version, None)

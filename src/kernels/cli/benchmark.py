@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernels.cli._arguments import AsJson, BackendName, Kernel, Revision, TrustRemoteCode, Version
+from kernels.cli._arguments import AsJson, BackendName, TrustRemoteCode, Version
 from kernels.cli._output import console, print_json, print_line, print_progress, print_table
+from kernels.errors import RequestError
 
 if TYPE_CHECKING:
     from kernels.authoring.bench import Report, Times, WorkloadOutcome
@@ -17,9 +19,16 @@ __all__ = ["benchmark"]
 
 
 def benchmark(
-    kernel: Kernel,
+    kernel: Annotated[
+        str,
+        typer.Argument(
+            metavar="KERNEL", help="Repository (org/name, org/name@v1, org/name@branch) or path of a folder."
+        ),
+    ],
     version: Version = None,
-    revision: Revision = None,
+    revision: Annotated[
+        str | None, typer.Option("--revision", "--branch", metavar="REV", help="Branch, tag or commit.")
+    ] = None,
     backend: BackendName = None,
     device: Annotated[
         str | None,
@@ -35,14 +44,33 @@ def benchmark(
         Path | None,
         typer.Option("--plot", metavar="FILE.svg", help="Draw the times (for light and dark pages); needs matplotlib."),
     ] = None,
+    visual: Annotated[
+        str | None,
+        typer.Option(
+            "--visual", metavar="BASE", help="Draw media/BASE_light.svg and media/BASE_dark.svg; needs matplotlib."
+        ),
+    ] = None,
+    rasterized: Annotated[bool, typer.Option("--rasterized", help="With --visual: PNG files too.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="FILE.json", help="Save the times as JSON in the existing client's form."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a kernel's benchmarks on this machine, and compare the results with references."""
     from kernels.authoring.bench import measure
-    from kernels.authoring.bench.plot import check_plot, draw
+    from kernels.authoring.bench.payload import save
+    from kernels.authoring.bench.plot import check_matplotlib, check_plot, draw, draw_pages
 
     if plot is not None:
         check_plot(plot)
+    if visual is not None:
+        check_matplotlib()
+    elif rasterized:
+        raise RequestError("--rasterized is for the images of --visual BASE; add it, or leave --rasterized out.")
+    if output is not None and not output.absolute().parent.is_dir():
+        raise RequestError(f"`--output` is {str(output)!r}; expected a file name in a folder that exists.")
+    kernel, version, revision = _named(kernel, version, revision)
     report = measure(
         kernel,
         version=version,
@@ -59,14 +87,34 @@ def benchmark(
         print_json(report)
     else:
         _show(report)
-    if plot is not None:
+    if output is not None:
+        save(report, output)
+        console(stderr=True).print(f"Saved {output}", markup=False, soft_wrap=True)
+    if plot is not None or visual is not None:
         timed = any(outcome.times is not None for outcome in report.outcomes)
-        if timed:
+        drawn: list[Path] = []
+        if timed and plot is not None:
             draw(report, plot)
-        drawn = f"Drew {plot}" if timed else "Nothing was drawn: no workload has times."
-        console(stderr=True).print(drawn, markup=False, soft_wrap=True)
+            drawn.append(plot)
+        if timed and visual is not None:
+            drawn += draw_pages(report, visual, rasterized=rasterized)
+        for line in [f"Drew {each}" for each in drawn] or ["Nothing was drawn: no workload has times."]:
+            console(stderr=True).print(line, markup=False, soft_wrap=True)
     if not report.ok:
         raise typer.Exit(1)
+
+
+def _named(kernel: str, version: int | None, revision: str | None) -> tuple[str, int | None, str | None]:
+    """The version or the revision that follows a repository's name, `org/name@v1`; a folder's name stays as it is."""
+    repo_id, at, name = kernel.partition("@")
+    if not at or kernel.startswith((".", "/", "~", os.sep)) or os.path.exists(kernel):
+        return kernel, version, revision
+    if version is not None or revision is not None:
+        raise RequestError(f"{kernel} names a revision; leave --version, --revision and --branch out.")
+    if name.isdecimal():
+        raise RequestError(f"{kernel}: expected a version such as v{name}, or a branch.")
+    number = name.removeprefix("v")
+    return (repo_id, int(number), None) if number.isdecimal() and number != name else (repo_id, None, name)
 
 
 def _show(report: Report) -> None:

@@ -1,4 +1,4 @@
-"""Draw a report as an SVG that is readable on light and dark pages."""
+"""Draw a report: one SVG that is readable on light and dark pages, or an image for each of them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,25 @@ from kernels.errors import MissingPythonDependency, RequestError
 if TYPE_CHECKING:
     from kernels.authoring.bench.report import Report, WorkloadOutcome
 
-__all__ = ["INK", "KERNEL", "REFERENCE", "check_plot", "draw", "format_seconds"]
+__all__ = [
+    "INK",
+    "KERNEL",
+    "REFERENCE",
+    "check_matplotlib",
+    "check_plot",
+    "draw",
+    "draw_pages",
+    "format_seconds",
+]
 
 #: The background is transparent, and each colour has a contrast of at least 3 to 1 to a white page and to a nearly
 #: black one, as WCAG 2.2 (1.4.11) requires of graphics.
 INK = "#7d7d7d"
 KERNEL = "#2f81d6"
 REFERENCE = "#8a8a8a"
+
+#: Pages by name: the colours of their background and of the text on it.
+PAGES = {"light": ("#ffffff", "#24292f"), "dark": ("#0d1117", "#e6edf3")}
 
 _BAR = 0.38
 
@@ -32,13 +44,18 @@ def check_plot(path: os.PathLike[str] | str) -> Path:
         raise RequestError(
             f"`plot` is {os.fspath(path)!r}; expected a file name that ends in .svg, in a folder that exists."
         )
+    check_matplotlib()
+    return place
+
+
+def check_matplotlib() -> None:
+    """Raise a `MissingPythonDependency` if matplotlib is not installed."""
     try:
         import matplotlib  # noqa: F401
     except ImportError:
         raise MissingPythonDependency(
             "A plot needs matplotlib, which is not installed: pip install matplotlib (the extra `bench`)."
         ) from None
-    return place
 
 
 def draw(report: Report, path: os.PathLike[str] | str) -> None:
@@ -49,21 +66,53 @@ def draw(report: Report, path: os.PathLike[str] | str) -> None:
         MissingPythonDependency: matplotlib is not installed.
         OSError: The file cannot be written.
     """
-    place = check_plot(path)
+    _draw(report, check_plot(path), INK, None)
+
+
+def draw_pages(report: Report, base: str, *, rasterized: bool = False) -> list[Path]:
+    """Draw the medians of a report's workloads as `media/<base>_light.svg` and `media/<base>_dark.svg`.
+
+    Args:
+        report: The measurement.
+        base: What the names of the files begin with.
+        rasterized: Whether PNG files are drawn too.
+
+    Returns:
+        The files, in the current folder's `media`.
+
+    Raises:
+        RequestError: No workload has times.
+        MissingPythonDependency: matplotlib is not installed.
+        OSError: A file cannot be written.
+    """
+    check_matplotlib()
+    drawn = []
+    for page, (background, ink) in PAGES.items():
+        for kind in ("svg", "png") if rasterized else ("svg",):
+            place = Path("media", f"{base}_{page}.{kind}")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            _draw(report, place, ink, background)
+            drawn.append(place)
+    return drawn
+
+
+def _draw(report: Report, place: Path, ink: str, background: str | None) -> None:
     timed = [outcome for outcome in report.outcomes if outcome.times is not None]
     if not timed:
         raise RequestError(f"Nothing to draw: no workload of {report.kernel} has times.")
     import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
+    kind = place.suffix.removeprefix(".")
     # Text stays text, and ids and metadata depend on the content only: the same report gives the same file.
     settings: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "kernels", "font.family": "sans-serif"}
-    settings |= dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK)
+    settings |= dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), ink)
     settings["text.parse_math"] = False  # a name from a repository may have a `$`
     with matplotlib.rc_context(settings):
         figure = Figure(figsize=(8, 1.4 + 0.62 * len(timed)), layout="constrained")
-        FigureCanvasSVG(figure)
+        (FigureCanvasSVG if kind == "svg" else FigureCanvasAgg)(figure)
         axes = figure.add_subplot()
         _bars(figure, axes, timed)
         machine = report.machine
@@ -71,7 +120,9 @@ def draw(report: Report, path: os.PathLike[str] | str) -> None:
         kernel = report.kernel if report.commit is not None else Path(report.kernel).name
         where = f"{machine.device_name}, {machine.threads} threads, Torch {machine.torch}"
         axes.set_title(f"{kernel}, {report.variant}\n{where}", loc="left", fontsize=11)
-        figure.savefig(place, format="svg", transparent=True, metadata={"Date": None})
+        metadata = {"Date": None} if kind == "svg" else {}
+        page: dict[str, Any] = {"transparent": True} if background is None else {"facecolor": background}
+        figure.savefig(place, format=kind, metadata=metadata, dpi=200, **page)
 
 
 def _bars(figure: Any, axes: Any, timed: list[WorkloadOutcome]) -> None:

@@ -30,6 +30,9 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     min_seconds: float
     max_seconds: float
     calls: int
+    mean_seconds: float = 0.0
+    std_seconds: float = 0.0
+    outliers: int = 0  # calls further than 1.5 times the distance of the quartiles from them
 
     @property
     def spread(self) -> float:
@@ -50,6 +53,7 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
         # As numpy.quantile does; Python before 3.13 needs two values.
         values = [*seconds, *seconds] if len(seconds) == 1 else seconds
         q1, median, q3 = statistics.quantiles(values, n=4, method="inclusive")
+        beyond = 1.5 * (q3 - q1)
         return Times(
             median_seconds=median,
             q1_seconds=q1,
@@ -57,6 +61,9 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
             min_seconds=min(seconds),
             max_seconds=max(seconds),
             calls=len(seconds),
+            mean_seconds=statistics.fmean(seconds),
+            std_seconds=statistics.pstdev(seconds),
+            outliers=sum(each < q1 - beyond or each > q3 + beyond for each in seconds),
         )
 
 
@@ -140,6 +147,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     iterations: int  # calls that were timed
     warmup: int  # calls before them
     outcomes: tuple[WorkloadOutcome, ...]  # in the order of the files
+    id: str = ""  # the build's, in its metadata
+    scripts_sha256: str = ""  # of the benchmarks' content, one after the other
     notes: tuple[str, ...] = ()  # remarks on the scripts and the build
 
     @property

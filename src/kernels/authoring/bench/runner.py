@@ -6,6 +6,7 @@ if it ends early, and a new process runs the remaining workloads.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import queue
@@ -24,6 +25,7 @@ import msgspec
 from kernels.authoring.bench.measured_kernel import MeasuredKernel, prepare_kernel
 from kernels.authoring.bench.messages import Ended, Job, Key, Message, Started, Stopped, WorkloadsListed, decode
 from kernels.authoring.bench.report import CRASHED, TIMED_OUT, Machine, Report, WorkloadOutcome
+from kernels.authoring.bench.scripts import FOLDER, PATTERN
 from kernels.errors import KernelImportError, RequestError
 
 __all__ = ["measure"]
@@ -139,6 +141,10 @@ def _report(found: MeasuredKernel, measurement: _Measurement) -> Report:
         warmup=measurement.job.warmup,
         outcomes=(*listed.failed, *(measurement.outcomes[key] for key in listed.workloads)),
         notes=(*found.notes, *listed.notes),
+        id=planned.metadata.id,
+        scripts_sha256=hashlib.sha256(
+            b"".join(path.read_bytes() for path in sorted((found.root / FOLDER).glob(PATTERN)))
+        ).hexdigest(),
     )
 
 

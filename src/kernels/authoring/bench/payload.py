@@ -1,0 +1,66 @@
+"""A report in the form that the existing client saves, for programs that read it."""
+
+from __future__ import annotations
+
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+from kernels.authoring.bench.report import Report, Times
+
+__all__ = ["payload", "save"]
+
+
+def payload(report: Report) -> dict[str, Any]:
+    """What `kernels benchmark --output` saves: times in milliseconds, of the workloads that have some.
+
+    Args:
+        report: The measurement.
+    """
+    machine = report.machine
+    results = []
+    for outcome in sorted(report.outcomes, key=lambda outcome: outcome.name):
+        if outcome.times is not None:
+            result: dict[str, Any] = {"workload": outcome.name, "timingResults": _milliseconds(outcome.times)}
+            if outcome.verified is not None:
+                result["verified"] = outcome.verified
+            results.append(result)
+    on_cpu = machine.device.partition(":")[0] == "cpu"
+    return {
+        "results": results,
+        "machineInfo": {
+            "gpu": "N/A" if on_cpu else machine.device_name,
+            "backend": machine.backend.upper(),
+            "pytorchVersion": machine.torch,
+            "os": f"{platform.system()} {platform.release()}",
+            "cpu": platform.processor() or platform.machine() or "Unknown",
+        },
+        # The last part of the build's id, by convention the first digits of its commit.
+        "kernelCommitSha": report.id.rpartition("_")[2],
+        "benchmarkScriptPath": "benchmarks",
+        "benchmarkScriptSha": report.scripts_sha256,
+    }
+
+
+def save(report: Report, path: Path) -> None:
+    """Write the payload of a report to a file.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    path.write_text(json.dumps(payload(report), indent=2) + "\n", encoding="utf-8")
+
+
+def _milliseconds(times: Times) -> dict[str, Any]:
+    seconds = {
+        "mean_ms": times.mean_seconds,
+        "std_ms": times.std_seconds,
+        "min_ms": times.min_seconds,
+        "max_ms": times.max_seconds,
+        "q1_ms": times.q1_seconds,
+        "q3_ms": times.q3_seconds,
+        "iqr_ms": times.q3_seconds - times.q1_seconds,
+    }
+    rounded = {name: round(1000 * value, 4) for name, value in seconds.items()}
+    return {**rounded, "outliers": times.outliers, "iterations": times.calls}
