@@ -42,6 +42,15 @@ def test_it_says_each_step_and_where_the_kernel_is(kernels: Callable[..., Any], 
     assert again.stdout.splitlines()[1:] == [f"No change since commit {commit}: nothing was sent."]
 
 
+def test_a_pipe_gets_no_progress_bars(hub: TestHub, kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HF_HUB_DISABLE_PROGRESS_BARS")
+    (kernel / "build" / "torch-cpu" / "data.bin").write_bytes(bytes(11_000_000))
+    command = [sys.executable, "-m", "kernels", "upload", str(kernel), "--repo-id", "acme/relu", "--no-check"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Sending 8 files" in done.stdout
+
+
 def test_what_goes_and_a_pull_request_are_named(kernels: Callable[..., Any], hub: TestHub, kernel: Path) -> None:
     kernels("upload", kernel, "--repo-id", "acme/relu")
     (kernel / "build" / "torch-cuda").rename(kernel / "torch-cuda")

@@ -5,6 +5,7 @@ Every request goes through `HfApi`; its errors are raised as this package's, wit
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -112,7 +113,7 @@ class PublishClient:
         added = [CommitOperationAdd(path, content) for path, content in changes.files.items()]
         deleted = [CommitOperationDelete(path) for path in changes.deleted]
         where: dict[str, Any] = {"repo_type": _KIND, "revision": branch, "create_pr": create_pr}
-        with _allow_kernel_repositories(), self._without_xet_if_missing(repo_id, branch):
+        with _allow_kernel_repositories(), _bars_for_people(), self._without_xet_if_missing(repo_id, branch):
             with self._errors("sending the files"):
                 self.api.preupload_lfs_files(repo_id, added, free_memory=False, **where)
             with self._errors("making the commit", lambda: self._commit_state(repo_id, branch, parent, create_pr)):
@@ -200,6 +201,23 @@ class PublishClient:
                 f"{self.url} gave an answer that is not a Hub's while {doing} ({error_on_one_line(error)}). {state()}."
             )
         return None
+
+
+@contextmanager
+def _bars_for_people() -> Iterator[None]:
+    """Let huggingface_hub show the progress of large files on a terminal or in a notebook only."""
+    from huggingface_hub import constants, utils
+
+    shown = sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+    # Who sets HF_HUB_DISABLE_PROGRESS_BARS=0 wants bars everywhere.
+    if shown or utils.are_progress_bars_disabled() or constants.HF_HUB_DISABLE_PROGRESS_BARS is False:
+        yield
+        return
+    utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        utils.enable_progress_bars()
 
 
 @contextmanager
