@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from kernels.layer.decision import LayerDecision
 from kernels.layer.mapping import MappingView
+from kernels.layer.marked import find_marked
+from kernels.layer.swap import decision_of
 from kernels.support.formatting import did_you_mean
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
@@ -30,7 +33,7 @@ def unused_names(view: MappingView, names: Collection[str], model: nn.Module) ->
     """A sentence for each name in a mapping that no layer of a model has, where that may be a mistake.
 
     Names that are given for this call or context are all meant for the model. Of those registered for the whole
-    process, only the ones that look like a misspelling are mentioned.
+    process, only the ones are mentioned that look like the name of a layer without a kernel.
 
     Args:
         view: The mapping.
@@ -39,16 +42,15 @@ def unused_names(view: MappingView, names: Collection[str], model: nn.Module) ->
     """
     given = {name for level in view.levels[: view.given] for name in level}
     registered = {name for level in view.levels[view.given :] for name in level} - given
-    unmapped = {name.casefold(): name for name in names if name not in given and name not in registered}
     unused = sorted(given.difference(names))
     notes = []
     if unused:
         classes = {type(module).__name__ for module in model.modules()}
         notes = [_unused(name, did_you_mean(name, names), name in classes) for name in unused]
-    for name in sorted(registered.difference(names)) if unmapped else ():
-        near = difflib.get_close_matches(name.casefold(), unmapped, n=1, cutoff=_MISSPELT)
-        if near:
-            notes.append(_unused(name, f" Did you mean {unmapped[near[0]]!r}?"))
+    similar = [(name, near) for name in sorted(registered.difference(names)) if (near := _similar(name, names))]
+    if similar:
+        served = {decision.layer for decision in _decisions(model) if decision.function is not None}
+        notes += [_unused(name, f" Did you mean {near!r}?") for name, near in similar if near not in served]
     return notes
 
 
@@ -87,6 +89,20 @@ def mention_devices(view: MappingView, unserved: Iterable[tuple[str, str]], serv
             f"No kernel is mapped for device type {device_type!r}: the model keeps its own forwards. For its layers, "
             f"kernels are mapped for {', '.join(others)}.",
         )
+
+
+def _similar(name: str, names: Collection[str]) -> str | None:
+    """The name of a layer that a registered name may be a misspelling of."""
+    spelled = {each.casefold(): each for each in names}
+    near = difflib.get_close_matches(name.casefold(), spelled, n=1, cutoff=_MISSPELT)
+    return spelled[near[0]] if near else None
+
+
+def _decisions(model: nn.Module) -> Iterator[LayerDecision]:
+    for layer in find_marked(model):
+        decision = decision_of(layer.module)
+        if decision is not None:
+            yield decision
 
 
 def _unused(name: str, hint: str, is_class: bool = False) -> str:
