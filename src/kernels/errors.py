@@ -37,6 +37,7 @@ __all__ = [
     "NoSuitableBuild",
     "NotInCache",
     "NotLocked",
+    "PublisherUnknown",
     "RepositoryNotFound",
     "RequestError",
     "RevisionNotFound",
@@ -82,6 +83,10 @@ class HubUnavailable(KernelsError, ConnectionError):
 
 class UntrustedPublisher(KernelsError, ValueError):
     """The repository's publisher is not trusted; the message says how to allow it."""
+
+
+class PublisherUnknown(HubUnavailable, UntrustedPublisher):
+    """The Hub gave no usable answer about the kernel, nor about its publisher."""
 
 
 class InvalidRepository(KernelsError, ValueError):

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
+from kernels.errors import HubUnavailable, PublisherUnknown
 from kernels.models.lockfile import lock_again
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.resolver.likely_repository import likely_names
 from kernels.resolver.redirects import FoundSnapshot, SettleCommit, follow_redirects, source_of
 from kernels.sources.base import Source
+from kernels.sources.hub_errors import of_hub
 from kernels.support.concurrency import side_by_side
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
@@ -123,7 +125,14 @@ def _resolve(
         begun.append(next(steps))
 
     tasks: list[Callable[[], None]] = [ask_publisher, take_first_step]
-    side_by_side(lambda task: task(), tasks, at_once=2, name="find")
+    try:
+        side_by_side(lambda task: task(), tasks, at_once=2, name="find")
+    except HubUnavailable as error:
+        if source.publishers is None or context.trust.allows(requirement.repo_id):
+            raise
+        # The existing client asks about the publisher first, and raises a `ValueError` without an answer.
+        unknown = PublisherUnknown(str(error))
+        raise of_hub(unknown, "HfHubHTTPError", response=getattr(error, "response", None)) from error
     taken: list[FoundSnapshot] = []
     least = Admission.GRANTED
     for found in chain(begun, steps):
