@@ -21,7 +21,7 @@ from kernels import settings
 from kernels.errors import KernelsError, RequestError
 from kernels.support.warn import GENERATED
 
-__all__ = ["public", "show_all"]
+__all__ = ["all_shown", "public", "show_all"]
 
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 
@@ -95,6 +95,14 @@ def show_all() -> None:
     _all_shown = True
 
 
+def all_shown() -> bool:
+    """Whether `show_all` was called, or `KERNELS_DEBUG` is set (or cannot be read)."""
+    try:
+        return _all_shown or settings.debug()
+    except RequestError:
+        return True
+
+
 @functools.cache
 def _around() -> Callable[..., Any]:
     tree = ast.parse(_BOUNDARY)
@@ -112,7 +120,7 @@ def _left(error: Exception) -> Exception:
     """The error that leaves a public function: shortened, unless another public function called this one."""
     below = error.__traceback__
     below = None if below is None else below.tb_next  # without the public function's frame, which Python adds again
-    if not _shows_all() and not _called_by_public():
+    if not all_shown() and not _called_by_public():
         shown = _foreign(below)
         if shown is not None or isinstance(error, KernelsError) or _is_meant(error, below):
             _relink(error)
@@ -127,13 +135,6 @@ def _is_meant(error: Exception, trace: TracebackType | None) -> bool:
     if trace is None or isinstance(error, AssertionError) or _kind(trace.tb_frame) != "own":
         return False
     return trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
-
-
-def _shows_all() -> bool:
-    try:
-        return _all_shown or settings.debug()
-    except RequestError:
-        return True
 
 
 def _called_by_public() -> bool:

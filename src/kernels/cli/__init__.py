@@ -23,7 +23,7 @@ from kernels.cli._help import command_help, group_help
 from kernels.cli._output import log_to_stderr, print_error, print_in_any_locale, reserve_stdout
 from kernels.cli._values import read_values
 from kernels.support.text import clean
-from kernels.tracebacks import show_all
+from kernels.tracebacks import all_shown, show_all
 
 __all__ = ["app", "main"]
 
@@ -144,6 +144,8 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt:
             status = _interrupted()
         except OSError as error:  # standard output cannot take the help
+            if all_shown():  # `--debug`, and the command's own error
+                raise
             print_error(error)
             status = 1
         sys.exit(status)
