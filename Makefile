@@ -16,11 +16,12 @@ PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
-.PHONY: help env demo test test-matrix compat-packages compat-transformers compat-diffusers test-changed coverage test-gpu lint format hooks dist bench lock lock-kernels clean
+.PHONY: help env demo test test-matrix compat compat-packages compat-transformers compat-diffusers test-changed coverage test-gpu lint format hooks dist bench lock lock-kernels clean
 
 help:
 	@echo 'make demo      environment, install, and the main job on example kernels'
 	@echo 'make test      environment, install, lint, and the whole suite'
+	@echo 'make compat    what code for the existing client meets, there and here; writes docs/migrating.md'
 	@echo 'make compat-packages  what other packages use of this one, done here'
 	@echo 'make compat-transformers  every marked model of transformers, with kernels and without (hours on a busy machine)'
 	@echo 'make compat-diffusers  what diffusers does with kernels'
@@ -63,6 +64,9 @@ test: lint
 	$(RUN) -m pytest -n $(JOBS) -m 'not gpu' $(PYTEST_ARGS)
 
 # Each makes an environment of its own, where it needs one, and writes its table into docs/compatibility.md.
+compat: $(READY)
+	PYTHONPATH=tests/fixtures $(RUN) compat/existing_client.py
+
 compat-packages: $(READY)
 	$(RUN) compat/dependents.py --wheels .venv-wheels
 	$(RUN) compat/call_sites.py --wheels .venv-wheels
