@@ -44,6 +44,7 @@ __all__ = [
     "StoreError",
     "UnsupportedArch",
     "UnsupportedPythonDependency",
+    "UnsupportedSpecifier",
     "UntrustedPublisher",
     "UntrustedSignature",
 ]
@@ -115,6 +116,10 @@ class DigestMismatch(KernelsError, ValueError):
 
 class NoSuitableBuild(KernelsError, FileNotFoundError):
     """No build suits this machine; the message lists every variant with the reason for its rejection."""
+
+
+class UnsupportedSpecifier(RequestError, NoSuitableBuild):
+    """A range of versions, as clients before 0.12 took it, in place of a major version."""
 
 
 class BackendUnavailable(RequestError, NoSuitableBuild):

@@ -91,6 +91,7 @@ def test_a_vendor_can_define_its_own_properties() -> None:
         ("npu", ModuleDevice("npu")),
         (torch.device("cuda", 2), ModuleDevice("cuda", 2)),
         (torch.device("mps"), ModuleDevice("mps")),
+        (Device("cpu"), ModuleDevice("cpu")),
     ],
 )
 def test_a_requested_device_is_a_type_and_perhaps_an_index(asked: Any, device: ModuleDevice | None) -> None:

@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 from torch import nn
 
-from kernels.layer import FuncRepository, LayerRepository, LocalFuncRepository, LocalLayerRepository
+from kernels.errors import UnsupportedSpecifier
+from kernels.layer import (
+    FuncRepository,
+    KernelizeFallback,
+    LayerRepository,
+    LocalFuncRepository,
+    LocalLayerRepository,
+    Mode,
+    kernelize,
+    use_kernel_forward_from_hub,
+    use_kernel_mapping,
+)
 from kernels.layer.device import ModuleDevice
 
 LAYERS = """
@@ -101,6 +112,29 @@ def test_a_repository_without_version_or_revision_is_made_and_does_not_load(make
     assert hash(repository) == hash(make())
     with pytest.raises(ValueError, match="A kernel version or revision must be specified for org/norm"):
         repository.load()
+
+
+def test_a_version_specifier_is_taken_and_does_not_load() -> None:
+    """transformers 5.0 has such entries in the mapping that it makes when it is imported."""
+
+    def make(version: Any = ">=0.0.4,<0.1.0") -> LayerRepository:
+        return LayerRepository("org/norm", layer_name="Norm", version=version)
+
+    assert make() == make() != make(">=0.0.5")
+    with pytest.raises(UnsupportedSpecifier, match=r"specifier '>=0.0.4,<0.1.0' is of an older client"):
+        make().load()
+    with pytest.raises(TypeError, match="expected an integer such as 1"):
+        make("one")
+
+
+def test_a_layer_with_a_version_specifier_keeps_its_forward_unless_it_may_not() -> None:
+    model = nn.Sequential(use_kernel_forward_from_hub("Norm")(type("Norm", (nn.Identity,), {}))())
+    old: Any = ">=0.0.4,<0.1.0"
+    with use_kernel_mapping({"Norm": {"cpu": LayerRepository("org/norm", layer_name="Norm", version=old)}}):
+        [row] = kernelize(model, mode=Mode.INFERENCE, use_fallback=KernelizeFallback.ALL, device="cpu", report=True)
+        assert "version specifier '>=0.0.4,<0.1.0'" in str(row.reason)
+        with pytest.raises(UnsupportedSpecifier):
+            kernelize(model, device="cpu", mode=Mode.INFERENCE)
 
 
 def test_a_layer_is_loaded_from_a_folder(write_kernel: Any) -> None:

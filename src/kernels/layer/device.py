@@ -236,7 +236,8 @@ def requested_device(device: Any) -> ModuleDevice | None:
     """The `device` argument of `kernelize`; None means each module's own device.
 
     Args:
-        device: A mapping's device type, a Torch device or its name, with or without an index.
+        device: A mapping's device type, a Torch device or its name, with or without an index; or a `Device`, of which
+            the type counts, as transformers 5.0 to 5.12 gives one.
 
     Raises:
         TypeError: It is none of these.
@@ -249,6 +250,8 @@ def requested_device(device: Any) -> ModuleDevice | None:
         if separator and not (number.isascii() and number.isdecimal()):
             raise RequestError(f"`device`: expected a device type, or a type and an index ('cuda:0'), got {device!r}.")
         index = int(number) if separator else None
+    elif isinstance(device, Device):
+        name, index = device.type, None
     elif isinstance(getattr(device, "type", None), str) and hasattr(device, "index"):
         name, index = device.type, device.index
     else:

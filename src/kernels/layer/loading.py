@@ -13,7 +13,7 @@ from kernels.layer.mapping import RepositoryProtocol
 from kernels.layer.repository import HubRepository, LocalRepository
 
 if TYPE_CHECKING:
-    from kernels.operations.load import Loaded
+    from kernels.operations.load import KernelRequest, Loaded
 
 __all__ = ["LayerLoad", "described", "load_key", "load_layers", "origin_of"]
 
@@ -58,18 +58,22 @@ def load_layers(loads: Collection[LayerLoad]) -> None:
         KernelsError: A kernel cannot be loaded for another reason.
     """
     on_hub: list[tuple[LayerLoad, HubRepository]] = []
+    requests: list[KernelRequest] = []
     others: list[LayerLoad] = []
     for load in loads:
         repository = load.repository
-        if _is_plain(repository) and isinstance(repository, HubRepository):
-            on_hub.append((load, repository))
-        else:
+        if not (_is_plain(repository) and isinstance(repository, HubRepository)):
             others.append(load)
+            continue
+        try:
+            requests.append(repository.request(load.device))
+            on_hub.append((load, repository))
+        except FileNotFoundError as error:
+            load.error = error
     if on_hub:
         from kernels.operations.load import load_all
 
-        kernels = load_all([repository.request(load.device) for load, repository in on_hub])
-        for (load, repository), kernel in zip(on_hub, kernels, strict=True):
+        for (load, repository), kernel in zip(on_hub, load_all(requests), strict=True):
             if isinstance(kernel, FileNotFoundError):
                 load.error = kernel
             elif isinstance(kernel, Exception):

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kernels.errors import MappingError, RequestError
+from kernels.errors import MappingError, RequestError, UnsupportedSpecifier
 from kernels.layer.device import ModuleDevice, requested_device
 from kernels.layer.function import function_layer
 from kernels.models.requirement import Requirement
@@ -92,8 +92,10 @@ class HubRepository(_KernelRepository):
         requirement: Requirement,
         trust_remote_code: bool | Sequence[str],
         user_agent: str | Mapping[str, Any] | None,
+        specifier: str | None = None,
     ) -> None:
         self._requirement = requirement
+        self._specifier = specifier
         self._trust_remote_code: bool | tuple[str, ...] = _trusted(trust_remote_code)
         self._user_agent = _agent(user_agent)
         self._caller = caller()
@@ -107,6 +109,7 @@ class HubRepository(_KernelRepository):
 
         Raises:
             RequestError: The repository was made without a version or revision.
+            UnsupportedSpecifier: It was made with a version specifier.
         """
         from kernels.operations.load import KernelRequest
 
@@ -129,6 +132,11 @@ class HubRepository(_KernelRepository):
         return load_requested(self.request(device))
 
     def _check_named(self) -> None:
+        if self._specifier is not None:
+            raise UnsupportedSpecifier(
+                f"{self._requirement.repo_id}: the version specifier {self._specifier!r} is of an older client; "
+                "expected an integer such as 1, or a revision."
+            )
         if self._requirement.branch is None:
             raise RequestError(
                 f"A kernel version or revision must be specified for {self._requirement.repo_id}: `version=1` (a major "
@@ -140,7 +148,7 @@ class HubRepository(_KernelRepository):
         return active_lock(self._caller)
 
     def _key(self) -> tuple[Any, ...]:
-        return self._requirement, self._trust_remote_code
+        return self._requirement, self._specifier, self._trust_remote_code
 
     def __eq__(self, other: object) -> bool:
         return super().__eq__(other) and isinstance(other, HubRepository) and same_lock(self._caller, other._caller)
@@ -260,7 +268,8 @@ class LayerRepository(NamedLayer, HubRepository):
         trust_remote_code: bool | Sequence[str] = False,
         user_agent: str | Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(Requirement(repo_id, version=version, revision=revision), trust_remote_code, user_agent)
+        requirement, specifier = _required(repo_id, version, revision)
+        super().__init__(requirement, trust_remote_code, user_agent, specifier)
         self.layer_name = checked_name("layer_name", layer_name)
 
 
@@ -310,7 +319,8 @@ class FuncRepository(NamedFunction, HubRepository):
         trust_remote_code: bool | Sequence[str] = False,
     ) -> None:
         deprecated("FuncRepository", "LayerRepository")
-        super().__init__(Requirement(repo_id, version=version, revision=revision), trust_remote_code, None)
+        requirement, specifier = _required(repo_id, version, revision)
+        super().__init__(requirement, trust_remote_code, None, specifier)
         self.func_name = checked_name("func_name", func_name)
 
 
@@ -354,6 +364,22 @@ def checked_name(argument: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise wrong_type(argument, "a name", value)
     return value
+
+
+def _required(repo_id: str, version: Any, revision: str | None) -> tuple[Requirement, str | None]:
+    """The requirement, and a version specifier of clients before 0.12: transformers 5.0 has some in its mapping."""
+    if isinstance(version, str) and revision is None and _is_specifier(version):
+        return Requirement(repo_id), version
+    return Requirement(repo_id, version=version, revision=revision), None
+
+
+def _is_specifier(text: str) -> bool:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    try:
+        return len(SpecifierSet(text)) > 0
+    except InvalidSpecifier:
+        return False
 
 
 def _trusted(value: Any) -> bool | tuple[str, ...]:
