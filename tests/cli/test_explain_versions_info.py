@@ -108,7 +108,7 @@ def test_explain_shows_the_verdict_on_every_build_for_another_machine(
     assert "rejected" in lines["torch29-cpu-x-y-z"]
     assert all(lines[variant].endswith("B") for variant in (COMPILED, STABLE, "torch-cuda"))
     if target == TURING:
-        assert "rejected  capability 7.5" in lines[COMPILED]
+        assert "rejected  CUDA capability 7.5" in lines[COMPILED]
     else:
         assert f"accepted  fits, but {STABLE} is preferred" in lines[COMPILED]
 
