@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +20,10 @@ if TYPE_CHECKING:
 
     from kernels.models.snapshot import RepoFile
 
-__all__ = ["PartialFile"]
+__all__ = ["GIVEN_UP", "PartialFile", "take_over"]
+
+#: The end of a partial file's name that no process writes any more.
+GIVEN_UP = ".left.incomplete"
 
 _BLOCK = 1024 * 1024
 
@@ -143,3 +149,29 @@ class PartialFile:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def take_over(begun: Path, path: Path) -> FileIO | None:
+    """Open a partial file that its process gave up, under another name; None if it must be copied.
+
+    A file that another user can write, or that has a second name, could change after it was checked.
+
+    Args:
+        begun: The partial file.
+        path: Its new name, beside the old one.
+    """
+    if not begun.name.endswith(GIVEN_UP) or sys.platform == "win32":
+        return None
+    try:
+        os.rename(begun, path)  # of several processes, one succeeds
+        opened = os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b", buffering=0)
+    except OSError:
+        return None
+    facts = os.fstat(opened.fileno())
+    own = facts.st_uid == os.geteuid() and not facts.st_mode & 0o022
+    if stat.S_ISREG(facts.st_mode) and own and facts.st_nlink == 1:
+        return opened
+    opened.close()
+    with suppress(OSError):
+        os.rename(path, begun)
+    return None

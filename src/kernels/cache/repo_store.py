@@ -27,7 +27,6 @@ import os
 import re
 import secrets
 import shutil
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +34,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernels.cache.partial_file import PartialFile
+from kernels.cache.partial_file import GIVEN_UP, PartialFile, take_over
 from kernels.cache.repo_records import RepoRecords, cache_errors
 from kernels.errors import InvalidRepository
 from kernels.models.requirement import is_commit
@@ -60,9 +59,6 @@ CLEARING = "clearing"
 
 #: Less than this of a partial file is not kept: downloading it again costs no more.
 _WORTH_KEEPING = 1024 * 1024
-
-#: The end of a partial file's name that no process writes any more.
-_GIVEN_UP = ".left.incomplete"
 
 #: How often a file is written again if its folder was removed meanwhile.
 _PLACE_TRIES = 5
@@ -181,7 +177,7 @@ class RepoStore(RepoRecords):
         with cache_errors(path):
             self._in_blobs(make_folders)
             begun = self._begun(file)
-            own = None if begun is None else _taken_over(begun, path)
+            own = None if begun is None else take_over(begun, path)
             if own is None:
                 own = path.open("x+b", buffering=0)
                 try:
@@ -201,7 +197,7 @@ class RepoStore(RepoRecords):
                         part.remove()
         finally:
             with suppress(OSError):  # it was kept, or removed
-                os.rename(path, path.with_suffix(_GIVEN_UP))
+                os.rename(path, path.with_suffix(GIVEN_UP))
 
     def _begun(self, file: RepoFile) -> Path | None:
         found = []
@@ -331,27 +327,6 @@ class RepoStore(RepoRecords):
         if self.folder.name.startswith("kernels--"):
             return found
         return [path for path in found if _OWN_TEMPORARY.search(path.name)]
-
-
-def _taken_over(begun: Path, path: Path) -> FileIO | None:
-    """A partial file that its process gave up, under another name; None if it must be copied.
-
-    A file that another user can write would change after it was checked.
-    """
-    if not begun.name.endswith(_GIVEN_UP) or sys.platform == "win32":
-        return None
-    try:
-        os.rename(begun, path)  # of several processes, one succeeds
-        opened = os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW), "r+b", buffering=0)
-    except OSError:
-        return None
-    facts = os.fstat(opened.fileno())
-    if stat.S_ISREG(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o022:
-        return opened
-    opened.close()
-    with suppress(OSError):
-        os.rename(path, begun)
-    return None
 
 
 def _real_path(path: str, resolved: dict[str, str]) -> str:

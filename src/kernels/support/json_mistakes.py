@@ -36,14 +36,7 @@ def describe_mistake(error: Exception, data: bytes | str) -> str:
         data: The document, neither deep nor large (`check_json`).
 
     Example:
-        >>> import msgspec
-        >>> text = '{"a":\n [1, "x"]}'
-        >>> try:
-        ...     msgspec.json.decode(text, type=dict[str, list[int]])
-        ... except msgspec.ValidationError as error:
-        ...     describe_mistake(error, text)
-        'expected an integer, got a string'
-        >>> describe_mistake(ValueError("Expected `int`, got `str` - at `$.a[1]`"), text)
+        >>> describe_mistake(ValueError("Expected `int`, got `str` - at `$.a[1]`"), '{"a":\n [1, "x"]}')
         'line 2: `a[1]`: expected an integer, got a string'
     """
     text = data if isinstance(data, str) else data.decode("utf-8", "replace")
