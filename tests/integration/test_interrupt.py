@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def partial(cache: Path, size: int = ARRIVED) -> list[Path]:
     """The partial files that have grown so far."""
-    return [path for path in cache.rglob("*.incomplete") if path.stat().st_size >= size]
+    found = []
+    for path in cache.rglob("*.incomplete"):
+        with suppress(OSError):  # other temporary files come and go
+            found += [path] * (path.stat().st_size >= size)
+    return found
 
 
 def interrupted(process: subprocess.Popen[str], number: signal.Signals = signal.SIGINT) -> tuple[int, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import io
 import json
 import logging
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import msgspec
 import typer
 
+from kernels.cli._streams import PLAIN, answer_stream, print_in_any_locale, reserve_stdout
 from kernels.cli._tables import Line, fold, lay_out_fields, lay_out_table
 from kernels.errors import KernelsError
 from kernels.support.secrets import redacted
@@ -59,105 +59,15 @@ _VERDICTS = {
     "missing": "yellow",
 }
 
-#: The handler of characters that the locale cannot encode, and what it prints for some of them.
-_PLAIN = "kernels-plain"
-_PLAIN_TEXT = {"\u2026": "...", "\u00b5": "u", "\u2013": "-", "\u2014": "-", "\u2018": "'", "\u2019": "'"}
 
-#: The reserved standard output of each running command, the innermost last.
-_reserved: list[TextIO | None] = []
-
-
-# Standard output
-
-
-def print_in_any_locale() -> None:
-    """Let standard output and standard error replace the characters that the locale cannot encode."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors=_PLAIN)
-
-
-def _plain(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    characters = error.object[error.start : error.end]
-    return "".join(_PLAIN_TEXT.get(character, "?") for character in characters), error.end
-
-
-codecs.register_error(_PLAIN, _plain)
-
-
-@contextmanager
-def reserve_stdout() -> Iterator[None]:
-    """Reserve standard output for a command's answer: other prints go to standard error.
-
-    Meanwhile only the functions of this module print on standard output. Code of vendors and kernels does not.
-
-    Example:
-        >>> with reserve_stdout():
-        ...     print("a vendor's greeting")  # on standard error
-        ...     print_line("the answer")
-        the answer
-    """
-    before = sys.stdout
-    with _redirect_descriptor(before) as out:
-        _reserved.append(out)
-        sys.stdout = sys.stderr
-        try:
-            yield
-        finally:
-            sys.stdout = before
-            _reserved.pop()
-
-
-@contextmanager
-def _redirect_descriptor(out: TextIO | None) -> Iterator[TextIO | None]:
-    """Point descriptor 1 to standard error, and yield standard output under another descriptor.
-
-    C libraries and child processes write to descriptor 1, not to `sys.stdout`. Streams without it are yielded as is.
-    """
-    own = None if out is None else _duplicate(out)
-    if out is None or own is None:
-        yield out
-        return
-    try:
-        os.dup2(2, 1)
-        yield own
-    finally:
-        out.flush()
-        _flush_c()
-        os.dup2(own.fileno(), 1)
-        own.close()
-
-
-def _duplicate(out: TextIO) -> TextIO | None:
-    """Standard output under another descriptor; None if `out` is another stream, or standard error is closed."""
-    try:
-        if out.fileno() != 1:
-            return None
-        os.fstat(2)
-        out.flush()
-        return open(os.dup(1), "w", encoding=out.encoding, errors=out.errors)
-    except (OSError, ValueError):  # a stream in memory, or a closed one
-        return None
-
-
-def _flush_c() -> None:
-    """Flush the C library's buffers, which would otherwise be printed after the answer."""
-    with suppress(ImportError, OSError, TypeError, AttributeError):  # Python without ctypes, Windows
-        import ctypes
-
-        ctypes.CDLL(None).fflush(None)
+# Text
 
 
 def _stdout() -> TextIO:
-    out = _reserved[-1] if _reserved else sys.stdout
+    out = answer_stream()
     if out is None:
         raise typer.Exit(1)
     return out
-
-
-# Text
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -212,7 +122,7 @@ def _terminal_size(stream: TextIO | None) -> tuple[int, int]:
 
 def print_line(line: str = "") -> None:
     """Print a line at once, with escapes for newlines and control characters; nothing if standard output is closed."""
-    out = _reserved[-1] if _reserved else sys.stdout
+    out = answer_stream()
     if out is not None:
         typer.echo(one_line(line), file=out)
 
@@ -330,7 +240,7 @@ def styled(lines: Callable[[int | None], Iterable[Line]]) -> str:
     with out.capture() as captured:
         _print(out, lines(_width(out)))
     encoding = _stdout().encoding or "utf-8"
-    return captured.get().encode(encoding, _PLAIN).decode(encoding)
+    return captured.get().encode(encoding, PLAIN).decode(encoding)
 
 
 def _width(out: Console) -> int | None:
