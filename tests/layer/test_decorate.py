@@ -186,8 +186,9 @@ def test_the_function_s_layer_compares_like_a_method_and_is_made_once() -> None:
 
 
 def test_the_old_name_for_functions_still_works_and_says_so() -> None:
-    with pytest.warns(DeprecationWarning, match="use_kernel_forward_from_hub"):
+    with pytest.warns(DeprecationWarning, match="use_kernel_forward_from_hub") as caught:
         decorator = use_kernel_func_from_hub("old")
+    assert caught[0].filename == __file__
 
     @decorator
     def old(x: int) -> int:
