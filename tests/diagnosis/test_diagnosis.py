@@ -490,8 +490,22 @@ def test_a_question_that_hangs_or_exits_is_left_alone() -> None:
 
     answers = ask_all({"slow": (0.05, lambda: time.sleep(5)), "exit": (1.0, leave), "fine": (1.0, lambda: 7)})
     assert isinstance(answers["slow"], TimeoutError)
+    assert __file__ in str(answers["slow"])
     assert isinstance(answers["exit"], SystemExit)
     assert answers["fine"] == 7
+
+
+def test_a_plugin_that_hangs_is_named(
+    isolated_env: Path, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang() -> None:
+        time.sleep(5)
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("kernels.diagnosis._MACHINE_SECONDS", 0.2)
+    monkeypatch.setattr("kernels.diagnosis._machine", hang)
+    [found] = [each for each in diagnose().problems if each.check == "torch"]
+    assert found.message.startswith(f"The check of torch did not end: no answer within 0.2 seconds, at {__file__}")
 
 
 def test_a_deleted_current_folder_is_no_failure(

@@ -88,10 +88,16 @@ def diagnose() -> Diagnosis:
         failed = Findings(name)
         if isinstance(answer, ModuleNotFoundError) and str(answer.name).startswith("huggingface_hub"):
             return (*default, failed)  # a problem of the packages
-        failed.problem(
-            f"The check of {name} failed: {error_on_one_line(answer)}.",
-            "Correct what it names; if nothing is wrong with that, report it with this output.",
-        )
+        if isinstance(answer, TimeoutError):
+            failed.problem(
+                f"The check of {name} did not end: {error_on_one_line(answer).removeprefix('TimeoutError: ')}.",
+                "Correct or uninstall what hangs there; a vendor's folder or package can be taken out.",
+            )
+        else:
+            failed.problem(
+                f"The check of {name} failed: {error_on_one_line(answer)}.",
+                "Correct what it names; if nothing is wrong with that, report it with this output.",
+            )
         return (*default, failed)
 
     variables = answers["variables"]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 __all__ = ["ask_all"]
+
+_STDLIB = os.path.dirname(os.__file__) + os.sep
 
 
 def ask_all(questions: Mapping[str, tuple[float, Callable[[], Any]]]) -> dict[str, Any]:
@@ -39,5 +43,20 @@ def ask_all(questions: Mapping[str, tuple[float, Callable[[], Any]]]) -> dict[st
         threads[name].start()
     for name, (seconds, _) in questions.items():
         threads[name].join(max(0.0, started + seconds - time.monotonic()))
-    late = {name: TimeoutError(f"no answer within {seconds:g} seconds") for name, (seconds, _) in questions.items()}
+    late = {
+        name: TimeoutError(f"no answer within {seconds:g} seconds{_place(threads[name])}")
+        for name, (seconds, _) in questions.items()
+        if name not in answers
+    }
     return late | dict(answers)
+
+
+def _place(thread: threading.Thread) -> str:
+    """Where a thread hangs: the innermost line that is not of the standard library, such as a plugin's."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((_STDLIB, "<")):
+            return f", at {file}, line {frame.f_lineno}"
+        frame = frame.f_back
+    return ""
