@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["function_layer", "wrap_function"]
+__all__ = ["function_layer", "is_function", "wrap_function"]
 
 
 @cache
@@ -42,6 +42,11 @@ def wrap_function(function: Callable[..., Any]) -> nn.Module:
     attributes.update({name: value for name, value in vars(function).items() if not hasattr(wrapped, name)})
     attributes["__wrapped__"] = function
     return wrapped
+
+
+def is_function(module: object) -> bool:
+    """Whether a module is a wrapped function."""
+    return isinstance(module, _function_base())
 
 
 def _layer_class(function: Callable[..., Any], base: type[nn.Module] | None = None) -> type[nn.Module]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kernels.layer.decision import LayerDecision, forwards_of, noted_decision
+from kernels.layer.decision import LayerDecision, noted_decision
 from kernels.support.text import clean
 
 if TYPE_CHECKING:
@@ -134,22 +134,26 @@ def _kernelized_in(trace: TracebackType | None) -> tuple[Any, LayerDecision] | N
         frame = trace.tb_frame
         module = _first_argument(frame)
         decision = noted_decision(module) if isinstance(module, nn.Module) else None
-        if decision is not None and frame.f_code in _codes(decision):
-            found, last_call = (module, decision), None
+        ran = None if decision is None else _ran(decision, frame.f_code)
+        if ran is not None:
+            found, last_call = (module, ran), None
         elif decision is not None and decision.function is not None and frame.f_code in calling:
-            last_call = module, decision
+            now = decision.by_mode[-1 if module.training else 0]
+            last_call = None if now.function is None else (module, now)
         elif frame.f_code.co_filename != inherited.co_filename:
             last_call = None  # the call went on, into other code
         trace = trace.tb_next
     return last_call or found
 
 
-def _codes(decision: LayerDecision) -> Iterator[CodeType]:
-    for forward in forwards_of(decision):
-        for each in (forward, inspect.unwrap(forward)):
-            code = getattr(each, "__code__", None)
-            if code is not None:
-                yield code
+def _ran(decision: LayerDecision, code: CodeType) -> LayerDecision | None:
+    """The decision for a mode whose kernel's forward has this code."""
+    for each in decision.by_mode:
+        if each.function is not None:
+            for function in (each.function, inspect.unwrap(each.function)):
+                if getattr(function, "__code__", None) is code:
+                    return each
+    return None
 
 
 def _first_argument(frame: FrameType) -> Any:

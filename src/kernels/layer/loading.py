@@ -15,7 +15,7 @@ from kernels.layer.repository import HubRepository, LocalRepository
 if TYPE_CHECKING:
     from kernels.operations.load import KernelRequest, Loaded
 
-__all__ = ["LayerLoad", "described", "load_key", "load_layers", "origin_of"]
+__all__ = ["LayerLoad", "described", "load_key", "load_layers", "origin_of", "same_layer"]
 
 #: The methods of this package; a repository that has others loads its layer by these.
 _OWN_LOADS = frozenset((HubRepository.load, LocalRepository.load))
@@ -92,6 +92,11 @@ def origin_of(repository: RepositoryProtocol) -> str:
     if _is_plain(repository):
         return repository.origin
     return type(repository).__name__
+
+
+def same_layer(one: RepositoryProtocol, other: RepositoryProtocol) -> bool:
+    """Whether two repositories load the same layer."""
+    return one is other or (_is_plain(one) and _is_plain(other) and one == other)
 
 
 def described(repository: RepositoryProtocol) -> str:

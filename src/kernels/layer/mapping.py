@@ -32,6 +32,7 @@ __all__ = [
     "SelectedKernel",
     "check_bool",
     "current_mapping",
+    "refreshed",
     "register_kernel_mapping",
     "select",
     "use_kernel_mapping",
@@ -168,6 +169,7 @@ class MappingView:
 
     levels: tuple[_Kernels, ...]
     given: int = 0  # how many of the levels were given for this call or context
+    call: bool = False  # whether the first one was given for this call
 
     @property
     def names(self) -> set[str]:
@@ -195,14 +197,23 @@ def current_mapping(mapping: Any = None) -> MappingView:
         TypeError: An entry is of the wrong type.
         RequestError: An unknown device type, or a mode that no kernel can be registered for.
     """
-    levels = [] if mapping is None else [_parse(mapping)]
+    return _view([] if mapping is None else [_parse(mapping)])
+
+
+def refreshed(view: MappingView) -> MappingView:
+    """A mapping that was read before, as it is now; what was given for that call alone still counts."""
+    return _view([view.levels[0]] if view.call else [])
+
+
+def _view(given: list[_Kernels]) -> MappingView:
+    levels, call = list(given), bool(given)
     overlay = _overlay.get()
     while overlay is not None:
         levels.append(overlay.kernels)
         if not overlay.inherits:
-            return MappingView(tuple(levels), len(levels))
+            return MappingView(tuple(levels), len(levels), call)
         overlay = overlay.below
-    return MappingView((*levels, _registered), len(levels))
+    return MappingView((*levels, _registered), len(levels), call)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from kernels.layer.changes import ChangesSince
 from kernels.layer.decision import LayerDecision
 from kernels.layer.marked import find_marked
 from kernels.layer.notices import notes_of
@@ -39,6 +40,7 @@ class KernelizeRow:
         mode: What the model was kernelized for, such as `"INFERENCE"`.
         registered: The mode that the kernel is registered for.
         reason: Why the layer keeps its own forward; None if a kernel serves it.
+        changed: What has changed since, so that the layer should be kernelized again; None if nothing has.
     """
 
     module: str
@@ -49,6 +51,7 @@ class KernelizeRow:
     mode: str | None = None
     registered: str | None = None
     reason: str | None = None
+    changed: str | None = None
 
     @property
     def kernelized(self) -> bool:
@@ -85,6 +88,11 @@ class KernelizeReport:
         """The rows of layers that a kernel serves."""
         return tuple(row for row in self.rows if row.kernelized)
 
+    @property
+    def changed(self) -> tuple[KernelizeRow, ...]:
+        """The rows of layers for which something has changed: their model should be kernelized again."""
+        return tuple(row for row in self.rows if row.changed is not None)
+
     def to_list(self) -> list[dict[str, str | None]]:
         """The rows as plain data: strings and None, ready for JSON."""
         return [asdict(row) for row in self.rows]
@@ -104,8 +112,13 @@ class KernelizeReport:
 
     @property
     def _title(self) -> str:
-        layers = "layer runs" if len(self.rows) == 1 else "layers run"
-        return f"{len(self.kernelized)} of {len(self.rows)} {layers} through a kernel"
+        served, layers = ({row.module for row in rows} for rows in (self.kernelized, self.rows))
+        run = "layer runs" if len(layers) == 1 else "layers run"
+        title = f"{len(served)} of {len(layers)} {run} through a kernel"
+        changed = len({row.module for row in self.changed})
+        if not changed:
+            return title
+        return f"{title}; {changed} {'has' if changed == 1 else 'have'} changed since: kernelize the model again"
 
 
 def kernelize_report(model: nn.Module) -> KernelizeReport:
@@ -115,7 +128,7 @@ def kernelize_report(model: nn.Module) -> KernelizeReport:
         model: A model, kernelized or not.
 
     Returns:
-        One row for each layer that a kernel may serve.
+        One row for each layer that a kernel may serve; two, one for each mode, where `kernelize` was asked for `auto`.
 
     Raises:
         TypeError: `model` is not an `nn.Module`.
@@ -127,20 +140,23 @@ def kernelize_report(model: nn.Module) -> KernelizeReport:
     """
     check_model(model)
     rows = []
-    for path, module, _, name in find_marked(model):
+    changes = ChangesSince(model)
+    for path, module, device, name in find_marked(model):
         decision = decision_of(module) or LayerDecision(name or "", reason="not kernelized")
-        rows.append(
-            KernelizeRow(
-                module=path,
-                layer=decision.layer,
-                kernel=decision.kernel,
-                commit=decision.commit,
-                variant=decision.variant,
-                mode=None if decision.mode is None else str(decision.mode),
-                registered=None if decision.registered is None else str(decision.registered),
-                reason=decision.reason,
+        for each in decision.by_mode:
+            rows.append(
+                KernelizeRow(
+                    module=path,
+                    layer=each.layer,
+                    kernel=each.kernel,
+                    commit=each.commit,
+                    variant=each.variant,
+                    mode=None if each.mode is None else str(each.mode),
+                    registered=None if each.registered is None else str(each.registered),
+                    reason=each.reason,
+                    changed=changes.of(module, device, decision, each) or None,
+                )
             )
-        )
     return KernelizeReport(tuple(rows), notes_of(model))
 
 
@@ -172,10 +188,13 @@ def _folded(rows: tuple[KernelizeRow, ...]) -> list[tuple[str, KernelizeRow]]:
 def _cells(path: str, row: KernelizeRow) -> tuple[str, ...]:
     if row.reason is not None:
         kernel = f" ({row.kernel})" if row.kernel else ""
-        return (path, row.layer, f"its own forward: {row.reason}{kernel}")
+        changed = f"; {row.changed}" if row.changed else ""
+        return (path, row.layer, f"its own forward: {row.reason}{kernel}{changed}")
     mode = row.mode or "-"
     if row.registered not in (None, row.mode):
         mode += " (any mode)" if row.registered == "FALLBACK" else f" (registered: {row.registered})"
+    if row.changed:
+        mode += f"; {row.changed}"
     commit = row.commit[:_SHORT_COMMIT] if row.commit else "-"
     return (path, row.layer, row.kernel or "-", commit, row.variant or "-", mode)
 

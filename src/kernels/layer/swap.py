@@ -51,9 +51,10 @@ def own_forward(module: nn.Module) -> Any:
     """The forward that is set on a module, below hooks, other than by `install`; None without one."""
     attributes = module.__dict__
     forward = attributes.get(_slot(attributes))
-    if forward is None:
-        return None
-    return None if _slot(attributes) in _bound_functions(module) else forward
+    decision = None if forward is None else noted_decision(module)
+    if decision is None or decision.function is None:
+        return forward
+    return None if getattr(forward, "__func__", None) is decision.function else forward
 
 
 def restore(module: nn.Module) -> None:
@@ -79,10 +80,10 @@ def decision_of(module: nn.Module) -> LayerDecision | None:
         return decision
     slot = _slot_of(module.__dict__, decision)
     if slot is None:
-        return replace(decision, function=None, reason="other code has replaced its forward since")
+        return replace(decision, function=None, reason="other code has replaced its forward since", each=())
     if module.__dict__[slot].__self__ is not module:
         reason = "copied since, and runs with the weights of the original: kernelize it again"
-        return replace(decision, function=None, reason=reason)
+        return replace(decision, function=None, reason=reason, each=())
     return decision
 
 
@@ -183,12 +184,14 @@ def _bound_functions(module: nn.Module) -> dict[str, Callable[..., Any]]:
     attributes = module.__dict__
     decision = noted_decision(module)
     kernel = None if decision is None else decision.function
-    functions = {_FORWARD: kernel, _HOOKED_FORWARD: kernel, CALL: call_with_notes(), **_COPIERS}
-    return {
-        name: bound.__func__
-        for name, function in functions.items()
-        if isinstance(bound := attributes.get(name), MethodType) and bound.__func__ is function
-    }
+    found: dict[str, Callable[..., Any]] = {}
+    for name in _REPLACED:
+        bound = attributes.get(name)
+        if type(bound) is MethodType:
+            function = call_with_notes() if name == CALL else _COPIERS.get(name, kernel)
+            if bound.__func__ is function:
+                found[name] = function
+    return found
 
 
 def _bind(module: nn.Module, functions: dict[str, Callable[..., Any]]) -> None:
