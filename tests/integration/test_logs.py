@@ -130,7 +130,7 @@ def test_a_lock_that_is_waited_for_is_mentioned_once(tmp_path: Path) -> None:
         (["-vv", "download"], {"Warning", "Info", "Debug"}),
         (["-v", "download", "--verbose"], {"Warning", "Info", "Debug"}),
     ],
-    ids=" ".join,
+    ids=lambda words: " ".join(sorted(words) if isinstance(words, set) else words),
 )
 def test_a_command_prints_more_when_asked_for(hub: TestHub, arguments: list[str], levels: set[str]) -> None:
     hub.make_repo()
