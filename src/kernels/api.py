@@ -102,6 +102,7 @@ def get_kernel(
         MissingPythonDependency: A Python package is not installed (an `ImportError`).
         IncompatibleClient: The kernel needs a newer version of this package (a `RuntimeError`).
         HubUnavailable: The Hub did not answer, and the cache does not help (a `ConnectionError`).
+        Exception: What the kernel's own code raises while it is imported, with a note that names the kernel.
 
     Example:
         ```python

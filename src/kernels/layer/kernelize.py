@@ -122,6 +122,7 @@ def kernelize(
             no kernel for a layer that may not fall back, or a kernel's publisher is not trusted.
         FileNotFoundError: A kernel cannot be found, or no build of it suits this machine.
         ImportError: A kernel lacks a dependency, or cannot be imported.
+        Exception: What a kernel's own code raises while it is imported, with a note that names the kernel.
 
     Example:
         >>> import torch
