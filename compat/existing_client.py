@@ -198,7 +198,7 @@ def main() -> None:
         write_section(PAGE, "differences", lambda before: render(rows, facts))
     elif render(rows, facts) not in PAGE.read_text(encoding="utf-8"):
         wrong.append("docs/migrating.md is not up to date: make compat")
-    print(f"{len(rows)} differences are meant, {len(wrong)} problems.")
+    print(f"{len(rows)} rows of differences that are meant, {len(wrong)} problems.")
     if wrong:
         sys.exit("\n".join(wrong))
 
