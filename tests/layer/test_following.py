@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from layer_models import (
+    Act,
     ForwardOnly,
     Gives,
     KernelAct,
@@ -140,7 +141,16 @@ def test_a_mode_without_a_kernel_runs_the_own_forward() -> None:
     report = kernelize_report(norm)
     assert [(row.mode, row.kernelized) for row in report] == [("INFERENCE", True), ("TRAINING", False)]
     assert report.rows[1].reason == "no kernel serves mode TRAINING, only INFERENCE"
-    assert str(report).splitlines()[0] == "1 of 1 layer runs through a kernel"
+    assert str(report).splitlines() == [
+        "1 of 1 layer runs through a kernel",
+        "module       layer  kernel  commit  variant  mode",
+        "(the model)  Norm   Gives   -       -        INFERENCE",
+        "(the model)  Norm   its own forward: in TRAINING, no kernel serves mode TRAINING, only INFERENCE",
+    ]
+    model = kernelize(nn.Sequential(Norm(), Act(), Act()), auto=True)
+    assert str(kernelize_report(model)).splitlines()[4:] == [
+        "* (2)   Act    its own forward: no kernel is mapped to layer 'Act'",
+    ]
     with pytest.raises(MappingError, match="no kernel serves mode TRAINING"):
         kernelize(Norm(), auto=True, use_fallback=False)
     registered(Norm={INFERENCE: Gives(ForwardOnly), TRAINING: Gives(KernelAct)})

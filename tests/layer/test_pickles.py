@@ -122,7 +122,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_what_is_saved_loads_where_this_package_is_not_installed(library: Any, tmp_path: Path) -> None:
     model = library.Model().eval()
     model.layers[3].hook()
-    kernelize(model)
+    kernelize(model, {"Ad": {"cpu": Gives(KernelAdd)}})  # which leaves a note about this name
     assert float(model(torch.zeros(1))) == (3 + 300 + 5) / 2 + 1000
     saved = {
         "model": model,
@@ -155,7 +155,7 @@ def ours(pickled: bytes) -> set[str]:
     return {
         argument
         for _, argument, _ in pickletools.genops(pickled)
-        if isinstance(argument, str) and ("kernels." in argument or argument.startswith("kernels"))
+        if isinstance(argument, str) and "kernels" in argument
     }
 
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from kernels.layer.decision import LayerDecision
+from kernels.layer.decision import NOTES, LayerDecision
 from kernels.layer.mapping import MappingView
 from kernels.layer.marked import find_marked
 from kernels.layer.swap import decision_of
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["mention_devices", "notes_of", "remember_notes", "unused_names"]
 
 _log = logger(__name__)
-
-#: Where a model keeps the notes of its last `kernelize`: strings, which any pickle can hold.
-_NOTES = "_kernels_notes"
 
 #: How similar a registered name must be to one of the model to be taken for a misspelling of it: of seven letters, two
 #: may be swapped. A library registers many names that one model does not have.
@@ -56,17 +53,17 @@ def unused_names(view: MappingView, names: Collection[str], model: nn.Module) ->
 
 def remember_notes(model: nn.Module, notes: Iterable[str]) -> None:
     """Log notes about a model, and keep them for its report; none forgets earlier ones."""
-    model.__dict__.pop(_NOTES, None)
+    model.__dict__.pop(NOTES, None)
     kept = tuple(notes)
     if kept:
-        model.__dict__[_NOTES] = kept
+        model.__dict__[NOTES] = kept
     for note in kept:
         _log.info("%s", note)
 
 
 def notes_of(model: nn.Module) -> tuple[str, ...]:
     """The notes of a model's last `kernelize`."""
-    notes: tuple[str, ...] = model.__dict__.get(_NOTES, ())
+    notes: tuple[str, ...] = model.__dict__.get(NOTES, ())
     return notes
 
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LayerRequest", "plan_layers"]
 
-_log = logger(__name__)
+#: For layers whose condition is false; the existing client has this logger too.
+_log = logger("kernels.layer.kernelize")
 #: For layers that keep their own forward.
 _log_kept = logger("kernels.layer.layer")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kernels.layer.changes import ChangesSince
@@ -175,14 +176,21 @@ def folded_path(path: str) -> str:
 
 def _folded(rows: tuple[KernelizeRow, ...]) -> list[tuple[str, KernelizeRow]]:
     """Rows that differ in nothing but the numbers in their paths share a line: `layers.*.norm (32)`."""
+    each = Counter(row.module for row in rows)
+    kept = Counter((row.module, row.reason) for row in rows)
     groups: dict[tuple[str, KernelizeRow], list[KernelizeRow]] = {}
     for row in rows:
-        pattern = folded_path(row.module)
-        groups.setdefault((pattern, KernelizeRow(**{**asdict(row), "module": ""})), []).append(row)
-    return [
-        (f"{pattern} ({len(group)})" if len(group) > 1 else group[0].module or "(the model)", group[0])
-        for (pattern, _), group in groups.items()
-    ]
+        shown = row
+        if row.reason is not None and each[row.module] > 1:  # asked for two modes
+            both = kept[row.module, row.reason] > 1
+            shown = replace(row, mode=None, reason=row.reason if both else f"in {row.mode}, {row.reason}")
+        groups.setdefault((folded_path(row.module), replace(shown, module="")), []).append(row)
+    folded = []
+    for (pattern, shown), group in groups.items():
+        modules = {row.module for row in group}
+        path = f"{pattern} ({len(modules)})" if len(modules) > 1 else group[0].module or "(the model)"
+        folded.append((path, shown))
+    return folded
 
 
 def _cells(path: str, row: KernelizeRow) -> tuple[str, ...]:

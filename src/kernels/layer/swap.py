@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
-from kernels.layer.decision import DECISION, LayerDecision, noted_decision
+from kernels.layer.decision import DECISION, NOTES, LayerDecision, noted_decision
 from kernels.layer.guard import CALL, call_with_notes, may_guard
 
 if TYPE_CHECKING:
@@ -139,20 +139,21 @@ def __reduce_ex__(module: nn.Module, protocol: Any) -> Any:
         noted = module.__dict__.get(DECISION)
         if noted is not None:
             changed[DECISION] = noted if isinstance(noted, str) else noted.layer
-    make, arguments, *rest = (_without(part, functions, changed) for part in reduced)
+    dropped = functions.keys() if copying else {*functions, NOTES}
+    make, arguments, *rest = (_without(part, dropped, changed) for part in reduced)
     if not copying:
         return (make, arguments, *rest)
     return (_remade, (_Functions(functions), make, *arguments), *rest)
 
 
-def _without(part: Any, functions: dict[str, Any], changed: dict[str, Any]) -> Any:
+def _without(part: Any, dropped: Collection[str], changed: dict[str, Any]) -> Any:
     """A part of a module's state without what `install` has added: a dictionary of attributes, or a tuple of these."""
     if type(part) is dict and (part.keys() & _REPLACED):
-        kept = {name: value for name, value in part.items() if name not in functions}
+        kept = {name: value for name, value in part.items() if name not in dropped}
         kept.update({name: value for name, value in changed.items() if name in part})
         return kept
     if type(part) is tuple:
-        return tuple(_without(each, functions, changed) for each in part)
+        return tuple(_without(each, dropped, changed) for each in part)
     return part
 
 
