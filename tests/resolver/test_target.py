@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from kernels import backends
 from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor, torch_build
+from kernels.backends.hindrance import Hindrance
 from kernels.errors import RequestError
 from kernels.resolver import target
 from kernels.resolver.target import Target
@@ -267,6 +268,11 @@ targets = st.builds(
     default_backend=st.sampled_from(["cuda", "rocm", "cpu"]),
     current_device=st.integers(0, 7),
     notes=st.lists(st.text(max_size=20), max_size=2).map(tuple),
+    hindrances=st.dictionaries(
+        st.sampled_from(["cuda", "rocm"]),
+        st.tuples(st.builds(Hindrance, st.sampled_from(["absent", "torch"]), st.text(max_size=9), st.just("fix"))),
+        max_size=1,
+    ),
 )
 
 
