@@ -132,9 +132,12 @@ def table(known: dict[str, dict[str, Any]]) -> str:
             elif each.get("failed", "no marked layer") != "no marked layer":
                 reasons.setdefault(_reason(each["failed"]), []).append(name)
     for reason, names in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0])):
+        if len(names) == 1 and not reason.startswith("DIFFERENT"):
+            continue
         shown = ", ".join(f"`{name}`" for name in names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
         lines.append(f"| {reason} | {shown} |")
-    return "\n".join(lines)
+    alone = sum(len(names) == 1 and not reason.startswith("DIFFERENT") for reason, names in reasons.items())
+    return "\n".join([*lines, f"| each for a reason of its own, in the JSON | {alone} |"])
 
 
 def _reason(failed: str) -> str:
