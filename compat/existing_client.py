@@ -25,6 +25,7 @@ from comparison import Difference, differences, is_named
 from environment import make_environment
 from hub_content import heads, hub_for_situations
 from page import write_section
+from public_names import public_names
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -66,13 +67,13 @@ def facts_of(python: str | Path, *, source: Path | None = None, only: Sequence[s
 
     Args:
         python: The interpreter.
-        source: A folder in which the client is found first; the one of this repository is not installed.
-        only: The situations to run, and no commands' help; all if it is empty.
+        source: The folder of this client, where the facts are about the one of this process.
+        only: The situations to run, without the commands; everything if it is empty.
     """
     with tempfile.TemporaryDirectory(prefix="kernels-compat-") as temporary:
         folder = Path(temporary)
         environment = _environment(folder, source)
-        names = _run([python, HERE / "public_names.py"], folder, environment)
+        names = public_names() if source else _run([python, HERE / "public_names.py"], folder, environment)
         commands = {name: _options(python, name, folder, environment) for name in COMMANDS if not only}
         with hub_for_situations(folder / "hub") as hub:
             setting = {
