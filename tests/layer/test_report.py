@@ -43,7 +43,6 @@ def test_it_is_plain_data_for_programs() -> None:
         "mode": "INFERENCE",
         "registered": "FALLBACK",
         "reason": None,
-        "changed": None,
     }
 
 

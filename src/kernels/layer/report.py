@@ -95,8 +95,11 @@ class KernelizeReport:
         return tuple(row for row in self.rows if row.changed is not None)
 
     def to_list(self) -> list[dict[str, str | None]]:
-        """The rows as plain data: strings and None, ready for JSON."""
-        return [asdict(row) for row in self.rows]
+        """The rows as plain data: strings and None, ready for JSON; `changed` only where something has changed."""
+        rows = [asdict(row) for row in self.rows]
+        return [
+            row if row["changed"] else {name: value for name, value in row.items() if name != "changed"} for row in rows
+        ]
 
     def _repr_html_(self) -> str:
         title, lines = self._title, self.notes if self.rows else (_NO_MARKS, *self.notes)
