@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -100,15 +101,9 @@ def console(*, stderr: bool = False) -> Console:
     width, height = (shown or other for shown, other in zip(shutil.get_terminal_size(known), known, strict=True))
     if stream is None or not stream.isatty():
         width = _UNFOLDED
-    return SafeConsole(
-        file=stream,
-        stderr=stderr,
-        width=width,
-        height=height,
-        highlight=False,
-        emoji=False,
-        color_system=None if os.environ.get("NO_COLOR") else "auto",  # without it there is no bold text either
-    )
+    make = partial(SafeConsole, file=stream, stderr=stderr, width=width, height=height, highlight=False, emoji=False)
+    # With `NO_COLOR` Rich leaves out the colours; without a colour system there is no bold text either.
+    return make(color_system=None) if make().no_color else make()
 
 
 def _terminal_size(stream: TextIO | None) -> tuple[int, int]:

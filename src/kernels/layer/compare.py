@@ -300,7 +300,8 @@ def _same_random_numbers(module: nn.Module) -> Iterator[None]:
     devices = {tensor.device for tensor in (*module.parameters(), *module.buffers())}
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=[]))
-        for kind in {device.type for device in devices} & {"cuda", "xpu"}:
-            indices = [device.index for device in devices if device.type == kind]
-            stack.enter_context(torch.random.fork_rng(devices=indices, device_type=kind))
+        for kind in {device.type for device in devices}:
+            if hasattr(getattr(torch, kind, None), "get_rng_state_all"):  # which those without a state for each lack
+                indices = [device.index for device in devices if device.type == kind]
+                stack.enter_context(torch.random.fork_rng(devices=indices, device_type=kind))
         yield

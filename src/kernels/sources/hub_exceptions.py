@@ -147,5 +147,6 @@ def without_secrets(response: Any, body: bytes = b"") -> Any:
     if response is None:
         return None
     request = type(response.request)(response.request.method, str(response.request.url).partition("?")[0])
-    headers = [(name, text) for name, text in response.headers.multi_items() if name.lower() not in _NOT_KEPT]
+    # As bytes: a header with other characters than ASCII cannot be given as text.
+    headers = [pair for pair in response.headers.raw if pair[0].decode("latin-1").lower() not in _NOT_KEPT]
     return type(response)(response.status_code, headers=headers, content=body, request=request)

@@ -5,11 +5,20 @@ from __future__ import annotations
 import json
 import platform
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from kernels.authoring.bench.report import Report, Times
+from kernels.backends.builtin.cpu import CPU
 
 __all__ = ["payload", "save"]
+
+
+class _MachineInfo(TypedDict):
+    gpu: str
+    backend: str
+    pytorchVersion: str
+    os: str
+    cpu: str
 
 
 def payload(report: Report) -> dict[str, Any]:
@@ -26,16 +35,15 @@ def payload(report: Report) -> dict[str, Any]:
             if outcome.verified is not None:
                 result["verified"] = outcome.verified
             results.append(result)
-    on_cpu = machine.device.partition(":")[0] == "cpu"
     return {
         "results": results,
-        "machineInfo": {
-            "gpu": "N/A" if on_cpu else machine.device_name,
-            "backend": machine.backend.upper(),
-            "pytorchVersion": machine.torch,
-            "os": f"{platform.system()} {platform.release()}",
-            "cpu": platform.processor() or platform.machine() or "Unknown",
-        },
+        "machineInfo": _MachineInfo(
+            gpu="N/A" if machine.device == CPU.device_type else machine.device_name,
+            backend=machine.backend.upper(),
+            pytorchVersion=machine.torch,
+            os=f"{platform.system()} {platform.release()}",
+            cpu=platform.processor() or platform.machine() or "Unknown",
+        ),
         # The last part of the build's id, by convention the first digits of its commit.
         "kernelCommitSha": report.id.rpartition("_")[2],
         "benchmarkScriptPath": "benchmarks",
