@@ -237,18 +237,18 @@ def test_info_describes_a_repository(relu: TestHub, kernels: Callable[..., Any])
     result = kernels("info", "acme/relu", "--version", 2)
     assert result.exit_code == 0
     for line in (
-        "Repository       acme/relu",
-        "Revision         v2",
-        "License          Apache-2.0",
-        "Upstream         https://example.org/relu",
-        "Minimum client   0.17.0",
-        "Python packages  einops",
-        "Kernels          acme/base version 1",
-        "                 acme/other at main",
-        "Backends         cpu, cuda",
-        "Torch            2.8+, 2.9",
-        "Architectures    cuda: 8.0, 9.0a",
-        "Fits here        none (`kernels explain` says why)",
+        "Repository: acme/relu",
+        "Revision: v2",
+        "License: Apache-2.0",
+        "Upstream: https://example.org/relu",
+        "Minimum client: 0.17.0",
+        "Python packages: einops",
+        "Kernels: acme/base version 1",
+        "  acme/other at main",
+        "Backends: cpu, cuda",
+        "Torch: 2.8+, 2.9",
+        "Architectures: cuda: 8.0, 9.0a",
+        "Fits here: none (`kernels explain` says why)",
     ):
         assert line in result.stdout.splitlines(), line
     builds = table(result.stdout)
@@ -284,7 +284,7 @@ def test_info_describes_a_folder(tmp_path: Path, kernels: Callable[..., Any], is
     assert (said["path"], "repo_id" in said, "revision" in said) == (str(folder), False, False)
     assert (said["backends"], said["fits"]) == (["cpu", "cuda"], "torch-cpu")
     shown = kernels("info", folder).stdout
-    assert f"Path             {folder}" in shown
+    assert f"Path: {folder}" in shown
     assert "chosen" in table(shown)["torch-cpu"]
 
 

@@ -215,14 +215,22 @@ def print_table(
     _print(out, lines + lay_out_table(columns, cells, _width(out), _VERDICTS, details))
 
 
-def print_fields(fields: Mapping[str, str | Sequence[str]]) -> None:
-    """Print names and values in two columns; a value of several lines is a sequence, an empty value is left out."""
+def print_fields(fields: Mapping[str, str | Sequence[str]], *, plain: bool = False) -> None:
+    """Print names and values in two columns; a value of several lines is a sequence, an empty value is left out.
+
+    Args:
+        fields: The values by name.
+        plain: Print `Name: value` where no terminal reads it, as programs for the existing client look for it.
+    """
     out = console()
     rows = []
     for name, value in fields.items():
         lines = filter(None, [value] if isinstance(value, str) else value)
         rows += [("" if position else name, one_line(line)) for position, line in enumerate(lines)]
-    _print(out, lay_out_fields(rows, _width(out)))
+    if plain and _width(out) is None:
+        _print(out, [[(f"{name}: {value}" if name else f"  {value}", "")] for name, value in rows])
+    else:
+        _print(out, lay_out_fields(rows, _width(out)))
 
 
 def styled(lines: Callable[[int | None], Iterable[Line]]) -> str:

@@ -32,7 +32,7 @@ def info(
     if as_json:
         print_json(_plain(found))
         return
-    print_fields(_fields(found))
+    print_fields(_fields(found), plain=True)
     if found.builds:
         print_line()
         print_table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import TYPE_CHECKING
 
 from kernels import backends
 from kernels._version import __version__
@@ -10,6 +11,9 @@ from kernels.errors import IncompatibleClient, MissingPythonDependency, Unsuppor
 from kernels.models.metadata import Metadata, Provenance
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
+
+if TYPE_CHECKING:
+    from packaging.version import Version
 
 __all__ = ["check_prerequisites"]
 
@@ -26,9 +30,7 @@ def check_prerequisites(repo_id: str, variant: str, metadata: Metadata) -> None:
     """
     what = f"Build {variant} of {repo_id}"
     if metadata.kernels_minver is not None:
-        from packaging.version import Version
-
-        if Version(Version(__version__).base_version) < metadata.kernels_minver:
+        if _is_older(__version__, metadata.kernels_minver):
             raise IncompatibleClient(
                 f"{what} needs kernels>={metadata.kernels_minver}; {__version__} is installed. "
                 "Upgrade with: pip install --upgrade kernels"
@@ -60,3 +62,14 @@ def _dirty_sources(provenance: Provenance) -> str:
     kernel = "the kernel's sources" if provenance.kernel is not None and provenance.kernel.dirty else ""
     builder = "kernel-builder" if provenance.builder is not None and provenance.builder.dirty else ""
     return " and ".join(filter(None, (kernel, builder)))
+
+
+def _is_older(installed: str, needed: Version) -> bool:
+    """Whether this package is older than a kernel needs; not if its version cannot be compared, as in some forks."""
+    from packaging.version import InvalidVersion
+    from packaging.version import Version as Parsed
+
+    try:
+        return Parsed(Parsed(installed).base_version) < needed
+    except InvalidVersion:
+        return False
