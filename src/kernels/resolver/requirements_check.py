@@ -29,12 +29,11 @@ def check_prerequisites(repo_id: str, variant: str, metadata: Metadata) -> None:
         UnsupportedPythonDependency: A Python package is not one that kernels may depend on.
     """
     what = f"Build {variant} of {repo_id}"
-    if metadata.kernels_minver is not None:
-        if _is_older(__version__, metadata.kernels_minver):
-            raise IncompatibleClient(
-                f"{what} needs kernels>={metadata.kernels_minver}; {__version__} is installed. "
-                "Upgrade with: pip install --upgrade kernels"
-            )
+    if metadata.kernels_minver is not None and _is_older(__version__, metadata.kernels_minver):
+        raise IncompatibleClient(
+            f"{what} needs kernels>={metadata.kernels_minver}; {__version__} is installed. "
+            "Upgrade with: pip install --upgrade kernels"
+        )
     if metadata.python_depends:
         backend = backends.known(metadata.backend.type)
         allowed = backends.GENERAL_PYTHON_DEPENDS if backend is None else backends.allowed_python_depends(backend)
