@@ -284,3 +284,23 @@ def test_a_module_that_stands_twice_in_a_model_is_swapped_once() -> None:
     model = nn.Sequential(shared, nn.Sequential(shared))
     assert [row.module for row in kernelize(model, mode=INFERENCE, report=True)] == ["0"]
     assert norm_of(unkernelize(model)[0]) == 0
+
+
+def test_two_threads_may_restore_a_model_at_once() -> None:
+    registered(Norm=Gives(KernelNorm))
+    norm = Norm()
+    kernelize(norm, mode=INFERENCE)
+
+    class RestoresMeanwhile(dict[str, Any]):
+        """Another thread restores the module between the look at an attribute and its removal."""
+
+        def pop(self, *arguments: Any) -> Any:
+            dict.pop(self, *arguments[:1], None)
+            return dict.pop(self, *arguments)
+
+        def __delitem__(self, name: str) -> None:
+            dict.pop(self, name, None)
+            dict.__delitem__(self, name)
+
+    norm.__dict__ = RestoresMeanwhile(norm.__dict__)
+    assert norm_of(unkernelize(norm)) == 0

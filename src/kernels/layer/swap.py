@@ -66,7 +66,7 @@ def restore(module: nn.Module) -> None:
         if name == _HOOKED_FORWARD:
             attributes[name] = MethodType(type(module).forward, module)
         else:
-            del attributes[name]
+            attributes.pop(name, None)  # another thread may have been first
     attributes.pop(DECISION, None)
 
 
