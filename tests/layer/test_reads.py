@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import functools
 from typing import Any
 
@@ -89,6 +91,81 @@ class Methods:
         return self._norm(x) + sum(self.value for _ in self.layers)
 
 
+class Suppressed:
+    def forward(self, x: Any) -> Any:
+        with contextlib.suppress(AttributeError):
+            x = x + self.offset
+        try:
+            x = x + self.scale
+        except builtins.AttributeError:
+            pass
+        return x * self.weight
+
+
+class LeavesALoop:
+    def forward(self, x: Any) -> Any:
+        for each in self.steps:
+            return x + each
+        return x + self.last
+
+
+class LeavesAMatch:
+    def forward(self, x: Any) -> Any:
+        match x:
+            case 1:
+                return self.weight
+        return x + self.last
+
+
+class LeavesAContext:
+    def forward(self, x: Any) -> Any:
+        with torch.no_grad():
+            if self.training:
+                return x * self.weight
+        return x * self.weight + self.last
+
+
+class SetsAnyName:
+    def forward(self, x: Any) -> Any:
+        for name in ("weight", "bias"):
+            setattr(self, name, x)
+        return self.weight + self.bias
+
+
+class SetsInItsDictionary:
+    def forward(self, x: Any) -> Any:
+        self.__dict__["weight"] = x
+        return self.weight
+
+
+class SetsInVars:
+    def forward(self, x: Any) -> Any:
+        vars(self).update(weight=x)
+        return self.weight
+
+
+class Registers:
+    def forward(self, x: Any) -> Any:
+        self.register_buffer("scratch", x)
+        return self.weight + self.scratch
+
+
+class CallsWhatSets:
+    def forward(self, x: Any) -> Any:
+        prepare(self)
+        return self.weight + self.scratch
+
+
+class Rebinds:
+    def forward(self, x: Any) -> Any:
+        self = x.owner
+        return self.weight
+
+
+def prepare(module: Any) -> None:
+    module.scratch = 1
+
+
 def launch(*arguments: Any) -> Any:
     return arguments
 
@@ -103,6 +180,16 @@ def launch(*arguments: Any) -> Any:
         (Early, "weight"),
         (Calls, "alpha strict"),
         (Methods, "_norm layers"),
+        (Suppressed, "weight"),
+        (LeavesALoop, "steps"),
+        (LeavesAMatch, ""),
+        (LeavesAContext, "training weight"),
+        (SetsAnyName, ""),
+        (SetsInItsDictionary, ""),
+        (SetsInVars, ""),
+        (Registers, "register_buffer weight"),
+        (CallsWhatSets, "weight"),
+        (Rebinds, ""),
         (nn.LayerNorm, "bias eps normalized_shape weight"),
     ],
 )

@@ -1,13 +1,16 @@
 """What a forward reads of its module, from its source: `self.weight`, `self.variance_epsilon`.
 
-Only what every call reads is required. A read is not required inside a loop, in one branch alone, in a `try` that
-catches `AttributeError`, or of an attribute that the code tests with `hasattr` or `getattr`, or sets itself.
+Only what every call reads is required. A read is not required inside a loop, in one branch alone, after a statement
+that may return, where `AttributeError` is caught, or of an attribute that the code tests with `hasattr` or `getattr`,
+or sets itself. Nothing is required where the code may set any attribute, or gives the module's name to something else.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
+import sys
 import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,7 +24,16 @@ __all__ = ["Reads", "reads_of"]
 _CALLS = 3
 
 _CATCHING = frozenset({"AttributeError", "Exception", "BaseException"})
+_BUILTIN_ERRORS = frozenset(
+    name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)
+)
 _TESTING = frozenset({"hasattr", "getattr", "vars", "type", "isinstance"})
+
+#: Methods of `nn.Module` that set the attribute they are given the name of.
+_SETTING = frozenset({"__setattr__", "add_module", "register_buffer", "register_module", "register_parameter"})
+
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 @dataclass(frozen=True)
@@ -31,10 +43,14 @@ class Reads:
     Attributes:
         required: Those that every call reads.
         named: Those that occur in the code.
+        optional: Those that the code tests or sets.
+        sets_any: Whether it may set any attribute.
     """
 
     required: frozenset[str] = frozenset()
     named: frozenset[str] = frozenset()
+    optional: frozenset[str] = frozenset()
+    sets_any: bool = False
 
 
 _NOTHING = Reads()
@@ -70,7 +86,8 @@ def _reads(function: FunctionType, position: int, calls: int) -> Reads:
     required = code.block(tree.body)
     # A file that was changed since would give other names than the code that runs.
     known = _names(function.__code__) | code.called
-    return Reads(frozenset((required - code.optional) & known), frozenset(code.named & known))
+    required = set() if code.sets_any else required - code.optional
+    return Reads(frozenset(required & known), frozenset(code.named & known), frozenset(code.optional), code.sets_any)
 
 
 def _syntax(function: FunctionType) -> ast.FunctionDef | None:
@@ -112,6 +129,7 @@ class _Code:
         self.resolve = resolve
         self.calls = calls
         self.optional: set[str] = set()  # tested, or set by the code itself
+        self.sets_any = False  # any attribute may be set, or the name may stand for something else
         self.named: set[str] = set()
         self.called: set[str] = set()  # named by functions that get the module
         self.local: dict[str, set[str]] = {}  # a function in it, and what it reads
@@ -126,7 +144,11 @@ class _Code:
                 return {node.attr}
             self.optional.add(node.attr)
             return set()
+        if isinstance(node, ast.Subscript) and self._is_dict(node.value) and not isinstance(node.ctx, ast.Load):
+            self.sets_any = True
         if isinstance(node, ast.Name):
+            if self._is_module(node) and not isinstance(node.ctx, ast.Load):
+                self.sets_any = True
             return set(self.local.get(node.id, ()))
         if isinstance(node, ast.Call):
             return self._call(node)
@@ -151,8 +173,12 @@ class _Code:
             if isinstance(statement, ast.If):
                 rest = statements[number + 1 :]
                 return required | self._branches(statement, rest)
+            if isinstance(statement, (ast.With, ast.AsyncWith)) and not _suppresses(statement):
+                rest = statements[number + 1 :]
+                return required | self._all(statement.items) | self.block([*statement.body, *rest])
             required |= self._statement(statement)
-            if isinstance(statement, (ast.Return, ast.Raise)):
+            if isinstance(statement, ast.Raise) or _may_return(statement):
+                self.block(statements[number + 1 :])  # for the names
                 break
         return required
 
@@ -174,14 +200,15 @@ class _Code:
         return test | (body & other) | after
 
     def _statement(self, statement: ast.stmt) -> set[str]:
-        if isinstance(statement, (ast.For, ast.AsyncFor, ast.While)):
+        if isinstance(statement, _LOOPS):
             self.block(statement.body), self.block(statement.orelse)
             if isinstance(statement, ast.While):
                 return self.expression(statement.test)
             return self.expression(statement.iter) | self.expression(statement.target)
         if isinstance(statement, (ast.With, ast.AsyncWith)):
-            return self._all(statement.items) | self.block(statement.body)
-        if isinstance(statement, ast.Try):
+            self.block(statement.body)
+            return self._all(statement.items)
+        if isinstance(statement, ast.Try) or (sys.version_info >= (3, 11) and isinstance(statement, ast.TryStar)):
             body = self.block([*statement.body, *statement.orelse])
             for handler in statement.handlers:
                 self.block(handler.body)
@@ -202,6 +229,7 @@ class _Code:
     def _call(self, call: ast.Call) -> set[str]:
         name = call.func.id if isinstance(call.func, ast.Name) else None
         attribute = _constant(call.args[1]) if len(call.args) > 1 and self._is_module(call.args[0]) else None
+        self._note_set(call, name, attribute)
         if attribute is not None and name in ("hasattr", "getattr", "setattr"):
             self.named.add(attribute)
             if name == "getattr" and len(call.args) == 2:
@@ -215,11 +243,34 @@ class _Code:
                     read = _reads(callee, position, self.calls - 1)
                     self.named |= read.named
                     self.called |= read.named
+                    self.optional |= read.optional
+                    self.sets_any = self.sets_any or read.sets_any
                     required |= read.required
         return required
 
+    def _note_set(self, call: ast.Call, name: str | None, attribute: str | None) -> None:
+        """Note what a call sets: `setattr(self, name, …)`, `self.register_buffer(name, …)`."""
+        if name == "setattr" and attribute is None and call.args and self._is_module(call.args[0]):
+            self.sets_any = True
+        called = call.func
+        if not isinstance(called, ast.Attribute):
+            return
+        if self._is_dict(called.value) and called.attr in ("setdefault", "update"):
+            self.sets_any = True
+        if self._is_module(called.value) and called.attr in _SETTING:
+            given = _constant(call.args[0]) if call.args else None
+            if given is None:
+                self.sets_any = True
+            else:
+                self.optional.add(given)
+
     def _all(self, nodes: Iterable[ast.AST]) -> set[str]:
         return set().union(*[self.expression(node) for node in nodes])
+
+    def _is_dict(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "vars":
+            return len(node.args) == 1 and self._is_module(node.args[0])
+        return isinstance(node, ast.Attribute) and node.attr == "__dict__" and self._is_module(node.value)
 
     def _is_module(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Name) and node.id == self.module
@@ -234,7 +285,7 @@ class _Code:
     def _asks(self, node: ast.AST) -> bool:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             return node.func.id in _TESTING and any(self._is_module(argument) for argument in node.args)
-        return isinstance(node, ast.Attribute) and node.attr == "__dict__" and self._is_module(node.value)
+        return isinstance(node, ast.Attribute) and self._is_dict(node)
 
 
 def _ends(statements: list[ast.stmt]) -> bool:
@@ -244,9 +295,35 @@ def _ends(statements: list[ast.stmt]) -> bool:
     return isinstance(last, (ast.Return, ast.Raise))
 
 
+def _may_return(node: ast.AST) -> bool:
+    """Whether a statement may return, so that what follows it is not always reached."""
+    if isinstance(node, _SCOPES):
+        return False
+    return isinstance(node, ast.Return) or any(map(_may_return, ast.iter_child_nodes(node)))
+
+
+def _suppresses(statement: ast.With | ast.AsyncWith) -> bool:
+    """Whether one of the contexts is `contextlib.suppress`."""
+    for item in statement.items:
+        made = item.context_expr
+        if isinstance(made, ast.Call) and _last_name(made.func) == "suppress":
+            return True
+    return False
+
+
 def _catches(kind: ast.expr | None) -> bool:
     kinds: list[ast.expr | None] = [*kind.elts] if isinstance(kind, ast.Tuple) else [kind]
-    return any(each is None or (isinstance(each, ast.Name) and each.id in _CATCHING) for each in kinds)
+    return any(each is None or _may_be_attribute_error(_last_name(each)) for each in kinds)
+
+
+def _may_be_attribute_error(name: str | None) -> bool:
+    return name in _CATCHING or name not in _BUILTIN_ERRORS
+
+
+def _last_name(node: ast.expr) -> str | None:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else None
 
 
 def _constant(node: ast.expr) -> str | None:
