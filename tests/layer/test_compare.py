@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -141,7 +142,7 @@ def test_a_kernel_that_fails_or_returns_something_else_is_a_fault_not_an_error()
     )
     assert fault(lambda x: x[:2]) == "the kernel returns float32 of shape (2, 8) in place of float32 of shape (3, 8)"
     assert fault(lambda x: x.half()) == "the kernel returns float16 of shape (3, 8) in place of float32 of shape (3, 8)"
-    assert fault(lambda x: (x, x)) == "the kernel returns 3 tensors in place of 2"
+    assert fault(lambda x: (x, x)) == "the kernel returns a tuple in place of a Tensor"
 
 
 def test_equal_values_that_are_no_numbers_agree_and_others_do_not() -> None:
@@ -156,6 +157,63 @@ def test_equal_values_that_are_no_numbers_agree_and_others_do_not() -> None:
     model = kernelized(nn.Sequential(Own()), Kernel)
     assert only(compare_layers(model, torch.tensor([1.0]))).difference == 0
     assert only(compare_layers(model, torch.tensor([float("nan")]))).difference == float("inf")
+
+
+@dataclass
+class Output:
+    values: torch.Tensor
+
+
+class Cache:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("own", "kernel", "difference", "fault"),
+    [
+        (lambda x, cache: {"a": x, "b": -x}, lambda x, cache: {"b": -x, "a": x}, 0.0, None),
+        (lambda x, cache: {"a": x}, lambda x, cache: {"b": x}, None, "the kernel returns the keys b in place of a"),
+        (lambda x, cache: (x, x), lambda x, cache: [x, x + 3], 3.0, None),
+        (lambda x, cache: (x,), lambda x, cache: (x, x), None, "the kernel returns 2 values in place of 1"),
+        (lambda x, cache: Output(x), lambda x, cache: Output(x + 3), 3.0, None),
+        (lambda x, cache: 5, lambda x, cache: 8, 3.0, None),
+        (
+            lambda x, cache: (x, None, "a"),
+            lambda x, cache: (x, None, "b"),
+            None,
+            "the kernel returns 'b' in place of 'a'",
+        ),
+        (lambda x, cache: (x, None), lambda x, cache: (x, x), None, "the kernel returns a Tensor in place of None"),
+        (lambda x, cache: {x}, lambda x, cache: {x}, None, "its results cannot be compared: they contain a set"),
+        (lambda x, cache: (x, cache), lambda x, cache: (x, cache), 0.0, None),
+        (lambda x, cache: x / 0, lambda x, cache: -x / 0, float("inf"), None),
+        (lambda x, cache: x.to_sparse(), lambda x, cache: (x + 3).to_sparse(), 3.0, None),
+        (lambda x, cache: x.to("meta"), lambda x, cache: x.to("meta"), None, "its results cannot be compared: NotImpl"),
+    ],
+)
+def test_results_are_compared_by_their_structure(own: Any, kernel: Any, difference: Any, fault: Any) -> None:
+    class Own(nn.Module):
+        def forward(self, x: Any, cache: Any) -> Any:
+            return own(x, cache)
+
+    class Kernel(nn.Module):
+        def forward(self, x: Any, cache: Any) -> Any:
+            return kernel(x, cache)
+
+    class Calls(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> Any:
+            return self[0](x, Cache())
+
+    comparison = compare_layers(kernelized(Calls(Own()), Kernel), torch.tensor([1.0, 1.0]))
+    assert only(comparison).difference == difference
+    assert comparison.agrees(1e-5) is (difference == 0)
+    assert (only(comparison).fault or "").startswith(fault or "")
+    assert (only(comparison).fault is None) is (fault is None)
+
+
+def test_inputs_that_were_computed_with_gradients_are_copied() -> None:
+    comparison = compare_layers(kernelized(nn.Sequential(Norm()), SameNorm), X.clone().requires_grad_() * 2)
+    assert comparison.agrees(1e-5)
 
 
 def test_a_layer_that_cannot_be_compared_or_is_not_called_says_so() -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from kernels.layer.marked import find_marked
 from kernels.layer.report import check_model, folded_path
 from kernels.layer.swap import decision_of, kernel_slot
-from kernels.support.formatting import error_on_one_line
+from kernels.support.formatting import error_on_one_line, format_names, format_value
 from kernels.support.html_table import html_table
 from kernels.support.text import one_line
 from kernels.tracebacks import public
@@ -197,7 +197,7 @@ class _Compared:
         own = MethodType(type(self.module).forward, self.module)
         self.calls += 1
         try:
-            copied, copied_named = copy.deepcopy((arguments, named))
+            copied, copied_named = copy.deepcopy((arguments, named), _copies_of_computed((arguments, named)))
         except Exception as error:  # noqa: BLE001 - an argument of any type
             self.differences.append(_Difference(fault=f"its arguments cannot be copied: {error_on_one_line(error)}"))
             return own(*arguments, **named)
@@ -210,7 +210,7 @@ class _Compared:
         expected = own(*arguments, **named)
         if fault is None:
             # An argument may be changed in place, by one of them or by both.
-            self.differences.append(_difference((result, copied, copied_named), (expected, arguments, named), expected))
+            self.differences.append(_compared((result, copied, copied_named), (expected, arguments, named)))
         else:
             self.differences.append(_Difference(fault=fault))
         return expected
@@ -235,27 +235,105 @@ class _Difference:
     fault: str | None = None
 
 
-def _difference(result: Any, expected: Any, own: Any) -> _Difference:
-    """How far two structures of tensors are apart, and the largest value of the layer's own result."""
+def _compared(kernel: tuple[Any, Any, Any], own: tuple[Any, Any, Any]) -> _Difference:
+    """Compare two calls, each its result with its arguments after it."""
+    try:
+        return _difference(kernel, own)
+    except _OtherStructure as error:
+        return _Difference(fault=str(error))
+    except Exception as error:  # noqa: BLE001 - tensors of any kind, and objects of any type
+        return _Difference(fault=f"its results cannot be compared: {error_on_one_line(error)}")
 
-    tensors, others = list(_tensors(result)), list(_tensors(expected))
-    if len(tensors) != len(others):
-        return _Difference(fault=f"the kernel returns {len(tensors)} tensors in place of {len(others)}")
+
+def _difference(kernel: tuple[Any, Any, Any], own: tuple[Any, Any, Any]) -> _Difference:
+    """How far two calls are apart, and the largest value of the layer's own result."""
+    results = list(_pairs(kernel[0], own[0], {id(each) for each in _parts(own[1:])}))
     value = 0.0
-    for tensor, other in zip(tensors, others, strict=True):
+    for tensor, other in (*results, *_argument_pairs(kernel[1:], own[1:])):
         if tensor.shape != other.shape or tensor.dtype != other.dtype:
             return _Difference(fault=f"the kernel returns {_kind(tensor)} in place of {_kind(other)}")
         wide, wide_other = _wide(tensor), _wide(other)
         same = (wide == wide_other) | (wide.isnan() & wide_other.isnan())
-        apart = (wide - wide_other).abs().nan_to_num(nan=float("inf")).masked_fill(same, 0.0)
+        infinite = float("inf")
+        apart = (wide - wide_other).abs().nan_to_num(nan=infinite, posinf=infinite).masked_fill(same, 0.0)
         value = max(value, float(apart.max()) if apart.numel() else 0.0)
-    sizes = [_wide(each).abs().nan_to_num(0.0, 0.0, 0.0) for each in _tensors(own)]
+    sizes = [_wide(other).abs().nan_to_num(0.0, 0.0, 0.0) for _, other in results]
     return _Difference(value, max((float(size.max()) for size in sizes if size.numel()), default=0.0))
+
+
+class _OtherStructure(Exception):
+    """Two results that are not made alike; the message says how."""
+
+
+def _pairs(kernel: Any, own: Any, passed: Set[int]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The tensors and numbers of a kernel's result, each with the one in its place in the layer's own.
+
+    An argument that the layer returns, such as a cache, may be of any type, and is not looked into.
+
+    Raises:
+        _OtherStructure: They are not made alike, or of something that is not known.
+    """
+    import torch
+
+    both = kernel, own
+    if all(isinstance(each, torch.Tensor) for each in both):
+        yield kernel, own
+    elif all(isinstance(each, Mapping) for each in both):
+        if kernel.keys() != own.keys():
+            raise _OtherStructure(f"the kernel returns the keys {_names(kernel)} in place of {_names(own)}")
+        for key, each in own.items():
+            yield from _pairs(kernel[key], each, passed)
+    elif all(isinstance(each, (tuple, list)) for each in both):
+        if len(kernel) != len(own):
+            raise _OtherStructure(f"the kernel returns {len(kernel)} values in place of {len(own)}")
+        for one, other in zip(kernel, own, strict=True):
+            yield from _pairs(one, other, passed)
+    elif all(is_dataclass(each) and not isinstance(each, type) for each in both):
+        yield from _pairs(_fields(kernel), _fields(own), passed)
+    elif all(isinstance(each, (int, float, complex)) for each in both):
+        yield torch.tensor(kernel), torch.tensor(own)
+    elif type(kernel) is not type(own):
+        raise _OtherStructure(f"the kernel returns {_type(kernel)} in place of {_type(own)}")
+    elif id(own) in passed:
+        return
+    elif not (own is None or isinstance(own, (str, bytes, torch.dtype, torch.device))):
+        raise _OtherStructure(f"its results cannot be compared: they contain {_type(own)}")
+    elif kernel != own:
+        raise _OtherStructure(f"the kernel returns {format_value(kernel)} in place of {format_value(own)}")
+
+
+def _argument_pairs(kernel: Any, own: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """The tensors among the arguments; other objects may be anything, such as a cache."""
+    tensors, others = list(_tensors(kernel)), list(_tensors(own))
+    if len(tensors) != len(others):
+        raise _OtherStructure(f"the kernel leaves {len(tensors)} tensors in its arguments in place of {len(others)}")
+    return list(zip(tensors, others, strict=True))
+
+
+def _copies_of_computed(arguments: Any) -> dict[int, Any]:
+    """Copies of the tensors that `copy.deepcopy` refuses, since a graph for gradients has computed them."""
+    return {id(each): each.detach().clone() for each in _tensors(arguments) if not each.is_leaf}
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {each.name: getattr(value, each.name) for each in fields(value)}
+
+
+def _names(result: Mapping[Any, Any]) -> str:
+    return format_names(map(str, result)) or "none"
+
+
+def _type(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
     import torch
 
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+    elif tensor.layout is not torch.strided:
+        tensor = tensor.to_dense()
     return tensor.detach().cpu().to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
@@ -264,17 +342,21 @@ def _kind(tensor: torch.Tensor) -> str:
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors of a result: itself, or those in tuples, lists and dictionaries."""
+    """The tensors of a value: itself, or those in tuples, lists and dictionaries."""
     import torch
 
-    if isinstance(value, torch.Tensor):
+    return (each for each in _parts(value) if isinstance(each, torch.Tensor))
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """A value itself, or what is in tuples, lists and dictionaries."""
+    if isinstance(value, Mapping):
+        value = value.values()
+    elif not isinstance(value, (tuple, list)):
         yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _tensors(each)
-    elif isinstance(value, (tuple, list)):
-        for each in value:
-            yield from _tensors(each)
+        return
+    for each in value:
+        yield from _parts(each)
 
 
 @contextmanager
