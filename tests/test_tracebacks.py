@@ -92,6 +92,33 @@ def test_an_error_of_a_kernel_keeps_the_kernels_frames(isolated_env: Path, hub: 
     assert PACKAGE not in text
 
 
+def test_a_kernel_that_is_no_python_shows_its_line_alone(isolated_env: Path, hub: TestHub) -> None:
+    folder = hub.make_repo("acme/broken")
+    for init in folder.rglob("__init__.py"):
+        init.write_text("one = 1\ndef broken(:\n")
+    error = failing(get_local_kernel, folder)
+    assert type(error) is SyntaxError
+    assert frames(error) == ["failing", "get_local_kernel"]
+    text = shown(error)
+    assert "def broken(:" in text
+    assert PACKAGE not in text
+    if sys.version_info >= (3, 11):
+        assert "cannot be imported (__init__.py, line 2)." in text
+
+
+def test_source_of_this_package_that_is_no_python_shows_every_frame() -> None:
+    @public
+    def ask() -> None:
+        compile("one = 1\ndef broken(:\n", f"{PACKAGE}/api.py", "exec")
+
+    @public
+    def generate() -> None:
+        exec("def broken(:")
+
+    assert frames(failing(ask)) == ["failing", "ask", "ask"]
+    assert frames(failing(generate)) == ["failing", "generate", "generate"]
+
+
 def test_the_error_that_the_program_was_handling_is_still_shown(hub: TestHub) -> None:
     def ask() -> None:
         try:

@@ -38,6 +38,9 @@ _LIBRARIES = frozenset(
 _STDLIB = os.path.dirname(os.__file__) + os.sep
 _SITES = tuple(sorted({os.path.join(sysconfig.get_path(kind), "") for kind in ("purelib", "platlib")}))
 
+#: Not their subclasses, which a kernel may define.
+SYNTAX_ERRORS = (SyntaxError, IndentationError, TabError)
+
 #: The most errors of a chain of causes.
 _LONGEST_CHAIN = 32
 
@@ -129,7 +132,10 @@ def _left(error: Exception) -> Exception:
 
 
 def _is_meant(error: Exception, trace: TracebackType | None) -> bool:
-    """Whether a statement `raise` of this package made an error, as of a wrong type; else it is a mistake here."""
+    """Whether the error is no mistake here: a `raise` of this package made it, or a kernel's source is not Python."""
+    if type(error) in SYNTAX_ERRORS:
+        file = error.filename  # type: ignore[attr-defined]
+        return isinstance(file, str) and os.path.isabs(file) and not file.startswith(_OWN)
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     if trace is None or isinstance(error, AssertionError) or _kind(trace.tb_frame) != "own":

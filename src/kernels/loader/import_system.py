@@ -40,6 +40,7 @@ from kernels.loader.registry import (
 from kernels.support.formatting import format_error, format_value
 from kernels.support.logs import logger
 from kernels.support.text import clean
+from kernels.tracebacks import SYNTAX_ERRORS
 
 __all__ = ["all_or_nothing", "install_finder"]
 
@@ -271,9 +272,11 @@ def _add_note(error: BaseException, note: str) -> bool:
 def _place(package: KernelPackage, error: BaseException) -> str:
     """The innermost line of the kernel's own Python code."""
     tops = {os.path.join(top, "") for top in (str(package.path), package.key)}
+    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    if type(error) in SYNTAX_ERRORS and isinstance(error.filename, str):  # type: ignore[attr-defined]
+        lines.append((error.filename, error.lineno or 1))  # type: ignore[attr-defined]
     found = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        name = frame.f_code.co_filename
+    for name, line in lines:
         top = next((top for top in tops if name.startswith(top)), None)
         if top is not None:
             found = f" ({name.removeprefix(top)}, line {line})"
