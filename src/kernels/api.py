@@ -129,7 +129,14 @@ def get_kernels(requests: Sequence[KernelRequest]) -> list[ModuleType | Exceptio
 
     Returns:
         For each request its module, or the error that `get_kernel` would have raised.
+
+    Raises:
+        TypeError: An element is no `KernelRequest`.
     """
+    requests = list(requests)
+    for index, request in enumerate(requests):
+        if not isinstance(request, KernelRequest):
+            raise wrong_type(f"requests[{index}]", "a KernelRequest", request)
     return [each if isinstance(each, Exception) else each.module for each in load_all(requests)]
 
 

@@ -150,6 +150,18 @@ def test_of_kernels_asked_for_together_one_that_is_missing_fails_alone(hub: Test
     assert isinstance(missing, FileNotFoundError)
 
 
+def test_kernels_asked_for_by_name_alone_are_refused_with_the_type_to_use() -> None:
+    with pytest.raises(TypeError, match=r"`requests\[0\]`: expected a KernelRequest, got 'acme/relu' \(str\)"):
+        get_kernels(["acme/relu"])  # type: ignore[list-item]
+
+
+def test_a_url_with_a_path_too_many_is_said_to_answer_404(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.make_repo("acme/relu")
+    monkeypatch.setenv("KERNELS_HUB", f"{hub.url}/x")
+    with pytest.raises(FileNotFoundError, match=r"/x has no repository acme/relu .* \(it answered 404\)\."):
+        get_kernel("acme/relu", version=1)
+
+
 def test_eight_processes_download_once(hub: TestHub) -> None:
     hub.make_repo("acme/relu", variants={"torch-cpu": MANY})
     code = "from kernels import get_kernel; print(get_kernel('acme/relu', version=1).repo_id)"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import subprocess
 import sys
@@ -66,8 +68,9 @@ def test_a_catalog_can_be_given_in_place_of_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_taken_port_is_said_to_be_taken(tmp_path: Path) -> None:
-    with HubServer(tmp_path) as hub, pytest.raises(RequestError, match=f"127.0.0.1.*{hub.port}"):
+    with HubServer(tmp_path) as hub, pytest.raises(RequestError, match=f"127.0.0.1.*{hub.port}") as caught:
         HubServer(tmp_path, port=hub.port).start()
+    assert str(caught.value).endswith(f": {os.strerror(errno.EADDRINUSE)}. Choose another port; 0 takes a free one.")
 
 
 def test_an_address_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -201,6 +201,9 @@ def _listen(host: str, port: int) -> socket.socket:
         both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
         listening = socket.create_server((host, port), family=family, backlog=_WAITING, dualstack_ipv6=both)
     except OSError as error:
-        free = ". Port 0 takes a free one" if error.errno == errno.EADDRINUSE else ""
-        raise RequestError(f"Cannot listen on `host` {host!r}, `port` {port}: {error}{free}.") from None
+        # `strerror` of the error itself repeats the address; `os` does not know the numbers of `gaierror`.
+        number = error.errno or 0
+        why = os.strerror(number) if number > 0 else error.strerror or error
+        free = " Choose another port; 0 takes a free one." if error.errno == errno.EADDRINUSE else ""
+        raise RequestError(f"Cannot listen on `host` {host!r}, `port` {port}: {why}.{free}") from None
     return Listener(fileno=listening.detach())

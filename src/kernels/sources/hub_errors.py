@@ -129,9 +129,10 @@ def not_found(
     if commit is not None and refusal.revision_missing:
         error = RevisionNotFound(f"{repo_id} has no commit {commit} on {endpoint}.")
         return of_hub(error, "RevisionNotFoundError", refusal)
+    answer = f"{refusal.status} {refusal.code}".rstrip()
     missing = RepositoryNotFound(
         f"{endpoint} has no repository {repo_id} of type {' or '.join(repo_types)} that can be read "
-        f"(it answered {refusal.status} {refusal.code}). Check the name; a private repository needs a token: "
+        f"(it answered {answer}). Check the name; a private repository needs a token: "
         f"{settings.token_source(endpoint)}."
     )
     return of_hub(missing, "RepositoryNotFoundError", refusal)
