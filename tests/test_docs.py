@@ -244,6 +244,16 @@ def test_the_examples_of_a_page_run_and_print_what_the_page_shows(
     } == {f"line {block.line}": same_everywhere(output.text) for block, output in pairs if output}
 
 
+def test_a_block_that_is_a_file_stands_below_its_name() -> None:
+    """The mark is a comment, which a rendered page does not show."""
+    for page in PAGES:
+        lines = page.read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines):
+            mark = _MARK.fullmatch(line)
+            if mark is not None and mark[1] == "file":
+                assert lines[number - 2] == f"`{mark[2]}`:", f"{page.name}: {line}"
+
+
 def test_a_block_that_does_not_run_says_why() -> None:
     not_run = [block for page in PAGES for block in blocks(page) if block.mark == "not run"]
     assert not_run
