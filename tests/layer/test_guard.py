@@ -201,3 +201,27 @@ def test_many_compiled_models_share_no_limit_of_recompilations(fullgraph: bool) 
         else:
             assert float(torch.compile(model, fullgraph=fullgraph, backend="eager")(X)) == 102 + number
     assert counters["stats"]["unique_graphs"] == 10
+
+
+class NoNotes(ValueError):
+    add_note = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("notes", [None, "text", ("text",), 5])
+@pytest.mark.parametrize("kind", [ValueError, NoNotes])
+def test_an_error_with_other_notes_is_raised_as_it_is(kind: type[ValueError], notes: Any) -> None:
+    error = kind("mine")
+    error.__notes__ = notes
+
+    class Raises(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise error
+
+    registered(Norm=Gives(Raises))
+    model = kernelize(nn.Sequential(Norm()), mode=INFERENCE)
+    try:
+        model(X)
+    except ValueError as raised:  # not pytest.raises: it reads the notes
+        assert raised is error  # noqa: PT017
+    else:
+        raise AssertionError

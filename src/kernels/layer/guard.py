@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -98,8 +100,10 @@ def _skipped_by_the_compiler() -> bool:
 
 
 def _add_note(model: nn.Module, error: Exception) -> None:
+    if sys.version_info < (3, 11):  # it has no notes
+        return
     found = _kernelized_in(error.__traceback__)
-    if found is None or not hasattr(error, "add_note"):  # Python 3.10 has no notes
+    if found is None:
         return
     module, decision = found
     path = next((path for path, each in _with_paths(model) if each is module), None)
@@ -111,15 +115,16 @@ def _add_note(model: nn.Module, error: Exception) -> None:
         for what, value in (("commit", (decision.commit or "")[:_SHORT_COMMIT]), ("variant", decision.variant))
         if value
     )
-    notes = getattr(error, "__notes__", [])
-    # A model may be kernelized inside another one, which knows the whole path.
-    notes[:] = [note for note in notes if not (isinstance(note, str) and note.startswith(_NOTE))]
-    error.add_note(
-        clean(
-            f"{_NOTE}{where} ({type(module).__name__}) runs the forward of the kernel {decision.kernel}"
-            f"{f' ({at})' if at else ''}. `kernels.unkernelize(model)` gives every layer its own forward back."
-        )
+    note = clean(
+        f"{_NOTE}{where} ({type(module).__name__}) runs the forward of the kernel {decision.kernel}"
+        f"{f' ({at})' if at else ''}. `kernels.unkernelize(model)` gives every layer its own forward back."
     )
+    with suppress(Exception):  # the error's own class may refuse notes, or have put something else in their place
+        notes = getattr(error, "__notes__", None)
+        if isinstance(notes, list):
+            # A model may be kernelized inside another one, which knows the whole path.
+            notes[:] = [each for each in notes if not (isinstance(each, str) and each.startswith(_NOTE))]
+        BaseException.add_note(error, note)
 
 
 def _kernelized_in(trace: TracebackType | None) -> tuple[Any, LayerDecision] | None:
