@@ -162,6 +162,31 @@ def test_a_forward_that_is_set_on_the_class_after_the_mark_stays() -> None:
     assert norm_of(norm) == 100
 
 
+@pytest.mark.usefixtures("_norm_kernel")
+def test_a_method_that_is_set_on_the_class_after_the_mark_stays() -> None:
+    @use_kernel_forward_from_hub("Norm")
+    class Patched(Norm):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.scaled(x)
+
+        def scaled(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.weight
+
+        def unrelated(self) -> None:
+            pass
+
+    norm = Patched()
+    assert reason(norm) is None
+    Patched.unrelated = lambda self: None  # type: ignore[method-assign]
+    assert reason(norm) is None
+    Patched.scaled = lambda self, x: x * self.weight + 9  # type: ignore[method-assign]
+    assert str(reason(norm)).startswith("scaled of test_a_method_that_is_set_on_the_class_after_the_mark_stays")
+    assert str(reason(norm)).endswith("Patched, which forward calls, was replaced after the class was marked")
+    assert norm_of(norm) == 9
+    replace_kernel_forward_from_hub(Patched, "Norm")
+    assert reason(norm) is None
+
+
 def around(forward: Any) -> Any:
     @functools.wraps(forward)
     def wrapper(*arguments: Any, **keywords: Any) -> Any:

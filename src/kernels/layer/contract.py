@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 
 __all__ = ["class_fault", "lacking_attributes", "module_fault", "remember_forward"]
 
-#: The forward that each class had when it was marked.
-_marked: WeakKeyDictionary[type, Any] = WeakKeyDictionary()
+#: The forward and the class's own methods that each class had when it was marked.
+_marked: WeakKeyDictionary[type, dict[str, Any]] = WeakKeyDictionary()
 
 _METHODS = (FunctionType, property, classmethod, staticmethod, functools.cached_property)
 
 
 def remember_forward(cls: type) -> None:
-    """Note the forward of a class that is being marked: a kernel is written for this one."""
-    _marked[cls] = _found(cls, "forward")
+    """Note the forward of a class that is being marked, and its methods: a kernel is written for these."""
+    own = {name: member for name, member in vars(cls).items() if isinstance(member, _METHODS)}
+    _marked[cls] = own | {"forward": _found(cls, "forward")}
 
 
 def class_fault(cls: type) -> str | None:
@@ -39,11 +40,14 @@ def class_fault(cls: type) -> str | None:
     written = f"the kernel is written for that of {owner.__qualname__}, which carries the mark"
     if forward is not marked:
         return f"{_definer(cls, 'forward').__qualname__} overrides forward, and {written}"
-    if _marked.get(owner, marked) is not marked:
+    noted = _marked.get(owner, {})
+    if noted.get("forward", marked) is not marked:
         return f"the forward of {owner.__qualname__} was replaced after the class was marked"
     for name in _methods(cls):
         if _found(cls, name) is not _found(owner, name):
             return f"{_definer(cls, name).__qualname__} overrides {name}, which forward calls, and {written}"
+        if name in noted and _found(owner, name) is not noted[name]:
+            return f"{name} of {owner.__qualname__}, which forward calls, was replaced after the class was marked"
     return None
 
 
