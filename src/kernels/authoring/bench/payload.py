@@ -38,7 +38,7 @@ def payload(report: Report) -> dict[str, Any]:
     return {
         "results": results,
         "machineInfo": _MachineInfo(
-            gpu="N/A" if machine.device == CPU.device_type else machine.device_name,
+            gpu="N/A" if machine.device.partition(":")[0] == CPU.device_type else machine.device_name,
             backend=machine.backend.upper(),
             pytorchVersion=machine.torch,
             os=f"{platform.system()} {platform.release()}",
