@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import torch
 from hub import TestHub
 from typer.testing import CliRunner
 
@@ -32,6 +33,10 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.skipif(
+    torch.version.cuda is not None and not torch.cuda.is_available(),
+    reason="Torch is built for CUDA: that is a problem",
+)
 def test_this_environment_has_no_problems(isolated_env: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernels.diagnosis.packages.distributions", distributions)
     result = CliRunner().invoke(app, ["doctor", "--json"], env=OFFLINE)

@@ -108,7 +108,7 @@ def test_clients_are_told_of_the_public_url(tmp_path: Path, start: Callable[...,
     [
         (".", ["--public-url", "hub.test"], "`public_url`"),
         ("absent", [], "absent"),
-        (".", ["--port", "{taken}"], "Port 0 takes a free one"),
+        (".", ["--port", "{taken}"], "Choose another port; 0 takes a free one."),
     ],
     ids=["public url", "root", "port"],
 )

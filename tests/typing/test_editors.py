@@ -13,6 +13,12 @@ import kernels
 SOURCES = Path(kernels.__file__).parent
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the user's, which another process may be writing."""
+    monkeypatch.setattr(jedi.settings, "cache_directory", str(tmp_path))
+
+
 def script(code: str) -> jedi.Script:
     project = jedi.Project(SOURCES, sys_path=sys.path)
     return jedi.Script(code, project=project, environment=jedi.InterpreterEnvironment())

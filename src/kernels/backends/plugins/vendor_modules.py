@@ -13,7 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -95,7 +95,7 @@ def vendor_module(backend: Backend, part: str) -> ModuleType | None:
         name = f"{package}.{part}"
         with _vendors_code(folder, part, package):
             if name not in sys.modules:
-                importlib.invalidate_caches()
+                _see_new_files()
                 if importlib.util.find_spec(name) is None:
                     return None
             return importlib.import_module(name)
@@ -110,8 +110,14 @@ def _import(name: str, folder: Path) -> ModuleType:
         sys.meta_path.append(_finder)  # at the end, and for good: another thread may be going through this list
     with _vendors_code(folder, "__init__.py"):
         if name not in sys.modules:
-            importlib.invalidate_caches()
+            _see_new_files()
         return importlib.import_module(name)
+
+
+def _see_new_files() -> None:
+    """Let imports find files that were written since the folder was last listed."""
+    with suppress(KeyError):  # of two threads in it at once, one may remove an entry that the other is about to
+        importlib.invalidate_caches()
 
 
 def _own_name(folder: Path) -> str:
