@@ -119,6 +119,25 @@ def test_source_of_this_package_that_is_no_python_shows_every_frame() -> None:
     assert frames(failing(generate)) == ["failing", "generate", "generate"]
 
 
+def test_a_mistake_of_this_package_below_a_callback_shows_every_frame(
+    hub: TestHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kernels.operations import load
+
+    def callback() -> object:
+        return get_kernel("acme/relu", version=1)
+
+    @public
+    def ask() -> None:
+        callback()
+
+    hub.make_repo("acme/relu")
+    monkeypatch.setattr(load, "plan_tree", None)
+    error = failing(ask)
+    assert type(error) is TypeError
+    assert PACKAGE in shown(error)
+
+
 def test_the_error_that_the_program_was_handling_is_still_shown(hub: TestHub) -> None:
     def ask() -> None:
         try:

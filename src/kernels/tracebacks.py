@@ -125,10 +125,18 @@ def _left(error: Exception) -> Exception:
     below = None if below is None else below.tb_next  # without the public function's frame, which Python adds again
     if not all_shown() and not _called_by_public():
         shown = _foreign(below)
-        if shown is not None or isinstance(error, KernelsError) or _is_meant(error, below):
+        others = shown is not None and _raised_here(below) is None  # a mistake here may have a callback above it
+        if others or isinstance(error, KernelsError) or _is_meant(error, below):
             _relink(error)
             below = shown
     return error.with_traceback(below)
+
+
+def _raised_here(trace: TracebackType | None) -> TracebackType | None:
+    """The innermost part of a traceback, if it is a frame of this package."""
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace if trace is not None and _kind(trace.tb_frame) == "own" else None
 
 
 def _is_meant(error: Exception, trace: TracebackType | None) -> bool:
@@ -136,9 +144,8 @@ def _is_meant(error: Exception, trace: TracebackType | None) -> bool:
     if type(error) in SYNTAX_ERRORS:
         file = error.filename  # type: ignore[attr-defined]
         return isinstance(file, str) and os.path.isabs(file) and not file.startswith(_OWN)
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None or isinstance(error, AssertionError) or _kind(trace.tb_frame) != "own":
+    trace = _raised_here(trace)
+    if trace is None or isinstance(error, AssertionError):
         return False
     return trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
 
