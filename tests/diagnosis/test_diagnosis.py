@@ -195,6 +195,36 @@ def test_what_is_no_hub_is_told(server: Callable[..., None]) -> None:
     assert said(check_hub()[1])[0].endswith("(status 401): Token has \\x1b[31mexpired.")
 
 
+def test_a_server_that_answers_but_is_no_hub(
+    hub: TestHub, server: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report, found = check_hub()
+    assert (report.answers, report.note, said(found)) == (True, None, [])
+    monkeypatch.setenv("KERNELS_HUB", f"{hub.url}/x")
+    report, found = check_hub()
+    assert (report.answers, report.note) == (False, "answers, but not as a Hub (status 404)")
+    assert said(found)[0].startswith(f"{hub.url}/x answers, but not as a Hub (status 404)")
+    assert found.problems[0].fix.startswith("Check the URL in KERNELS_HUB")
+    server(404, {"Content-Type": "text/html"}, b"<html>nothing here</html>")
+    assert "answers, but not as a Hub (status 404)" in said(check_hub()[1])[0]
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (404, {"X-Error-Code": "RepoNotFound"}),
+        (401, {"X-Error-Code": "RepoNotFound"}),
+        (401, {"X-Error-Message": "Invalid username or password."}),
+    ],
+)
+def test_a_hub_without_a_list_is_known_by_what_it_says_of_a_repository(
+    hub: TestHub, status: int, headers: dict[str, str]
+) -> None:
+    hub.fail("/refs$", status=status, headers=headers)
+    report, found = check_hub()
+    assert (report.answers, said(found)) == (True, [])
+
+
 def test_a_clock_that_is_off(server: Callable[..., None]) -> None:
     server(200, {"Date": "Thu, 01 Jan 2015 00:00:00 GMT"})
     assert "minutes ahead of" in said(check_hub()[1])[0]

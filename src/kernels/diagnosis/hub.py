@@ -30,6 +30,8 @@ _REQUEST_SECONDS = 4.0
 #: Certificates and signed URLs fail when clocks differ by more than some minutes.
 _CLOCK_SECONDS = 300
 _MAX_BODY = 64 * 1024
+#: A repository that no Hub has.
+_NO_REPOSITORY = "kernels-doctor/no-such-repository"
 #: The variables of a proxy, which are read in upper and lower case.
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY")
 
@@ -117,9 +119,27 @@ def _ask(endpoint: str, headers: dict[str, str], found: Findings) -> str | None:
             f"Check {_endpoint_variable()}; before a login page, log in to the network.",
         )
         return "does not answer as a Hub does"
+    if status != 200 and not _knows_repositories(endpoint, headers):
+        found.problem(
+            f"{endpoint} answers, but not as a Hub (status {status}){said}.",
+            f"Check the URL in {_endpoint_variable()}: it may have a path too many, or another server's port.",
+        )
+        return f"answers, but not as a Hub (status {status})"
     if sent:
         _check_token(endpoint, headers, source, found)
     return None
+
+
+def _knows_repositories(endpoint: str, headers: dict[str, str]) -> bool:
+    """Whether a server that lists no kernels says of a repository what a Hub does.
+
+    Not every Hub has a list (`kernels serve` has none), but each gives a code or a message with the refusal of a
+    repository that does not exist: 404 with a token, and 401 without one on huggingface.co.
+    """
+    url = f"{endpoint}/api/kernels/{_NO_REPOSITORY}/refs"
+    with closing(send(url, headers, _REQUEST_SECONDS)) as response:
+        status, answer = response.status_code, response.headers
+    return status == 200 or "X-Error-Code" in answer or (status == 401 and "X-Error-Message" in answer)
 
 
 def _check_token(endpoint: str, headers: dict[str, str], source: str, found: Findings) -> None:
