@@ -105,3 +105,57 @@ def test_without_mappings_nothing_is_mentioned(log: pytest.LogCaptureFixture, mo
     monkeypatch.setenv("DISABLE_KERNEL_MAPPING", "1")
     assert notes(Model(), mapping={"Nrom": NORM, "Norm": ON_GPUS}) == ()
     assert [each for each in log.records if each.name == "kernels.layer.notices"] == []
+
+
+def warnings(log: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in log.records if each.levelname == "WARNING"]
+
+
+class ScaledNorm(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x
+
+
+def test_a_mapping_for_this_call_that_names_no_layer_is_a_warning(log: pytest.LogCaptureFixture) -> None:
+    kernelize(Model(), {"Nrom": NORM}, mode=Mode.INFERENCE)
+    assert warnings(log)[-1] == f"The mapping given to `kernelize` does nothing. {MISSPELT}"
+    log.clear()
+    model = nn.Sequential(nn.Linear(1, 1), nn.SiLU(), ScaledNorm())
+    kernelize(model, {"SiLU": ACT}, mode=Mode.INFERENCE)
+    [warning] = warnings(log)
+    assert "does nothing" in warning
+    assert "by_class={'SiLU': 'SiLU'} names its layers." in warning
+    log.clear()
+    kernelize(model, {"ScaleNorm": NORM}, mode=Mode.INFERENCE)
+    [warning] = warnings(log)
+    assert warning.endswith(
+        "If the class 'ScaledNorm' is meant, by_class={'ScaledNorm': 'ScaleNorm'} names its layers."
+    )
+    log.clear()
+    kernelize(model, dict.fromkeys(["Aa", "Bb", "Cc", "Dd"], NORM), mode=Mode.INFERENCE)
+    [warning] = warnings(log)
+    assert warning.endswith("'Cc', but no layer of this model has this name. 1 more of its names are no layer's.")
+
+
+def test_other_mappings_without_a_layer_are_no_warning(log: pytest.LogCaptureFixture) -> None:
+    model = nn.Sequential(nn.Linear(1, 1), nn.SiLU())
+    register_kernel_mapping({"Silu": ACT})
+    kernelize(model, mode=Mode.INFERENCE)
+    kernelize(model, {}, mode=Mode.INFERENCE)
+    with use_kernel_mapping({"SiLU": ACT}):
+        kernelize(model, mode=Mode.INFERENCE)
+    kernelize(nn.Sequential(Norm()), {"Norm": NORM, "Attention": NORM}, mode=Mode.INFERENCE)
+    kernelize(model, {"SiLU": ACT, "Other": ACT}, mode=Mode.INFERENCE, by_class={"SiLU": "SiLU"})
+    assert warnings(log) == []
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_a_name_in_by_class_is_not_offered_as_the_right_one(log: pytest.LogCaptureFixture, registered: bool) -> None:
+    if registered:
+        register_kernel_mapping({"RMSNorm": NORM})
+    given = None if registered else {"RMSNorm": NORM}
+    model = nn.Sequential(ScaledNorm())
+    [note] = notes(model, mapping=given, device="cpu", by_class={"ScaledNorm": "RMSNrom"})
+    assert note.endswith("Did you mean by_class={'ScaledNorm': 'RMSNorm'}, not 'RMSNrom'?")
+    [warning] = warnings(log)
+    assert warning.endswith("Did you mean 'RMSNorm'?")

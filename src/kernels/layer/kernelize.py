@@ -158,8 +158,9 @@ def kernelize(
             restore(module)
         else:
             install(module, decision)
-    names = {decision.layer for _, decision in plan if decision is not None}
-    remember_notes(model, () if settings.mapping_disabled() else unused_names(request.mapping, names, model))
+    named = request.by_class
+    marked = {each.layer for module, each in plan if each is not None and type(module) not in named}
+    remember_notes(model, () if settings.mapping_disabled() else unused_names(request.mapping, marked, named, model))
     if any(decision is not None and decision.function is not None for _, decision in plan):
         guard(model)
     _log_result(model, request.modes)

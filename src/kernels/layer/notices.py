@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from kernels.layer.decision import NOTES, LayerDecision
 from kernels.layer.mapping import MappingView
 from kernels.layer.marked import find_marked
 from kernels.layer.swap import decision_of
-from kernels.support.formatting import did_you_mean
+from kernels.support.formatting import format_value, nearest_name
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 
@@ -24,31 +24,48 @@ _log = logger(__name__)
 #: How similar a registered name must be to one of the model to be taken for a misspelling of it: of seven letters, two
 #: may be swapped. A library registers many names that one model does not have.
 _MISSPELT = 0.8
+#: The most names that a warning mentions.
+_SHOWN = 3
 
 
-def unused_names(view: MappingView, names: Collection[str], model: nn.Module) -> list[str]:
+def unused_names(
+    view: MappingView, marked: Collection[str], by_class: Mapping[type, str], model: nn.Module
+) -> list[str]:
     """A sentence for each name in a mapping that no layer of a model has, where that may be a mistake.
 
     Names that are given for this call or context are all meant for the model. Of those registered for the whole
-    process, only the ones are mentioned that look like the name of a layer without a kernel.
+    process, only the ones are mentioned that look like the name of a layer without a kernel. If no layer has any name
+    of the mapping that was given for this call, the log says so in a warning.
 
     Args:
         view: The mapping.
-        names: The names of the model's layers.
+        marked: The names of the model's layers that carry a mark.
+        by_class: The names of layers without a mark.
         model: The model.
     """
+    names = {*marked, *by_class.values()}
     given = {name for level in view.levels[: view.given] for name in level}
     registered = {name for level in view.levels[view.given :] for name in level} - given
-    unused = sorted(given.difference(names))
-    notes = []
+    unused = sorted(given - names)
+    notes = {}
     if unused:
-        classes = {type(module).__name__ for module in model.modules()}
-        notes = [_unused(name, did_you_mean(name, names), name in classes) for name in unused]
-    similar = [(name, near) for name in sorted(registered.difference(names)) if (near := _similar(name, names))]
+        known = {*by_class, *(type(layer.module) for layer in find_marked(model))}
+        classes = _unique_names(type(module) for module in model.modules() if type(module) not in known)
+        notes = {name: _unused(name, marked, by_class, classes) for name in unused}
+    similar = [(name, near) for name in sorted(registered - names) if (near := _similar(name, names))]
     if similar:
         served = {decision.layer for decision in _decisions(model) if decision.function is not None}
-        notes += [_unused(name, f" Did you mean {near!r}?") for name, near in similar if near not in served]
-    return notes
+        notes |= {name: _unused(name, marked, by_class) for name, near in similar if near not in served}
+    # A name in `by_class` that is not in the mapping was mentioned where the layer's kernel was looked for.
+    if view.call and view.levels[0] and names.isdisjoint(view.levels[0]) and view.names.issuperset(by_class.values()):
+        _warn_of_all([notes[name] for name in unused if name in view.levels[0]])
+    return list(notes.values())
+
+
+def _warn_of_all(notes: list[str]) -> None:
+    more = len(notes) - _SHOWN
+    rest = f" {more} more of its names are no layer's." if more > 0 else ""
+    warn_once(_log, f"The mapping given to `kernelize` does nothing. {' '.join(notes[:_SHOWN])}{rest}")
 
 
 def remember_notes(model: nn.Module, notes: Iterable[str]) -> None:
@@ -102,8 +119,25 @@ def _decisions(model: nn.Module) -> Iterator[LayerDecision]:
             yield decision
 
 
-def _unused(name: str, hint: str, is_class: bool = False) -> str:
+def _unused(name: str, marked: Collection[str], by_class: Mapping[type, str], classes: Collection[str] = ()) -> str:
+    """The sentence for one name, with the likely mistake.
+
+    A name in `by_class` is the user's own, so it is what may be wrong, and never the correction.
+    """
     note = f"The mapping has {name!r}, but no layer of this model has this name."
-    if is_class:
+    if name in classes:
         return f"{note} The class {name!r} carries no mark: by_class={{{name!r}: {name!r}}} names its layers."
-    return note + hint
+    misspelt = {layer: cls.__name__ for cls, layer in by_class.items() if layer not in marked}
+    layer = nearest_name(name, [*marked, *misspelt])
+    if layer in misspelt:
+        return f"{note} Did you mean by_class={{{misspelt[layer]!r}: {name!r}}}, not {layer!r}?"
+    if layer is not None:
+        return f"{note} Did you mean {format_value(layer)}?"
+    cls = nearest_name(name, classes)
+    if cls is not None:
+        return f"{note} If the class {cls!r} is meant, by_class={{{cls!r}: {name!r}}} names its layers."
+    return note
+
+
+def _unique_names(classes: Iterable[type]) -> list[str]:
+    return list(dict.fromkeys(cls.__name__ for cls in classes))
