@@ -29,6 +29,22 @@ PAGE = ROOT / "docs" / "compatibility.md"
 TRANSFORMERS, TORCH = "5.23.0", "2.13.0"
 #: Seconds for one class.
 LIMIT = 60
+#: How the reason begins that a class's outputs are not the same with kernels.
+OTHER_OUTPUTS = "the outputs with kernels differ"
+#: What the results say of a class that was not run, and what the page says.
+NOT_RUN = {
+    "cannot be made tiny": "its tiny copy cannot be made",
+    "does not run tiny": "its tiny copy does not run",
+    "takes too long": f"its tiny copy takes longer than {LIMIT} s",
+    "cannot be imported": "its module cannot be imported",
+    "ended the process": "its tiny copy ended the process",
+}
+#: Errors of the script, which makes the inputs by their names, and of transformers, in fewer words.
+IN_WORDS = {
+    r"LookupError: it does not take (\w+)": r"it takes other inputs than \1",
+    r"LookupError: nothing here makes (\w+)": r"the script has no values for its input \1",
+    r"ImportError: \w+ requires the (\w+) library but .*": r"it needs the package \1",
+}
 
 
 def folders(python: Path) -> list[str]:
@@ -128,22 +144,33 @@ def table(known: dict[str, dict[str, Any]]) -> str:
     for classes in known.values():
         for name, each in classes.items():
             if each.get("outcome") not in (None, "same"):
-                reasons.setdefault(f"{each['outcome']}: {each.get('skipped') or each['difference']}", []).append(name)
+                reasons.setdefault(_changed(each), []).append(name)
             elif each.get("failed", "no marked layer") != "no marked layer":
                 reasons.setdefault(_reason(each["failed"]), []).append(name)
     for reason, names in sorted(reasons.items(), key=lambda item: (-len(item[1]), item[0])):
-        if len(names) == 1 and not reason.startswith("DIFFERENT"):
+        if len(names) == 1 and not reason.startswith(OTHER_OUTPUTS):
             continue
         shown = ", ".join(f"`{name}`" for name in names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
         lines.append(f"| {reason} | {shown} |")
-    alone = sum(len(names) == 1 and not reason.startswith("DIFFERENT") for reason, names in reasons.items())
-    return "\n".join([*lines, f"| each for a reason of its own, in the JSON | {alone} |"])
+    alone = sum(len(names) == 1 and not reason.startswith(OTHER_OUTPUTS) for reason, names in reasons.items())
+    return "\n".join([*lines, f"| each for a reason of its own, in `compat/transformers_models.json` | {alone} |"])
+
+
+def _changed(result: dict[str, Any]) -> str:
+    """In what a class is not the same with kernels."""
+    if result["outcome"] != "DIFFERENT":
+        return f"some layers got no kernel: {', '.join(result['skipped'])}"
+    return f"{OTHER_OUTPUTS} by {result['difference']} of the largest value"
 
 
 def _reason(failed: str) -> str:
-    """A reason without what differs from class to class."""
-    text = re.sub(r" \([\w.]+:\d+\)$", "", failed)
-    return re.sub(r"\d+", "N", text).replace("|", "/")[:160]
+    """A reason in plain words, without what differs from class to class."""
+    what, separator, error = failed.partition(":")
+    text = re.sub(r" \([\w.]+:\d+\)$", "", error)
+    for own, words in IN_WORDS.items():
+        text = re.sub(own, words, text)
+    text = re.sub(r"\d+", "N", text).replace("|", "/")
+    return f"{NOT_RUN.get(what, what)}{separator}{text}"[:160]
 
 
 def main() -> int:
