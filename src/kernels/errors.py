@@ -87,7 +87,7 @@ class UntrustedPublisher(KernelsError, ValueError):
 
 
 class PublisherUnknown(HubUnavailable, UntrustedPublisher):
-    """The Hub gave no usable answer about the kernel, nor about its publisher."""
+    """The Hub could not be asked whether the publisher is trusted: it gave no usable answer, or is not to be asked."""
 
 
 class InvalidRepository(KernelsError, ValueError):

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from hub import TestHub
+from huggingface_hub.errors import HfHubHTTPError
 from logged import logged, warned
 
 from kernels import get_kernel, has_kernel
-from kernels.errors import HubUnavailable, NotInCache, UntrustedPublisher
+from kernels.errors import HubUnavailable, NotInCache, PublisherUnknown, UntrustedPublisher
 
 
 def test_a_publisher_that_the_hub_does_not_mark_is_refused_before_anything_is_downloaded(hub: TestHub) -> None:
@@ -172,3 +173,24 @@ def test_a_hub_that_is_away_leaves_what_a_caller_allowed(hub: TestHub, new_proce
     new_process()
     with warned("Hub's word"):
         get_kernel("mallory/relu", version=1)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_publisher_that_could_not_be_asked_about_is_a_connection_error_first(
+    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch, cached: bool
+) -> None:
+    hub.make_repo("acme/relu")
+    if cached:
+        get_kernel("acme/relu", version=1)
+    new_process()
+    away = "http://127.0.0.1:1"
+    monkeypatch.setenv("KERNELS_HUB", away)
+    with pytest.raises(PublisherUnknown) as raised:
+        get_kernel("acme/relu", version=1)
+    for kind in (ConnectionError, ValueError, HfHubHTTPError):
+        assert isinstance(raised.value, kind)
+    text = str(raised.value)
+    assert text.startswith(f"{away} did not answer (ConnectError: ")
+    assert text.lower().count("try again") == 1
+    if cached:
+        assert text.endswith("pass trust_remote_code=['acme/relu'] (in a command: --trust-remote-code).")

@@ -126,7 +126,7 @@ class HubSource(Source):
         except HubMoved as moved:
             raise Moved(repo_id, moved.repo_id) from None
         except HubUnavailable as error:
-            self._memory.rest()
+            self._memory.rest(error)
             if stored is None:
                 raise
             return self._aged(repo_id, stored[1], str(error))
@@ -185,8 +185,8 @@ class HubSource(Source):
         """When a commit was made, in ISO 8601; None if the Hub cannot be asked."""
         try:
             answer = None if self.offline or self._memory.resting() else self._revision(repo_id, commit)
-        except HubUnavailable:
-            self._memory.rest()
+        except HubUnavailable as error:
+            self._memory.rest(error)
             return None
         return None if answer is None else answer.last_modified
 

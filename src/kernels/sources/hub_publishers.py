@@ -70,7 +70,7 @@ class HubPublishers:
         if self._client.offline:
             raise NotInCache("No request may be sent (HF_HUB_OFFLINE, or local_files_only).")
         if self._memory.resting():
-            raise HubUnavailable(f"{endpoint} did not answer recently.")
+            raise HubUnavailable(self._memory.failure)
         try:
             patience = VERDICT if urgent else BRIEF
             answer = self._client.json(f"/api/organizations/{quote(publisher)}/overview", patience, PUBLISHER)
@@ -78,8 +78,8 @@ class HubPublishers:
             if error.status == 404:
                 return False  # a user's account, or none
             raise no_answer(endpoint, publisher, error) from error
-        except HubUnavailable:
-            self._memory.rest()
+        except HubUnavailable as error:
+            self._memory.rest(error)
             raise
         if (answer.name or publisher).lower() != publisher.lower():
             return False  # an answer about another publisher

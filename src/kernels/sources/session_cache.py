@@ -26,14 +26,17 @@ class HubMemory:
         self._locks: dict[str, threading.RLock] = {}
         self._guard = threading.Lock()
         self._away = float("-inf")
+        self.failure = ""
+        """What was said when the Hub last failed to answer."""
 
     def lock(self, name: str) -> threading.RLock:
         """The lock of one request, so that it is sent once."""
         with self._guard:
             return self._locks.setdefault(name, threading.RLock())
 
-    def rest(self) -> None:
-        """Record that the Hub did not answer."""
+    def rest(self, failure: Exception) -> None:
+        """Record that the Hub did not answer, and why."""
+        self.failure = str(failure)
         self._away = time.monotonic()
 
     def resting(self) -> bool:
