@@ -8,7 +8,7 @@ import pytest
 from hub import TestHub
 
 from kernels import get_kernel, has_kernel, install_kernel
-from kernels.errors import KernelsError, NotInCache, NotLocked, RepositoryNotFound, RevisionNotFound
+from kernels.errors import KernelsError, NotInCache, NotLocked, RepositoryNotFound, RequestError, RevisionNotFound
 
 
 def test_a_kernel_in_the_cache_is_suggested(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,3 +62,31 @@ def test_hostile_names_in_a_cache_are_not_suggested(hub: TestHub, isolated_env: 
     with pytest.raises(RepositoryNotFound) as caught:
         get_kernel("acme/relu2", version=1)
     assert "Did you mean" not in str(caught.value)
+
+
+def test_a_likely_name_follows_the_first_sentence_and_replaces_the_advice(hub: TestHub) -> None:
+    hub.make_repo("acme/activation")
+    install_kernel("acme/activation", version=1)
+    with pytest.raises(RepositoryNotFound) as caught:
+        get_kernel("acme/activaton", version=1, trust_remote_code=True)
+    assert str(caught.value) == f"{hub.url} has no repository acme/activaton. Did you mean 'acme/activation'?"
+    with pytest.raises(RepositoryNotFound) as caught:
+        get_kernel("acme/x", version=1, trust_remote_code=True)
+    assert str(caught.value).startswith(f"{hub.url} has no repository acme/x. Check the name; a private repository ")
+    assert str(caught.value).count("TOKEN") == 1
+
+
+def test_a_path_or_a_url_is_told_apart_from_a_name(
+    hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "acme" / "mine").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for path in ("./mine", "../x", "acme", str(tmp_path)):
+        with pytest.raises(RequestError, match="get_local_kernel"):
+            get_kernel(path, version=1)
+    with pytest.raises(RepositoryNotFound, match=r"get_local_kernel\('acme/mine'\)"):
+        get_kernel("acme/mine", version=1, trust_remote_code=True)
+    with pytest.raises(RequestError, match="expected 'org/name' alone, without the URL"):
+        get_kernel("https://huggingface.co/acme/mine", version=1)
+    with pytest.raises(RequestError, match="expected 'org/name', each part"):
+        get_kernel("mine\0", version=1)

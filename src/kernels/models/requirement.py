@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +64,7 @@ class Requirement:
     revision: str | None = None
 
     def __post_init__(self) -> None:
+        _check_no_path(self.repo_id)
         check_repo_id(self.repo_id)
         if self.version is not None and self.revision is not None:
             raise RequestError(
@@ -127,12 +129,36 @@ def check_repo_id(repo_id: Any) -> str:
     if not isinstance(repo_id, str):
         raise TypeError(f"`repo_id` is {repo_id!r} ({type(repo_id).__name__}); expected a string 'org/name'.")
     parts = repo_id.split("/")
+    if "://" in repo_id:
+        raise RequestError(
+            f"`repo_id` is {repo_id[:200]!r}; expected 'org/name' alone, without the URL of a Hub. KERNELS_HUB names "
+            "another Hub."
+        )
     if len(parts) != 2 or any(_PART.fullmatch(part) is None for part in parts):
         raise RequestError(
             f"`repo_id` is {repo_id[:200]!r}; expected 'org/name', each part of letters, digits, '-', '_' and '.', "
             "96 characters at most."
         )
     return repo_id
+
+
+def _check_no_path(repo_id: Any) -> None:
+    """Raise if `repo_id` can only be a folder: not in `check_repo_id`, which servers call with what clients send."""
+    if not isinstance(repo_id, str) or "://" in repo_id:
+        return
+    is_name = len(parts := repo_id.split("/")) == 2 and all(map(_PART.fullmatch, parts))
+    if not is_name and (repo_id.startswith((".", "/", "~")) or _is_folder(repo_id)):
+        raise RequestError(
+            f"`repo_id` is {repo_id[:200]!r}, a path; expected 'org/name'. To load a folder, call "
+            f"get_local_kernel({repo_id[:200]!r})."
+        )
+
+
+def _is_folder(path: str) -> bool:
+    try:
+        return os.path.isdir(path)
+    except ValueError:  # a NUL
+        return False
 
 
 def check_version(version: Any) -> int:

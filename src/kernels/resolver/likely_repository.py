@@ -11,6 +11,7 @@ from kernels import settings
 from kernels.errors import NotInCache, RepositoryNotFound, RequestError
 from kernels.models.requirement import check_repo_id
 from kernels.resolver.lock_pins import ActiveLock
+from kernels.sources.hub_errors import NAME_ADVICE
 from kernels.support.formatting import did_you_mean
 
 __all__ = ["likely_names"]
@@ -41,9 +42,17 @@ def likely_names(repo_id: str, lock: ActiveLock) -> Iterator[None]:
         yield
     except (RepositoryNotFound, NotInCache) as error:
         hint = did_you_mean(repo_id, _known(repo_id, lock), "/")
-        if hint and error.args and isinstance(error.args[0], str) and not error.args[0].endswith(hint):
-            error.args = (error.args[0] + hint, *error.args[1:])
+        if isinstance(error, RepositoryNotFound) and not hint and os.path.isdir(repo_id):
+            hint = f" To load the folder of that name, call get_local_kernel({repo_id!r})."
+        if hint and error.args and isinstance(error.args[0], str) and hint not in error.args[0]:
+            error.args = (_with_hint(error.args[0], hint), *error.args[1:])
         raise
+
+
+def _with_hint(message: str, hint: str) -> str:
+    """The message with the hint after its first sentence, in place of the advice to check the name."""
+    first, end, rest = message.partition(NAME_ADVICE)[0].partition(". ")
+    return f"{first}.{hint} {rest}" if end else f"{first}{hint}"
 
 
 def _known(repo_id: str, lock: ActiveLock) -> Iterator[str]:

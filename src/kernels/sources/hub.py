@@ -146,7 +146,7 @@ class HubSource(Source):
             self._memory.answered = True
             return repo_type, Heads(named_commits(answer.branches), named_commits(answer.tags), time.time())
         assert refusal is not None
-        raise not_found(self.endpoint, REPO_TYPES, repo_id, refusal) from refusal
+        raise not_found(self.endpoint, repo_id, refusal) from refusal
 
     def _types(self, repo_id: str) -> Iterable[str]:
         # The type of the stored branches comes first.
@@ -286,7 +286,7 @@ class HubSource(Source):
             self._store(kind, repo_id).keep_index(self.endpoint, commit, files)
             return snapshot
         assert refusal is not None
-        raise not_found(self.endpoint, REPO_TYPES, repo_id, refusal, commit) from refusal
+        raise not_found(self.endpoint, repo_id, refusal, commit) from refusal
 
     # Files
 
@@ -318,7 +318,7 @@ class HubSource(Source):
                 except HubRefused as error:
                     if not error.repository_missing:
                         raise no_answer(self.endpoint, f"{file.path} of {snapshot.repo_id}", error) from error
-                    raise not_found(self.endpoint, REPO_TYPES, snapshot.repo_id, error) from error
+                    raise not_found(self.endpoint, snapshot.repo_id, error) from error
                 self._memory.answered = True
                 store.mark_fetched(snapshot.commit)
                 store.place(snapshot.commit, file, content)

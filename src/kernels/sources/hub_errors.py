@@ -7,7 +7,6 @@ and `RepositoryNotFoundError`, `RevisionNotFoundError`, `EntryNotFoundError` or 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from kernels import settings
@@ -15,8 +14,11 @@ from kernels.errors import HubUnavailable, KernelsError, RepositoryNotFound, Rev
 from kernels.support.formatting import format_text
 from kernels.support.text import SafeText
 
-__all__ = ["HubMoved", "HubRefused", "no_answer", "not_found", "of_hub", "refusal"]
+__all__ = ["NAME_ADVICE", "HubMoved", "HubRefused", "no_answer", "not_found", "of_hub", "refusal"]
 
+
+#: Begins the advice about a repository that is not there, which a likely name takes the place of.
+NAME_ADVICE = " Check the name; a private repository needs a token"
 
 _Error = TypeVar("_Error", bound=KernelsError)
 
@@ -116,9 +118,7 @@ def no_answer(endpoint: str, what: str, refusal: HubRefused) -> HubUnavailable:
     return of_hub(error, "RemoteEntryNotFoundError" if refusal.code == "EntryNotFound" else "HfHubHTTPError", refusal)
 
 
-def not_found(
-    endpoint: str, repo_types: Iterable[str], repo_id: str, refusal: HubRefused, commit: str | None = None
-) -> KernelsError:
+def not_found(endpoint: str, repo_id: str, refusal: HubRefused, commit: str | None = None) -> KernelsError:
     """The error for a repository, or a commit of it, that a Hub does not have or does not show."""
     if refusal.code == "GatedRepo":
         gated = RepositoryNotFound(
@@ -129,10 +129,8 @@ def not_found(
     if commit is not None and refusal.revision_missing:
         error = RevisionNotFound(f"{repo_id} has no commit {commit} on {endpoint}.")
         return of_hub(error, "RevisionNotFoundError", refusal)
-    answer = f"{refusal.status} {refusal.code}".rstrip()
-    missing = RepositoryNotFound(
-        f"{endpoint} has no repository {repo_id} of type {' or '.join(repo_types)} that can be read "
-        f"(it answered {answer}). Check the name; a private repository needs a token: "
-        f"{settings.token_source(endpoint)}."
-    )
+    # A Hub gives a code with 404.
+    url = " Its answer is not that of a Hub: check its URL." if refusal.status == 404 and not refusal.code else ""
+    variable = settings.token_source(endpoint).partition(",")[0]
+    missing = RepositoryNotFound(f"{endpoint} has no repository {repo_id}.{url}{NAME_ADVICE} ({variable}).")
     return of_hub(missing, "RepositoryNotFoundError", refusal)
