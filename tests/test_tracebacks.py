@@ -21,6 +21,8 @@ from hub import TestHub
 import kernels
 from kernels import LayerRepository, get_kernel, get_local_kernel, has_kernel, register_kernel_mapping
 from kernels.errors import KernelImportError, RepositoryNotFound, RequestError
+from kernels.layer.compare import LayerComparison
+from kernels.server import HubServer
 from kernels.tracebacks import public
 
 PACKAGE = str(Path(kernels.__file__).parent)
@@ -70,6 +72,18 @@ def test_with_the_variable_everything_is_shown(hub: TestHub, monkeypatch: pytest
         lambda: get_local_kernel("/nowhere"),
         lambda: register_kernel_mapping({"Norm": {"cdua": 3}}),  # type: ignore[dict-item]
         lambda: LayerRepository("acme/nothing", layer_name="Norm", version=1).load(),
+        lambda: LayerRepository("acme", layer_name="Norm"),
+        lambda: kernels.LockedLayerRepository("acme/relu", lockfile="/nowhere", layer_name="Norm"),
+        lambda: kernels.LocalLayerRepository(3, layer_name="Norm"),  # type: ignore[arg-type]
+        lambda: kernels.Device(3),  # type: ignore[arg-type]
+        lambda: kernels.Device("cpu", kernels.CUDAProperties(1, 2)),
+        lambda: kernels.CUDAProperties(90, 80),
+        lambda: kernels.use_kernel_forward_from_hub(object),  # type: ignore[arg-type]
+        lambda: kernels.replace_kernel_forward_from_hub(kernels, "Norm"),  # type: ignore[arg-type]
+        lambda: kernels.unkernelize("x"),  # type: ignore[type-var]
+        lambda: kernels.kernelize_report(3),  # type: ignore[arg-type]
+        lambda: LayerComparison(()).agrees("x"),  # type: ignore[arg-type]
+        lambda: HubServer("nowhere"),
     ],
 )
 def test_an_argument_that_is_wrong_shows_no_frame_of_the_package(hub: TestHub, ask: Callable[[], object]) -> None:

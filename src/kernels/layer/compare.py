@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
+from numbers import Real
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from kernels.layer.marked import find_marked
 from kernels.layer.report import check_model, folded_path
 from kernels.layer.swap import decision_of, kernel_slot
-from kernels.support.formatting import error_on_one_line, format_names, format_value
+from kernels.support.formatting import error_on_one_line, format_names, format_value, wrong_type
 from kernels.support.html_table import html_table
 from kernels.support.text import one_line
 from kernels.tracebacks import public
@@ -73,6 +74,7 @@ class LayerComparison:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @public
     def agrees(self, tolerance: float) -> bool:
         """Whether the results of each layer that was called differ by no more than this part of its largest value.
 
@@ -80,7 +82,13 @@ class LayerComparison:
 
         Args:
             tolerance: Such as 1e-5 for float32 and 2e-2 for bfloat16.
+
+        Raises:
+            TypeError: `tolerance` is not a number.
         """
+        given: Any = tolerance
+        if isinstance(given, bool) or not isinstance(given, Real):
+            raise wrong_type("tolerance", "a number such as 1e-5", given)
         called = [row.relative for row in self.rows if row.calls]
         return bool(called) and all(relative is not None and relative <= tolerance for relative in called)
 

@@ -13,6 +13,7 @@ from kernels.layer.contract import remember_forward
 from kernels.layer.function import wrap_function
 from kernels.layer.marked import layer_name_of
 from kernels.support.formatting import wrong_type
+from kernels.tracebacks import public
 
 __all__ = [
     "always",
@@ -27,6 +28,7 @@ _Layer = TypeVar("_Layer")
 _Target = TypeVar("_Target", bound=Callable[..., Any])
 
 
+@public
 def replace_kernel_forward_from_hub(
     cls: type[_Layer], layer_name: str, condition: Callable[[_Layer], bool] | None = None
 ) -> None:
@@ -59,6 +61,7 @@ def replace_kernel_forward_from_hub(
     cls.kernel_condition = staticmethod(condition or always)  # type: ignore[attr-defined]
 
 
+@public
 def use_kernel_forward_from_hub(
     layer_name: str, condition: Callable[[Any], bool] | None = None
 ) -> Callable[[_Target], _Target]:
@@ -101,6 +104,7 @@ def use_kernel_forward_from_hub(
     return mark
 
 
+@public
 def use_kernelized_func(*functions: Callable[..., Any]) -> Callable[[_Class], _Class]:
     """A class decorator that attaches the functions which the class's forward calls, so that `kernelize` finds them.
 
@@ -148,6 +152,7 @@ def use_kernelized_func(*functions: Callable[..., Any]) -> Callable[[_Class], _C
     return attach
 
 
+@public
 def use_kernel_func_from_hub(func_name: str) -> Callable[[_Target], _Target]:
     """Deprecated: `use_kernel_forward_from_hub` marks functions too.
 
@@ -157,7 +162,7 @@ def use_kernel_func_from_hub(func_name: str) -> Callable[[_Target], _Target]:
     warnings.warn(
         "use_kernel_func_from_hub is deprecated: use_kernel_forward_from_hub marks functions too.",
         DeprecationWarning,
-        stacklevel=2,
+        stacklevel=3,  # past the frame that `public` adds
     )
     return use_kernel_forward_from_hub(func_name)
 

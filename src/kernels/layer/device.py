@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernels.errors import RequestError
 from kernels.support.formatting import did_you_mean, format_value, wrong_type
+from kernels.tracebacks import public
 
 if TYPE_CHECKING:
     import torch
@@ -158,6 +159,11 @@ class Device:
         if self.properties is None:
             return ANY_CAPABILITY
         return self.properties.min_capability, self.properties.max_capability
+
+
+# `dataclass` writes these methods.
+for _each in (CapabilityRange, CUDAProperties, ROCMProperties, Device):
+    _each.__init__ = public(_each.__init__)  # type: ignore
 
 
 @dataclass(frozen=True)

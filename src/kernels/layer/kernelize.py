@@ -186,6 +186,7 @@ def _log_result(model: nn.Module, modes: tuple[Mode, ...]) -> None:
         _log.debug("%s (%s): %s", row.module or "the model", row.layer, what)
 
 
+@public
 def unkernelize(model: _Model) -> _Model:
     """Give every layer of a model its original forward back: its class's, or one that was set on the instance before.
 

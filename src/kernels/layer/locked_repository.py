@@ -12,6 +12,7 @@ from kernels.layer.repository import HubRepository, NamedFunction, NamedLayer, c
 from kernels.models.requirement import Requirement
 from kernels.resolver.active_lock import required_lock
 from kernels.resolver.lock_pins import ActiveLock
+from kernels.tracebacks import public
 
 if TYPE_CHECKING:
     from kernels.operations.load import KernelRequest
@@ -85,6 +86,7 @@ class LockedLayerRepository(NamedLayer, LockedRepository):
         ```
     """
 
+    @public
     def __init__(
         self,
         repo_id: str,
@@ -112,6 +114,7 @@ class LockedFuncRepository(NamedFunction, LockedRepository):
         NotLocked: No lock was found, or it does not list the repository (a `ValueError`).
     """
 
+    @public
     def __init__(
         self,
         repo_id: str,

@@ -16,6 +16,7 @@ from kernels.layer.swap import decision_of
 from kernels.support.formatting import wrong_type
 from kernels.support.html_table import html_table
 from kernels.support.text import one_line
+from kernels.tracebacks import public
 
 if TYPE_CHECKING:
     from torch import nn
@@ -125,6 +126,7 @@ class KernelizeReport:
         return f"{title}; {changed} {'has' if changed == 1 else 'have'} changed since: kernelize the model again"
 
 
+@public
 def kernelize_report(model: nn.Module) -> KernelizeReport:
     """The kernel of each layer of a model now.
 

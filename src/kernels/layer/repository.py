@@ -258,6 +258,7 @@ class LayerRepository(NamedLayer, HubRepository):
         kernels-community/activation version 1, layer SiluAndMul
     """
 
+    @public
     def __init__(
         self,
         repo_id: str,
@@ -289,6 +290,7 @@ class LocalLayerRepository(NamedLayer, LocalRepository):
         'SiluAndMul'
     """
 
+    @public
     def __init__(self, repo_path: Path | str, *, layer_name: str) -> None:
         super().__init__(repo_path)
         self.layer_name = checked_name("layer_name", layer_name)
@@ -309,6 +311,7 @@ class FuncRepository(NamedFunction, HubRepository):
         RequestError: A malformed name, or both `revision` and `version`.
     """
 
+    @public
     def __init__(
         self,
         repo_id: str,
@@ -335,6 +338,7 @@ class LocalFuncRepository(NamedFunction, LocalRepository):
         TypeError: An argument is of the wrong type.
     """
 
+    @public
     def __init__(self, repo_path: Path | str, *, func_name: str) -> None:
         deprecated("LocalFuncRepository", "LocalLayerRepository")
         super().__init__(repo_path)
@@ -351,7 +355,7 @@ def deprecated(old: str, new: str) -> None:
     warnings.warn(
         f"{old} is deprecated: put the function's layer into the kernel's `layers` and use {new}.",
         DeprecationWarning,
-        stacklevel=3,
+        stacklevel=4,  # past the frame that `public` adds
     )
 
 

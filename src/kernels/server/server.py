@@ -20,6 +20,7 @@ from kernels.server.app import create_app
 from kernels.server.catalog import Catalog
 from kernels.server.connections import ConnectionLimits, Connections, LimitedProtocol, Listener
 from kernels.server.own_urls import check_public_url
+from kernels.tracebacks import public
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -65,6 +66,7 @@ class HubServer:
         True
     """
 
+    @public
     def __init__(
         self,
         root: os.PathLike[str] | str | Catalog,
