@@ -34,8 +34,8 @@ _SHOWN = ("huggingface-hub", "torch", "transformers", "typer", "msgspec", "filel
 
 #: The main job end to end, and the modules that talk to a dependency.
 _TESTS = (
-    *(f"tests/{name}" for name in ("cache", "cli", "integration", "layer", "loader", "models", "operations")),
-    *(f"tests/{name}" for name in ("resolver", "server", "sources", "support", "trust")),
+    *(f"tests/{name}" for name in ("cli", "layer", "loader", "models", "resolver", "sources", "trust")),
+    *(f"tests/integration/test_{name}.py" for name in ("faults", "locked", "logs", "requests", "versions")),
     "tests/test_public_api.py",
     "tests/test_settings.py",
 )
