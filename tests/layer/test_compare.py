@@ -137,9 +137,9 @@ def test_a_kernel_that_fails_or_returns_something_else_is_a_fault_not_an_error()
         assert str(only(comparison).fault) in str(comparison)
         return only(comparison).fault
 
-    assert fault(lambda x: x @ x) == (
-        "the kernel failed: RuntimeError: mat1 and mat2 shapes cannot be multiplied (3x8 and 3x8)"
-    )
+    failed = fault(lambda x: x @ x)
+    assert failed.startswith("the kernel failed: RuntimeError: ")
+    assert failed.endswith("mat1 and mat2 shapes cannot be multiplied (3x8 and 3x8)")
     assert fault(lambda x: x[:2]) == "the kernel returns float32 of shape (2, 8) in place of float32 of shape (3, 8)"
     assert fault(lambda x: x.half()) == "the kernel returns float16 of shape (3, 8) in place of float32 of shape (3, 8)"
     assert fault(lambda x: (x, x)) == "the kernel returns a tuple in place of a Tensor"
