@@ -14,6 +14,7 @@ import datetime
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -99,18 +100,18 @@ def run(row: Row, tests: Sequence[str] = ()) -> Result:
         row: The row.
         tests: Files or folders of tests, in place of the row's own.
     """
+    interpreter = _interpreter(row.python)
+    if interpreter is None:
+        return Result({}, f"skipped: Python {row.python} is not installed here", None)
     try:
         python = make_environment(
             f"matrix-{row.name}",
             _requirements(row),
-            python=_interpreter(row.python),
+            python=interpreter,
             options=("--resolution=lowest-direct",) if row.lowest else (),
         )
     except EnvironmentFailed as failure:
-        said = str(failure).strip()
-        if "is not installed" in said or "No interpreter found" in said:
-            return Result({}, f"skipped: Python {row.python} is not installed here", None)
-        return Result({}, f"cannot be installed: {said.splitlines()[-1]}", False)
+        return Result({}, f"cannot be installed: {str(failure).strip().splitlines()[-1]}", False)
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     path = os.pathsep.join([str(python.parent), clean.get("PATH", os.defpath)])
     command = [
@@ -139,11 +140,11 @@ def _requirements(row: Row) -> list[str]:
     return [f"--editable={ROOT}[{','.join(_EXTRAS)}]", *_TOOLS, *row.versions]
 
 
-def _interpreter(version: str) -> str:
-    """A Python that pyenv has, where it has one: its commands are not on PATH under their versions."""
+def _interpreter(version: str) -> str | None:
+    """A Python that pyenv has, where it has one, as its commands are not on PATH under their versions; else of PATH."""
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
     found = sorted(root.glob(f"{version}.*/bin/python"))
-    return str(found[-1]) if found else version
+    return str(found[-1]) if found else shutil.which(f"python{version}")
 
 
 def _installed(python: Path) -> dict[str, str]:

@@ -198,7 +198,10 @@ def test_the_example_kernels_serve_a_model_from_a_hub(
         KERNELS_TRUSTED_PUBLISHERS="kernels-examples",
     )
     served = {row["layer"]: row["kernel"].removeprefix("kernels-examples/") for row in rows if row["kernel"]}
-    assert served == {"RMSNorm": "rms-norm", "LlamaMLP": "silu-and-mul", "rotary_pos_emb": "rotary"}
+    expected = {"RMSNorm": "rms-norm", "LlamaMLP": "silu-and-mul", "rotary_pos_emb": "rotary"}
+    if Version("5.6") <= Version(version("transformers")) < Version("5.13"):  # it takes kernelized functions out again
+        del expected["rotary_pos_emb"]
+    assert served == expected
     assert all(row["reason"] is None for row in rows if row["layer"] in served)
     assert {row["commit"] for row in rows if row["layer"] in served} == {"v1"}
     assert difference < 1e-4

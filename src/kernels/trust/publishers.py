@@ -275,17 +275,14 @@ def untrusted(repo_id: str, where: str) -> UntrustedPublisher:
 
 def unverified(repo_id: str, publishers: Publishers | None) -> PublisherUnknown:
     """The error for a repository whose publisher could not be checked: why that is comes first."""
-    from kernels.sources.hub_errors import of_hub  # the sources import this module
-
     where = "a Hub" if publishers is None else publishers.authority
     why = None if publishers is None else publishers.problem(repo_id)
     again = "" if why is not None and "try again" in why.lower() else "Try again when it can be asked. "
-    unknown = PublisherUnknown(
+    return PublisherUnknown(
         f"{f'{why} ' if why else ''}{repo_id} is refused: {where} could not be asked whether its publisher is trusted, "
         f"and no earlier answer that counts is stored. {again}If that does not help and you trust it, pass "
         f"trust_remote_code=[{repo_id!r}] (in a command: --trust-remote-code)."
     )
-    return of_hub(unknown, "HfHubHTTPError")
 
 
 def warn_unverified(repo_id: str, publishers: Publishers | None) -> None:
