@@ -10,6 +10,7 @@ import time
 import pytest
 
 from kernels.sources import xet
+from kernels.support import concurrency
 from kernels.support.concurrency import Cancelled, check_cancelled, is_cancelled, pause, side_by_side, when_cancelled
 
 
@@ -70,6 +71,26 @@ def test_an_error_ends_the_others_also_those_that_they_started(depth: int) -> No
     assert ended.wait(60)
     assert cut.is_set()
     check_cancelled()  # this thread's own work is not cancelled
+
+
+def test_an_error_is_raised_after_the_others_have_put_their_files_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concurrency, "_GRACE_SECONDS", 60)
+    started, left = threading.Event(), [True]
+
+    def work(fails: bool) -> None:
+        if fails:
+            started.wait(60)
+            raise KeyError("first")
+        started.set()
+        try:
+            pause(600)
+        finally:
+            time.sleep(0.1)  # a process that ended now would leave the file
+            left.clear()
+
+    with pytest.raises(KeyError, match="first"):
+        side_by_side(work, [True, False], at_once=2, name="test")
+    assert not left
 
 
 def test_a_stream_from_xet_that_stalls_ends_with_the_work() -> None:

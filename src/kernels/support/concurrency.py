@@ -95,7 +95,8 @@ def side_by_side(
 
     Raises:
         BaseException: The first error of any item, or Ctrl-C. The others end at their next pause or chunk of bytes, and
-            are waited for only after Ctrl-C, for half a second. Their threads do not keep the process alive.
+            are waited for, half a second at most: a process that ends with the error leaves no temporary file of
+            theirs. Their threads do not keep the process alive.
 
     Example:
         >>> side_by_side(len, ["a", "bc"], at_once=2, name="example")
@@ -117,10 +118,9 @@ def side_by_side(
             return crew.results(done)
         with outer.during(crew.cancel):
             return crew.results(done)
-    except BaseException as error:
+    except BaseException:
         crew.cancel()
-        if isinstance(error, Cancelled) or not isinstance(error, Exception):
-            crew.join()  # another Ctrl-C ends this wait
+        crew.join()  # another Ctrl-C ends this wait
         raise
 
 
