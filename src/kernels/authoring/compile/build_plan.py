@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels.authoring.compile.build_toml.model import KernelSection, KernelSource
-from kernels.authoring.compile.compilers import Toolchain, compiled_sources, toolchain_for
 from kernels.authoring.compile.framework import InstalledFramework, default_backends, installed_framework
 from kernels.authoring.compile.git_tree import git_tree
 from kernels.authoring.compile.header_dependencies import dependency_includes
@@ -16,6 +15,7 @@ from kernels.authoring.compile.metadata import provenance
 from kernels.authoring.compile.python_files import check_python
 from kernels.authoring.compile.run_compiler import Compilation, CompileUnit
 from kernels.authoring.compile.source_files import SourceHashes, hash_sources
+from kernels.authoring.compile.toolchains import Toolchain, compiled_sources, toolchain_for
 from kernels.authoring.compile.variant_name import variant_name
 from kernels.backends import Backend, find
 from kernels.errors import RequestError

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kernels.authoring.compile.build_toml.model import KernelSource
-from kernels.authoring.compile.compilers import compiled_sources, toolchain_for
+from kernels.authoring.compile.toolchains import compiled_sources, toolchain_for
 from kernels.backends import Backend, find
 from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_builds
 from kernels.errors import CompilerNotFound

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from kernels.authoring.compile.compilers import compiler_version
 from kernels.authoring.compile.objects import keep_objects
+from kernels.authoring.compile.toolchains import compiler_version
 from kernels.errors import BuildError, RequestError
 
 __all__ = ["Compilation", "CompileUnit", "compile_extension", "open_log"]

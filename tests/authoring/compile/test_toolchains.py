@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.authoring.compile.compilers import compiler_version, toolchain_for
 from kernels.authoring.compile.run_compiler import Compilation, CompileUnit, compile_extension
+from kernels.authoring.compile.toolchains import compiler_version, toolchain_for
 from kernels.errors import BuildError, CompilerNotFound
 
 

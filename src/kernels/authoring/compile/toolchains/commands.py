@@ -1,0 +1,65 @@
+"""Find compilers and ask them for their versions."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+
+from kernels.errors import CompilerNotFound
+from kernels.support.formatting import format_value
+from kernels.support.version import MajorMinor
+
+__all__ = ["compiler_output", "compiler_version", "find_command", "present_libraries", "version_in_answer"]
+
+#: The time limit for a compiler's `--version`.
+_VERSION_SECONDS = 60
+
+
+def find_command(variable: str, names: Iterable[str], install: str) -> list[str]:
+    given = shlex.split(os.environ.get(variable, ""))
+    for name in given[:1] or names:
+        found = shutil.which(name)
+        if found is not None:
+            return [found, *given[1:]]
+    looked_for = given[0] + f" (from ${variable})" if given else ", ".join(names)
+    raise CompilerNotFound(f"Compiler not found: looked for {looked_for}. Install {install}.")
+
+
+@cache
+def compiler_version(*command: str) -> str:
+    """The output of a compiler's `--version`.
+
+    Raises:
+        CompilerNotFound: The compiler cannot be run.
+    """
+    return compiler_output(*command, "--version")
+
+
+def version_in_answer(command: Sequence[str], pattern: str) -> MajorMinor:
+    answer = compiler_version(*command)
+    match = re.search(pattern, answer)
+    version = None if match is None else MajorMinor.parse(match[1])
+    if version is None:
+        asked = shlex.join([*command, "--version"])
+        raise CompilerNotFound(f"`{asked}` has no version in its output: {format_value(answer.strip(), 200)}.")
+    return version
+
+
+def compiler_output(*command: str) -> str:
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=_VERSION_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise CompilerNotFound(f"`{shlex.join(command)}` failed: {error}") from error
+    return done.stdout
+
+
+def present_libraries(torch_lib: Path | None, *names: str) -> list[str]:
+    return [f"-l{name}" for name in names if torch_lib is not None and (torch_lib / f"lib{name}.so").is_file()]

@@ -1,0 +1,82 @@
+"""NVIDIA's compiler."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from kernels.authoring.compile.toolchains.commands import (
+    compiler_output,
+    find_command,
+    present_libraries,
+    version_in_answer,
+)
+from kernels.errors import BuildError, CompilerNotFound
+from kernels.support.version import MajorMinor
+
+__all__ = ["Nvcc"]
+
+
+class Nvcc:
+    """NVIDIA's compiler, from `$CUDA_HOME` or the path."""
+
+    suffixes = frozenset({".cu"})
+    device = True
+
+    def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
+        known = _nvcc_archs(tuple(self.command()))
+        if not archs:
+            return known
+        _generated_code(archs)  # rejects what is not a capability
+        # nvcc lists no suffixes: if it supports 9.0, it supports 9.0a.
+        found = tuple(arch for arch in archs if re.split("[af+]", arch)[0] in known)
+        if not found:
+            raise CompilerNotFound(
+                f"{self.command()[0]} supports none of {', '.join(archs)}; it supports {', '.join(known)}."
+            )
+        return found
+
+    def command(self) -> list[str]:
+        home = os.environ.get("CUDA_HOME")
+        names = (str(Path(home, "bin", "nvcc")), "nvcc") if home else ("nvcc", "/usr/local/cuda/bin/nvcc")
+        return find_command("NVCC", names, "the CUDA toolkit, or CUDA_HOME if it is not in the usual place")
+
+    def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
+        flags = ["-std=c++20", "-O3", "--threads=0", "-Xcompiler=-fPIC,-fvisibility=hidden", *_generated_code(archs)]
+        return [*flags, *extra]
+
+    def link_flags(self, torch_lib: Path | None) -> list[str]:
+        # Torch has the shared runtime loaded already; without Torch its place is not known.
+        runtime = "static" if torch_lib is None else "shared"
+        return ["-shared", f"-cudart={runtime}", *present_libraries(torch_lib, "c10_cuda", "torch_cuda")]
+
+    def toolkit_version(self) -> MajorMinor:
+        # "Cuda compilation tools, release 13.0, V13.0.48"
+        return version_in_answer(self.command(), r"release ([0-9]+\.[0-9]+)")
+
+
+@cache
+def _nvcc_archs(command: tuple[str, ...]) -> tuple[str, ...]:
+    """The compute capabilities that nvcc supports: a line such as `compute_90` each (nvcc --help)."""
+    answer = compiler_output(*command, "--list-gpu-arch")
+    known = sorted(int(number) for number in re.findall(r"^compute_([0-9]{2,4})$", answer, re.MULTILINE))
+    if not known:
+        raise CompilerNotFound(f"`{shlex.join(command)} --list-gpu-arch` lists no architectures.")
+    return tuple(f"{number // 10}.{number % 10}" for number in known)
+
+
+def _generated_code(archs: Sequence[str]) -> list[str]:
+    flags = []
+    for arch in archs:
+        match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", arch)
+        if match is None:
+            raise BuildError(f"nvcc cannot compile for {arch!r}; expected an architecture such as 9.0a or 9.0+PTX.")
+        number = match[1] + match[2] + match[3]
+        flags.append(f"-gencode=arch=compute_{number},code=sm_{number}")
+        if match[4]:
+            flags.append(f"-gencode=arch=compute_{number},code=compute_{number}")
+    return flags
