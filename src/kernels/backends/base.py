@@ -148,6 +148,7 @@ class Backend:
         kernel_guidance: Notes for kernel authors about writing kernels.
         cuda_hacks_to_strip: Source lines that a kernel for it must not have.
         folder: Folder with operators (`ops/`), `tune_configs.yaml` and `heuristics_config_utils.py`, or None.
+        device_language: The language of its compiled device sources (`cuda`, `hip`, `sycl`, `metal`), or "" for none.
         prepare_key: What the result of `prepare` also depends on, such as a compiler's version.
 
     Example:
@@ -176,6 +177,7 @@ class Backend:
     kernel_guidance: str = ""
     cuda_hacks_to_strip: Sequence[str] = ()
     folder: Path | None = None
+    device_language: str = ""
     prepare_key: str = ""
 
     def device_names(self) -> tuple[str, ...]:

@@ -109,7 +109,7 @@ def test_a_device_build_declares_what_was_compiled(
     from kernels.authoring.compile import build_plan, framework
 
     nvcc = tmp_path / "nvcc"
-    nvcc.write_text("#!/bin/sh\n[ $1 = --list-gpu-arch ] && printf 'compute_80\\ncompute_90\\n' || echo fake\n")
+    nvcc.write_text("#!/bin/sh\n[ $1 = --list-gpu-arch ] && printf 'compute_80\\ncompute_90\\n' || echo release 13.0\n")
     nvcc.chmod(0o755)
     monkeypatch.setenv("NVCC", str(nvcc))
     source = _device_source(write, listed)

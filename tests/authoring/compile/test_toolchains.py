@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from kernels.authoring.compile.run_compiler import Compilation, CompileUnit, compile_extension
-from kernels.authoring.compile.toolchains import compiler_version, toolchain_for
+from kernels.authoring.compile.toolchains import compiler_version, toolchain_for, toolkit_for
 from kernels.errors import BuildError, CompilerNotFound
+from kernels.support.version import MajorMinor
 
 
 def _program(folder: Path, name: str, lines: str) -> Path:
@@ -79,7 +80,7 @@ def test_where_torch_is_hips_device_code_is_hips_too(
     hipcc = _program(tmp_path, "rocm/bin/hipcc", "echo hipcc")
     monkeypatch.delenv("HIPCC", raising=False)
     monkeypatch.setenv("ROCM_PATH", str(tmp_path / "rocm"))
-    toolchain = toolchain_for(path, hip=True)
+    toolchain = toolchain_for(path, "hip")
     assert toolchain.command() == [str(hipcc)]
     flags = toolchain.flags(toolchain.compiled_archs(["gfx90a", "gfx942"]), ["-O2"])
     assert flags[:2] == ["-x", "hip"]
@@ -111,6 +112,17 @@ def test_compilers_come_from_the_environment_first(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "gone"))
     with pytest.raises(CompilerNotFound, match="CUDA toolkit"):
         toolchain_for("a.cu").command()
+
+
+def test_a_toolkit_gives_c_plus_plus_sources_its_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvcc = _program(tmp_path, "toolkit/bin/nvcc", "echo release 13.0, V13.0.88")
+    (tmp_path / "toolkit/include").mkdir()
+    monkeypatch.setenv("NVCC", str(nvcc))
+    toolkit = toolkit_for("cuda")
+    assert toolkit is not None
+    assert (toolkit.name, toolkit.version, toolkit.folder) == ("CUDA", MajorMinor(13, 0), tmp_path / "toolkit")
+    assert toolkit.header_flags() == ["-isystem", str(tmp_path / "toolkit/include")]
+    assert toolkit_for("") is toolkit_for("no such language") is None
 
 
 def test_only_the_openmp_runtime_that_torch_brings_is_linked(tmp_path: Path) -> None:

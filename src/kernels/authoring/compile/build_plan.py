@@ -15,10 +15,10 @@ from kernels.authoring.compile.metadata import provenance
 from kernels.authoring.compile.python_files import check_python
 from kernels.authoring.compile.run_compiler import Compilation, CompileUnit
 from kernels.authoring.compile.source_files import SourceHashes, hash_sources
-from kernels.authoring.compile.toolchains import Toolchain, compiled_sources, toolchain_for
+from kernels.authoring.compile.toolchains import Toolchain, Toolkit, compiled_sources, toolchain_for, toolkit_for
 from kernels.authoring.compile.variant_name import variant_name
 from kernels.backends import Backend, find
-from kernels.errors import RequestError
+from kernels.errors import CompilerNotFound, RequestError
 from kernels.resolver.target import Target
 
 __all__ = ["BuildPlan", "SourceState", "plan_build", "plan_builds", "source_state"]
@@ -139,13 +139,27 @@ def _check_compiled_once(source: KernelSource, sections: Iterable[KernelSection]
 def _archs(section: KernelSection, backend: Backend, framework: InstalledFramework, this_gpu: bool) -> tuple[str, ...]:
     """The device architectures that a section is compiled for."""
     declared = section.archs
-    toolchains = [toolchain_for(path, hip=framework.hip) for path in compiled_sources(section.src)]
+    toolchains = (_toolchain(path, framework) for path in compiled_sources(section.src))
     device = [toolchain for toolchain in toolchains if toolchain.device]
     if not device:
         return declared
     if this_gpu:
         declared = _for_visible_devices(section, backend, declared)
     return device[0].compiled_archs(declared)
+
+
+def _toolchain(path: str, framework: InstalledFramework) -> Toolchain:
+    return toolchain_for(path, framework.language, framework.toolkit)
+
+
+def _host_toolkit(paths: Iterable[str], framework: InstalledFramework) -> Toolkit | None:
+    """The toolkit whose headers the C++ sources are compiled with; it must be there if device sources need it too."""
+    try:
+        return toolkit_for(framework.language, framework.toolkit)
+    except CompilerNotFound:
+        if any(_toolchain(path, framework).device for path in paths):
+            raise
+        return None
 
 
 def _for_visible_devices(section: KernelSection, backend: Backend, declared: tuple[str, ...]) -> tuple[str, ...]:
@@ -182,15 +196,17 @@ def _compilation(
     sources = {os.path.normpath(path) for section in sections for path in compiled_sources(section.src)}
     # The id changes with every change of any file: passed to all of them, it would recompile all of them.
     everywhere = not state.contents.naming <= sources
+    toolkit = _host_toolkit(sources, framework)
     for section, covered in zip(sections, archs, strict=True):
         includes = [f"-I{folder}" for folder in (".", *section.include)]
         includes += [f"-isystem{folder}" for folder in dependency_includes(section.name, section.depends)]
         for path in map(os.path.normpath, compiled_sources(section.src)):
-            toolchain = toolchain_for(path, hip=framework.hip)
+            toolchain = _toolchain(path, framework)
             linker = toolchain if toolchain.device else linker
             extra = section.device_flags if toolchain.device else section.cxx_flags
             named = [f"-D{framework.id_macro}={id}"] if everywhere or path in state.contents.naming else []
-            flags = [*toolchain.flags(covered, extra), *named, *defines, *includes, *headers]
+            toolkit_flags = toolkit.header_flags() if toolkit is not None and not toolchain.device else []
+            flags = [*toolchain.flags(covered, extra), *named, *defines, *includes, *headers, *toolkit_flags]
             units[path] = CompileUnit(path, (*toolchain.command(), *flags))
     libraries = (*framework.libraries, *linker.link_flags(framework.torch_lib))
     files = tuple(state.contents.hashes.items())

@@ -48,7 +48,7 @@ class InstalledFramework:
         torch_lib: The folder of Torch's libraries; None for tvm-ffi.
         id_macro: The macro that passes a build's id to its sources.
         suffix: The end of an extension's file name, after the id.
-        hip: Whether its device language is HIP, also in `.cu` sources.
+        language: The language of the backend's device sources.
     """
 
     name: Literal["torch", "tvm-ffi"]
@@ -62,7 +62,7 @@ class InstalledFramework:
     torch_lib: Path | None
     id_macro: str
     suffix: str
-    hip: bool
+    language: str
 
 
 def installed_framework(source: KernelSource, backend: Backend) -> InstalledFramework:
@@ -148,7 +148,7 @@ def _torch(source: KernelSource, backend: Backend) -> InstalledFramework:
         torch_lib=folder / "lib",
         id_macro="TORCH_EXTENSION_NAME",
         suffix=".abi3.so",
-        hip=getattr(torch.version, "hip", None) is not None,
+        language=backend.device_language,
     )
 
 
@@ -174,13 +174,11 @@ def _tvm_ffi(source: KernelSource, backend: Backend) -> InstalledFramework:
     reason = backend.platform_reason(target)
     if reason:
         raise CompilerNotFound(f"This machine cannot build for {backend.name}: {reason}.")
-    # Torch says whether its device language is HIP; here the backend's architectures do: `gfx942` or `9.0`.
-    hip = backend.parse_arch("gfx942") is not None and backend.parse_arch("9.0") is None
     return InstalledFramework(
         name="tvm-ffi",
         version=version,
         full_version=f"tvm-ffi {full}",
-        toolkit=_compiler_toolkit(source, backend, hip) if backend.versioned else None,
+        toolkit=_compiler_toolkit(source, backend) if backend.versioned else None,
         abi=None,
         # tvm-ffi sources include no header of this package.
         defines=("-include", str(_INCLUDE / "older_glibc.h")),
@@ -189,18 +187,19 @@ def _tvm_ffi(source: KernelSource, backend: Backend) -> InstalledFramework:
         torch_lib=None,
         id_macro="TVM_FFI_EXTENSION_NAME",
         suffix=_SUFFIXES.get(target.os, ".so"),
-        hip=hip,
+        language=backend.device_language,
     )
 
 
-def _compiler_toolkit(source: KernelSource, backend: Backend, hip: bool) -> MajorMinor:
+def _compiler_toolkit(source: KernelSource, backend: Backend) -> MajorMinor:
     """The toolkit's version for the variant's name: the version of the compiler of the device sources."""
     paths = (path for section in source.kernels if section.backend == backend.name for path in section.src)
-    for toolchain in (toolchain_for(path, hip=hip) for path in compiled_sources(paths)):
-        if toolchain.device:
-            version = toolchain.toolkit_version()
-            _check_toolkit(f"{backend.name} {version}, from {toolchain.command()[0]},", version, source, backend)
-            return version
+    for toolchain in (toolchain_for(path, backend.device_language) for path in compiled_sources(paths)):
+        toolkit = toolchain.toolkit()
+        if toolkit is not None:
+            what = f"{backend.name} {toolkit.version}, from {toolkit.compiler[0]},"
+            _check_toolkit(what, toolkit.version, source, backend)
+            return toolkit.version
     raise CompilerNotFound(
         f"{source.name} has no device sources for {backend.name}, and its variant is named after the version of their "
         "compiler."

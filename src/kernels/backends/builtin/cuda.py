@@ -30,6 +30,7 @@ class CUDA(Backend):
     name = noarch_name = device_type = mapping_device = "cuda"
     token = "cu"
     dispatch_key = "CUDA"
+    device_language = "cuda"
     versioned = True
     checks_archs = True
     order = 30

@@ -36,6 +36,7 @@ class Metal(Backend):
     name = noarch_name = token = "metal"
     device_type = mapping_device = "mps"
     dispatch_key = "MPS"
+    device_language = "metal"
     order = 50
     vendor = "Apple"
     guidance_block = _GUIDANCE

@@ -44,6 +44,7 @@ class ROCm(Backend):
     name = noarch_name = token = mapping_device = "rocm"
     device_type = "cuda"
     dispatch_key = "CUDA"  # Torch's HIP builds keep CUDA's dispatch key
+    device_language = "hip"
     versioned = True
     checks_archs = True
     order = 40

@@ -42,6 +42,7 @@ class XPU(Backend):
 
     name = noarch_name = token = device_type = mapping_device = "xpu"
     dispatch_key = "XPU"
+    device_language = "sycl"
     versioned = True
     order = 60
     vendor = "Intel"

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernels.authoring.compile.toolchains.commands import find_command
-from kernels.errors import CompilerNotFound
 from kernels.support.version import MajorMinor
 
 __all__ = ["Cxx"]
@@ -17,7 +16,11 @@ class Cxx:
     """The host's C++ compiler: `$CXX`, else the first of the usual names."""
 
     suffixes = frozenset({".cpp", ".cc", ".cxx"})
+    language = ""
     device = False
+
+    def preferring(self, version: MajorMinor | None) -> Cxx:
+        return self
 
     def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
         return tuple(archs)
@@ -35,5 +38,5 @@ class Cxx:
         runtime = sorted(torch_lib.glob("libgomp*.so*"))
         return ["-shared", *([str(runtime[0])] if runtime else ["-fopenmp"])]
 
-    def toolkit_version(self) -> MajorMinor:
-        raise CompilerNotFound("The C++ compiler of the host does not belong to an accelerator's toolkit.")
+    def toolkit(self) -> None:
+        return None

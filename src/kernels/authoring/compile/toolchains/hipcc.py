@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernels.authoring.compile.toolchains.commands import find_command, present_libraries, version_in_answer
+from kernels.authoring.compile.toolchains.interface import Toolkit
 from kernels.errors import BuildError, CompilerNotFound
 from kernels.support.version import MajorMinor
 
@@ -17,8 +18,12 @@ __all__ = ["Hipcc"]
 class Hipcc:
     """AMD's compiler, from `$ROCM_PATH` or the path; where Torch is HIP's it compiles `.cu` as well."""
 
-    suffixes = frozenset({".hip"})
+    suffixes = frozenset({".hip", ".cu"})
+    language = "hip"
     device = True
+
+    def preferring(self, version: MajorMinor | None) -> Hipcc:
+        return self
 
     def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
         # Without any, hipcc would compile for the visible devices, or for a default that may be wrong.
@@ -43,6 +48,10 @@ class Hipcc:
     def link_flags(self, torch_lib: Path | None) -> list[str]:
         return ["-shared", *present_libraries(torch_lib, "c10_hip", "torch_hip"), "-lamdhip64"]
 
-    def toolkit_version(self) -> MajorMinor:
+    def toolkit(self) -> Toolkit:
+        command = self.command()
         # "HIP version: 7.0.51831-a3e329ad8"
-        return version_in_answer(self.command(), r"HIP version: ([0-9]+\.[0-9]+)")
+        version = version_in_answer(command, r"HIP version: ([0-9]+\.[0-9]+)")
+        folder = Path(command[0]).parent.parent
+        include = folder / "include"
+        return Toolkit("ROCm", version, folder, "", tuple(command), (include,) if include.is_dir() else ())

@@ -1,26 +1,73 @@
-"""What the builder asks of a compiler."""
+"""What the builder asks of a compiler, and of the toolkit that it belongs to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from kernels.support.version import MajorMinor
 
-__all__ = ["Toolchain"]
+__all__ = ["Toolchain", "Toolkit"]
+
+
+@dataclass(frozen=True)
+class Toolkit:
+    """An accelerator's toolkit as it is installed: its compiler, headers and libraries.
+
+    The C++ sources of a kernel are compiled with its headers too, by the host's compiler.
+
+    Attributes:
+        name: What it is called: `CUDA`.
+        version: Its version.
+        folder: Where it is.
+        found_by: How it was found, in words: `$CUDA_HOME`, `nvcc on the path`.
+        compiler: The command of its compiler; empty if it has only headers and libraries.
+        include: The folders of its headers, for the host's compiler.
+        libraries: The folders of its libraries, for the linker.
+        defines: Flags that its headers need in C++ sources.
+    """
+
+    name: str
+    version: MajorMinor
+    folder: Path
+    found_by: str
+    compiler: tuple[str, ...]
+    include: tuple[Path, ...] = ()
+    libraries: tuple[Path, ...] = ()
+    defines: tuple[str, ...] = ()
+
+    def header_flags(self) -> list[str]:
+        """The flags with which C++ sources find its headers.
+
+        Example:
+            >>> Toolkit("CUDA", MajorMinor(13, 0), Path("/x"), "", (), include=(Path("/x/include"),)).header_flags()
+            ['-isystem', '/x/include']
+        """
+        return [*self.defines, *(flag for folder in self.include for flag in ("-isystem", str(folder)))]
 
 
 class Toolchain(Protocol):
-    """A compiler. Every method but `flags` and `link_flags` raises `CompilerNotFound` if it is not installed.
+    """A compiler. Every method but `flags`, `link_flags` and `preferring` raises `CompilerNotFound` without it.
 
     Attributes:
         suffixes: Suffixes of the sources it compiles, with the dot.
+        language: The backends' `device_language` that it compiles; "" for the host's C++ compiler.
         device: Whether it compiles for an accelerator; then it also links.
     """
 
     suffixes: frozenset[str]
+    language: str
     device: bool
+
+    def preferring(self, version: MajorMinor | None) -> Toolchain:
+        """The same toolchain, of the toolkit that fits this version if several are installed and no variable names one.
+
+        Args:
+            version: The version of the toolkit that Torch was built with; None if there is none.
+        """
+        ...
 
     def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
         """The device architectures to compile for: the supported ones of `archs`, or all if `archs` is empty."""
@@ -38,6 +85,6 @@ class Toolchain(Protocol):
         """The flags to link a shared library: its own libraries, and Torch's if their folder `torch_lib` is given."""
         ...
 
-    def toolkit_version(self) -> MajorMinor:
-        """The version of the accelerator's toolkit that the compiler belongs to."""
+    def toolkit(self) -> Toolkit | None:
+        """The accelerator's toolkit that the compiler belongs to; None for the host's compiler."""
         ...

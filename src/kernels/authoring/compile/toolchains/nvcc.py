@@ -15,6 +15,7 @@ from kernels.authoring.compile.toolchains.commands import (
     present_libraries,
     version_in_answer,
 )
+from kernels.authoring.compile.toolchains.interface import Toolkit
 from kernels.errors import BuildError, CompilerNotFound
 from kernels.support.version import MajorMinor
 
@@ -25,7 +26,11 @@ class Nvcc:
     """NVIDIA's compiler, from `$CUDA_HOME` or the path."""
 
     suffixes = frozenset({".cu"})
+    language = "cuda"
     device = True
+
+    def preferring(self, version: MajorMinor | None) -> Nvcc:
+        return self
 
     def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
         known = _nvcc_archs(tuple(self.command()))
@@ -54,9 +59,13 @@ class Nvcc:
         runtime = "static" if torch_lib is None else "shared"
         return ["-shared", f"-cudart={runtime}", *present_libraries(torch_lib, "c10_cuda", "torch_cuda")]
 
-    def toolkit_version(self) -> MajorMinor:
+    def toolkit(self) -> Toolkit:
+        command = self.command()
         # "Cuda compilation tools, release 13.0, V13.0.48"
-        return version_in_answer(self.command(), r"release ([0-9]+\.[0-9]+)")
+        version = version_in_answer(command, r"release ([0-9]+\.[0-9]+)")
+        folder = Path(command[0]).parent.parent
+        include = folder / "include"
+        return Toolkit("CUDA", version, folder, "", tuple(command), (include,) if include.is_dir() else ())
 
 
 @cache
