@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 import kernels.authoring.compile.run_compiler
 from kernels.authoring.compile import build_kernel, build_variants
+from kernels.authoring.compile.run_compiler import Compilation, CompileUnit, EmbeddedLibrary, compile_extension
 from kernels.errors import BuildError, RequestError
 
 compiler = pytest.mark.compiler
@@ -266,3 +268,91 @@ def test_outcomes_come_one_by_one(write_source: Callable[..., Path], tmp_path: P
     assert next(outcomes).variant == "torch-cpu"
     assert [path.name for path in (tmp_path / "out/build").iterdir()] == ["torch-cpu"]
     assert [each.variant for each in outcomes] == ["torch-cuda", "torch-npu"]
+
+
+#: A compiler for a device: its object is the source in capitals, with the header that it includes.
+_SHADER_COMPILER = """#!/bin/sh
+case " $* " in *" --version "*) echo "shader compiler 3"; exit ;; esac
+while [ $# -gt 0 ]; do
+    case "$1" in
+    -c) source="$2"; shift ;;
+    -o) object="$2"; shift ;;
+    -MF) echo "$object: $source shaders/one.inc" > "$2"; shift ;;
+    esac
+    shift
+done
+grep -q wrong "$source" && echo "$source: error: wrong" && exit 1
+cat "$source" shaders/one.inc | tr a-z A-Z > "$object"
+"""
+
+#: It puts the objects together.
+_SHADER_LINKER = """#!/bin/sh
+while [ "$1" != -o ]; do objects="$objects $1"; shift; done
+cat $objects > "$2"
+"""
+
+
+@pytest.fixture
+def embedding(tmp_path: Path) -> tuple[Compilation, Path]:
+    """A source that embeds a library of two shaders, and the folder of the sources."""
+    folder = tmp_path / "source"
+    files = {
+        "main.cpp": '#include EMBEDDED\nextern "C" const unsigned char* bytes() { return made_here::metallib_data; }\n'
+        'extern "C" long size() { return made_here::metallib_data_len; }\n',
+        "shaders/a.shader": "first ",
+        "shaders/b.shader": "second ",
+        "shaders/one.inc": "one ",
+    }
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    for name, text in {"shader-compiler": _SHADER_COMPILER, "shader-linker": _SHADER_LINKER}.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    shader_compiler = (str(tmp_path / "shader-compiler"),)
+    shaders = tuple(CompileUnit(f"shaders/{name}.shader", shader_compiler) for name in "ab")
+    embedded = EmbeddedLibrary(shaders, (str(tmp_path / "shader-linker"),), "made.lib", "made.h", "made_here")
+    main = CompileUnit("main.cpp", ("c++", "-fPIC", '-DEMBEDDED="made.h"'))
+    return Compilation(folder, (main,), ("c++", "-shared"), (), embedded=embedded), folder
+
+
+def _embedded_text(compilation: Compilation, folder: Path, name: str) -> str:
+    library = folder.parent / f"{name}.so"  # the same path twice would be the library that is loaded already
+    compile_extension(compilation, library, folder.parent / "objects", folder.parent / "log")
+    loaded = ctypes.CDLL(str(library))
+    loaded.bytes.restype = ctypes.c_void_p
+    return ctypes.string_at(loaded.bytes(), loaded.size()).decode()
+
+
+@compiler
+@pytest.mark.parametrize("ninja", [True, False])
+def test_a_device_library_is_made_first_and_embedded(
+    embedding: tuple[Compilation, Path], monkeypatch: pytest.MonkeyPatch, ninja: bool
+) -> None:
+    if not ninja:
+        _without_ninja(monkeypatch)
+    compilation, folder = embedding
+    assert _embedded_text(compilation, folder, "first") == "FIRST ONE SECOND ONE "
+    assert f"{folder.parent}/shader-compiler: shader compiler 3\n" in compilation.versions()
+    # A changed file that a shader includes changes the library, its header, and the source that embeds it.
+    (folder / "shaders/one.inc").write_text("1 ")
+    assert _embedded_text(compilation, folder, "second") == "FIRST 1 SECOND 1 "
+
+
+@compiler
+def test_a_shader_that_does_not_compile_is_named(embedding: tuple[Compilation, Path]) -> None:
+    compilation, folder = embedding
+    (folder / "shaders/b.shader").write_text("wrong")
+    with pytest.raises(BuildError, match=r"Building shaders/b\.shader failed(.|\n)*error: wrong"):
+        _embedded_text(compilation, folder, "broken")
+
+
+@compiler
+@pytest.mark.parametrize("ninja", [True, False])
+def test_a_long_command_is_passed_in_a_file(plain: Path, monkeypatch: pytest.MonkeyPatch, ninja: bool) -> None:
+    if not ninja:
+        _without_ninja(monkeypatch)
+    monkeypatch.setattr(kernels.authoring.compile.run_compiler, "_LONGEST_COMMAND", 100)
+    _library(plain)
+    (written,) = (plain / ".kernels-build").rglob("*.rsp") if not ninja else [None]
+    assert written is None or "two words.cpp.o" in written.read_text()

@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 from kernels.authoring.compile.objects import keep_objects
 from kernels.authoring.compile.toolchains import compiler_version
+from kernels.authoring.compile.toolchains.spelling import GNU, Spelling
 from kernels.errors import BuildError, RequestError
 
 __all__ = ["Compilation", "CompileUnit", "compile_extension", "open_log"]
@@ -30,6 +31,13 @@ _STEP = "\x1e"
 #: Lines of a compiler's output in an error's message; the log has them all.
 _SHOWN_LINES = 80
 
+#: The longest command line that is passed as it is; a longer one is passed in a file. Windows starts no process with
+#: more than 32,767 characters, and Linux has a limit of 131,072 bytes for one argument: ninja passes a line as one.
+_LONGEST_COMMAND = 30_000
+
+#: Writes the header of an embedded library; it is run as a script.
+_EMBED = Path(__file__).with_name("embed_library.py")
+
 
 @dataclass(frozen=True)
 class CompileUnit:
@@ -38,10 +46,33 @@ class CompileUnit:
     Attributes:
         source: Its path, relative to the source folder.
         command: The compiler's command line, without source and object.
+        spelling: How the compiler is told the source and the object.
+        compiler: The part of the command that is the compiler, which is asked for its version. Default: the first word.
     """
 
     source: str
     command: tuple[str, ...]
+    spelling: Spelling = GNU
+    compiler: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EmbeddedLibrary:
+    """A device library that the other sources embed: a header with its bytes is written before they are compiled.
+
+    Attributes:
+        units: Its sources.
+        link: The command line that makes the library of their objects, without objects and output.
+        file: The name of the library.
+        header: The name of the header; its folder is added to the other sources' include folders.
+        namespace: The C++ namespace that the header declares.
+    """
+
+    units: tuple[CompileUnit, ...]
+    link: tuple[str, ...]
+    file: str
+    header: str
+    namespace: str
 
 
 @dataclass(frozen=True)
@@ -55,6 +86,8 @@ class Compilation:
         libraries: The arguments after the objects.
         files: SHA-256 of the folder's files, by their path.
         against: The framework whose headers and libraries are used, with its version.
+        spelling: How the linker is told its output.
+        embedded: The device library that is made before the units are compiled.
     """
 
     folder: Path
@@ -63,26 +96,51 @@ class Compilation:
     libraries: tuple[str, ...]
     files: tuple[tuple[str, str], ...] = ()
     against: str = ""
+    spelling: Spelling = GNU
+    embedded: EmbeddedLibrary | None = None
+
+    @property
+    def all_units(self) -> tuple[CompileUnit, ...]:
+        """Every source that is compiled."""
+        return (*(self.embedded.units if self.embedded else ()), *self.units)
 
     def versions(self) -> list[str]:
         """The versions of the framework and of each compiler."""
-        commands = {self.link[0], *(unit.command[0] for unit in self.units)}
-        return [self.against, *(f"{name}: {compiler_version(name)}" for name in sorted(commands))]
+        asked = {unit.compiler or unit.command[:1] for unit in self.all_units}
+        if self.spelling.linker_has_version and not any(self.link[0] == compiler[0] for compiler in asked):
+            asked.add(self.link[:1])
+        return [self.against, *(f"{shlex.join(each)}: {compiler_version(*each)}" for each in sorted(asked))]
 
     def fingerprint(self) -> list[str]:
         """Everything that the result depends on, except the sources: command lines and versions."""
-        commands = [[*unit.command, unit.source] for unit in self.units] + [[*self.link, *self.libraries]]
-        return [*map(shlex.join, commands), *self.versions()]
+        commands = [[*unit.command, unit.source] for unit in self.all_units]
+        embedded = [list(self.embedded.link)] if self.embedded else []
+        return [*map(shlex.join, [*commands, *embedded, [*self.link, *self.libraries]]), *self.versions()]
 
 
 @dataclass(frozen=True)
 class _Step:
-    """A command that makes one file; `name` is for messages."""
+    """A command that makes one file.
+
+    Attributes:
+        name: Its name in messages.
+        command: The command line.
+        inputs: The files that it reads.
+        output: The file that it makes.
+        spelling: How it is told these.
+        compiles: Whether it is a compiler, which lists further files that it reads.
+        needed: Further files that it may read, which other steps make.
+        movable: How many words at its end can be passed in a file.
+    """
 
     name: str
     command: list[str]
     inputs: list[str]
     output: Path
+    spelling: Spelling = GNU
+    compiles: bool = False
+    needed: tuple[str, ...] = ()
+    movable: int = 0
 
 
 def compile_extension(
@@ -102,16 +160,8 @@ def compile_extension(
         BuildError: A compiler failed; the message has the output for the first source that failed. No further compiler
             is started.
     """
-    library = object_dir / "extension.so"
-    steps = []
-    for unit in compilation.units:
-        made = object_dir / "objects" / f"{os.path.normpath(unit.source)}.o"
-        # A name that begins like an option must be read as a file.
-        source = f"./{unit.source}" if unit.source[0] in "-@" else unit.source
-        steps.append(_Step(unit.source, [*unit.command, "-c", source, "-o", str(made)], [source], made))
-    made_objects = [str(step.output) for step in steps]
-    link = [*compilation.link, *made_objects, "-o", str(library), *compilation.libraries]
-    steps.append(_Step(output.name, link, made_objects, library))
+    waves = _waves(compilation, output.name, object_dir)
+    steps = [step for wave in waves for step in wave]
     for step in steps:
         if any(set(part) & set("\0\n\r") for part in step.command):
             raise RequestError(f"A path or a flag for {step.name} has a line break or a null byte; remove it.")
@@ -124,10 +174,51 @@ def compile_extension(
         ninja = _ninja()
         # Ninja's build files cannot escape this character in a path.
         if ninja is None or any("|" in path for step in steps for path in (*step.inputs, str(step.output))):
-            _run_all(steps, compilation.folder, log, out, jobs)
+            _run_all(waves, compilation.folder, log, out, jobs)
         else:
             _run_changed(ninja, steps, compilation.folder, object_dir, log, out, jobs)
-        shutil.copyfile(library, output)
+        shutil.copyfile(steps[-1].output, output)
+
+
+def _waves(compilation: Compilation, name: str, object_dir: Path) -> list[list[_Step]]:
+    """The steps in their order: those of one list need only what the lists before it make."""
+    waves: list[list[_Step]] = []
+    includes: list[str] = []
+    needed: tuple[str, ...] = ()
+    embedded = compilation.embedded
+    if embedded is not None:
+        shaders = [_compile(unit, object_dir) for unit in embedded.units]
+        objects = [str(step.output) for step in shaders]
+        made = object_dir / "embedded" / embedded.file
+        header = made.with_name(embedded.header)
+        command = [sys.executable, "-I", str(_EMBED), str(made), str(header), embedded.namespace]
+        waves = [
+            shaders,
+            [_link(embedded.file, embedded.link, objects, made, GNU)],
+            [_Step(embedded.header, command, [str(made)], header)],
+        ]
+        includes, needed = [f"-I{header.parent}"], (str(header),)
+    steps = [_compile(unit, object_dir, includes, needed) for unit in compilation.units]
+    objects, library = [str(step.output) for step in steps], object_dir / "extension.so"
+    link = _link(name, compilation.link, objects, library, compilation.spelling, compilation.libraries)
+    return [*waves, steps, [link]]
+
+
+def _link(
+    name: str, command: Sequence[str], objects: list[str], made: Path, spelling: Spelling, after: Sequence[str] = ()
+) -> _Step:
+    rest = [*objects, *spelling.linked(made), *after]
+    movable = len(rest) if spelling.reads_files else 0
+    return _Step(name, [*command, *rest], objects, made, spelling, movable=movable)
+
+
+def _compile(unit: CompileUnit, object_dir: Path, includes: Sequence[str] = (), needed: tuple[str, ...] = ()) -> _Step:
+    spelling = unit.spelling
+    made = object_dir / "objects" / f"{os.path.normpath(unit.source)}{spelling.object_suffix}"
+    # A name that begins like an option must be read as a file.
+    source = f"./{unit.source}" if unit.source[0] in "-@/" else unit.source
+    command = [*unit.command, *includes, *spelling.compiled(source, made)]
+    return _Step(unit.source, command, [source], made, spelling, compiles=True, needed=needed)
 
 
 @contextmanager
@@ -176,12 +267,18 @@ def _ninja_script(steps: Sequence[_Step], object_dir: Path) -> str:
     """A build file (https://ninja-build.org/manual.html). The compilers list the headers that they read."""
     lines = ["ninja_required_version = 1.5", f"builddir = {_escaped(str(object_dir))}"]
     for number, step in enumerate(steps):
-        depends = ["-MD", "-MF", f"{step.output}.d"] if step is not steps[-1] else []
-        text = shlex.join([*step.command, *depends]).replace("$", "$$")
+        depends = step.spelling.listing_headers(step.output) if step.compiles else []
+        command, file = _shortened_command([*step.command, *depends], step)
+        text = joined(command).replace("$", "$$")
         lines += ["", f"rule step{number}", f"  command = {text}", f"  description = {step.name.replace('$', '$$')}"]
-        if depends:
-            lines += [f"  depfile = {_escaped(f'{step.output}.d')}", "  deps = gcc"]
-        lines.append(f"build {_escaped(str(step.output))}: step{number} {' '.join(map(_escaped, step.inputs))}")
+        if file is not None:
+            content = " ".join(map(_in_file, file)).replace("$", "$$")
+            lines += [f"  rspfile = {_escaped(str(_response_file(step)))}", f"  rspfile_content = {content}"]
+        if step.compiles:
+            lines += [f"  {line}" for line in step.spelling.ninja_deps(_escaped(f"{step.output}.d"))]
+        made = "".join(f" {_escaped(path)}" for path in step.needed)
+        inputs = " ".join(map(_escaped, step.inputs)) + (f" |{made}" if made else "")
+        lines.append(f"build {_escaped(str(step.output))}: step{number} {inputs}")
     return "\n".join(lines) + "\n"
 
 
@@ -189,21 +286,48 @@ def _escaped(path: str) -> str:
     return path.replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
 
 
-def _run_all(steps: Sequence[_Step], folder: Path, log: Path, out: BinaryIO, jobs: int | None) -> None:
-    *units, link = steps
+def joined(command: Sequence[str]) -> str:
+    """A command line as this system's processes get it: ninja passes it to a shell, or on Windows to the process.
+
+    Example:
+        >>> joined(["c++", "two words.cpp"]) in ("c++ 'two words.cpp'", 'c++ "two words.cpp"')
+        True
+    """
+    return subprocess.list2cmdline(command) if sys.platform == "win32" else shlex.join(command)
+
+
+def _shortened_command(command: list[str], step: _Step) -> tuple[list[str], list[str] | None]:
+    """The command, and what of it goes into a file if it is too long for this system."""
+    if not step.movable or sum(len(part) + 3 for part in command) <= _LONGEST_COMMAND:
+        return command, None
+    return [*command[: -step.movable], f"@{_response_file(step)}"], command[-step.movable :]
+
+
+def _response_file(step: _Step) -> Path:
+    return step.output.with_name(f"{step.output.name}.rsp")
+
+
+def _in_file(part: str) -> str:
+    """An argument in such a file: compilers read quotes and backslashes there (GCC, "Overall Options", @file)."""
+    if sys.platform == "win32":
+        return subprocess.list2cmdline([part])
+    return '"' + part.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _run_all(waves: Sequence[Sequence[_Step]], folder: Path, log: Path, out: BinaryIO, jobs: int | None) -> None:
     outputs: list[str] = []
     try:
         with ThreadPoolExecutor(jobs or os.cpu_count()) as pool:
-            runs = [pool.submit(_run, step, folder, outputs) for step in units]
-            try:
-                for run in runs:
-                    run.result()
-            except BaseException:  # after Ctrl-C, too, no further compiler is started
-                pool.shutdown(cancel_futures=True)
-                raise
-        _run(link, folder, outputs)
+            for wave in waves:
+                runs = [pool.submit(_run, step, folder, outputs) for step in wave]
+                try:
+                    for run in runs:
+                        run.result()
+                except BaseException:  # after Ctrl-C, too, no further compiler is started
+                    pool.shutdown(cancel_futures=True)
+                    raise
     except _StepFailed:
-        raise _failure("".join(outputs), steps, log) from None
+        raise _failure("".join(outputs), [step for wave in waves for step in wave], log) from None
     finally:
         out.write("".join(outputs).encode())
 
@@ -213,9 +337,12 @@ class _StepFailed(Exception):
 
 
 def _run(step: _Step, folder: Path, outputs: list[str]) -> None:
+    command, file = _shortened_command(step.command, step)
+    if file is not None:
+        _response_file(step).write_text(" ".join(map(_in_file, file)), encoding="utf-8")
     try:
         done = subprocess.run(
-            step.command,
+            command,
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
