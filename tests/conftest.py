@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hub_fixtures import hub, isolated_env, quick_retries
 from process_fixtures import brief_waits, new_process, no_secrets, on_the_processor
+from torch_environments import older_torch
 from writable_hub import writable_hub
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "isolated_env",
     "new_process",
     "no_secrets",
+    "older_torch",
     "on_the_processor",
     "quick_retries",
     "writable_hub",

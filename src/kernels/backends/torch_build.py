@@ -28,6 +28,8 @@ __all__ = [
     "installed_torch",
     "torch_build_failures",
     "torch_builds",
+    "torch_builds_in",
+    "torch_in",
 ]
 
 _described: dict[str, SimpleNamespace] = {}
@@ -78,6 +80,32 @@ def torch_builds() -> dict[str, MajorMinor | None]:
             builds[backend.name] = found.version
     _failures.clear()
     _failures.update(failed)
+    return builds
+
+
+def torch_in(folder: Path) -> Any:
+    """A Torch that need not be this Python's: a stand-in with the version facts in its files; None if they lack some.
+
+    Args:
+        folder: Its package's folder, `site-packages/torch`.
+
+    Example:
+        >>> torch_in(Path("/nowhere")) is None
+        True
+    """
+    return _describe(folder)
+
+
+def torch_builds_in(torch: Any) -> dict[str, MajorMinor | None]:
+    """As `torch_builds`, for a Torch from `torch_in`: without what installed extensions add to it."""
+    builds: dict[str, MajorMinor | None] = {}
+    for backend in lookup.all_backends():
+        try:
+            found = checked_torch_build(backend, torch)
+        except Exception:  # noqa: BLE001 - it looks at more of Torch than its files say
+            continue
+        if found is not None:
+            builds[backend.name] = found.version
     return builds
 
 

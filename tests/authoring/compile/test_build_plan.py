@@ -106,14 +106,14 @@ def test_a_device_build_declares_what_was_compiled(
     archs: tuple[str, ...],
     this_gpu: bool,
 ) -> None:
-    from kernels.authoring.compile import build_plan, framework
+    from kernels.authoring.compile import build_plan, torch_installation
 
     nvcc = tmp_path / "nvcc"
     nvcc.write_text("#!/bin/sh\n[ $1 = --list-gpu-arch ] && printf 'compute_80\\ncompute_90\\n' || echo release 13.0\n")
     nvcc.chmod(0o755)
     monkeypatch.setenv("NVCC", str(nvcc))
     source = _device_source(write, listed)
-    monkeypatch.setattr(framework, "torch_builds", lambda: {"cuda": (13, 0)})
+    monkeypatch.setattr(torch_installation, "torch_builds", lambda: {"cuda": (13, 0)})
     target = Target.parse("torch2.13-cu130-x86_64-linux+sm_90")
     monkeypatch.setattr(build_plan.Target, "current", lambda: target)
     made = build_plan.plan_build(source, build_plan.source_state(source), "cuda", this_gpu=this_gpu)
@@ -136,10 +136,10 @@ def test_a_device_build_declares_what_was_compiled(
 def test_this_gpu_needs_a_device_that_the_sources_cover(
     write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, listed: str, target: str, says: str
 ) -> None:
-    from kernels.authoring.compile import build_plan, framework
+    from kernels.authoring.compile import build_plan, torch_installation
 
     source = _device_source(write, listed)
-    monkeypatch.setattr(framework, "torch_builds", lambda: {"cuda": (13, 0)})
+    monkeypatch.setattr(torch_installation, "torch_builds", lambda: {"cuda": (13, 0)})
     described = Target.parse(target)
     monkeypatch.setattr(build_plan.Target, "current", lambda: described)
     with pytest.raises(RequestError, match=says):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.authoring.compile import build_kernel, framework
+from kernels.authoring.compile import build_kernel, torch_installation
 from kernels.errors import CompilerNotFound
 from kernels.loader.load import load_variant
 from kernels.models.metadata import Metadata
@@ -49,7 +49,7 @@ def test_a_stable_abi_build_is_loaded_and_needs_nothing_else_of_torchs_c_plus_pl
 def test_two_versions_work_in_one_process_and_one_of_them_was_built_without_python_headers(
     compiled_once: Path, write_source: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(framework.sysconfig, "get_path", lambda name: str(tmp_path / "no-headers"))
+    monkeypatch.setattr(torch_installation.sysconfig, "get_path", lambda name: str(tmp_path / "no-headers"))
     (first,) = (compiled_once / "out" / "build").iterdir()
     # The same names of functions in both: what a library does not export is its own.
     other = write_source("compiled", changes={"headers/one.h": "constexpr float one = ONE + 41;\n"})

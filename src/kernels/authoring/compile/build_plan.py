@@ -16,6 +16,7 @@ from kernels.authoring.compile.python_files import check_python
 from kernels.authoring.compile.run_compiler import Compilation, CompileUnit
 from kernels.authoring.compile.source_files import SourceHashes, hash_sources
 from kernels.authoring.compile.toolchains import Toolchain, Toolkit, compiled_sources, toolchain_for, toolkit_for
+from kernels.authoring.compile.torch_installation import TorchInstallation
 from kernels.authoring.compile.variant_name import variant_name
 from kernels.backends import Backend, find
 from kernels.errors import CompilerNotFound, RequestError
@@ -93,7 +94,14 @@ def plan_builds(source: KernelSource, backends: Iterable[str] | None = None) -> 
     return [plan_build(source, state, name) for name in source.backends if name in wanted]
 
 
-def plan_build(source: KernelSource, state: SourceState, backend: str, *, this_gpu: bool = False) -> BuildPlan:
+def plan_build(
+    source: KernelSource,
+    state: SourceState,
+    backend: str,
+    *,
+    this_gpu: bool = False,
+    torch: TorchInstallation | None = None,
+) -> BuildPlan:
     """Plan one variant of a source.
 
     Args:
@@ -101,6 +109,7 @@ def plan_build(source: KernelSource, state: SourceState, backend: str, *, this_g
         state: Its state.
         backend: One of its backends.
         this_gpu: Compile for the architectures of the visible devices only.
+        torch: The Torch to compile against. Default: this Python's.
 
     Raises:
         RequestError: The backend is not registered, two sections compile one file, or the sources cover no visible
@@ -112,7 +121,7 @@ def plan_build(source: KernelSource, state: SourceState, backend: str, *, this_g
     id = f"_{source.name.python_name}_{backend}_{state.unique}"
     if not source.compiled:
         return BuildPlan(source, state, found, variant_name(source, found, None), id, source.archs.get(backend), None)
-    framework = installed_framework(source, found)
+    framework = installed_framework(source, found, torch)
     kernels = [kernel for kernel in source.kernels if kernel.backend == backend]
     sections = [*([source.binding] if source.binding else []), *kernels]
     _check_compiled_once(source, sections)

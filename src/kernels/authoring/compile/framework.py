@@ -6,15 +6,14 @@ Neither is imported where its files say enough: an import takes seconds.
 from __future__ import annotations
 
 import importlib.util
-import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from kernels.authoring.compile.build_toml.model import KernelSource
 from kernels.authoring.compile.toolchains import compiled_sources, toolchain_for
+from kernels.authoring.compile.torch_installation import TorchInstallation, this_torch
 from kernels.backends import Backend, find
-from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_builds
 from kernels.errors import CompilerNotFound
 from kernels.resolver.target import Target
 from kernels.support.version import MajorMinor
@@ -65,14 +64,23 @@ class InstalledFramework:
     language: str
 
 
-def installed_framework(source: KernelSource, backend: Backend) -> InstalledFramework:
+def installed_framework(
+    source: KernelSource, backend: Backend, torch: TorchInstallation | None = None
+) -> InstalledFramework:
     """The framework that a compiled source needs, for one of its backends.
+
+    Args:
+        source: The source.
+        backend: The backend.
+        torch: The Torch to compile against. Default: this Python's.
 
     Raises:
         CompilerNotFound: It is not installed, is not built for that backend, or its version is not allowed; or, for
             tvm-ffi, which is the same for every backend, the backend's compiler is not installed.
     """
-    return _tvm_ffi(source, backend) if source.framework == "tvm-ffi" else _torch(source, backend)
+    if source.framework == "tvm-ffi":
+        return _tvm_ffi(source, backend)
+    return _torch(source, backend, _require_torch(source) if torch is None else torch)
 
 
 def default_backends(source: KernelSource) -> tuple[str, ...]:
@@ -88,8 +96,8 @@ def default_backends(source: KernelSource) -> tuple[str, ...]:
     if not source.compiled:
         return source.backends
     if source.framework == "torch":
-        _require_torch(source)
-        return tuple(name for name in source.backends if name in torch_builds())
+        builds = _require_torch(source).builds
+        return tuple(name for name in source.backends if name in builds)
     _find_tvm_ffi(source)
     found = []
     for name in source.backends:
@@ -101,34 +109,33 @@ def default_backends(source: KernelSource) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _require_torch(source: KernelSource) -> Any:
-    torch = installed_torch()
+def _require_torch(source: KernelSource) -> TorchInstallation:
+    torch = this_torch()
     if torch is None:
         raise CompilerNotFound(f"{source.name} is compiled against Torch, which is not installed: pip install torch")
     return torch
 
 
-def _torch(source: KernelSource, backend: Backend) -> InstalledFramework:
-    torch, built = _require_torch(source), torch_builds()
+def _torch(source: KernelSource, backend: Backend, torch: TorchInstallation) -> InstalledFramework:
+    built = torch.builds
     if backend.name not in built:
-        raise CompilerNotFound(f"Torch {torch.__version__} is not built for {backend.name}.")
-    version, spec = MajorMinor.parse(torch.__version__), importlib.util.find_spec("torch")
-    if version is None or spec is None or spec.origin is None:
-        raise CompilerNotFound(f"Torch {torch.__version__} has no version X.Y for the variant's name.")
-    _check_version(f"Torch {torch.__version__}", version, source.minver, source.maxver, "torch")
+        raise CompilerNotFound(f"Torch {torch.version} is not built for {backend.name}.")
+    version = MajorMinor.parse(torch.version)
+    if version is None:
+        raise CompilerNotFound(f"Torch {torch.version} has no version X.Y for the variant's name.")
+    _check_version(f"Torch {torch.version}", version, source.minver, source.maxver, "torch")
     toolkit = built[backend.name]
     _check_toolkit(f"{backend.name} {toolkit}, Torch's toolkit,", toolkit, source, backend)
     stable = source.stable_abi.get(backend.name)
-    _check_version(f"Torch {torch.__version__}", version, stable, None, "torch.stable-abi")
+    _check_version(f"Torch {torch.version}", version, stable, None, "torch.stable-abi")
     # Torch's wheels for Linux before 2.7 have the old ABI.
-    abi: Literal["cxx11", "cxx98"] = "cxx98" if cxx11_abi() is False else "cxx11"
+    abi: Literal["cxx11", "cxx98"] = "cxx98" if torch.cxx11_abi is False else "cxx11"
     # Many machines have Python without its headers; registration.h does not need them.
-    python_include = Path(sysconfig.get_path("include"))
-    folder = Path(spec.origin).parent
+    python_include, folder = torch.python_include, torch.folder
     return InstalledFramework(
         name="torch",
         version=version,
-        full_version=f"torch {torch.__version__}",
+        full_version=f"torch {torch.version}",
         toolkit=toolkit,
         abi=abi,
         defines=(
