@@ -88,6 +88,8 @@ class Compilation:
         against: The framework whose headers and libraries are used, with its version.
         spelling: How the linker is told its output.
         embedded: The device library that is made before the units are compiled.
+        link_compiler: The part of `link` that is asked for its version. Default: the first word.
+        environment: Environment variables that the compilers need.
     """
 
     folder: Path
@@ -98,6 +100,8 @@ class Compilation:
     against: str = ""
     spelling: Spelling = GNU
     embedded: EmbeddedLibrary | None = None
+    link_compiler: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
 
     @property
     def all_units(self) -> tuple[CompileUnit, ...]:
@@ -106,10 +110,13 @@ class Compilation:
 
     def versions(self) -> list[str]:
         """The versions of the framework and of each compiler."""
-        asked = {unit.compiler or unit.command[:1] for unit in self.all_units}
-        if self.spelling.linker_has_version and not any(self.link[0] == compiler[0] for compiler in asked):
-            asked.add(self.link[:1])
-        return [self.against, *(f"{shlex.join(each)}: {compiler_version(*each)}" for each in sorted(asked))]
+        asked = {(unit.compiler or unit.command[:1], unit.spelling.version_arguments) for unit in self.all_units}
+        if not self.spelling.microsoft:  # its linker is of the compiler's version
+            asked.add((self.link_compiler or self.link[:1], self.spelling.version_arguments))
+        return [
+            self.against,
+            *(f"{shlex.join(each)}: {compiler_version(*each, asked=arguments)}" for each, arguments in sorted(asked)),
+        ]
 
     def fingerprint(self) -> list[str]:
         """Everything that the result depends on, except the sources: command lines and versions."""
@@ -174,9 +181,9 @@ def compile_extension(
         ninja = _ninja()
         # Ninja's build files cannot escape this character in a path.
         if ninja is None or any("|" in path for step in steps for path in (*step.inputs, str(step.output))):
-            _run_all(waves, compilation.folder, log, out, jobs)
+            _run_all(waves, compilation, log, out, jobs)
         else:
-            _run_changed(ninja, steps, compilation.folder, object_dir, log, out, jobs)
+            _run_changed(ninja, steps, compilation, object_dir, log, out, jobs)
         shutil.copyfile(steps[-1].output, output)
 
 
@@ -244,14 +251,20 @@ def _ninja() -> str | None:
 
 
 def _run_changed(
-    ninja: str, steps: Sequence[_Step], folder: Path, object_dir: Path, log: Path, out: BinaryIO, jobs: int | None
+    ninja: str,
+    steps: Sequence[_Step],
+    compilation: Compilation,
+    object_dir: Path,
+    log: Path,
+    out: BinaryIO,
+    jobs: int | None,
 ) -> None:
     script = object_dir / "build.ninja"
     script.write_text(_ninja_script(steps, object_dir), encoding="utf-8")
     command = [ninja, "-f", str(script), *([] if jobs is None else ["-j", str(jobs)])]
-    environment = {**os.environ, "NINJA_STATUS": _STEP}
+    environment = {**os.environ, **dict(compilation.environment), "NINJA_STATUS": _STEP}
     process = subprocess.Popen(
-        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+        command, cwd=compilation.folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
     )
     try:
         status = process.wait()
@@ -314,12 +327,14 @@ def _in_file(part: str) -> str:
     return '"' + part.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _run_all(waves: Sequence[Sequence[_Step]], folder: Path, log: Path, out: BinaryIO, jobs: int | None) -> None:
+def _run_all(
+    waves: Sequence[Sequence[_Step]], compilation: Compilation, log: Path, out: BinaryIO, jobs: int | None
+) -> None:
     outputs: list[str] = []
     try:
         with ThreadPoolExecutor(jobs or os.cpu_count()) as pool:
             for wave in waves:
-                runs = [pool.submit(_run, step, folder, outputs) for step in wave]
+                runs = [pool.submit(_run, step, compilation, outputs) for step in wave]
                 try:
                     for run in runs:
                         run.result()
@@ -336,14 +351,15 @@ class _StepFailed(Exception):
     """A command failed; its output is in the log."""
 
 
-def _run(step: _Step, folder: Path, outputs: list[str]) -> None:
+def _run(step: _Step, compilation: Compilation, outputs: list[str]) -> None:
     command, file = _shortened_command(step.command, step)
     if file is not None:
         _response_file(step).write_text(" ".join(map(_in_file, file)), encoding="utf-8")
     try:
         done = subprocess.run(
             command,
-            cwd=folder,
+            cwd=compilation.folder,
+            env={**os.environ, **dict(compilation.environment)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

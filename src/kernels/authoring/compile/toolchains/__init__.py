@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from kernels.authoring.compile.toolchains.commands import compiler_version
 from kernels.authoring.compile.toolchains.cxx import Cxx
 from kernels.authoring.compile.toolchains.hipcc import Hipcc
+from kernels.authoring.compile.toolchains.icpx import Icpx
 from kernels.authoring.compile.toolchains.interface import Toolchain, Toolkit
+from kernels.authoring.compile.toolchains.metal import MetalCompiler, ObjectiveCxx
+from kernels.authoring.compile.toolchains.msvc import Msvc
 from kernels.authoring.compile.toolchains.nvcc import Nvcc
 from kernels.errors import CompilerNotFound
 from kernels.support.version import MajorMinor
@@ -17,7 +21,10 @@ __all__ = ["Toolchain", "Toolkit", "compiled_sources", "compiler_version", "tool
 
 _HEADERS = frozenset({".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl"})
 
-_TOOLCHAINS: tuple[Toolchain, ...] = (Cxx(), Nvcc(), Hipcc())
+#: The compiler of this system's C++ sources.
+_HOST: Toolchain = Msvc() if sys.platform == "win32" else Cxx()
+
+_TOOLCHAINS: tuple[Toolchain, ...] = (_HOST, Nvcc(), Hipcc(), Icpx(), ObjectiveCxx(), MetalCompiler())
 
 
 def compiled_sources(paths: Iterable[str]) -> list[str]:

@@ -32,13 +32,17 @@ def find_command(variable: str, names: Iterable[str], install: str) -> list[str]
 
 
 @cache
-def compiler_version(*command: str) -> str:
-    """The output of a compiler's `--version`.
+def compiler_version(*command: str, asked: tuple[str, ...] = ("--version",)) -> str:
+    """What a compiler says of its version.
+
+    Args:
+        command: The compiler.
+        asked: The arguments that make it say so.
 
     Raises:
         CompilerNotFound: The compiler cannot be run.
     """
-    return compiler_output(*command, "--version")
+    return compiler_output(*command, *asked)
 
 
 def version_in_answer(command: Sequence[str], pattern: str) -> MajorMinor:
@@ -57,9 +61,14 @@ def compiler_output(*command: str) -> str:
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=_VERSION_SECONDS
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise CompilerNotFound(f"`{shlex.join(command)}` failed: {error}") from error
-    return done.stdout
+        said = (getattr(error, "stderr", None) or "").strip().splitlines()
+        reason = format_value(said[-1], 300) if said else str(error)
+        raise CompilerNotFound(f"`{shlex.join(command)}` failed: {reason}") from error
+    return done.stdout or done.stderr  # Microsoft's compiler says its version as if it were an error
 
 
 def present_libraries(torch_lib: Path | None, *names: str) -> list[str]:
-    return [f"-l{name}" for name in names if torch_lib is not None and (torch_lib / f"lib{name}.so").is_file()]
+    if torch_lib is None:
+        return []
+    there = {path.name for path in torch_lib.glob("*") if path.suffix in (".so", ".dylib", ".lib")}
+    return [f"-l{name}" for name in names if there & {f"lib{name}.so", f"lib{name}.dylib", f"{name}.lib"}]

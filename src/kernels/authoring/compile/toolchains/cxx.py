@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernels.authoring.compile.toolchains.commands import find_command
+from kernels.authoring.compile.toolchains.spelling import GNU
 from kernels.support.version import MajorMinor
 
 __all__ = ["Cxx"]
@@ -18,6 +19,10 @@ class Cxx:
     suffixes = frozenset({".cpp", ".cc", ".cxx"})
     language = ""
     device = False
+    embeds = False
+    reads_cxx_flags = True
+    reads_device_flags = False
+    spelling = GNU
 
     def preferring(self, version: MajorMinor | None) -> Cxx:
         return self
@@ -29,9 +34,14 @@ class Cxx:
         return find_command("CXX", ("c++", "g++", "clang++"), "a C++ compiler (Debian: apt-get install g++)")
 
     def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
-        return ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", *extra]
+        # Published builds for macOS are for 15.0 and newer (huggingface/kernels, preamble.cmake).
+        oldest = ["-mmacosx-version-min=15.0"] if sys.platform == "darwin" else []
+        return ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", *oldest, *extra]
 
-    def link_flags(self, torch_lib: Path | None) -> list[str]:
+    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[str] = ()) -> list[str]:
+        if sys.platform == "darwin":
+            # Apple's compiler has no OpenMP. What Python and Torch have loaded already is looked up when it is loaded.
+            return ["-dynamiclib"] if torch_lib is None else ["-bundle", "-undefined", "dynamic_lookup"]
         if torch_lib is None:
             return ["-shared", "-Wl,--as-needed", "-fopenmp"] if sys.platform == "linux" else ["-shared"]
         # Torch brings its own OpenMP runtime. A second one would have threads of its own that fight over the cores.

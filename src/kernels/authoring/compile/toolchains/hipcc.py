@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kernels.authoring.compile.toolchains.commands import find_command, present_libraries, version_in_answer
 from kernels.authoring.compile.toolchains.interface import Toolkit
+from kernels.authoring.compile.toolchains.spelling import GNU
 from kernels.errors import BuildError, CompilerNotFound
 from kernels.support.version import MajorMinor
 
@@ -21,6 +22,10 @@ class Hipcc:
     suffixes = frozenset({".hip", ".cu"})
     language = "hip"
     device = True
+    embeds = False
+    reads_cxx_flags = False
+    reads_device_flags = True
+    spelling = GNU
 
     def preferring(self, version: MajorMinor | None) -> Hipcc:
         return self
@@ -45,7 +50,7 @@ class Hipcc:
         defines = ["-D__HIP_PLATFORM_AMD__=1", "-DUSE_ROCM=1"]
         return [*flags, *defines, *(f"--offload-arch={arch}" for arch in archs), *extra]
 
-    def link_flags(self, torch_lib: Path | None) -> list[str]:
+    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[str] = ()) -> list[str]:
         return ["-shared", *present_libraries(torch_lib, "c10_hip", "torch_hip"), "-lamdhip64"]
 
     def toolkit(self) -> Toolkit:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from kernels.authoring.compile.toolchains.spelling import Spelling
 from kernels.support.version import MajorMinor
 
 __all__ = ["Toolchain", "Toolkit"]
@@ -54,12 +55,20 @@ class Toolchain(Protocol):
     Attributes:
         suffixes: Suffixes of the sources it compiles, with the dot.
         language: The backends' `device_language` that it compiles; "" for the host's C++ compiler.
-        device: Whether it compiles for an accelerator; then it also links.
+        device: Whether it compiles for an accelerator; then it also links, unless its objects are embedded.
+        embeds: Whether its objects become a library that the other sources embed.
+        reads_cxx_flags: Whether its sources are C++ for the host too: flags for C++ are for them.
+        reads_device_flags: Whether flags for the device language are for its sources.
+        spelling: How it is told its input and output.
     """
 
     suffixes: frozenset[str]
     language: str
     device: bool
+    embeds: bool
+    reads_cxx_flags: bool
+    reads_device_flags: bool
+    spelling: Spelling
 
     def preferring(self, version: MajorMinor | None) -> Toolchain:
         """The same toolchain, of the toolkit that fits this version if several are installed and no variable names one.
@@ -81,8 +90,16 @@ class Toolchain(Protocol):
         """The flags to compile a source as position-independent code for some device architectures."""
         ...
 
-    def link_flags(self, torch_lib: Path | None) -> list[str]:
-        """The flags to link a shared library: its own libraries, and Torch's if their folder `torch_lib` is given."""
+    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[str] = ()) -> list[str]:
+        """The flags to link a shared library.
+
+        Args:
+            torch_lib: The folder of Torch's libraries, if those of the accelerator are linked too.
+            compiled_with: The flags of the device language that sources were compiled with.
+
+        Returns:
+            Flags as for GCC, libraries among them.
+        """
         ...
 
     def toolkit(self) -> Toolkit | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -16,10 +17,19 @@ from kernels.authoring.compile.toolchains.commands import (
     version_in_answer,
 )
 from kernels.authoring.compile.toolchains.interface import Toolkit
+from kernels.authoring.compile.toolchains.spelling import NVCC
 from kernels.errors import BuildError, CompilerNotFound
 from kernels.support.version import MajorMinor
 
 __all__ = ["Nvcc"]
+
+
+#: Flags for the compiler of the host's code in a source.
+_HOST_FLAGS = (
+    ("/MD", "/EHsc", "/bigobj", "/Zc:__cplusplus", "/Zc:preprocessor")
+    if sys.platform == "win32"
+    else ("-fPIC", "-fvisibility=hidden")
+)
 
 
 class Nvcc:
@@ -28,6 +38,10 @@ class Nvcc:
     suffixes = frozenset({".cu"})
     language = "cuda"
     device = True
+    embeds = False
+    reads_cxx_flags = False
+    reads_device_flags = True
+    spelling = NVCC
 
     def preferring(self, version: MajorMinor | None) -> Nvcc:
         return self
@@ -51,10 +65,10 @@ class Nvcc:
         return find_command("NVCC", names, "the CUDA toolkit, or CUDA_HOME if it is not in the usual place")
 
     def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
-        flags = ["-std=c++20", "-O3", "--threads=0", "-Xcompiler=-fPIC,-fvisibility=hidden", *_generated_code(archs)]
+        flags = ["-std=c++20", "-O3", "--threads=0", f"-Xcompiler={','.join(_HOST_FLAGS)}", *_generated_code(archs)]
         return [*flags, *extra]
 
-    def link_flags(self, torch_lib: Path | None) -> list[str]:
+    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[str] = ()) -> list[str]:
         # Torch has the shared runtime loaded already; without Torch its place is not known.
         runtime = "static" if torch_lib is None else "shared"
         return ["-shared", f"-cudart={runtime}", *present_libraries(torch_lib, "c10_cuda", "torch_cuda")]

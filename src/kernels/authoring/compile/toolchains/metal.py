@@ -1,0 +1,101 @@
+"""Apple's compilers for Metal: of shaders, and of the Objective-C++ sources that start them."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernels.authoring.compile.toolchains.commands import compiler_output, find_command, present_libraries
+from kernels.authoring.compile.toolchains.spelling import GNU
+from kernels.errors import CompilerNotFound
+from kernels.support.version import MajorMinor
+
+__all__ = ["EMBEDDED", "MetalCompiler", "ObjectiveCxx"]
+
+#: How sources ask for the library of their shaders: `#include EMBEDDED_METALLIB_HEADER`, then
+#: `EMBEDDED_METALLIB_NAMESPACE::createLibrary(device, &error)`. Published sources do it so (huggingface/kernels,
+#: compile-metal.cmake).
+EMBEDDED = {"header": "kernels_metallib.h", "namespace": "kernels_metallib", "file": "kernels.metallib"}
+
+#: The oldest macOS that builds are for: the first with Metal 4, the language of the shaders.
+_MACOS = "-mmacosx-version-min=26.0"
+
+_XCODE = "Xcode 26 or newer from the App Store, then run `xcodebuild -downloadComponent MetalToolchain`"
+
+
+class MetalCompiler:
+    """Apple's compiler of `.metal` shaders: they become one library, which the other sources embed."""
+
+    suffixes = frozenset({".metal"})
+    language = "metal"
+    device = True
+    embeds = True
+    reads_cxx_flags = False
+    reads_device_flags = True
+    spelling = GNU
+
+    def preferring(self, version: MajorMinor | None) -> MetalCompiler:
+        return self
+
+    def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
+        return tuple(archs)
+
+    def command(self) -> list[str]:
+        command = [*_xcrun(), "metal"]
+        compiler_output(*command, "--version")  # Xcode has a `metal` that only says that the compiler is missing
+        return command
+
+    def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
+        return ["-std=metal4.0", "-O2", _MACOS, *extra]
+
+    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[str] = ()) -> list[str]:
+        return []
+
+    def library_command(self) -> list[str]:
+        """The command that makes a library of compiled shaders."""
+        return [*_xcrun(), "metallib"]
+
+    def toolkit(self) -> None:
+        return None
+
+
+class ObjectiveCxx:
+    """Apple's compiler of Objective-C++; it also links a Metal kernel."""
+
+    suffixes = frozenset({".mm"})
+    language = "metal"
+    device = True
+    embeds = False
+    reads_cxx_flags = True
+    reads_device_flags = False
+    spelling = GNU
+
+    def preferring(self, version: MajorMinor | None) -> ObjectiveCxx:
+        return self
+
+    def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
+        return tuple(archs)
+
+    def command(self) -> list[str]:
+        return [*_xcrun(), "clang++"]
+
+    def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
+        # Without automatic reference counting: published sources retain and release themselves.
+        return ["-x", "objective-c++", "-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", _MACOS, *extra]
+
+    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[str] = ()) -> list[str]:
+        frameworks = [word for name in ("Foundation", "Metal") for word in ("-framework", name)]
+        # An extension of Python has the names of Python and of what is loaded with it left open.
+        kind = ["-dynamiclib"] if torch_lib is None else ["-bundle", "-undefined", "dynamic_lookup"]
+        return [*kind, _MACOS, *frameworks, *present_libraries(torch_lib, "torch_python")]
+
+    def toolkit(self) -> None:
+        return None
+
+
+def _xcrun() -> list[str]:
+    if sys.platform != "darwin" and shutil.which("xcrun") is None:
+        raise CompilerNotFound(f"Metal sources are compiled on macOS, with `xcrun metal`. Install there {_XCODE}.")
+    return [*find_command("XCRUN", ("xcrun",), _XCODE), "-sdk", "macosx"]
