@@ -303,6 +303,8 @@ def arch_of_build(backend: Backend, text: str) -> str:
         >>> arch_of_build(get("cuda"), "9.0+PTX"), arch_of_build(get("cuda"), "10.0f"), arch_of_build(get("cuda"), "x")
         ('9.0', '10.0', '')
     """
+    if ":" in text:  # a processor's features, which no reader of metadata compares
+        return ""
     plain = text.removesuffix("+PTX")
     return backend.parse_arch(plain[:-1] if re.fullmatch(r"[0-9]+\.[0-9]f", plain) else plain) or ""
 

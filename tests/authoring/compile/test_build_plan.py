@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 
 from kernels.authoring.compile import build_kernel, plan_builds, read_source
-from kernels.authoring.compile.header_dependencies import dependency_includes
 from kernels.errors import CompilerNotFound, RequestError
 from kernels.resolver.target import Target
 
@@ -40,7 +38,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
         ('[torch]\nmaxver = "1.0"\n' + _KERNEL, r"Torch .* is newer than the newest that `torch` allows: 1\.0"),
         ('[torch]\nstable-abi = "9.0"\n' + _KERNEL, r"Torch .* is older than the oldest that `torch.stable-abi`"),
         ("[torch]\n" + _KERNEL + 'depends = ["cutlass_4_0"]\n', r"pip install 'nvidia-cutlass==4\.0\.\*'"),
-        ("[torch]\n" + _KERNEL + 'depends = ["sycl_tla"]\n', "depends on sycl_tla, which this builder cannot find"),
+        ("[torch]\n" + _KERNEL + 'depends = ["sycl_tla"]\n', "depends on sycl_tla; set SYCL_TLA_SRC_DIR to the folder"),
     ],
 )
 def test_what_cannot_be_compiled_here_is_told_before_anything_runs(
@@ -57,32 +55,6 @@ def test_a_stable_abi_build_is_named_for_it_and_sees_only_what_that_torch_has(
     code = 'static_assert(TORCH_TARGET_VERSION == ((2ULL << 56) | (9ULL << 48)), "");\nint one() { return 1; }\n'
     (variant,) = build_kernel(write('[torch]\nstable-abi = "2.9"\n' + _KERNEL, code), tmp_path / "out")
     assert variant.name.startswith("torch-stable-abi29-cpu-")
-
-
-class _Package:
-    """An installed `nvidia-cutlass`, as `importlib.metadata` describes one."""
-
-    def __init__(self, folder: Path, version: str, *files: str) -> None:
-        self.folder, self.version, self.files = folder, version, files
-
-    def locate_file(self, name: str) -> Path:
-        return self.folder / name
-
-
-def test_cutlass_comes_from_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    files = ["cutlass_library/source/include/cutlass/cutlass.h", "cutlass_library/source/include/cute/tensor.hpp"]
-    tools = "cutlass_library/source/tools/util/include/cutlass/util/host_tensor.h"
-    installed: list[Any] = [_Package(tmp_path, "4.0.0.0", *files, tools)]
-    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: installed[0])
-    assert dependency_includes("one", ["torch", "cutlass_4_0"]) == [
-        tmp_path / "cutlass_library/source/include",
-        tmp_path / "cutlass_library/source/tools/util/include",
-    ]
-    with pytest.raises(CompilerNotFound, match=r"cutlass_3_9; nvidia-cutlass 4\.0\.0\.0 is installed"):
-        dependency_includes("one", ["cutlass_3_9"])
-    installed[0] = _Package(tmp_path, "4.0.0.0")
-    with pytest.raises(CompilerNotFound, match=r"has no include/cutlass/cutlass\.h"):
-        dependency_includes("one", ["cutlass_4_0"])
 
 
 def _device_source(write: Callable[..., Path], listed: str) -> Any:
@@ -106,7 +78,7 @@ def test_a_device_build_declares_what_was_compiled(
     archs: tuple[str, ...],
     this_gpu: bool,
 ) -> None:
-    from kernels.authoring.compile import build_plan, torch_installation
+    from kernels.authoring.compile import build_plan, sections, torch_installation
 
     nvcc = tmp_path / "nvcc"
     nvcc.write_text("#!/bin/sh\n[ $1 = --list-gpu-arch ] && printf 'compute_80\\ncompute_90\\n' || echo release 13.0\n")
@@ -115,7 +87,7 @@ def test_a_device_build_declares_what_was_compiled(
     source = _device_source(write, listed)
     monkeypatch.setattr(torch_installation, "torch_builds", lambda: {"cuda": (13, 0)})
     target = Target.parse("torch2.13-cu130-x86_64-linux+sm_90")
-    monkeypatch.setattr(build_plan.Target, "current", lambda: target)
+    monkeypatch.setattr(sections.Target, "current", lambda: target)
     made = build_plan.plan_build(source, build_plan.source_state(source), "cuda", this_gpu=this_gpu)
     expected = tuple(arch for arch in archs if arch[:3] == "9.0") if this_gpu else archs
     assert made.archs == expected
@@ -136,11 +108,11 @@ def test_a_device_build_declares_what_was_compiled(
 def test_this_gpu_needs_a_device_that_the_sources_cover(
     write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, listed: str, target: str, says: str
 ) -> None:
-    from kernels.authoring.compile import build_plan, torch_installation
+    from kernels.authoring.compile import build_plan, sections, torch_installation
 
     source = _device_source(write, listed)
     monkeypatch.setattr(torch_installation, "torch_builds", lambda: {"cuda": (13, 0)})
     described = Target.parse(target)
-    monkeypatch.setattr(build_plan.Target, "current", lambda: described)
+    monkeypatch.setattr(sections.Target, "current", lambda: described)
     with pytest.raises(RequestError, match=says):
         build_plan.plan_build(source, build_plan.source_state(source), "cuda", this_gpu=True)

@@ -80,14 +80,14 @@ def test_cutlass_of_an_installed_package_is_compiled_against(
     code = (source / "add_one.cpp").read_text()
     uses = "#include <cutlass/version.h>\n#include <cute/layout.hpp>\nstatic_assert(CUTLASS_MINOR == 2 && LAYOUT);\n"
     (source / "add_one.cpp").write_text(uses + code)
-    with pytest.raises(CompilerNotFound, match=r"depends on cutlass_4_2; .*: pip install 'nvidia-cutlass==4\.2\.\*'"):
+    with pytest.raises(CompilerNotFound, match=r"depends on cutlass_4_2; .*pip install 'nvidia-cutlass==4\.2\.\*'"):
         build_kernel(source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
     # As an installer leaves it: the headers lie in the folder of another package.
     files = {
         "cutlass_library/source/include/cutlass/cutlass.h": "",
-        "cutlass_library/source/include/cutlass/version.h": "#define CUTLASS_MINOR 2\n",
+        "cutlass_library/source/include/cutlass/version.h": "#define CUTLASS_MAJOR 4\n#define CUTLASS_MINOR 2\n",
         "cutlass_library/source/include/cute/layout.hpp": "#define LAYOUT 1\n",
         "nvidia_cutlass-4.2.0.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: nvidia-cutlass\nVersion: 4.2.0.0\n",
     }

@@ -179,22 +179,6 @@ def test_a_library_that_does_not_link_is_named(plain: Path) -> None:
 
 
 @compiler
-@pytest.mark.parametrize("path", ["one.cpp", "./headers/../one.cpp"])
-def test_a_file_that_two_sections_compile_is_refused(plain: Path, path: str) -> None:
-    (plain / "build.toml").write_text(_TOML + f'[kernel.other]\nbackend = "cpu"\nsrc = ["{path}"]\n')
-    with pytest.raises(RequestError, match=r"`src` of one and of other both have one\.cpp"):
-        build_kernel(plain, plain)
-
-
-@compiler
-def test_a_section_called_as_the_framework_is_another_one(plain: Path) -> None:
-    toml = _TOML.replace("[torch]\n", '[torch]\nsrc = ["one.cpp"]\n').replace("[kernel.one]", "[kernel.torch]")
-    (plain / "build.toml").write_text(toml)
-    with pytest.raises(RequestError, match=r"`src` of torch and of torch both have one\.cpp"):
-        build_kernel(plain, plain)
-
-
-@compiler
 @pytest.mark.parametrize("flag", ["-DA=1\\n", "-DA=1\\r", "\\u0000"], ids=["newline", "return", "null"])
 def test_a_flag_with_a_line_break_is_refused(plain: Path, flag: str) -> None:
     (plain / "build.toml").write_text(_TOML + f'cxx-flags = ["{flag}"]\n')

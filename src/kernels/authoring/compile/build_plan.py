@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.authoring.compile.build_toml.model import KernelSection, KernelSource
+from kernels.authoring.compile.build_toml.model import KernelSource
 from kernels.authoring.compile.framework import InstalledFramework, default_backends, installed_framework
 from kernels.authoring.compile.git_tree import git_tree
-from kernels.authoring.compile.header_dependencies import dependency_includes
 from kernels.authoring.compile.metadata import provenance
 from kernels.authoring.compile.python_files import check_python
 from kernels.authoring.compile.run_compiler import Compilation, CompileUnit
+from kernels.authoring.compile.sections import PlannedFile, declared_archs, plan_files, plan_sections
 from kernels.authoring.compile.source_files import SourceHashes, hash_sources
-from kernels.authoring.compile.toolchains import Toolchain, Toolkit, compiled_sources, toolchain_for, toolkit_for
+from kernels.authoring.compile.toolchains import Toolkit, toolchain_for, toolkit_for
 from kernels.authoring.compile.torch_installation import TorchInstallation
 from kernels.authoring.compile.variant_name import variant_name
 from kernels.backends import Backend, find
-from kernels.errors import CompilerNotFound, RequestError
-from kernels.resolver.target import Target
+from kernels.errors import CompilerNotFound
 
 __all__ = ["BuildPlan", "SourceState", "plan_build", "plan_builds", "source_state"]
 
@@ -86,7 +84,7 @@ def plan_builds(source: KernelSource, backends: Iterable[str] | None = None) -> 
     """Plan the variants of a source, for these backends or by default for all that can be built here.
 
     Raises:
-        RequestError: Two sections compile one file.
+        RequestError: The package has a file that cannot be published, or that Python cannot compile.
         CompilerNotFound: Torch, tvm-ffi or a compiler is not installed, or not for that backend.
     """
     wanted = default_backends(source) if backends is None else tuple(backends)
@@ -112,8 +110,7 @@ def plan_build(
         torch: The Torch to compile against. Default: this Python's.
 
     Raises:
-        RequestError: The backend is not registered, two sections compile one file, or the sources cover no visible
-            device.
+        RequestError: The backend is not registered, or the sources cover no visible device.
         CompilerNotFound: Torch, tvm-ffi, a compiler or another dependency is not installed, not for that backend, or
             not of an allowed version.
     """
@@ -122,103 +119,48 @@ def plan_build(
     if not source.compiled:
         return BuildPlan(source, state, found, variant_name(source, found, None), id, source.archs.get(backend), None)
     framework = installed_framework(source, found, torch)
-    kernels = [kernel for kernel in source.kernels if kernel.backend == backend]
-    sections = [*([source.binding] if source.binding else []), *kernels]
-    _check_compiled_once(source, sections)
-    archs = [_archs(section, found, framework, this_gpu) for section in sections]
-    compilation = _compilation(source, state, found, sections, archs, id, framework)
-    every = tuple(dict.fromkeys(arch for each in archs for arch in each))
+    sections = plan_sections(source, found, framework, this_gpu)
+    compilation = _compilation(source, state, found, plan_files(source, sections, framework), id, framework)
+    every = declared_archs(sections)
     name = variant_name(source, found, framework)
     return BuildPlan(source, state, found, name, id, every or None, compilation, f"{id}{framework.suffix}")
 
 
-def _check_compiled_once(source: KernelSource, sections: Iterable[KernelSection]) -> None:
-    """Raise if two sections compile one file: only one of the two objects could be linked."""
-    owners: dict[str, KernelSection] = {}
-    for section in sections:
-        for path in dict.fromkeys(map(os.path.normpath, compiled_sources(section.src))):
-            other = owners.setdefault(path, section)
-            if other is not section:
-                raise RequestError(
-                    f"{source.folder / 'build.toml'}: `src` of {other.name} and of {section.name} both have {path}; "
-                    "list it in one section only."
-                )
-
-
-def _archs(section: KernelSection, backend: Backend, framework: InstalledFramework, this_gpu: bool) -> tuple[str, ...]:
-    """The device architectures that a section is compiled for."""
-    declared = section.archs
-    toolchains = (_toolchain(path, framework) for path in compiled_sources(section.src))
-    device = [toolchain for toolchain in toolchains if toolchain.device]
-    if not device:
-        return declared
-    if this_gpu:
-        declared = _for_visible_devices(section, backend, declared)
-    return device[0].compiled_archs(declared)
-
-
-def _toolchain(path: str, framework: InstalledFramework) -> Toolchain:
-    return toolchain_for(path, framework.language, framework.toolkit)
-
-
-def _host_toolkit(paths: Iterable[str], framework: InstalledFramework) -> Toolkit | None:
+def _host_toolkit(files: Iterable[PlannedFile], framework: InstalledFramework) -> Toolkit | None:
     """The toolkit whose headers the C++ sources are compiled with; it must be there if device sources need it too."""
     try:
         return toolkit_for(framework.language, framework.toolkit)
     except CompilerNotFound:
-        if any(_toolchain(path, framework).device for path in paths):
+        if any(file.toolchain.device for file in files):
             raise
         return None
-
-
-def _for_visible_devices(section: KernelSection, backend: Backend, declared: tuple[str, ...]) -> tuple[str, ...]:
-    devices = [device for device in Target.current().backend_devices(backend.name) if device.arch]
-    if not devices:
-        raise RequestError(f"`this_gpu` is set, but no device of {backend.name} is visible.")
-    if not declared:
-        # Of "gfx942:sramecc+:xnack-" the processor's name.
-        return tuple(dict.fromkeys(device.arch.split(":")[0] for device in devices))
-    covering = tuple(
-        arch for arch in declared if any(backend.arch_reason((arch,), device) is None for device in devices)
-    )
-    if not covering:
-        raise RequestError(
-            f"`this_gpu` is set, but `kernel.{section.name}` lists {', '.join(declared)}, none of which covers "
-            f"{', '.join(device.arch for device in devices)}."
-        )
-    return covering
 
 
 def _compilation(
     source: KernelSource,
     state: SourceState,
     backend: Backend,
-    sections: Sequence[KernelSection],
-    archs: Sequence[tuple[str, ...]],
+    files: Sequence[PlannedFile],
     id: str,
     framework: InstalledFramework,
 ) -> Compilation:
-    defines = [f"-D{backend.name.upper()}_KERNEL", *framework.defines]
+    # Published sources ask for either macro; Torch's headers declare some functions only where the second one is set.
+    macros = [f"-D{backend.name.upper()}_KERNEL", f"-DUSE_{backend.name.upper()}=1"]
     headers = [flag for folder in framework.include for flag in ("-isystem", str(folder))]
-    units: dict[str, CompileUnit] = {}
-    linker: Toolchain = toolchain_for("binding.cpp")
-    sources = {os.path.normpath(path) for section in sections for path in compiled_sources(section.src)}
     # The id changes with every change of any file: passed to all of them, it would recompile all of them.
-    everywhere = not state.contents.naming <= sources
-    toolkit = _host_toolkit(sources, framework)
-    for section, covered in zip(sections, archs, strict=True):
-        includes = [f"-I{folder}" for folder in (".", *section.include)]
-        includes += [f"-isystem{folder}" for folder in dependency_includes(section.name, section.depends)]
-        for path in map(os.path.normpath, compiled_sources(section.src)):
-            toolchain = _toolchain(path, framework)
-            linker = toolchain if toolchain.device else linker
-            extra = section.device_flags if toolchain.device else section.cxx_flags
-            named = [f"-D{framework.id_macro}={id}"] if everywhere or path in state.contents.naming else []
-            toolkit_flags = toolkit.header_flags() if toolkit is not None and not toolchain.device else []
-            flags = [*toolchain.flags(covered, extra), *named, *defines, *includes, *headers, *toolkit_flags]
-            units[path] = CompileUnit(path, (*toolchain.command(), *flags))
+    everywhere = not state.contents.naming <= {file.path for file in files}
+    toolkit = _host_toolkit(files, framework)
+    toolkit_flags = [] if toolkit is None else toolkit.header_flags()
+    units = []
+    for file in files:
+        named = [f"-D{framework.id_macro}={id}"] if everywhere or file.path in state.contents.naming else []
+        flags = file.toolchain.flags(file.archs, file.flags)
+        folders = [*file.includes, *headers, *([] if file.toolchain.device else toolkit_flags)]
+        command = file.toolchain.command()
+        units.append(CompileUnit(file.path, (*command, *flags, *named, *macros, *framework.defines, *folders)))
+    linker = next((file.toolchain for file in files if file.toolchain.device), toolchain_for("binding.cpp"))
     libraries = (*framework.libraries, *linker.link_flags(framework.torch_lib))
-    files = tuple(state.contents.hashes.items())
+    contents = tuple(state.contents.hashes.items())
     return Compilation(
-        source.folder, tuple(units.values()), tuple(linker.command()), libraries, files, framework.full_version
+        source.folder, tuple(units), tuple(linker.command()), libraries, contents, framework.full_version
     )

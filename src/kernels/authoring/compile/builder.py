@@ -75,8 +75,7 @@ def build_kernel(
         The variants' folders, in the order of `build.toml`'s backends.
 
     Raises:
-        RequestError: `build.toml` is missing or not valid, it does not list a backend, or two of its sections compile
-            one file.
+        RequestError: `build.toml` is missing or not valid, or it does not list a backend.
         CompilerNotFound: Torch, tvm-ffi or a compiler is not installed.
         BuildError: A compiler failed, and the message has its output; or the files could not be written.
 
@@ -128,8 +127,8 @@ def build_variants(
         A result for each, in the order of `build.toml`'s backends; a failure does not end the iteration.
 
     Raises:
-        RequestError: `build.toml` is missing or not valid, it does not list a backend, the variant cannot be built
-            here, or two sections compile one file.
+        RequestError: `build.toml` is missing or not valid, it does not list a backend, or the variant cannot be
+            built here.
 
     Example:
         >>> import pathlib, tempfile

@@ -19,6 +19,8 @@ __all__ = ["Name", "ROCm"]
 Name = Literal["rocm"]
 
 _ARCH = re.compile(r"gfx([1-9][0-9]?)([0-9a-f])([0-9a-f])")
+#: What a processor can be built with or without (LLVM, "User Guide for AMDGPU Backend", Target ID).
+_FEATURES = re.compile(r"(:(sramecc|xnack)[+-])*")
 #: What ROCm takes a GPU for instead of what it is, for all GPUs or, with its node's number behind, for one.
 _OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 
@@ -78,7 +80,8 @@ class ROCm(Backend):
         return None if match is None else int(match[1]) * 10 + int(match[2], 16)
 
     def parse_arch(self, text: str) -> str | None:
-        return text if _ARCH.fullmatch(text) else None
+        processor = text.split(":")[0]
+        return processor if _ARCH.fullmatch(processor) and _FEATURES.fullmatch(text[len(processor) :]) else None
 
     def torch_build(self, torch: Any) -> Found | None:
         hip = torch.version.hip

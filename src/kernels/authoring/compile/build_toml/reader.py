@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 from kernels.authoring.compile.build_toml.editions import EDITION, FRAMEWORKS, edition_of, upgraded
@@ -15,6 +14,7 @@ from kernels.authoring.compile.build_toml.general import (
     kernel_version,
 )
 from kernels.authoring.compile.build_toml.model import BUILD_TOML, PYEXT, Framework, KernelSection, KernelSource
+from kernels.authoring.compile.header_dependencies import DEPENDS, is_dependency
 from kernels.authoring.compile.metadata import build_metadata
 from kernels.authoring.compile.source_files import path_inside, source_problem
 from kernels.backends import all_backends, arch_of_build, known
@@ -29,9 +29,6 @@ from kernels.support.warn import warn_once
 __all__ = ["parse_source", "read_source"]
 
 _log = logger(__name__)
-
-#: The values of `depends`: other builders have CUTLASS from 2.10 to 4.5, each minor version by its own name.
-_DEPENDS = re.compile(r"torch|cutlass_[2-4]_[0-9]{1,2}|sycl_tla|metal-cpp")
 
 #: Device languages with their own key for compiler flags, for every backend.
 _LANGUAGES = ("hip", "sycl")
@@ -174,7 +171,12 @@ def _noarch_archs(code: Section, backends: tuple[str, ...]) -> dict[str, tuple[s
     archs = {
         each.name: _archs(code, each.name) for each in all_backends() if each.checks_archs or each.name in backends
     }
-    return {name: listed for name in backends if (listed := archs[name])}
+    # Of `gfx942:xnack-`, a processor and its features, the processor: readers of metadata compare no features.
+    return {
+        name: tuple(dict.fromkeys(arch.split(":")[0] for arch in listed))
+        for name in backends
+        if (listed := archs[name])
+    }
 
 
 def _archs(section: Section, backend: str) -> tuple[str, ...]:
@@ -192,6 +194,8 @@ def _check_archs(section: Section, key: str, archs: tuple[str, ...], name: str) 
     if backend is None or not backend.checks_archs:
         return
     for index, arch in enumerate(archs):
+        if ":" in arch and (processor := backend.parse_arch(arch)) and arch.startswith(f"{processor}:"):
+            continue  # a processor with features: `gfx942:sramecc+:xnack-`
         # A tool's own name for it, such as sm_90, is an alias for requests and not allowed in a list.
         if not arch.startswith(arch_of_build(backend, arch) or "\0"):
             spelled = (arch_of_build(backend, each) for each in (arch, f"{arch[:-1]}.{arch[-1]}", f"{arch}.0"))
@@ -248,8 +252,8 @@ def _kernel(folder: Path, backends: tuple[str, ...], section: Section) -> Kernel
         raise section.wrong("backend", backend, allowed, did_you_mean(backend, backends))
     depends = section.texts("depends")
     for index, each in enumerate(depends):
-        if _DEPENDS.fullmatch(each) is None:
-            raise section.wrong(("depends", index), each, "torch, cutlass_<major>_<minor>, sycl_tla or metal-cpp")
+        if not is_dependency(each):
+            raise section.wrong(("depends", index), each, DEPENDS)
     archs = _archs(section, backend)
     minver = section.version(*_keys(backend, "minver"))
     flags = [section.texts(*_keys(each, "flags")) for each in (backend, *_LANGUAGES)]

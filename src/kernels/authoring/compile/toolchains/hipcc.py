@@ -35,7 +35,7 @@ class Hipcc:
         if not archs:
             raise CompilerNotFound("hipcc needs architectures: set rocm-archs, or give --this-gpu.")
         for arch in archs:
-            if re.fullmatch(r"gfx[0-9a-f]+", arch) is None:
+            if re.fullmatch(r"gfx[0-9a-f]+(:[a-z]+[+-])*", arch) is None:
                 raise BuildError(f"hipcc cannot compile for {arch!r}; expected an architecture such as gfx942.")
         return tuple(archs)
 

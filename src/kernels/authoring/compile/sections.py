@@ -1,0 +1,196 @@
+"""What of a source's sections is compiled for a backend: which sections, for which architectures, each file's flags."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kernels.authoring.compile.build_toml.model import KernelSection, KernelSource
+from kernels.authoring.compile.framework import InstalledFramework
+from kernels.authoring.compile.header_dependencies import dependency_flags
+from kernels.authoring.compile.toolchains import Toolchain, compiled_sources, toolchain_for
+from kernels.backends import Backend
+from kernels.errors import CompilerNotFound, RequestError
+from kernels.resolver.target import Target
+from kernels.support.logs import logger
+from kernels.support.version import MajorMinor
+from kernels.support.warn import warn_once
+
+__all__ = ["PlannedFile", "PlannedSection", "declared_archs", "plan_files", "plan_sections"]
+
+_log = logger(__name__)
+
+#: A folder of headers that other builders search without being asked (huggingface/kernels, `utils.cmake`).
+_USUAL_INCLUDE = "csrc"
+
+
+@dataclass(frozen=True)
+class PlannedSection:
+    """A section that is compiled.
+
+    Attributes:
+        section: The section.
+        device: Whether it has sources for the accelerator's compiler.
+        archs: The device architectures that it is compiled for; those that it declares if it has no device sources.
+    """
+
+    section: KernelSection
+    device: bool
+    archs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PlannedFile:
+    """A file that is compiled.
+
+    Attributes:
+        path: Its path, relative to the source folder.
+        toolchain: Its compiler.
+        archs: The device architectures that it is compiled for.
+        flags: The flags of its sections.
+        includes: The flags for the folders of headers, and the macros of dependencies.
+    """
+
+    path: str
+    toolchain: Toolchain
+    archs: tuple[str, ...]
+    flags: tuple[str, ...]
+    includes: tuple[str, ...]
+
+    def together_with(self, other: PlannedFile) -> PlannedFile:
+        """The same file with the architectures and flags of another section too."""
+        return replace(
+            self,
+            archs=tuple(dict.fromkeys([*self.archs, *other.archs])),
+            flags=self.flags if self.flags == other.flags else (*self.flags, *other.flags),
+            includes=tuple(dict.fromkeys([*self.includes, *other.includes])),
+        )
+
+
+def plan_sections(
+    source: KernelSource, backend: Backend, framework: InstalledFramework, this_gpu: bool
+) -> list[PlannedSection]:
+    """The sections of a source that are compiled for a backend: the framework's, then the kernels'.
+
+    A section that needs a newer toolkit than the installed one is left out, with a warning: published sources have
+    sections for new devices that older toolkits cannot compile.
+
+    Args:
+        source: The source.
+        backend: The backend.
+        framework: The framework.
+        this_gpu: Compile for the architectures of the visible devices only.
+
+    Raises:
+        RequestError: `this_gpu` is set, and the sources cover no visible device.
+        CompilerNotFound: A compiler is not installed, or compiles for none of a section's architectures; or every
+            section was left out.
+    """
+    every = [kernel for kernel in source.kernels if kernel.backend == backend.name]
+    older = {kernel.name: version for kernel in every if (version := _older_toolkit(kernel, framework)) is not None}
+    kept = [kernel for kernel in every if kernel.name not in older]
+    for kernel in every:
+        if kernel.name in older:
+            says = f"`kernel.{kernel.name}` needs {backend.name} {kernel.minver}; {older[kernel.name]} is installed"
+            if not kept:
+                raise CompilerNotFound(f"{source.folder / 'build.toml'}: {says}, and no other section is left.")
+            warn_once(_log, f"{source.folder / 'build.toml'}: {says}. The section is left out.")
+    kernels = [_plan_section(kernel, kernel.archs, backend, framework, this_gpu) for kernel in kept]
+    if source.binding is None:
+        return kernels
+    # It declares no architectures of its own: it is compiled for those of the kernels that it calls.
+    archs = tuple(dict.fromkeys(arch for kernel in kernels if kernel.device for arch in kernel.archs))
+    return [_plan_section(source.binding, archs, backend, framework, this_gpu and not archs), *kernels]
+
+
+def declared_archs(sections: Sequence[PlannedSection]) -> tuple[str, ...]:
+    """The device architectures that a build declares in its metadata.
+
+    Those that were compiled; if only C++ was, those that the sections declare. Of `gfx942:sramecc+:xnack-`, a processor
+    with features that the code needs, the processor: readers of metadata compare no features.
+    """
+    device = [section for section in sections if section.device]
+    return tuple(dict.fromkeys(arch.split(":")[0] for section in device or sections for arch in section.archs))
+
+
+def plan_files(
+    source: KernelSource, sections: Sequence[PlannedSection], framework: InstalledFramework
+) -> list[PlannedFile]:
+    """The files to compile, each once, in the order of the sections.
+
+    A file of several sections is compiled for the architectures of all, with the flags of each in order, as other
+    builders do; a warning says so if they differ.
+    """
+    files: dict[str, PlannedFile] = {}
+    owners: dict[str, str] = {}
+    for planned in sections:
+        section = planned.section
+        includes = _include_flags(source, section)
+        for path in dict.fromkeys(map(os.path.normpath, compiled_sources(section.src))):
+            toolchain = _toolchain(path, framework)
+            own = section.device_flags if toolchain.device else section.cxx_flags
+            file = PlannedFile(path, toolchain, planned.archs, own, includes)
+            before = files.get(path)
+            if before is not None:
+                file = before.together_with(file)
+                if (own, planned.archs) != (before.flags, before.archs):
+                    warn_once(
+                        _log,
+                        f"{source.folder / 'build.toml'}: `src` of {owners[path]} and of {section.name} both have "
+                        f"{path}; it is compiled once, with the flags and architectures of both.",
+                    )
+            files[path] = file
+            owners.setdefault(path, section.name)
+    return list(files.values())
+
+
+def _older_toolkit(section: KernelSection, framework: InstalledFramework) -> MajorMinor | None:
+    """The installed toolkit's version if it is older than a section needs."""
+    if section.minver is None:
+        return None
+    toolkits = (_toolchain(path, framework).toolkit() for path in compiled_sources(section.src))
+    version = next((toolkit.version for toolkit in toolkits if toolkit is not None), framework.toolkit)
+    return version if version is not None and version < section.minver else None
+
+
+def _plan_section(
+    section: KernelSection, declared: tuple[str, ...], backend: Backend, framework: InstalledFramework, this_gpu: bool
+) -> PlannedSection:
+    toolchains = (_toolchain(path, framework) for path in compiled_sources(section.src))
+    device = next((toolchain for toolchain in toolchains if toolchain.device), None)
+    if device is None:
+        return PlannedSection(section, False, declared)
+    if this_gpu:
+        declared = _for_visible_devices(section, backend, declared)
+    return PlannedSection(section, True, device.compiled_archs(declared))
+
+
+def _toolchain(path: str, framework: InstalledFramework) -> Toolchain:
+    return toolchain_for(path, framework.language, framework.toolkit)
+
+
+def _for_visible_devices(section: KernelSection, backend: Backend, declared: tuple[str, ...]) -> tuple[str, ...]:
+    devices = [device for device in Target.current().backend_devices(backend.name) if device.arch]
+    if not devices:
+        raise RequestError(f"`this_gpu` is set, but no device of {backend.name} is visible.")
+    if not declared:
+        # Of "gfx942:sramecc+:xnack-" the processor's name.
+        return tuple(dict.fromkeys(device.arch.split(":")[0] for device in devices))
+    covering = tuple(
+        arch
+        for arch in declared
+        if any(backend.arch_reason((arch.split(":")[0],), device) is None for device in devices)
+    )
+    if not covering:
+        raise RequestError(
+            f"`this_gpu` is set, but `kernel.{section.name}` lists {', '.join(declared)}, none of which covers "
+            f"{', '.join(device.arch for device in devices)}."
+        )
+    return covering
+
+
+def _include_flags(source: KernelSource, section: KernelSection) -> tuple[str, ...]:
+    usual = [_USUAL_INCLUDE] if (source.folder / _USUAL_INCLUDE).is_dir() else []
+    folders = dict.fromkeys([".", *section.include, *usual])
+    return (*(f"-I{folder}" for folder in folders), *dependency_flags(section.name, section.depends))
