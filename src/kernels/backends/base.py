@@ -253,6 +253,10 @@ class Backend:
         """The index of the current device, without initialising the runtime."""
         return 0
 
+    def library_folders(self) -> Sequence[Path]:
+        """The folders of its toolkit's libraries, for systems that search none by themselves (Windows)."""
+        return ()
+
     def stages(self, device: Device | None) -> Mapping[str, Stage]:
         """What happens between a build's download and its use: `prepare`, `before_import`, `after_import`, by name.
 

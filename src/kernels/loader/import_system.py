@@ -27,6 +27,7 @@ from typing import Any
 
 from kernels.errors import KernelImportError
 from kernels.loader import registry
+from kernels.loader.dll_folders import dll_folders
 from kernels.loader.registry import (
     FilesGone,
     KernelLoader,
@@ -130,7 +131,7 @@ class _PackageLoader(_SourceLoader):
     def exec_module(self, module: ModuleType) -> None:
         package = packages[module.__name__]
         package.gone = False
-        with all_or_nothing(package):
+        with dll_folders(package), all_or_nothing(package):
             _call(package, "before_import", package.path, package.metadata)
             super().exec_module(module)
             if sys.modules.get(package.name) is not module:
@@ -162,7 +163,8 @@ class _NativeLoader(ExtensionFileLoader):
                     "Torch allows that once in a process. Use that kernel, or load this one in another process."
                 )
         package.ensure(self.path)
-        return super().create_module(spec)
+        with dll_folders(package):  # a kernel can import it later than the rest
+            return super().create_module(spec)
 
 
 #: In the order of Python's own finder.

@@ -113,6 +113,11 @@ class CUDA(Backend):
     def current_device(self) -> int:
         return initialized_device(self.device_type)
 
+    def library_folders(self) -> Sequence[Path]:
+        # From CUDA 13 on, the libraries for Windows are a folder deeper (CUDA release notes, 13.0).
+        toolkit = os.environ.get("CUDA_PATH")
+        return [] if toolkit is None else [Path(toolkit, "bin", "x64"), Path(toolkit, "bin")]
+
 
 def _cards(sysfs: Path) -> int:
     """How many display controllers of NVIDIA (0x10de) are on the PCI bus, with or without a driver."""

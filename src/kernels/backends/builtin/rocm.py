@@ -112,6 +112,9 @@ class ROCm(Backend):
     def current_device(self) -> int:
         return initialized_device(self.device_type)
 
+    def library_folders(self) -> Sequence[Path]:
+        return [Path(folder, "bin") for name in ("HIP_PATH", "ROCM_PATH") if (folder := os.environ.get(name))]
+
 
 def _called(device: Device) -> str:
     return f"device {device.index}" + (f" ({device.name})" if device.name else "")

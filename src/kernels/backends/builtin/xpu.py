@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -104,6 +105,11 @@ class XPU(Backend):
 
     def current_device(self) -> int:
         return initialized_device(self.device_type)
+
+    def library_folders(self) -> Sequence[Path]:
+        # oneAPI's environment script sets the first; packages of its runtime are installed into the second.
+        compiler = os.environ.get("CMPLR_ROOT")
+        return [*([Path(compiler, "bin")] if compiler else []), Path(sys.prefix, "Library", "bin")]
 
 
 def _count(cards: list[Path]) -> int:

@@ -43,7 +43,7 @@ class MetalCompiler:
         return tuple(archs)
 
     def command(self) -> list[str]:
-        command = [*_xcrun(), "metal"]
+        command = _xcrun("metal")
         compiler_output(*command, "--version")  # Xcode has a `metal` that only says that the compiler is missing
         return command
 
@@ -55,7 +55,7 @@ class MetalCompiler:
 
     def library_command(self) -> list[str]:
         """The command that makes a library of compiled shaders."""
-        return [*_xcrun(), "metallib"]
+        return _xcrun("metallib")
 
     def toolkit(self) -> None:
         return None
@@ -79,7 +79,7 @@ class ObjectiveCxx:
         return tuple(archs)
 
     def command(self) -> list[str]:
-        return [*_xcrun(), "clang++"]
+        return _xcrun("clang++")
 
     def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
         # Without automatic reference counting: published sources retain and release themselves.
@@ -95,7 +95,7 @@ class ObjectiveCxx:
         return None
 
 
-def _xcrun() -> list[str]:
+def _xcrun(tool: str) -> list[str]:
     if sys.platform != "darwin" and shutil.which("xcrun") is None:
         raise CompilerNotFound(f"Metal sources are compiled on macOS, with `xcrun metal`. Install there {_XCODE}.")
-    return [*find_command("XCRUN", ("xcrun",), _XCODE), "-sdk", "macosx"]
+    return [*find_command("XCRUN", ("xcrun",), _XCODE), "-sdk", "macosx", tool]
