@@ -55,6 +55,7 @@ def test_what_pytest_prints_is_the_answer_on_standard_output(kernels_process: Ca
         (["k"], "which has no builds; run `kernels build"),
         (["nowhere"], "nowhere does not exist; "),
         (["k/tests"], "did you mean {k}?"),
+        (["k", "--build", "--variant", "torch-cuda"], "the builds in {k}/build are torch-cpu."),
     ],
 )
 def test_a_folder_that_cannot_be_tested_is_one_line(

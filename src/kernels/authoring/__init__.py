@@ -1,1 +1,1 @@
-"""From the sources of a kernel to a repository on a Hub: scaffold, compile, check, bench, publish."""
+"""From the sources of a kernel to a repository on a Hub: scaffold, compile, own tests, check, bench, publish."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import IO, Annotated
 
 import typer
 
-from kernels.cli._arguments import BuildFirst
+from kernels.cli._arguments import BackendName, BuildFirst
 from kernels.cli._output import console
 
 __all__ = ["test"]
@@ -23,19 +24,25 @@ def test(
         typer.Argument(metavar="[-- ARGS]", help="Arguments for pytest, after --.", show_default=False),
     ] = None,  # noqa: PT028 - a command, no test
     build: BuildFirst = False,  # noqa: PT028 - a command, no test
+    backend: BackendName = None,  # noqa: PT028 - a command, no test
+    variant: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Build to test. Default: the one that fits this machine best."),
+    ] = None,  # noqa: PT028 - a command, no test
 ) -> None:
-    """Run a kernel's own tests with pytest, with its folder in place of its repository."""
-    from kernels.authoring.scaffold import run_tests
+    """Run a kernel's own tests with pytest, on its build instead of its repository."""
+    from kernels.authoring.own_tests.run import run_tests
 
     if str(folder).startswith("-"):  # `kernels test -- -q`: without a folder
         folder, arguments = Path(), [str(folder), *(arguments or ())]
     out = console().file
     descriptor = _descriptor(out)
+    run = partial(run_tests, folder, arguments or (), build=build, backend=backend, variant=variant)
     if descriptor is not None:
-        status = run_tests(folder, arguments or (), build=build, stdout=descriptor)
+        status = run(stdout=descriptor)
     else:  # standard output is a stream in memory
         with tempfile.TemporaryFile() as kept:
-            status = run_tests(folder, arguments or (), build=build, stdout=kept.fileno())
+            status = run(stdout=kept.fileno())
             kept.seek(0)
             out.write(kept.read().decode("utf-8", "replace"))
     if status:

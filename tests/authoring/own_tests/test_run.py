@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -14,7 +15,9 @@ import torch
 
 from kernels import get_kernel
 from kernels.authoring.compile import build_kernel
-from kernels.authoring.scaffold import new_kernel, own_tests, run_tests
+from kernels.authoring.own_tests import run
+from kernels.authoring.own_tests.run import run_tests
+from kernels.authoring.scaffold import new_kernel
 from kernels.benchmark import Benchmark
 from kernels.errors import MissingPythonDependency, RequestError
 
@@ -79,7 +82,7 @@ def test_its_tests_skip_with_a_reason_what_was_not_built_or_is_not_here(
     (tmp_path / "no_device.py").write_text(
         "import kernels.backends\nkernels.backends.get('cuda').torch_build = kernels.backends.get('cpu').torch_build\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     report = tmp_path / "report.xml"
     arguments = [f"--junitxml={report}", "-p", "no:cacheprovider", "-p", "no_device", "-q"]
     assert run_tests(folder, arguments) == 0
@@ -174,4 +177,4 @@ def test_a_repository_of_build_toml_that_is_none_is_refused(kernel: Path) -> Non
 def test_the_tests_run_with_this_python(kernel: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run_tests(kernel, ["-v"]) == 0
     assert sys.version.split()[0] in capfd.readouterr().out
-    assert own_tests.__all__ == ["run_tests"]
+    assert run.__all__ == ["run_tests"]

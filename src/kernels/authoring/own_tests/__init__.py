@@ -1,0 +1,1 @@
+"""A kernel's own tests run against its builds (`kernels test`)."""

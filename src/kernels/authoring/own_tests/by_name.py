@@ -1,0 +1,151 @@
+"""Make a kernel's build importable by the name of its sources: `import rms_norm` in the kernel's tests.
+
+Every Python process of a test run installs the finder when it starts, from a `sitecustomize` on `PYTHONPATH`: pytest's
+own process, its workers, and what the tests start. Only Python's standard library is imported until the kernel is.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec, PathFinder
+from types import FrameType, ModuleType
+from typing import Any
+
+__all__ = ["BuildFinder", "install", "next_sitecustomize", "source_folders"]
+
+#: The source folders of the kernel that is tested.
+source_folders: list[str] = []
+
+
+class BuildFinder:
+    """Finds a kernel's build, and its submodules, by the name of its sources.
+
+    It is first on `sys.meta_path`: neither the sources on `sys.path` nor an installed package of that name is used. The
+    loaded module is that of `get_local_kernel`, since a second copy would register its operators again.
+
+    Attributes:
+        name: The name of the Python package in the sources.
+        build: The build's folder.
+        id: The build's `id`, the module's own name: pickled functions and classes are found by it in a new process.
+        why_not: Why there is no build to import, or "".
+    """
+
+    def __init__(self, name: str, build: str, id: str, why_not: str = "") -> None:
+        self.name, self.build, self.id, self.why_not = name, build, id, why_not
+        self._loading = threading.local()
+
+    def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """The spec of the build, or of its submodule; None for other modules."""
+        top, _, rest = fullname.partition(".")
+        if top not in (self.name, self.id):
+            return None
+        if top == self.id and (rest or self.id in sys.modules):
+            return None  # the loader of kernels finds its own modules
+        if _imported_by_a_kernel():
+            if top == self.id:
+                return None
+            raise ModuleNotFoundError(
+                f"No module named {self.name!r} where the kernel is used: its own code imports it by the name of its "
+                f"sources, and its module has another name there ({self.id}). Use relative imports in the kernel: "
+                "`from . import …`.",
+                name=fullname,
+            )
+        if getattr(self._loading, "now", False):
+            return None  # the kernel's dependency of the same name, if there is one
+        module = self._load()
+        if rest:
+            try:
+                module = importlib.import_module(f"{module.__name__}.{rest}")
+            except ModuleNotFoundError as error:
+                if error.name is not None and f"{module.__name__}.{rest}.".startswith(f"{error.name}."):
+                    return None
+                raise
+        spec = ModuleSpec(fullname, _Given(module), origin=getattr(module, "__file__", None))
+        spec.submodule_search_locations = getattr(module, "__path__", None)
+        return spec
+
+    def _load(self) -> ModuleType:
+        if self.why_not:
+            raise ModuleNotFoundError(f"No module named {self.name!r}: {self.why_not}", name=self.name)
+        # Before the name gets a module: code of the kernel that imports it must not see an empty one.
+        from kernels.api import get_local_kernel
+
+        self._loading.now = True
+        try:
+            return get_local_kernel(self.build)
+        finally:
+            self._loading.now = False
+
+
+class _Given(Loader):
+    """Gives a module that is loaded already a second name."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self.module = module
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The import system takes what stands here, so the module keeps its own `__spec__`.
+        assert module.__spec__ is not None
+        sys.modules[module.__spec__.name] = self.module
+
+
+def _imported_by_a_kernel() -> bool:
+    """Whether the code that imports is a kernel's own."""
+    registry = sys.modules.get("kernels.loader.registry")
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        caller = frame.f_globals.get("__name__")
+        if isinstance(caller, str) and caller.partition(".")[0] not in ("importlib", "_frozen_importlib"):
+            return registry is not None and caller.partition(".")[0] in registry.packages
+        frame = frame.f_back
+    return False
+
+
+def install(name: str, build: str, id: str, why_not: str = "") -> BuildFinder:
+    """Put the finder of a build first on `sys.meta_path`.
+
+    Args:
+        name: The name of the Python package in the sources.
+        build: The build's folder.
+        id: The build's `id`.
+        why_not: Why there is no build to import, or "".
+
+    Example:
+        >>> finder = install("rms_norm", "/nowhere", "_rms_norm_cpu_1a2b3c4", "nothing is built")
+        >>> import rms_norm
+        Traceback (most recent call last):
+            ...
+        ModuleNotFoundError: No module named 'rms_norm': nothing is built
+        >>> sys.meta_path.remove(finder)
+    """
+    finder = BuildFinder(name, build, id, why_not)
+    sys.meta_path.insert(0, finder)
+    return finder
+
+
+def next_sitecustomize(folder: str, path: Sequence[str] | None = None) -> None:
+    """Run the `sitecustomize` that another one hides.
+
+    Args:
+        folder: The folder of the one that hides it.
+        path: The folders to look in. Default: `sys.path`.
+
+    Example:
+        >>> next_sitecustomize("/nowhere", path=[])
+    """
+    own = os.path.realpath(folder)
+    others = [each for each in (sys.path if path is None else path) if os.path.realpath(each) != own]
+    spec = PathFinder.find_spec("sitecustomize", others)
+    if spec is None or spec.loader is None:
+        return
+    module = sys.modules["sitecustomize"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)

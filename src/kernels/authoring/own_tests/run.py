@@ -1,0 +1,178 @@
+"""Run pytest with a kernel's folder in place of its repository, and its build under the name of the sources."""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from kernels import settings
+from kernels.authoring.check.loading import crash_reason
+from kernels.authoring.compile import build_kernel, read_source
+from kernels.authoring.compile.freshness import refuse_stale, stale_builds
+from kernels.authoring.compile.workspace import Workspace, find_workspace
+from kernels.authoring.own_tests import by_name
+from kernels.authoring.own_tests.choice import TestedBuild, check_prerequisites, choose_tested_build
+from kernels.authoring.scaffold.draft import LOCAL_PUBLISHER
+from kernels.errors import KernelImportError, MissingPythonDependency, RequestError
+from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
+from kernels.operations.info import repository_info
+
+__all__ = ["run_tests"]
+
+TESTS = "tests"
+
+_PLUGIN = "kernels.authoring.own_tests.plugin"
+
+#: Packages that loading and testing a kernel needs: a kernel of that name is not importable by it.
+_NEEDED = frozenset(
+    {"filelock", "huggingface_hub", "kernels", "msgspec", "numpy", "packaging", "pytest", "torch", "triton", "yaml"}
+)
+
+
+def run_tests(
+    folder: os.PathLike[str] | str,
+    arguments: Sequence[str] = (),
+    *,
+    build: bool = False,
+    backend: str | None = None,
+    variant: str | None = None,
+    stdout: int | None = None,
+) -> int:
+    """Run the tests in a kernel's folder `tests` with pytest, in a separate process.
+
+    The tests can import the kernel by the name of its Python package, and load it from the repositories `local/<name>`
+    and `general.hub.repo-id`: both give the folder's build, as the same module.
+
+    Args:
+        folder: A source folder, or the parent of a kernel's source folders. A source folder without tests uses those of
+            the others.
+        arguments: Further arguments for pytest.
+        build: First build what this machine can build.
+        backend: The backend whose build is imported by name, and the default of `get_kernel`. Default: Torch's.
+        variant: The build that is tested, by its name. Default: the one that fits this machine best.
+        stdout: A file descriptor for pytest's output. Default: this process's stdout.
+
+    Returns:
+        pytest's exit status: 0 if all passed, 1 if one failed, 5 if no test was found.
+
+    Raises:
+        RequestError: The folder has no `build.toml`, tests or builds; a build for this machine is stale; the backend or
+            variant is not there, or does not fit this machine; the name is one of Python's standard library; or
+            `LOCAL_KERNELS` cannot have the folder's path.
+        MissingPythonDependency: pytest, or a package that the kernel needs, is not installed.
+        BuildError: The kernel could not be built.
+        KernelsError: A kernel that this one depends on cannot be found.
+        KernelImportError: Loading a build ended pytest's process.
+    """
+    workspace = find_workspace(folder)
+    if workspace is None:
+        read_source(folder)  # raises
+        raise AssertionError(folder)
+    path, tests = workspace.folder, _tests(Path(os.path.realpath(folder)), workspace)
+    name = _module_name(workspace)
+    if importlib.util.find_spec("pytest") is None:
+        raise MissingPythonDependency("A kernel's tests need pytest, which is not installed: pip install pytest")
+    _check_path(workspace, path)
+    if build:
+        build_kernel(path, path)
+    _check_built(workspace, variant)
+    tested = choose_tested_build(path, backend=backend, variant=variant)
+    check_prerequisites(tested)
+    environment = _environment(workspace, tested)
+    with tempfile.TemporaryDirectory(prefix="kernels-test-") as startup:
+        Path(startup, "sitecustomize.py").write_text(
+            _startup(name, tested, startup, workspace.folders), encoding="utf-8"
+        )
+        paths = [startup, *filter(None, [environment.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+        # Two source folders can have test files with one name.
+        mode = ["--import-mode=importlib"] if len(tests) > 1 else []
+        # If all tests are skipped, the run passes: show the reasons.
+        further = [*mode, *map(str, tests), *(arguments or ("-rs",))]
+        command = [sys.executable, "-m", "pytest", "-p", _PLUGIN, *further]
+        process = subprocess.run(command, env=environment, stdout=stdout, stdin=subprocess.DEVNULL, check=False)
+    if process.returncode < 0:
+        _explain_crash(workspace)
+    return process.returncode
+
+
+def _module_name(workspace: Workspace) -> str | None:
+    """The name that tests can import the kernel by; None if no `import` statement can have it.
+
+    Raises:
+        RequestError: `import` of that name gives a module of Python's standard library.
+    """
+    name = workspace.sources[0].name.python_name
+    if name in sys.stdlib_module_names or name in sys.builtin_module_names:
+        raise RequestError(
+            f"`general.name` is {workspace.sources[0].name!r}, and `import {name}` gives a module of Python's standard "
+            "library, which the tests and other packages need; choose another name for the kernel."
+        )
+    return None if keyword.iskeyword(name) or name in _NEEDED else name
+
+
+def _environment(workspace: Workspace, tested: TestedBuild) -> dict[str, str]:
+    environment = settings.environment_with_local_kernels(dict.fromkeys(_repositories(workspace), tested.local))
+    return environment if tested.backend is None else {**environment, "KERNELS_BACKEND": tested.backend}
+
+
+def _repositories(workspace: Workspace) -> list[str]:
+    return [f"{LOCAL_PUBLISHER}/{workspace.sources[0].name}", *filter(None, [workspace.repo_id])]
+
+
+def _check_path(workspace: Workspace, path: Path) -> None:
+    """Raise unless `LOCAL_KERNELS` can have the path: before a build, which takes minutes."""
+    settings.environment_with_local_kernels(dict.fromkeys(_repositories(workspace), path))
+
+
+def _startup(name: str | None, tested: TestedBuild, folder: str, sources: Sequence[Path]) -> str:
+    """The source of the `sitecustomize` of every Python process that the run starts."""
+    arguments = (name, os.fspath(tested.folder), tested.id, tested.why_not)
+    lines = [
+        "import importlib.util, sys",
+        f"spec = importlib.util.spec_from_file_location({by_name.__name__!r}, {by_name.__file__!r})",
+        "found = sys.modules[spec.name] = importlib.util.module_from_spec(spec)",
+        "spec.loader.exec_module(found)",
+        f"found.source_folders += {[*map(os.fspath, sources)]!r}",
+        *([f"found.install{arguments!r}"] if name is not None else []),
+        f"found.next_sitecustomize({folder!r})",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _explain_crash(workspace: Workspace) -> None:
+    """Raise if loading a build crashed pytest: its captured output is lost."""
+    for build in repository_info(workspace.folder).builds:
+        folder = workspace.folder / BUILD_FOLDER / build.name
+        if build.reason is None and (reason := crash_reason(folder)) is not None:
+            raise KernelImportError(f"The tests crashed while loading {build.name}. {reason}")
+
+
+def _tests(folder: Path, workspace: Workspace) -> list[Path]:
+    """The folders of the tests: the folder's own, or else those of the whole kernel."""
+    own = folder / TESTS
+    found = [own] if own.is_dir() and folder != workspace.folder else []
+    found = found or [tests for each in workspace.folders if (tests := each / TESTS).is_dir()]
+    if not found:
+        raise RequestError(f"`folder` is {str(folder)!r}, which has no tests: {own} does not exist.")
+    return found
+
+
+def _check_built(workspace: Workspace, variant: str | None) -> None:
+    path = workspace.folder
+    if not any(path.glob(f"{BUILD_FOLDER}/*/{METADATA_FILE}")):
+        raise RequestError(
+            f"`folder` is {str(path)!r}, which has no builds; run `kernels build {path}`, or add --build."
+        )
+    stale = stale_builds(workspace)
+    # Builds for other machines are not tested here.
+    fit = {build.name for build in repository_info(path).builds if build.reason is None} if stale else set()
+    if variant is not None:
+        fit = {variant}
+    refuse_stale(workspace, {name: reason for name, reason in stale.items() if name in fit}, "and so does --build")
