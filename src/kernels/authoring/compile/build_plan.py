@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kernels.authoring.compile.build_toml.model import KernelSource
-from kernels.authoring.compile.framework import InstalledFramework, default_backends, installed_framework
+from kernels.authoring.compile.compilation import plan_compilation
+from kernels.authoring.compile.framework import default_backends, installed_framework
 from kernels.authoring.compile.git_tree import git_tree
 from kernels.authoring.compile.metadata import provenance
 from kernels.authoring.compile.python_files import check_python
-from kernels.authoring.compile.run_compiler import Compilation, CompileUnit
-from kernels.authoring.compile.sections import PlannedFile, declared_archs, plan_files, plan_sections
+from kernels.authoring.compile.run_compiler import Compilation
+from kernels.authoring.compile.sections import declared_archs, plan_files, plan_sections
 from kernels.authoring.compile.source_files import SourceHashes, hash_sources
-from kernels.authoring.compile.toolchains import Toolkit, toolchain_for, toolkit_for
 from kernels.authoring.compile.torch_installation import TorchInstallation
 from kernels.authoring.compile.variant_name import variant_name
 from kernels.backends import Backend, find
-from kernels.errors import CompilerNotFound
 
 __all__ = ["BuildPlan", "SourceState", "plan_build", "plan_builds", "source_state"]
 
@@ -120,47 +119,8 @@ def plan_build(
         return BuildPlan(source, state, found, variant_name(source, found, None), id, source.archs.get(backend), None)
     framework = installed_framework(source, found, torch)
     sections = plan_sections(source, found, framework, this_gpu)
-    compilation = _compilation(source, state, found, plan_files(source, sections, framework), id, framework)
+    files = plan_files(source, sections, framework)
+    compilation = plan_compilation(source, state.contents, found, files, id, framework)
     every = declared_archs(sections)
     name = variant_name(source, found, framework)
     return BuildPlan(source, state, found, name, id, every or None, compilation, f"{id}{framework.suffix}")
-
-
-def _host_toolkit(files: Iterable[PlannedFile], framework: InstalledFramework) -> Toolkit | None:
-    """The toolkit whose headers the C++ sources are compiled with; it must be there if device sources need it too."""
-    try:
-        return toolkit_for(framework.language, framework.toolkit)
-    except CompilerNotFound:
-        if any(file.toolchain.device for file in files):
-            raise
-        return None
-
-
-def _compilation(
-    source: KernelSource,
-    state: SourceState,
-    backend: Backend,
-    files: Sequence[PlannedFile],
-    id: str,
-    framework: InstalledFramework,
-) -> Compilation:
-    # Published sources ask for either macro; Torch's headers declare some functions only where the second one is set.
-    macros = [f"-D{backend.name.upper()}_KERNEL", f"-DUSE_{backend.name.upper()}=1"]
-    headers = [flag for folder in framework.include for flag in ("-isystem", str(folder))]
-    # The id changes with every change of any file: passed to all of them, it would recompile all of them.
-    everywhere = not state.contents.naming <= {file.path for file in files}
-    toolkit = _host_toolkit(files, framework)
-    toolkit_flags = [] if toolkit is None else toolkit.header_flags()
-    units = []
-    for file in files:
-        named = [f"-D{framework.id_macro}={id}"] if everywhere or file.path in state.contents.naming else []
-        flags = file.toolchain.flags(file.archs, file.flags)
-        folders = [*file.includes, *headers, *([] if file.toolchain.device else toolkit_flags)]
-        command = file.toolchain.command()
-        units.append(CompileUnit(file.path, (*command, *flags, *named, *macros, *framework.defines, *folders)))
-    linker = next((file.toolchain for file in files if file.toolchain.device), toolchain_for("binding.cpp"))
-    libraries = (*framework.libraries, *linker.link_flags(framework.torch_lib))
-    contents = tuple(state.contents.hashes.items())
-    return Compilation(
-        source.folder, tuple(units), tuple(linker.command()), libraries, contents, framework.full_version
-    )

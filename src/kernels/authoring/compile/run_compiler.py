@@ -88,7 +88,6 @@ class Compilation:
         against: The framework whose headers and libraries are used, with its version.
         spelling: How the linker is told its output.
         embedded: The device library that is made before the units are compiled.
-        link_compiler: The part of `link` that is asked for its version. Default: the first word.
         environment: Environment variables that the compilers need.
     """
 
@@ -100,7 +99,6 @@ class Compilation:
     against: str = ""
     spelling: Spelling = GNU
     embedded: EmbeddedLibrary | None = None
-    link_compiler: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -112,7 +110,7 @@ class Compilation:
         """The versions of the framework and of each compiler."""
         asked = {(unit.compiler or unit.command[:1], unit.spelling.version_arguments) for unit in self.all_units}
         if not self.spelling.microsoft:  # its linker is of the compiler's version
-            asked.add((self.link_compiler or self.link[:1], self.spelling.version_arguments))
+            asked.add((self.link, self.spelling.version_arguments))
         return [
             self.against,
             *(f"{shlex.join(each)}: {compiler_version(*each, asked=arguments)}" for each, arguments in sorted(asked)),

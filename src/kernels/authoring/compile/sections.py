@@ -129,7 +129,8 @@ def plan_files(
         includes = _include_flags(source, section)
         for path in dict.fromkeys(map(os.path.normpath, compiled_sources(section.src))):
             toolchain = _toolchain(path, framework)
-            own = section.device_flags if toolchain.device else section.cxx_flags
+            cxx_flags = section.cxx_flags if toolchain.reads_cxx_flags else ()
+            own = (*cxx_flags, *(section.device_flags if toolchain.reads_device_flags else ()))
             file = PlannedFile(path, toolchain, planned.archs, own, includes)
             before = files.get(path)
             if before is not None:

@@ -39,7 +39,9 @@ def test_shaders_and_objective_cxx_have_their_own_compilers(xcrun: Callable[[str
     shaders, sources = toolchain_for("relu.metal", "metal"), toolchain_for("relu.mm", "metal")
     assert shaders.command() == [tool, "-sdk", "macosx", "metal"]
     assert sources.command() == [tool, "-sdk", "macosx", "clang++"]
-    assert (shaders.embeds, sources.embeds) == (True, False)
+    assert shaders.embeds is not None
+    assert shaders.embeds.linker() == [tool, "-sdk", "macosx", "metallib"]
+    assert sources.embeds is None
     assert not toolchain_for("binding.cpp", "metal").device
     assert shaders.flags([], ["-ffast-math"]) == ["-std=metal4.0", "-O2", "-mmacosx-version-min=26.0", "-ffast-math"]
     # Published sources retain and release by themselves.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.authoring.compile.toolchains.commands import compiler_version
@@ -14,10 +15,20 @@ from kernels.authoring.compile.toolchains.interface import Toolchain, Toolkit
 from kernels.authoring.compile.toolchains.metal import MetalCompiler, ObjectiveCxx
 from kernels.authoring.compile.toolchains.msvc import Msvc
 from kernels.authoring.compile.toolchains.nvcc import Nvcc
+from kernels.authoring.compile.toolchains.spelling import Spelling
 from kernels.errors import CompilerNotFound
 from kernels.support.version import MajorMinor
 
-__all__ = ["Toolchain", "Toolkit", "compiled_sources", "compiler_version", "toolchain_for", "toolkit_for"]
+__all__ = [
+    "Linking",
+    "Toolchain",
+    "Toolkit",
+    "compiled_sources",
+    "compiler_version",
+    "link_extension",
+    "toolchain_for",
+    "toolkit_for",
+]
 
 _HEADERS = frozenset({".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl"})
 
@@ -25,6 +36,52 @@ _HEADERS = frozenset({".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl"})
 _HOST: Toolchain = Msvc() if sys.platform == "win32" else Cxx()
 
 _TOOLCHAINS: tuple[Toolchain, ...] = (_HOST, Nvcc(), Hipcc(), Icpx(), ObjectiveCxx(), MetalCompiler())
+
+
+@dataclass(frozen=True)
+class Linking:
+    """How an extension is linked.
+
+    Attributes:
+        command: The linker, without objects and output.
+        arguments: The arguments after the objects.
+        spelling: How it is told these.
+        environment: Environment variables that the compilers and the linker need.
+    """
+
+    command: tuple[str, ...]
+    arguments: tuple[str, ...]
+    spelling: Spelling
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+def link_extension(
+    used: Iterable[Toolchain], libraries: Sequence[str], torch_lib: Path | None, compiled_with: Sequence[str] = ()
+) -> Linking:
+    """How an extension is linked: by the compiler of its device sources, else by that of its C++ sources.
+
+    Args:
+        used: The toolchains of its sources.
+        libraries: Flags for the framework's libraries, as for GCC.
+        torch_lib: The folder of Torch's libraries; None if they are not linked.
+        compiled_with: The flags of the device language that sources were compiled with.
+
+    Raises:
+        CompilerNotFound: The linker is not installed.
+    """
+    device = [toolchain for toolchain in used if toolchain.device]
+    # Objects that are embedded have a compiler that links no extension: another one of that language does.
+    linker = next((each for each in device if each.embeds is None), None) or next(
+        (each for each in _TOOLCHAINS if device and each.language == device[0].language and each.embeds is None), _HOST
+    )
+    if not isinstance(_HOST, Msvc):
+        arguments = (*libraries, *linker.link_flags(torch_lib, compiled_with))
+        return Linking(tuple(linker.command()), arguments, linker.spelling)
+    toolkit = linker.toolkit()
+    folders = [f"-L{folder}" for folder in (() if toolkit is None else toolkit.libraries)]
+    others = [] if linker is _HOST else linker.link_flags(torch_lib, compiled_with)
+    arguments = (*_HOST.link_flags(torch_lib), *_HOST.spelling.arguments([*libraries, *folders, *others]))
+    return Linking(tuple(_HOST.linker()), arguments, _HOST.spelling, tuple(_HOST.environment().items()))
 
 
 def compiled_sources(paths: Iterable[str]) -> list[str]:
@@ -53,10 +110,12 @@ def toolchain_for(path: str, language: str = "", version: MajorMinor | None = No
         >>> toolchain_for("kernel.cpp").device
         False
     """
-    fitting = [toolchain for toolchain in _TOOLCHAINS if Path(path).suffix in toolchain.suffixes]
+    # A source of another device language is a mistake, not one for another compiler.
+    known = [each for each in _TOOLCHAINS if not language or not each.device or each.language == language]
+    fitting = [toolchain for toolchain in known if Path(path).suffix in toolchain.suffixes]
     if not fitting:
-        known = ", ".join(sorted({each for toolchain in _TOOLCHAINS for each in toolchain.suffixes}))
-        raise CompilerNotFound(f"No compiler is known for {path}; expected a source that ends in {known}.")
+        suffixes = ", ".join(sorted({each for toolchain in known for each in toolchain.suffixes}))
+        raise CompilerNotFound(f"No compiler is known for {path}; expected a source that ends in {suffixes}.")
     return next((each for each in fitting if each.language == language), fitting[0]).preferring(version)
 
 

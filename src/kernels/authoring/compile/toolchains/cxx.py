@@ -19,7 +19,7 @@ class Cxx:
     suffixes = frozenset({".cpp", ".cc", ".cxx"})
     language = ""
     device = False
-    embeds = False
+    embeds = None
     reads_cxx_flags = True
     reads_device_flags = False
     spelling = GNU

@@ -22,7 +22,7 @@ class Hipcc:
     suffixes = frozenset({".hip", ".cu"})
     language = "hip"
     device = True
-    embeds = False
+    embeds = None
     reads_cxx_flags = False
     reads_device_flags = True
     spelling = GNU

@@ -46,7 +46,7 @@ class Icpx:
     suffixes = frozenset({".cpp", ".cc", ".cxx", ".sycl"})
     language = "sycl"
     device = True
-    embeds = False
+    embeds = None
     reads_cxx_flags = True
     reads_device_flags = True
     spelling = GNU

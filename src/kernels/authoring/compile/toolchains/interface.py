@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -10,7 +10,7 @@ from typing import Protocol
 from kernels.authoring.compile.toolchains.spelling import Spelling
 from kernels.support.version import MajorMinor
 
-__all__ = ["Toolchain", "Toolkit"]
+__all__ = ["Embedding", "Toolchain", "Toolkit"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,25 @@ class Toolkit:
         return [*self.defines, *(flag for folder in self.include for flag in ("-isystem", str(folder)))]
 
 
+@dataclass(frozen=True)
+class Embedding:
+    """How the other sources of a kernel embed a library of its device code.
+
+    Attributes:
+        file: The name of the library.
+        header: The name of the header with its bytes.
+        namespace: The C++ namespace in that header.
+        defines: The flags by which the other sources learn of it.
+        linker: The command that makes the library.
+    """
+
+    file: str
+    header: str
+    namespace: str
+    defines: tuple[str, ...]
+    linker: Callable[[], list[str]]
+
+
 class Toolchain(Protocol):
     """A compiler. Every method but `flags`, `link_flags` and `preferring` raises `CompilerNotFound` without it.
 
@@ -56,7 +75,7 @@ class Toolchain(Protocol):
         suffixes: Suffixes of the sources it compiles, with the dot.
         language: The backends' `device_language` that it compiles; "" for the host's C++ compiler.
         device: Whether it compiles for an accelerator; then it also links, unless its objects are embedded.
-        embeds: Whether its objects become a library that the other sources embed.
+        embeds: The library that its objects become if the other sources embed it; else they are linked.
         reads_cxx_flags: Whether its sources are C++ for the host too: flags for C++ are for them.
         reads_device_flags: Whether flags for the device language are for its sources.
         spelling: How it is told its input and output.
@@ -65,10 +84,12 @@ class Toolchain(Protocol):
     suffixes: frozenset[str]
     language: str
     device: bool
-    embeds: bool
     reads_cxx_flags: bool
     reads_device_flags: bool
     spelling: Spelling
+
+    @property
+    def embeds(self) -> Embedding | None: ...
 
     def preferring(self, version: MajorMinor | None) -> Toolchain:
         """The same toolchain, of the toolkit that fits this version if several are installed and no variable names one.

@@ -8,21 +8,31 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernels.authoring.compile.toolchains.commands import compiler_output, find_command, present_libraries
+from kernels.authoring.compile.toolchains.interface import Embedding
 from kernels.authoring.compile.toolchains.spelling import GNU
 from kernels.errors import CompilerNotFound
 from kernels.support.version import MajorMinor
 
-__all__ = ["EMBEDDED", "MetalCompiler", "ObjectiveCxx"]
-
-#: How sources ask for the library of their shaders: `#include EMBEDDED_METALLIB_HEADER`, then
-#: `EMBEDDED_METALLIB_NAMESPACE::createLibrary(device, &error)`. Published sources do it so (huggingface/kernels,
-#: compile-metal.cmake).
-EMBEDDED = {"header": "kernels_metallib.h", "namespace": "kernels_metallib", "file": "kernels.metallib"}
+__all__ = ["MetalCompiler", "ObjectiveCxx"]
 
 #: The oldest macOS that builds are for: the first with Metal 4, the language of the shaders.
 _MACOS = "-mmacosx-version-min=26.0"
 
 _XCODE = "Xcode 26 or newer from the App Store, then run `xcodebuild -downloadComponent MetalToolchain`"
+
+
+#: Sources ask for their shaders with `#include EMBEDDED_METALLIB_HEADER`, then
+#: `EMBEDDED_METALLIB_NAMESPACE::createLibrary(device, &error)` (huggingface/kernels, compile-metal.cmake).
+_EMBEDDING = Embedding(
+    file="kernels.metallib",
+    header="kernels_metallib.h",
+    namespace="kernels_metallib",
+    defines=(
+        '-DEMBEDDED_METALLIB_HEADER="kernels_metallib.h"',
+        "-DEMBEDDED_METALLIB_NAMESPACE=kernels_metallib",
+    ),
+    linker=lambda: _xcrun("metallib"),
+)
 
 
 class MetalCompiler:
@@ -31,7 +41,7 @@ class MetalCompiler:
     suffixes = frozenset({".metal"})
     language = "metal"
     device = True
-    embeds = True
+    embeds = _EMBEDDING
     reads_cxx_flags = False
     reads_device_flags = True
     spelling = GNU
@@ -53,10 +63,6 @@ class MetalCompiler:
     def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[str] = ()) -> list[str]:
         return []
 
-    def library_command(self) -> list[str]:
-        """The command that makes a library of compiled shaders."""
-        return _xcrun("metallib")
-
     def toolkit(self) -> None:
         return None
 
@@ -67,7 +73,7 @@ class ObjectiveCxx:
     suffixes = frozenset({".mm"})
     language = "metal"
     device = True
-    embeds = False
+    embeds = None
     reads_cxx_flags = True
     reads_device_flags = False
     spelling = GNU

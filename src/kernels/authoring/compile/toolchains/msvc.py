@@ -31,7 +31,7 @@ class Msvc:
     suffixes = frozenset({".cpp", ".cc", ".cxx"})
     language = ""
     device = False
-    embeds = False
+    embeds = None
     reads_cxx_flags = True
     reads_device_flags = False
     spelling = MSVC

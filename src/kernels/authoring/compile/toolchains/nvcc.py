@@ -38,7 +38,7 @@ class Nvcc:
     suffixes = frozenset({".cu"})
     language = "cuda"
     device = True
-    embeds = False
+    embeds = None
     reads_cxx_flags = False
     reads_device_flags = True
     spelling = NVCC

@@ -1,0 +1,88 @@
+"""The compiler runs of one extension: from the files to compile, their flags and the framework."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kernels.authoring.compile.build_toml.model import KernelSource
+from kernels.authoring.compile.framework import InstalledFramework
+from kernels.authoring.compile.run_compiler import Compilation, CompileUnit, EmbeddedLibrary
+from kernels.authoring.compile.sections import PlannedFile
+from kernels.authoring.compile.source_files import SourceHashes
+from kernels.authoring.compile.toolchains import Toolkit, link_extension, toolkit_for
+from kernels.backends import Backend
+from kernels.errors import CompilerNotFound
+
+__all__ = ["plan_compilation"]
+
+
+def plan_compilation(
+    source: KernelSource,
+    contents: SourceHashes,
+    backend: Backend,
+    files: Sequence[PlannedFile],
+    id: str,
+    framework: InstalledFramework,
+) -> Compilation:
+    """Plan the compiler runs of an extension.
+
+    Args:
+        source: The source.
+        contents: The hashes of its files.
+        backend: The backend that is built for.
+        files: The files to compile.
+        id: The build's id.
+        framework: What they are compiled against.
+
+    Raises:
+        CompilerNotFound: A compiler is not installed.
+    """
+    # Published sources ask for either macro; Torch's headers declare some functions only where the second one is set.
+    macros = [f"-D{backend.name.upper()}_KERNEL", f"-DUSE_{backend.name.upper()}=1"]
+    headers = [flag for folder in framework.include for flag in ("-isystem", str(folder))]
+    # The id changes with every change of any file: passed to all of them, it would recompile all of them.
+    everywhere = not contents.naming <= {file.path for file in files}
+    toolkit = _host_toolkit(files, framework)
+    toolkit_flags = [] if toolkit is None else toolkit.header_flags()
+    embedding = next((file.toolchain.embeds for file in files if file.toolchain.embeds is not None), None)
+    linked: list[CompileUnit] = []
+    embedded: list[CompileUnit] = []
+    for file in files:
+        toolchain = file.toolchain
+        named = [f"-D{framework.id_macro}={id}"] if everywhere or file.path in contents.naming else []
+        flags = toolchain.flags(file.archs, file.flags)
+        folders = [*file.includes, *headers, *([] if toolchain.device else toolkit_flags)]
+        asking = embedding.defines if embedding is not None and toolchain.embeds is None else ()
+        compiler = tuple(toolchain.command())
+        all_flags = toolchain.spelling.arguments([*flags, *named, *macros, *asking, *framework.defines, *folders])
+        unit = CompileUnit(file.path, (*compiler, *all_flags), toolchain.spelling, compiler)
+        (linked if toolchain.embeds is None else embedded).append(unit)
+    device_flags = dict.fromkeys(file.flags for file in files if file.toolchain.device)
+    compiled_with = [flag for flags in device_flags for flag in flags]
+    toolchains = [file.toolchain for file in files]
+    linking = link_extension(toolchains, framework.libraries, framework.torch_lib, compiled_with)
+    library = None
+    if embedding is not None:
+        linker = tuple(embedding.linker())
+        library = EmbeddedLibrary(tuple(embedded), linker, embedding.file, embedding.header, embedding.namespace)
+    return Compilation(
+        folder=source.folder,
+        units=tuple(linked),
+        link=linking.command,
+        libraries=linking.arguments,
+        files=tuple(contents.hashes.items()),
+        against=framework.full_version,
+        spelling=linking.spelling,
+        embedded=library,
+        environment=linking.environment,
+    )
+
+
+def _host_toolkit(files: Iterable[PlannedFile], framework: InstalledFramework) -> Toolkit | None:
+    """The toolkit whose headers the C++ sources are compiled with; it must be there if device sources need it too."""
+    try:
+        return toolkit_for(framework.language, framework.toolkit)
+    except CompilerNotFound:
+        if any(file.toolchain.device for file in files):
+            raise
+        return None
