@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -139,6 +140,41 @@ def test_no_template_looks_like_a_source_of_this_package() -> None:
     files = [path for path in TEMPLATES.rglob("*") if path.is_file()]
     assert files
     assert [path for path in files if path.suffix != ".in"] == []
+
+
+@pytest.mark.compiler
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_nvcc_compiles_the_cuda_source_to_loads_of_16_bytes(tmp_path: Path) -> None:
+    from torch.utils.cpp_extension import include_paths
+
+    folder = new_kernel("rms-norm", tmp_path / "k", backends=["cuda"])
+    # A header that only Torch's builds for CUDA have.
+    command = [
+        "nvcc",
+        "-std=c++20",
+        "-arch=sm_90",
+        "-DC10_CUDA_NO_CMAKE_CONFIGURE_FILE",
+        "-ptx",
+        "-o",
+        tmp_path / "ptx",
+    ]
+    command += [option for path in include_paths() for option in ("-isystem", path)]
+    done = subprocess.run([*command, folder / "rms_norm_cuda" / "rms_norm.cu"], capture_output=True, text=True)
+    if "host compiler" in done.stderr or "unsupported GNU version" in done.stderr:
+        pytest.skip(done.stderr.splitlines()[0])
+    assert (done.returncode, done.stderr) == (0, "")
+    moves = set(re.findall(r"\b(?:ld|st)\.global[\w.]*\.v[248]\.[\w]+", (tmp_path / "ptx").read_text()))
+    widths = {int(vector) * int(bits) for vector, bits in re.findall(r"\.v(\d)\.\w(\d+)", " ".join(moves))}
+    assert widths == {128}, moves
+
+
+def test_without_nvcc_the_cuda_source_is_what_it_must_be(tmp_path: Path) -> None:
+    folder = new_kernel("rms-norm", tmp_path / "k", backends=["cuda"])
+    text = (folder / "rms_norm_cuda" / "rms_norm.cu").read_text()
+    guarded = ["CUDAGuard guard(input.device())", "getCurrentCUDAStream()", "C10_CUDA_KERNEL_LAUNCH_CHECK()"]
+    checked = ["if (count == 0)", "input.contiguous()", "is_aligned(read) && is_aligned(write)", "TORCH_CHECK("]
+    assert [part for part in (*guarded, *checked) if part not in text] == []
+    assert [part for part in ("int count", "int32_t", "cudaDeviceSynchronize") if part in text] == []
 
 
 # The folder
