@@ -17,9 +17,11 @@ from types import FrameType
 
 import pytest
 from hub import TestHub
+from typer.testing import CliRunner
 
 import kernels
 from kernels import LayerRepository, get_kernel, get_local_kernel, has_kernel, register_kernel_mapping
+from kernels.cli import app
 from kernels.errors import KernelImportError, RepositoryNotFound, RequestError
 from kernels.layer.compare import LayerComparison
 from kernels.server import HubServer
@@ -288,6 +290,12 @@ def test_the_command_line_shows_everything_with_debug(hub: TestHub) -> None:
     assert "Traceback" not in run("versions", "acme/nothing")
     assert "send_request" not in run("versions", "acme/nothing")
     assert "_ask_heads" in run("--debug", "versions", "acme/nothing")
+
+
+def test_a_command_with_debug_changes_nothing_for_the_program_that_runs_it(hub: TestHub) -> None:
+    result = CliRunner().invoke(app, ["--debug", "versions", "acme/nothing"])
+    assert isinstance(result.exception, RepositoryNotFound)
+    assert frames(failing(get_kernel, "acme/nothing", version=1)) == ["failing", "get_kernel"]
 
 
 def test_errors_of_both_kinds_stay_what_callers_catch(hub: TestHub) -> None:

@@ -12,7 +12,8 @@ import linecache
 import os
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Literal, TypeVar
@@ -21,7 +22,7 @@ from kernels import settings
 from kernels.errors import KernelsError, RequestError
 from kernels.support.warn import GENERATED
 
-__all__ = ["all_shown", "public", "show_all"]
+__all__ = ["all_shown", "public", "show_all", "shown_as_before"]
 
 _Call = TypeVar("_Call", bound=Callable[..., Any])
 
@@ -93,9 +94,27 @@ def public(call: _Call) -> _Call:
 
 
 def show_all() -> None:
-    """Hide nothing from now on, as with `KERNELS_DEBUG=1`."""
+    """Hide nothing from now on, as with `KERNELS_DEBUG=1`, until the end of a block of `shown_as_before`."""
     global _all_shown
     _all_shown = True
+
+
+@contextmanager
+def shown_as_before() -> Iterator[None]:
+    """At the end of the block, show what was shown before it: a program may run commands of its own in its process.
+
+    Example:
+        >>> with shown_as_before():
+        ...     show_all()
+        >>> all_shown()
+        False
+    """
+    global _all_shown
+    before = _all_shown
+    try:
+        yield
+    finally:
+        _all_shown = before
 
 
 def all_shown() -> bool:

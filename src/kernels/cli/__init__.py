@@ -23,7 +23,7 @@ from kernels.cli._help import command_help, group_help
 from kernels.cli._output import log_to_stderr, print_error, print_in_any_locale, reserve_stdout
 from kernels.cli._values import read_values
 from kernels.support.text import clean
-from kernels.tracebacks import all_shown, show_all
+from kernels.tracebacks import all_shown, show_all, shown_as_before
 
 __all__ = ["app", "main"]
 
@@ -129,26 +129,30 @@ class _Commands(TyperGroup):
     def main(self, *args: Any, **options: Any) -> Any:
         standalone = options.pop("standalone_mode", True)
         options["standalone_mode"] = False
-        if not standalone:
-            return super().main(*args, **options)
+        with shown_as_before():
+            if not standalone:
+                return super().main(*args, **options)
+            sys.exit(self._status(*args, **options))
+
+    def _status(self, *args: Any, **options: Any) -> Any:
+        """The exit status of a command line; what typer would print is printed."""
         try:
-            status = super().main(*args, **options)
+            return super().main(*args, **options)
         except _UsageError as error:
             message = error.format_message().rstrip(".")
             stop = "" if message.endswith(("?", "!")) else "."
             print_error(message if error.ctx is None else f"{message}{stop} See: {error.ctx.command_path} --help")
-            status = error.exit_code
+            return error.exit_code
         except typer.Abort as error:  # which also stands for Ctrl-C at a question, and before a command runs
             interrupted = isinstance(error.__cause__ or error.__context__, KeyboardInterrupt)
-            status = _interrupted() if interrupted else 1
+            return _interrupted() if interrupted else 1
         except KeyboardInterrupt:
-            status = _interrupted()
+            return _interrupted()
         except OSError as error:  # standard output cannot take the help
             if all_shown():  # `--debug`, and the command's own error
                 raise
             print_error(error)
-            status = 1
-        sys.exit(status)
+            return 1
 
 
 def _interrupted() -> int:
