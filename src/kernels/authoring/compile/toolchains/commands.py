@@ -22,6 +22,16 @@ _VERSION_SECONDS = 60
 
 
 def find_command(variable: str, names: Iterable[str], install: str) -> list[str]:
+    """The command of a compiler: the one in an environment variable, else the first of some names that exists.
+
+    Args:
+        variable: The variable: a command, which may have arguments.
+        names: Commands on the path, and paths.
+        install: What to install, for the error.
+
+    Raises:
+        CompilerNotFound: There is none.
+    """
     given = shlex.split(os.environ.get(variable, ""))
     for name in given[:1] or names:
         found = shutil.which(name)
@@ -46,6 +56,15 @@ def compiler_version(*command: str, asked: tuple[str, ...] = ("--version",)) -> 
 
 
 def version_in_answer(command: Sequence[str], pattern: str) -> MajorMinor:
+    """The version in what a compiler says of itself.
+
+    Args:
+        command: The compiler.
+        pattern: A regular expression whose first group is the version.
+
+    Raises:
+        CompilerNotFound: The compiler cannot be run, or its answer has no version.
+    """
     answer = compiler_version(*command)
     match = re.search(pattern, answer)
     version = None if match is None else MajorMinor.parse(match[1])
@@ -56,6 +75,11 @@ def version_in_answer(command: Sequence[str], pattern: str) -> MajorMinor:
 
 
 def compiler_output(*command: str) -> str:
+    """What a command prints, within a minute.
+
+    Raises:
+        CompilerNotFound: It cannot be run, or fails.
+    """
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=_VERSION_SECONDS
@@ -68,6 +92,12 @@ def compiler_output(*command: str) -> str:
 
 
 def present_libraries(torch_lib: Path | None, *names: str) -> list[str]:
+    """The flags to link those of some libraries that Torch has.
+
+    Args:
+        torch_lib: The folder of Torch's libraries; None for none.
+        names: The libraries, without what a system adds to the name.
+    """
     if torch_lib is None:
         return []
     there = {path.name for path in torch_lib.glob("*") if path.suffix in (".so", ".dylib", ".lib")}
