@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Mapping
@@ -12,7 +13,16 @@ from kernels.errors import RequestError
 from kernels.models.snapshot import BUILD_FOLDER
 from kernels.support.files import open_regular
 
-__all__ = ["SourceHashes", "hash_sources", "is_source", "path_inside", "source_entries", "source_problem"]
+__all__ = [
+    "SourceHashes",
+    "hash_sources",
+    "is_file",
+    "is_source",
+    "path_inside",
+    "resolve_folder",
+    "source_entries",
+    "source_problem",
+]
 
 #: The deepest nesting of folders: copying and removing them takes a frame of Python's stack for each level.
 _MAX_DEPTH = 100
@@ -24,6 +34,9 @@ _ID_MACROS = (b"TORCH_EXTENSION_NAME", b"TVM_FFI_EXTENSION_NAME")
 _NOT_BUILT = frozenset({"benchmarks", "tests"})
 
 _CHUNK = 1 << 20
+
+#: Files that a message lists before it only counts them.
+_LISTED = 10
 
 
 @dataclass(frozen=True)
@@ -118,12 +131,8 @@ def source_problem(folder: Path, path: str) -> str | None:
     inside = path_inside(folder, path)
     if inside is None:
         return "leads out of the folder"
-    try:
-        exists = inside.is_file()
-    except OSError:  # a name that is too long
-        exists = False
-    if not exists:
-        return "does not exist"
+    if not is_file(inside):
+        return _no_file(folder, path, inside)
     if not path.isprintable():
         return "has a name that not every system allows"
     plain = PurePosixPath(os.path.normpath(path))
@@ -131,6 +140,52 @@ def source_problem(folder: Path, path: str) -> str | None:
         # Its changes would not be noticed.
         return f"is hidden, or is in {BUILD_FOLDER}/, the folder of the builds"
     return None
+
+
+def resolve_folder(folder: os.PathLike[str] | str) -> Path:
+    """The absolute path of a source folder that a caller names; it may not exist.
+
+    Raises:
+        RequestError: No folder can have that path.
+    """
+    text = os.fspath(folder)
+    if "\0" in text:
+        raise RequestError(f"`source_dir` is {text[:80]!r}, which has a null byte; expected a folder.")
+    path = Path(os.path.realpath(text))
+    try:
+        path.lstat()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise RequestError(
+                f"`source_dir` is {text[:80]!r}… with {len(text)} characters, a longer path than the file system has."
+            ) from None
+    return path
+
+
+def is_file(path: Path) -> bool:
+    """Whether a path is a file; no path is one whose name is too long for the file system.
+
+    Example:
+        >>> is_file(Path(__file__)), is_file(Path("x" * 5000))
+        (True, False)
+    """
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _no_file(folder: Path, path: str, inside: Path) -> str:
+    try:
+        if inside.is_dir():
+            return "is a folder"
+        if not set(path) & set("*?["):
+            return "does not exist"
+        matches = sorted(str(each.relative_to(folder)) for each in folder.glob(os.path.normpath(path)))
+    except (OSError, ValueError, NotImplementedError):
+        return "does not exist"
+    listed = ", ".join(matches[:_LISTED]) + (f" and {len(matches) - _LISTED} more" if len(matches) > _LISTED else "")
+    return f"is a pattern, which no builder reads (it matches {listed or 'nothing'})"
 
 
 def path_inside(folder: Path, path: str) -> Path | None:

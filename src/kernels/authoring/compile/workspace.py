@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kernels.authoring.compile.build_toml.model import BUILD_TOML, KernelSource
 from kernels.authoring.compile.build_toml.reader import read_source
+from kernels.authoring.compile.source_files import resolve_folder
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
@@ -67,7 +68,7 @@ def find_workspace(folder: os.PathLike[str] | str) -> Workspace | None:
         >>> find_workspace(tempfile.mkdtemp()) is None
         True
     """
-    root = Path(os.path.realpath(folder))
+    root = resolve_folder(folder)
     if not source_folders(root):
         return None
     sources = read_sources(root)
@@ -104,7 +105,7 @@ def read_sources(folder: os.PathLike[str] | str) -> tuple[KernelSource, ...]:
     Raises:
         RequestError: As for `read_source`; or they belong to different kernels, or two would make the same builds.
     """
-    root = Path(os.path.realpath(folder))
+    root = resolve_folder(folder)
     folders = source_folders(root)
     if not folders or folders == [root]:
         return (read_source(folder),)

@@ -10,7 +10,9 @@ import pytest
 from logged import logged, warned
 
 from kernels.authoring.compile import read_source
+from kernels.authoring.compile.build_toml.update import update_build_toml
 from kernels.authoring.compile.metadata import build_metadata
+from kernels.authoring.compile.workspace import find_workspace, read_sources
 from kernels.backends import Backend, BackendProbe, register_backend, unregister_backend
 from kernels.errors import RequestError
 
@@ -225,6 +227,7 @@ def test_a_third_party_backend_is_named_like_any_other(write_source: Callable[..
         (NOARCH.replace("version = 1", "version = 0x" + "f" * 9999), 3, "or number has more than 1000 characters"),
         (NOARCH.replace('license = "MIT"\n', ""), 1, "`general.license` is missing; expected an SPDX identifier"),
         (NOARCH.replace('name = "add-one"\n', ""), 1, "`general.name` is missing; expected lower-case letters"),
+        (NOARCH.replace("add-one", "a" * 5000), 2, "`general.name` has 5000 characters; expected 200 at most"),
         (NOARCH.replace("add-one", "Add_One"), 2, "`general.name` is 'Add_One'; expected lower-case letters"),
         (NOARCH.replace("add-one", "add-two"), 2, "torch-ext/add_two/__init__.py is missing (torch-ext has add_one)"),
         (NOARCH.replace('["cpu"]', "[]"), 6, "`general.backends` is []; expected a list of backends: cann, cpu"),
@@ -418,3 +421,31 @@ def test_a_folder_without_its_parts_is_no_source(write_source: Callable[..., Pat
         read_source(tmp_path)
     with pytest.raises(RequestError, match=r"add_one/__init__\.py is missing \(torch-ext has no package\)"):
         read_source(write_source("noarch", changes={"torch-ext/add_one/__init__.py": None}))
+
+
+@pytest.mark.parametrize("read", [read_source, read_sources, find_workspace, update_build_toml])
+@pytest.mark.parametrize(
+    ("folder", "says"),
+    [
+        ("x" * 5000, r"^`source_dir` is 'x{80}'… with 5000 characters, a longer path than the file system has\.$"),
+        ("a/" * 3000, r"^`source_dir` is '(a/){40}'… with 6000 characters, a longer path"),
+        ("a\0b", r"^`source_dir` is 'a\\x00b', which has a null byte; expected a folder\.$"),
+    ],
+    ids=["name", "path", "null"],
+)
+def test_a_path_that_no_folder_has_is_told_in_short(read: Callable[[str], object], folder: str, says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        read(folder)
+
+
+@pytest.mark.parametrize("read", [read_source, update_build_toml])
+def test_a_build_toml_that_is_no_file_is_named(
+    read: Callable[[Path], object], write_source: Callable[..., Path]
+) -> None:
+    folder = write_source("noarch", changes={"build.toml": None, "build.toml/inside": ""})
+    with pytest.raises(RequestError, match=r"build\.toml cannot be read: it is a folder\.$"):
+        read(folder)
+    folder = write_source("noarch", "other")
+    (folder / "build.toml").write_bytes(NOARCH.encode().replace(b"MIT", b"M\xcfT"))
+    with pytest.raises(RequestError, match=r"build\.toml:5: not valid TOML: a byte that is not UTF-8\.$"):
+        read(folder)

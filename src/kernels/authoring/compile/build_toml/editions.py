@@ -9,16 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kernels.authoring.compile.build_toml.keys import EDITION, FRAMEWORKS, GeneralKeys
 from kernels.backends import entries
 from kernels.support.toml import Section, TomlFile
 
-__all__ = ["EDITION", "FRAMEWORKS", "canonical", "edition_of", "upgraded"]
-
-#: The current edition.
-EDITION = 5
-
-#: The framework sections; a file has exactly one.
-FRAMEWORKS = ("torch", "torch-noarch", "tvm-ffi")
+__all__ = ["canonical", "edition_of", "upgraded"]
 
 _OLDER = "files of older editions do not have this key"
 _NEWER = "a newer edition needs a newer version of this package"
@@ -34,10 +29,11 @@ def edition_of(file: TomlFile) -> int:
     general = top.section("general")
     if general is None:
         raise top.missing("general", "a section with at least `name` and `backends`")
-    edition = general.integer("edition", f"{EDITION}; {_OLDER}")
+    key = GeneralKeys.edition.key
+    edition = general.integer(key, f"{EDITION}; {_OLDER}")
     if edition is not None:
         if edition != EDITION:
-            raise general.wrong("edition", edition, f"{EDITION}; {_NEWER if edition > EDITION else _OLDER}")
+            raise general.wrong(key, edition, f"{EDITION}; {_NEWER if edition > EDITION else _OLDER}")
         return EDITION
     framework = [name for name in FRAMEWORKS if name in file.data]
     tables = [general.table, *(table for name in framework if isinstance(table := file.data[name], dict))]

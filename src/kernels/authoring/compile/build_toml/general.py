@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kernels.authoring.compile.build_toml.fields import TablesField
+from kernels.authoring.compile.build_toml.keys import BackendNeedsKeys, GeneralKeys, HubKeys, KernelDependsKeys
 from kernels.backends import all_backends, allowed_python_depends, find, known
 from kernels.errors import RequestError
 from kernels.models.metadata import KernelName
@@ -19,42 +21,45 @@ from kernels.support.version import MajorMinor
 
 __all__ = ["BackendNeeds", "backend_needs", "hub", "kernel_backends", "kernel_name", "kernel_version"]
 
+#: The longest name: a build's library is called `_<name>_<backend>_<state>.abi3.so`, in 255 bytes on most file systems.
+_MAX_NAME = 200
+
 
 def kernel_name(general: Section) -> KernelName:
     """The kernel's name."""
-    allowed = "lower-case letters, digits and dashes, starting with a letter"
-    name = general.text("name", allowed)
-    if name is None:
-        raise general.missing("name", allowed)
+    key = GeneralKeys.name
+    name = key.require(general)
+    if len(name) > _MAX_NAME:
+        raise general.error(
+            (key.key,), f"`{general.name(key.key)}` has {len(name)} characters; expected {_MAX_NAME} at most."
+        )
     if not KernelName.allows(name):
-        raise general.wrong("name", name, allowed)
+        raise general.wrong(key.key, name, key.expected)
     return KernelName(name)
 
 
 def kernel_version(general: Section) -> int:
     """The kernel's major version."""
-    allowed = "0 or a positive integer"
-    version = general.integer("version", allowed)
-    if version is None:
-        raise general.missing("version", allowed)
+    key = GeneralKeys.version
+    version = key.require(general)
     try:
         return check_version(version)
     except ValueError:
-        raise general.wrong("version", version, allowed) from None
+        raise general.wrong(key.key, version, key.expected) from None
 
 
 def kernel_backends(general: Section) -> tuple[str, ...]:
     """The backends, each once and by its canonical name."""
     every = [backend.name for backend in all_backends()]
     registered = ", ".join(sorted(every))
-    names = general.texts("backends")
+    key = GeneralKeys.backends.key
+    names = GeneralKeys.backends.read(general)
     if not names:
         allowed = f"a list of backends: {registered}"
-        present = "backends" in general.table
-        raise general.wrong("backends", [], allowed) if present else general.missing("backends", allowed)
+        raise general.wrong(key, [], allowed) if key in general.table else general.missing(key, allowed)
     for index, name in enumerate(names):
         if known(name) is None:
-            raise general.wrong(("backends", index), name, _expected(name, registered), did_you_mean(name, every))
+            raise general.wrong((key, index), name, _expected(name, registered), did_you_mean(name, every))
     return tuple(dict.fromkeys(names))
 
 
@@ -67,17 +72,17 @@ def _expected(name: str, registered: str) -> str:
 
 def hub(general: Section) -> tuple[str | None, str | None]:
     """The repository and the branch that the kernel is published to, from `[general.hub]`; None if not set."""
-    section = general.section("hub")
+    section = GeneralKeys.hub.read(general)
     if section is None:
         return None, None
-    repo_id, branch = section.text("repo-id", "'org/name'"), section.text("branch", "a branch's name")
+    repo_id, branch = HubKeys.repo_id.read(section), HubKeys.branch.read(section)
     section.refuse_unknown()
-    for key, value, check in (("repo-id", repo_id, check_repo_id), ("branch", branch, check_revision)):
+    for field, value, check in ((HubKeys.repo_id, repo_id, check_repo_id), (HubKeys.branch, branch, check_revision)):
         try:
             if value is not None:
                 check(value)
         except RequestError as error:
-            raise section.error((key,), f"`{section.name(key)}`: {error}") from None
+            raise section.error((field.key,), f"`{section.name(field.key)}`: {error}") from None
     return repo_id, branch
 
 
@@ -93,21 +98,24 @@ class BackendNeeds:
 
 def backend_needs(general: Section, backends: tuple[str, ...]) -> BackendNeeds:
     """What each backend needs, from `[general]` and `[general.<backend>]`."""
-    python_general, kernels_general = general.texts("python-depends"), _kernel_depends(general)
+    python_general = GeneralKeys.python_depends.read(general)
+    kernels_general = _kernel_depends(GeneralKeys.kernel_depends, general)
     allowed = {backend.name: allowed_python_depends(backend) for backend in all_backends()}
     own_python: dict[str, tuple[str, ...]] = {}
     own_kernels: dict[str, tuple[Mapping[str, Any], ...]] = {}
-    versions: dict[str, dict[str, MajorMinor]] = {"minver": {}, "maxver": {}}
+    oldest: dict[str, MajorMinor] = {}
+    newest: dict[str, MajorMinor] = {}
     for backend in all_backends():
         name = backend.name
         section = general.section(name)
         if section is None:
             continue
-        own_python[name] = section.texts("python-depends")
-        own_kernels[name] = _kernel_depends(section)
-        for bound in versions if backend.versioned else ():
-            if (version := section.version(bound)) is not None:
-                versions[bound][name] = version
+        own_python[name] = BackendNeedsKeys.python_depends.read(section)
+        own_kernels[name] = _kernel_depends(BackendNeedsKeys.kernel_depends, section)
+        if backend.versioned:
+            for field, versions in ((BackendNeedsKeys.minver, oldest), (BackendNeedsKeys.maxver, newest)):
+                if (version := field.read(section)) is not None:
+                    versions[name] = version
         section.refuse_unknown()
         _check_depends(section, own_python[name], allowed[name])
     _check_depends(general, python_general, {each: None for name in backends for each in allowed[name]})
@@ -119,21 +127,22 @@ def backend_needs(general: Section, backends: tuple[str, ...]) -> BackendNeeds:
     return BackendNeeds(
         {name: tuple(dict.fromkeys(names)) for name, names in python.items()},
         {name: (*kernels_general, *own_kernels.get(name, ())) for name in backends},
-        **versions,
+        oldest,
+        newest,
     )
 
 
 def _check_depends(section: Section, names: tuple[str, ...], allowed: Mapping[str, Any]) -> None:
     for index, name in enumerate(names):
         if name not in allowed:
-            raise section.wrong(("python-depends", index), name, "one of " + ", ".join(sorted(allowed)))
+            raise section.wrong((GeneralKeys.python_depends.key, index), name, "one of " + ", ".join(sorted(allowed)))
 
 
-def _kernel_depends(section: Section) -> tuple[Mapping[str, Any], ...]:
+def _kernel_depends(field: TablesField, section: Section) -> tuple[Mapping[str, Any], ...]:
     depends = []
-    for each in section.sections("kernel-depends"):
-        repo_id = each.text("repo-id", "'org/name'")
-        version, revision = each.integer("version", "0 or a positive integer"), each.text("revision")
+    for each in field.read(section):
+        repo_id = KernelDependsKeys.repo_id.read(each)
+        version, revision = KernelDependsKeys.version.read(each), KernelDependsKeys.revision.read(each)
         each.refuse_unknown()
         if repo_id is None or (version is None) == (revision is None):
             raise each.error((), f"`{each.name()}` needs a repo-id, and either a version or a revision.")

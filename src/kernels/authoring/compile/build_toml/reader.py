@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from kernels.authoring.compile.build_toml.editions import EDITION, FRAMEWORKS, edition_of, upgraded
+from kernels.authoring.compile.build_toml.code import binding_section, kernel_sections, noarch_archs, stable_abi
+from kernels.authoring.compile.build_toml.editions import edition_of, upgraded
 from kernels.authoring.compile.build_toml.general import (
     backend_needs,
     hub,
@@ -13,25 +14,19 @@ from kernels.authoring.compile.build_toml.general import (
     kernel_name,
     kernel_version,
 )
-from kernels.authoring.compile.build_toml.model import BUILD_TOML, PYEXT, Framework, KernelSection, KernelSource
-from kernels.authoring.compile.header_dependencies import DEPENDS, is_dependency
+from kernels.authoring.compile.build_toml.keys import EDITION, FRAMEWORKS, FileKeys, GeneralKeys, TorchKeys
+from kernels.authoring.compile.build_toml.model import BUILD_TOML, PYEXT, Framework, KernelSource
 from kernels.authoring.compile.metadata import build_metadata
-from kernels.authoring.compile.source_files import path_inside, source_problem
-from kernels.backends import all_backends, arch_of_build, known
+from kernels.authoring.compile.source_files import resolve_folder
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.models.spdx import license_problem
-from kernels.support.formatting import did_you_mean
 from kernels.support.logs import logger
 from kernels.support.toml import Section, TomlFile, read_toml
-from kernels.support.version import MajorMinor
 from kernels.support.warn import warn_once
 
-__all__ = ["parse_source", "read_source"]
+__all__ = ["parse_source", "read_build_toml", "read_source"]
 
 _log = logger(__name__)
-
-#: Device languages with their own key for compiler flags, for every backend.
-_LANGUAGES = ("hip", "sycl")
 
 
 def read_source(source_dir: os.PathLike[str] | str) -> KernelSource:
@@ -58,11 +53,7 @@ def read_source(source_dir: os.PathLike[str] | str) -> KernelSource:
         >>> read_source(folder).framework
         'torch-noarch'
     """
-    folder = Path(source_dir).resolve()
-    try:
-        file = read_toml(folder / BUILD_TOML)
-    except OSError as error:
-        raise RequestError(_no_sources(folder)) from error
+    file = read_build_toml(source_dir)
     source = parse_source(file)
     if source.edition != EDITION:
         warn_once(
@@ -82,6 +73,23 @@ def read_source(source_dir: os.PathLike[str] | str) -> KernelSource:
     return source
 
 
+def read_build_toml(source_dir: os.PathLike[str] | str) -> TomlFile:
+    """Parse a source folder's `build.toml`, whatever its content.
+
+    Raises:
+        RequestError: The file is missing, cannot be read, or is not TOML.
+    """
+    folder = resolve_folder(source_dir)
+    path = folder / BUILD_TOML
+    try:
+        return read_toml(path)
+    except OSError as error:
+        if path.exists():
+            problem = "it is a folder" if path.is_dir() else error.strerror or "it is not a regular file"
+            raise RequestError(f"{path} cannot be read: {problem}.") from error
+        raise RequestError(_no_sources(folder)) from error
+
+
 def _no_sources(folder: Path) -> str:
     """The error for a folder without `build.toml`, with the folders near it that have one."""
     if not folder.is_dir():
@@ -96,7 +104,7 @@ def parse_source(file: TomlFile) -> KernelSource:
     """As `read_source`, for a file that is parsed already, without warnings."""
     edition = edition_of(file)
     top = Section(file, (), upgraded(file.data, edition))
-    general = top.section("general")
+    general = FileKeys.general.read(top)
     framework, code = _framework(top)
     kernels = top.section("kernel")
     top.refuse_unknown()
@@ -111,7 +119,7 @@ def _framework(top: Section) -> tuple[Framework, Section]:
     for name in FRAMEWORKS:
         section = top.section(name)
         if section is not None:
-            found.append((name, section))  # type: ignore[arg-type]  # FRAMEWORKS are its values
+            found.append((name, section))
     expected = "expected exactly one of " + ", ".join(f"`[{name}]`" for name in FRAMEWORKS)
     if not found:
         top.get("kernel")
@@ -128,11 +136,9 @@ def _source(
 ) -> KernelSource:
     name = kernel_name(general)
     version = kernel_version(general)
-    license = general.text("license", "an SPDX identifier")
-    if license is None and edition > 3:
-        raise general.missing("license", 'an SPDX identifier such as "apache-2.0"')
+    license = GeneralKeys.license.require(general) if edition > 3 else GeneralKeys.license.read(general)
     backends = kernel_backends(general)
-    general.integer("edition", str(EDITION))
+    GeneralKeys.edition.read(general)
     repo_id, branch = hub(general)
     needs = backend_needs(general, backends)
     source = KernelSource(
@@ -140,165 +146,31 @@ def _source(
         name=name,
         version=version,
         license=license,
-        upstream=general.text("upstream", "a git URL"),
-        source=general.text("source", "a git URL"),
+        upstream=GeneralKeys.upstream.read(general),
+        source=GeneralKeys.source.read(general),
         backends=backends,
         python_depends=needs.python_depends,
         kernel_depends=needs.kernel_depends,
         compiled=framework != "torch-noarch",
-        pyext=code.texts("pyext") or PYEXT,
-        archs=_noarch_archs(code, backends) if framework == "torch-noarch" else {},
-        binding=None if framework == "torch-noarch" else _binding(folder, framework, code),
-        kernels=_kernels(folder, framework, backends, kernels),
+        pyext=TorchKeys.pyext.read(code) or PYEXT,
+        archs=noarch_archs(code, backends) if framework == "torch-noarch" else {},
+        binding=None if framework == "torch-noarch" else binding_section(folder, framework, code),
+        kernels=kernel_sections(folder, framework, backends, kernels),
         framework=framework,
         edition=edition,
-        stable_abi=_stable_abi(code, backends) if framework == "torch" else {},
-        minver=code.version("minver") if framework == "torch" else None,
-        maxver=code.version("maxver") if framework == "torch" else None,
+        stable_abi=stable_abi(code, backends) if framework == "torch" else {},
+        minver=TorchKeys.minver.read(code) if framework == "torch" else None,
+        maxver=TorchKeys.maxver.read(code) if framework == "torch" else None,
         backend_minver=needs.minver,
         backend_maxver=needs.maxver,
         repo_id=repo_id,
         branch=branch,
-        kernels_minver=general.text("minver", 'a version such as "0.17.0"'),
+        kernels_minver=GeneralKeys.minver.read(general),
     )
     general.refuse_unknown()
     code.refuse_unknown()
     _check_package(general, source)
     return source
-
-
-def _noarch_archs(code: Section, backends: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    archs = {
-        each.name: _archs(code, each.name) for each in all_backends() if each.checks_archs or each.name in backends
-    }
-    # Of `gfx942:xnack-`, a processor and its features, the processor: readers of metadata compare no features.
-    return {
-        name: tuple(dict.fromkeys(arch.split(":")[0] for arch in listed))
-        for name in backends
-        if (listed := archs[name])
-    }
-
-
-def _archs(section: Section, backend: str) -> tuple[str, ...]:
-    # One vendor calls them capabilities, the other architectures.
-    for keys in (_keys(backend, "capabilities"), _keys(backend, "archs")):
-        if archs := section.texts(*keys):
-            _check_archs(section, next(each for each in keys if each in section.table), archs, backend)
-            return archs
-    return ()
-
-
-def _check_archs(section: Section, key: str, archs: tuple[str, ...], name: str) -> None:
-    """Raise if an architecture is unknown: a build that declares it would fit no device, or every one."""
-    backend = known(name)
-    if backend is None or not backend.checks_archs:
-        return
-    for index, arch in enumerate(archs):
-        if ":" in arch and (processor := backend.parse_arch(arch)) and arch.startswith(f"{processor}:"):
-            continue  # a processor with features: `gfx942:sramecc+:xnack-`
-        # A tool's own name for it, such as sm_90, is an alias for requests and not allowed in a list.
-        if not arch.startswith(arch_of_build(backend, arch) or "\0"):
-            spelled = (arch_of_build(backend, each) for each in (arch, f"{arch[:-1]}.{arch[-1]}", f"{arch}.0"))
-            near = next(filter(None, spelled), None)
-            hint = "." if near is None else f"; did you mean {near!r}?"
-            raise section.error(
-                (key, index), f"`{section.name(key, index)}` is {arch[:80]!r}, an unknown architecture of {name}{hint}"
-            )
-
-
-def _stable_abi(code: Section, backends: tuple[str, ...]) -> dict[str, MajorMinor]:
-    key = "stable-abi"
-    if not isinstance(code.table.get(key), dict):
-        version = code.version(key)
-        return {} if version is None else dict.fromkeys(backends, version)
-    table = code.section(key)
-    versions = {each.name: version for each in all_backends() if table and (version := table.version(each.name))}
-    if table is not None:
-        table.refuse_unknown()
-    return {name: versions[name] for name in backends if name in versions}
-
-
-def _binding(folder: Path, framework: Framework, code: Section) -> KernelSection:
-    return KernelSection(
-        name=framework,
-        backend="",
-        src=_sources(folder, code),
-        include=_includes(folder, code),
-        cxx_flags=code.texts("cxx-flags"),
-    )
-
-
-def _kernels(
-    folder: Path, framework: Framework, backends: tuple[str, ...], kernels: Section | None
-) -> tuple[KernelSection, ...]:
-    if kernels is None:
-        return ()
-    if kernels.table and framework == "torch-noarch":
-        problem = "`[torch-noarch]` cannot have `[kernel]` sections; use `[torch]` or `[tvm-ffi]`."
-        raise kernels.error((next(iter(kernels.table)),), problem)
-    return tuple(
-        _kernel(folder, backends, Section(kernels.file, ("kernel", name), kernels.table[name]))
-        for name in kernels.table
-    )
-
-
-def _kernel(folder: Path, backends: tuple[str, ...], section: Section) -> KernelSection:
-    allowed = f"one of {', '.join(backends)}, which are `general.backends`"
-    backend = section.text("backend", allowed)
-    if backend is None:
-        raise section.missing("backend", allowed)
-    # Published files keep sections of backends that they no longer list; other builders skip them.
-    if backend not in backends and known(backend) is None:
-        raise section.wrong("backend", backend, allowed, did_you_mean(backend, backends))
-    depends = section.texts("depends")
-    for index, each in enumerate(depends):
-        if not is_dependency(each):
-            raise section.wrong(("depends", index), each, DEPENDS)
-    archs = _archs(section, backend)
-    minver = section.version(*_keys(backend, "minver"))
-    flags = [section.texts(*_keys(each, "flags")) for each in (backend, *_LANGUAGES)]
-    kernel = KernelSection(
-        name=str(section.path[-1]),
-        backend=backend,
-        src=_sources(folder, section),
-        include=_includes(folder, section),
-        cxx_flags=section.texts("cxx-flags"),
-        depends=depends,
-        archs=archs,
-        device_flags=tuple(flag for each in flags for flag in each),
-        minver=minver,
-    )
-    section.refuse_unknown()
-    if "src" not in section.table:  # last: an unknown key can be a mistyped one
-        raise section.missing("src", "a list of files inside the folder")
-    return kernel
-
-
-def _keys(backend: str, name: str) -> tuple[str, str]:
-    """The two spellings of a backend's key: `cuda-flags` and `cuda_flags`."""
-    return f"{backend}-{name}", f"{backend}_{name}"
-
-
-def _sources(folder: Path, section: Section) -> tuple[str, ...]:
-    paths = section.texts("src")
-    for index, path in enumerate(paths):
-        problem = source_problem(folder, path)
-        if problem is not None:
-            raise section.error(
-                ("src", index),
-                f"`{section.name('src')}` has {path[:200]!r}, which {problem}; expected files inside the folder.",
-            )
-    return paths
-
-
-def _includes(folder: Path, section: Section) -> tuple[str, ...]:
-    paths = section.texts("include")
-    for index, path in enumerate(paths):
-        if path_inside(folder, path) is None:
-            raise section.error(
-                ("include", index), f"`{section.name('include')}` has {path[:200]!r}, which leads out of the folder."
-            )
-    return paths
 
 
 def _check_package(general: Section, source: KernelSource) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from kernels.authoring.compile.build_toml.editions import canonical, upgraded
-from kernels.authoring.compile.build_toml.reader import parse_source
-from kernels.errors import BuildError, RequestError
+from kernels.authoring.compile.build_toml.reader import parse_source, read_build_toml
+from kernels.errors import BuildError
 from kernels.support.json_store import replace_file
-from kernels.support.toml import TomlFile, parse_toml, read_toml
+from kernels.support.toml import TomlFile, parse_toml
 
 __all__ = ["update_build_toml"]
 
@@ -48,11 +47,8 @@ def update_build_toml(source_dir: os.PathLike[str] | str) -> bool:
         edition = 5
         <BLANKLINE>
     """
-    path = Path(source_dir).resolve() / "build.toml"
-    try:
-        file = read_toml(path)
-    except OSError as error:
-        raise RequestError(f"`source_dir` is {os.fspath(source_dir)!r}, which has no build.toml.") from error
+    file = read_build_toml(source_dir)
+    path = file.path
     source = parse_source(file)
     if source.license is None:
         raise file.error(("general",), '`general.license` is missing; set an SPDX identifier such as "apache-2.0".')
