@@ -119,7 +119,8 @@ def _require_torch(source: KernelSource) -> TorchInstallation:
 def _torch(source: KernelSource, backend: Backend, torch: TorchInstallation) -> InstalledFramework:
     built = torch.builds
     if backend.name not in built:
-        raise CompilerNotFound(f"Torch {torch.version} is not built for {backend.name}.")
+        missing = _missing_compiler(source, backend)
+        raise CompilerNotFound(f"Torch {torch.version} is not built for {backend.name}.{missing}")
     version = MajorMinor.parse(torch.version)
     if version is None:
         raise CompilerNotFound(f"Torch {torch.version} has no version X.Y for the variant's name.")
@@ -154,9 +155,23 @@ def _torch(source: KernelSource, backend: Backend, torch: TorchInstallation) -> 
         libraries=(f"-L{folder / 'lib'}", "-ltorch", "-ltorch_cpu", "-lc10"),
         torch_lib=folder / "lib",
         id_macro="TORCH_EXTENSION_NAME",
-        suffix=".abi3.so",
+        # Python for Windows has no suffix for extensions of its stable ABI (PEP 3149).
+        suffix=".pyd" if Target.current().os == "windows" else ".abi3.so",
         language=backend.device_language,
     )
+
+
+def _missing_compiler(source: KernelSource, backend: Backend) -> str:
+    """Why the device sources cannot be compiled here whatever Torch is installed, or ""."""
+    paths = [path for section in source.kernels if section.backend == backend.name for path in section.src]
+    for path in compiled_sources(paths):
+        try:
+            toolchain = toolchain_for(path, backend.device_language)
+            if toolchain.device:
+                toolchain.command()
+        except CompilerNotFound as error:
+            return f" {error}"
+    return ""
 
 
 def _find_tvm_ffi(source: KernelSource) -> tuple[str, MajorMinor, Path]:

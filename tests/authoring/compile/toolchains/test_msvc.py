@@ -39,7 +39,7 @@ def test_a_developers_prompt_has_everything_set(program: Program, monkeypatch: p
     toolchain = Msvc()
     assert toolchain.command() == [str(cl)]
     assert toolchain.linker() == [str(cl.with_name("link"))]
-    assert toolchain.environment() == {}
+    assert toolchain.environment() == {"VSLANG": "1033"}
     assert "Version 19.44.35217 for x64" in compiler_version(str(cl), asked=MSVC.version_arguments)
 
 
@@ -55,7 +55,8 @@ def test_elsewhere_the_variables_of_visual_studio_are_read(
     monkeypatch.setenv("COMSPEC", str(program("cmd", f'echo "$@" > {tmp_path}/run; cat {tmp_path}/answer')))
     monkeypatch.setenv("HOME", "unchanged")
     toolchain = Msvc()
-    assert toolchain.environment() == {"INCLUDE": "C:\\headers", "LIB": "C:\\lib", "Path": str(cl.parent)}
+    found = {"INCLUDE": "C:\\headers", "LIB": "C:\\lib", "Path": str(cl.parent)}
+    assert toolchain.environment() == {**found, "VSLANG": "1033"}
     assert toolchain.command() == [str(cl)]
     assert "VC.Tools.x86.x64 -property installationPath" in (tmp_path / "asked").read_text()
     assert "studio/VC/Auxiliary/Build/vcvars64.bat" in (tmp_path / "run").read_text()

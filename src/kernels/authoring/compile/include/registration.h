@@ -37,7 +37,11 @@ PyObject* PyModule_Create2(PyModuleDef*, int);
 #define PyModuleDef_HEAD_INIT {{1, nullptr}, nullptr, 0, nullptr}
 // clang-format on
 #define PyModule_Create(MODULE) PyModule_Create2(MODULE, 3)  // 3: the version of the stable ABI
+#ifdef _WIN32
+#define PyMODINIT_FUNC extern "C" __declspec(dllexport) PyObject*
+#else
 #define PyMODINIT_FUNC extern "C" __attribute__((visibility("default"))) PyObject*
+#endif
 #endif
 
 // The arguments of TORCH_LIBRARY are pasted, so a macro given as NAME has to be expanded one step earlier.

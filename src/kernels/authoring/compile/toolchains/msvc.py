@@ -63,12 +63,15 @@ class Msvc:
         return None
 
     def environment(self) -> Mapping[str, str]:
-        """The variables that compiler and linker need: none in a developer's prompt, where they are set.
+        """The variables that compiler and linker need; a developer's prompt has set most of them.
 
         Raises:
             CompilerNotFound: Visual Studio is not installed.
         """
-        return {} if shutil.which("cl") and os.environ.get("INCLUDE") else _developers_environment()
+        # Ninja knows the list of headers by its English words.
+        english = {"VSLANG": "1033"}
+        in_prompt = shutil.which("cl") and os.environ.get("INCLUDE")
+        return english if in_prompt else {**_developers_environment(), **english}
 
 
 @cache
