@@ -11,6 +11,7 @@ import pytest
 from kernels.authoring.compile import build_kernel, plan_builds, read_source
 from kernels.errors import CompilerNotFound, RequestError
 from kernels.resolver.target import Target
+from kernels.support.version import MajorMinor
 
 _GENERAL = '[general]\nname = "add-one"\nversion = 1\nedition = 5\nlicense = "MIT"\nbackends = ["cpu"]\n'
 _KERNEL = '[kernel.one]\nbackend = "cpu"\nsrc = ["one.cpp"]\n'
@@ -85,7 +86,7 @@ def test_a_device_build_declares_what_was_compiled(
     nvcc.chmod(0o755)
     monkeypatch.setenv("NVCC", str(nvcc))
     source = _device_source(write, listed)
-    monkeypatch.setattr(torch_installation, "torch_builds", lambda: {"cuda": (13, 0)})
+    monkeypatch.setattr(torch_installation, "torch_builds", lambda: {"cuda": MajorMinor(13, 0)})
     target = Target.parse("torch2.13-cu130-x86_64-linux+sm_90")
     monkeypatch.setattr(sections.Target, "current", lambda: target)
     made = build_plan.plan_build(source, build_plan.source_state(source), "cuda", this_gpu=this_gpu)
@@ -111,7 +112,7 @@ def test_this_gpu_needs_a_device_that_the_sources_cover(
     from kernels.authoring.compile import build_plan, sections, torch_installation
 
     source = _device_source(write, listed)
-    monkeypatch.setattr(torch_installation, "torch_builds", lambda: {"cuda": (13, 0)})
+    monkeypatch.setattr(torch_installation, "torch_builds", lambda: {"cuda": MajorMinor(13, 0)})
     described = Target.parse(target)
     monkeypatch.setattr(sections.Target, "current", lambda: described)
     with pytest.raises(RequestError, match=says):

@@ -14,6 +14,7 @@ from kernels.authoring.compile import build_kernel, read_source, sections, torch
 from kernels.authoring.compile.build_plan import BuildPlan, plan_build, source_state
 from kernels.errors import CompilerNotFound, RequestError
 from kernels.resolver.target import Target
+from kernels.support.version import MajorMinor
 
 _GENERAL = '[general]\nname = "add-one"\nversion = 1\nedition = 5\nlicense = "MIT"\nbackends = ["{backend}"]\n'
 
@@ -48,7 +49,9 @@ def plan(write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyP
     nvcc.write_text(_NVCC)
     nvcc.chmod(0o755)
     monkeypatch.setenv("NVCC", str(nvcc))
-    monkeypatch.setattr(torch_installation, "torch_builds", lambda: {"cuda": (12, 6), "rocm": (7, 0)})
+    monkeypatch.setattr(
+        torch_installation, "torch_builds", lambda: {"cuda": MajorMinor(12, 6), "rocm": MajorMinor(7, 0)}
+    )
 
     def plan(toml: str, *files: str, backend: str = "cuda", this_gpu: bool = False) -> BuildPlan:
         source = read_source(write(toml, backend, **{name.replace("/", "__"): "" for name in files}))

@@ -9,7 +9,7 @@ from kernels.authoring.compile.framework import InstalledFramework
 from kernels.authoring.compile.run_compiler import Compilation, CompileUnit, EmbeddedLibrary
 from kernels.authoring.compile.sections import PlannedFile
 from kernels.authoring.compile.source_files import SourceHashes
-from kernels.authoring.compile.toolchains import Toolkit, link_extension, toolkit_for
+from kernels.authoring.compile.toolchains import Toolkit, device_toolchain, link_extension, toolkit_for
 from kernels.backends import Backend
 from kernels.errors import CompilerNotFound
 
@@ -43,7 +43,6 @@ def plan_compilation(
     # The id changes with every change of any file: passed to all of them, it would recompile all of them.
     everywhere = not contents.naming <= {file.path for file in files}
     toolkit = _host_toolkit(files, framework)
-    toolkit_flags = [] if toolkit is None else toolkit.header_flags()
     embedding = next((file.toolchain.embeds for file in files if file.toolchain.embeds is not None), None)
     linked: list[CompileUnit] = []
     embedded: list[CompileUnit] = []
@@ -51,7 +50,8 @@ def plan_compilation(
         toolchain = file.toolchain
         named = [f"-D{framework.id_macro}={id}"] if everywhere or file.path in contents.naming else []
         flags = toolchain.flags(file.archs, file.flags)
-        folders = [*file.includes, *headers, *([] if toolchain.device else toolkit_flags)]
+        own = [] if toolkit is None else toolkit.header_flags(device=toolchain.device)
+        folders = [*file.includes, *headers, *own]
         asking = embedding.defines if embedding is not None and toolchain.embeds is None else ()
         compiler = tuple(toolchain.command())
         all_flags = toolchain.spelling.arguments([*flags, *named, *macros, *asking, *framework.defines, *folders])
@@ -60,6 +60,9 @@ def plan_compilation(
     device_flags = dict.fromkeys(file.flags for file in files if file.toolchain.device)
     compiled_with = [flag for flags in device_flags for flag in flags]
     toolchains = [file.toolchain for file in files]
+    device = device_toolchain(framework.language, framework.toolkit, framework.packages)
+    if toolkit is not None and device is not None:
+        toolchains.append(device)  # it links what C++ sources call of the accelerator's libraries
     linking = link_extension(toolchains, framework.libraries, framework.torch_lib, compiled_with)
     library = None
     if embedding is not None:
@@ -81,7 +84,7 @@ def plan_compilation(
 def _host_toolkit(files: Iterable[PlannedFile], framework: InstalledFramework) -> Toolkit | None:
     """The toolkit whose headers the C++ sources are compiled with; it must be there if device sources need it too."""
     try:
-        return toolkit_for(framework.language, framework.toolkit)
+        return toolkit_for(framework.language, framework.toolkit, framework.packages)
     except CompilerNotFound:
         if any(file.toolchain.device for file in files):
             raise

@@ -63,6 +63,11 @@ class InstalledFramework:
     suffix: str
     language: str
 
+    @property
+    def packages(self) -> Path | None:
+        """The folder of the Python packages beside Torch; None for those of this Python."""
+        return None if self.torch_lib is None else self.torch_lib.parent.parent
+
 
 def installed_framework(
     source: KernelSource, backend: Backend, torch: TorchInstallation | None = None

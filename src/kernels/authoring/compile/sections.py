@@ -168,7 +168,7 @@ def _plan_section(
 
 
 def _toolchain(path: str, framework: InstalledFramework) -> Toolchain:
-    return toolchain_for(path, framework.language, framework.toolkit)
+    return toolchain_for(path, framework.language, framework.toolkit, framework.packages)
 
 
 def _for_visible_devices(section: KernelSection, backend: Backend, declared: tuple[str, ...]) -> tuple[str, ...]:

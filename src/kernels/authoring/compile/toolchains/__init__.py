@@ -25,6 +25,7 @@ __all__ = [
     "Toolkit",
     "compiled_sources",
     "compiler_version",
+    "device_toolchain",
     "link_extension",
     "toolchain_for",
     "toolkit_for",
@@ -94,7 +95,9 @@ def compiled_sources(paths: Iterable[str]) -> list[str]:
     return [path for path in paths if Path(path).suffix not in _HEADERS]
 
 
-def toolchain_for(path: str, language: str = "", version: MajorMinor | None = None) -> Toolchain:
+def toolchain_for(
+    path: str, language: str = "", version: MajorMinor | None = None, packages: Path | None = None
+) -> Toolchain:
     """The toolchain for a source, by its suffix and the backend's device language.
 
     Args:
@@ -102,6 +105,7 @@ def toolchain_for(path: str, language: str = "", version: MajorMinor | None = No
         language: The backend's `device_language`, which decides where two compilers take one suffix: `.cu` is HIP for
             AMD's GPUs.
         version: The toolkit's version that Torch was built with: one that fits it is preferred.
+        packages: The folder of the Python packages beside Torch, which may have parts of the toolkit.
 
     Raises:
         CompilerNotFound: No toolchain compiles files with that suffix.
@@ -116,15 +120,16 @@ def toolchain_for(path: str, language: str = "", version: MajorMinor | None = No
     if not fitting:
         suffixes = ", ".join(sorted({each for toolchain in known for each in toolchain.suffixes}))
         raise CompilerNotFound(f"No compiler is known for {path}; expected a source that ends in {suffixes}.")
-    return next((each for each in fitting if each.language == language), fitting[0]).preferring(version)
+    return next((each for each in fitting if each.language == language), fitting[0]).preferring(version, packages)
 
 
-def toolkit_for(language: str, version: MajorMinor | None = None) -> Toolkit | None:
+def toolkit_for(language: str, version: MajorMinor | None = None, packages: Path | None = None) -> Toolkit | None:
     """The toolkit of a device language; None if the language has none.
 
     Args:
         language: A backend's `device_language`.
         version: As for `toolchain_for`.
+        packages: As for `toolchain_for`.
 
     Raises:
         CompilerNotFound: The toolkit is not installed.
@@ -133,5 +138,23 @@ def toolkit_for(language: str, version: MajorMinor | None = None) -> Toolkit | N
         >>> toolkit_for("") is None
         True
     """
-    found = next((each for each in _TOOLCHAINS if each.language == language), None)
-    return None if found is None else found.preferring(version).toolkit()
+    found = device_toolchain(language, version, packages)
+    return None if found is None else found.toolkit()
+
+
+def device_toolchain(
+    language: str, version: MajorMinor | None = None, packages: Path | None = None
+) -> Toolchain | None:
+    """The toolchain of a device language, whatever its sources are; None if the language has none.
+
+    Args:
+        language: A backend's `device_language`.
+        version: As for `toolchain_for`.
+        packages: As for `toolchain_for`.
+
+    Example:
+        >>> device_toolchain("cuda").device, device_toolchain("")
+        (True, None)
+    """
+    found = next((each for each in _TOOLCHAINS if each.device and each.language == language), None)
+    return None if found is None else found.preferring(version, packages)

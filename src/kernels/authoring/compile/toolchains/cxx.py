@@ -24,7 +24,7 @@ class Cxx:
     reads_device_flags = False
     spelling = GNU
 
-    def preferring(self, version: MajorMinor | None) -> Cxx:
+    def preferring(self, version: MajorMinor | None, packages: Path | None = None) -> Cxx:
         return self
 
     def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ class Hipcc:
     reads_device_flags = True
     spelling = GNU
 
-    def preferring(self, version: MajorMinor | None) -> Hipcc:
+    def preferring(self, version: MajorMinor | None, packages: Path | None = None) -> Hipcc:
         return self
 
     def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:

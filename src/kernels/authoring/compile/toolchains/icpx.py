@@ -53,7 +53,7 @@ class Icpx:
 
     wanted: MajorMinor | None = None
 
-    def preferring(self, version: MajorMinor | None) -> Icpx:
+    def preferring(self, version: MajorMinor | None, packages: Path | None = None) -> Icpx:
         return Icpx(version)
 
     def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:

@@ -25,9 +25,10 @@ class Toolkit:
         folder: Where it is.
         found_by: How it was found, in words: `$CUDA_HOME`, `nvcc on the path`.
         compiler: The command of its compiler; empty if it has only headers and libraries.
-        include: The folders of its headers, for the host's compiler.
+        include: The folders of its headers, for the host's compiler: its own compiler knows them.
         libraries: The folders of its libraries, for the linker.
         defines: Flags that its headers need in C++ sources.
+        packages: Folders with more of its headers, from Python packages: its own compiler does not know them.
     """
 
     name: str
@@ -38,15 +39,25 @@ class Toolkit:
     include: tuple[Path, ...] = ()
     libraries: tuple[Path, ...] = ()
     defines: tuple[str, ...] = ()
+    packages: tuple[Path, ...] = ()
 
-    def header_flags(self) -> list[str]:
-        """The flags with which C++ sources find its headers.
+    def header_flags(self, *, device: bool = False) -> list[str]:
+        """The flags with which sources find its headers.
+
+        Args:
+            device: Whether its own compiler compiles them, which knows its own headers.
 
         Example:
-            >>> Toolkit("CUDA", MajorMinor(13, 0), Path("/x"), "", (), include=(Path("/x/include"),)).header_flags()
-            ['-isystem', '/x/include']
+            >>> toolkit = Toolkit("CUDA", MajorMinor(13, 0), Path("/x"), "", (), include=(Path("/x/include"),))
+            >>> toolkit.header_flags(), toolkit.header_flags(device=True)
+            (['-isystem', '/x/include'], [])
         """
-        return [*self.defines, *(flag for folder in self.include for flag in ("-isystem", str(folder)))]
+        own = [] if device else [*self.defines, *_system(self.include)]
+        return [*own, *_system(self.packages)]
+
+
+def _system(folders: Sequence[Path]) -> list[str]:
+    return [flag for folder in folders for flag in ("-isystem", str(folder))]
 
 
 @dataclass(frozen=True)
@@ -91,11 +102,12 @@ class Toolchain(Protocol):
     @property
     def embeds(self) -> Embedding | None: ...
 
-    def preferring(self, version: MajorMinor | None) -> Toolchain:
-        """The same toolchain, of the toolkit that fits this version if several are installed and no variable names one.
+    def preferring(self, version: MajorMinor | None, packages: Path | None = None) -> Toolchain:
+        """The same toolchain, of the toolkit that fits Torch if several are installed and no variable names one.
 
         Args:
             version: The version of the toolkit that Torch was built with; None if there is none.
+            packages: The folder of the Python packages beside Torch, which may have parts of the toolkit.
         """
         ...
 

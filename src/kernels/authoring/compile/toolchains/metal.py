@@ -46,7 +46,7 @@ class MetalCompiler:
     reads_device_flags = True
     spelling = GNU
 
-    def preferring(self, version: MajorMinor | None) -> MetalCompiler:
+    def preferring(self, version: MajorMinor | None, packages: Path | None = None) -> MetalCompiler:
         return self
 
     def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ class ObjectiveCxx:
     reads_device_flags = False
     spelling = GNU
 
-    def preferring(self, version: MajorMinor | None) -> ObjectiveCxx:
+    def preferring(self, version: MajorMinor | None, packages: Path | None = None) -> ObjectiveCxx:
         return self
 
     def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ class Msvc:
     reads_device_flags = False
     spelling = MSVC
 
-    def preferring(self, version: MajorMinor | None) -> Msvc:
+    def preferring(self, version: MajorMinor | None, packages: Path | None = None) -> Msvc:
         return self
 
     def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:

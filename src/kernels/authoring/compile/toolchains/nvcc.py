@@ -1,4 +1,4 @@
-"""NVIDIA's compiler."""
+"""NVIDIA's compiler, and the CUDA toolkit that it belongs to."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from kernels.authoring.compile.toolchains.commands import (
-    compiler_output,
-    find_command,
-    present_libraries,
-    version_in_answer,
-)
+from kernels.authoring.compile.toolchains import cuda_folders
+from kernels.authoring.compile.toolchains.commands import compiler_output, present_libraries, version_in_answer
 from kernels.authoring.compile.toolchains.interface import Toolkit
+from kernels.authoring.compile.toolchains.places import Place, best_place, compiler_places
 from kernels.authoring.compile.toolchains.spelling import NVCC
 from kernels.errors import BuildError, CompilerNotFound
+from kernels.support.logs import logger
 from kernels.support.version import MajorMinor
+from kernels.support.warn import warn_once
 
 __all__ = ["Nvcc"]
 
+_log = logger(__name__)
 
 #: Flags for the compiler of the host's code in a source.
 _HOST_FLAGS = (
@@ -31,9 +33,24 @@ _HOST_FLAGS = (
     else ("-fPIC", "-fvisibility=hidden")
 )
 
+#: "Cuda compilation tools, release 13.0, V13.0.48"
+_VERSION = r"release ([0-9]+\.[0-9]+)"
 
+#: Where installers put the toolkit: NVIDIA's, Debian's, Arch's. NVIDIA's link comes before its versions.
+_NVIDIA, _DISTRIBUTIONS = Path("/usr/local"), (Path("/usr/lib/nvidia-cuda-toolkit"), Path("/opt/cuda"))
+
+#: Libraries of the toolkit and of the driver that kernels call without a word about them in `build.toml`.
+_LIBRARIES = ("cuda", "nvrtc", "cublas", "cublasLt", "cusparse", "cusolver", "cufft", "curand", "nvJitLink")
+
+
+@dataclass(frozen=True)
 class Nvcc:
-    """NVIDIA's compiler, from `$CUDA_HOME` or the path."""
+    """NVIDIA's compiler: `$NVCC`, that of `$CUDA_HOME` or `$CUDA_PATH`, or the one that fits Torch of those installed.
+
+    Attributes:
+        wanted: The version of CUDA that Torch was built with.
+        packages: The folder of the Python packages beside Torch.
+    """
 
     suffixes = frozenset({".cu"})
     language = "cuda"
@@ -43,8 +60,11 @@ class Nvcc:
     reads_device_flags = True
     spelling = NVCC
 
-    def preferring(self, version: MajorMinor | None) -> Nvcc:
-        return self
+    wanted: MajorMinor | None = None
+    packages: Path | None = None
+
+    def preferring(self, version: MajorMinor | None, packages: Path | None = None) -> Nvcc:
+        return Nvcc(version, packages)
 
     def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
         known = _nvcc_archs(tuple(self.command()))
@@ -60,26 +80,103 @@ class Nvcc:
         return found
 
     def command(self) -> list[str]:
-        home = os.environ.get("CUDA_HOME")
-        names = (str(Path(home, "bin", "nvcc")), "nvcc") if home else ("nvcc", "/usr/local/cuda/bin/nvcc")
-        return find_command("NVCC", names, "the CUDA toolkit, or CUDA_HOME if it is not in the usual place")
+        return list(self._place().command)
+
+    def _place(self) -> Place:
+        usual = _usual_folders(cuda_folders.package_folders(self.packages))
+        places = compiler_places("nvcc", "NVCC", ("CUDA_HOME", "CUDA_PATH"), usual, "the CUDA toolkit")
+        return best_place(places, self.wanted, _VERSION)
 
     def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
         flags = ["-std=c++20", "-O3", "--threads=0", f"-Xcompiler={','.join(_HOST_FLAGS)}", *_generated_code(archs)]
         return [*flags, *extra]
 
     def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[str] = ()) -> list[str]:
-        # Torch has the shared runtime loaded already; without Torch its place is not known.
-        runtime = "static" if torch_lib is None else "shared"
-        return ["-shared", f"-cudart={runtime}", *present_libraries(torch_lib, "c10_cuda", "torch_cuda")]
+        folders: tuple[Path, ...] = ()
+        with suppress(CompilerNotFound):
+            folders = self.toolkit().libraries
+        own = present_libraries(torch_lib, "c10_cuda", "torch_cuda")
+        return ["-shared", *_runtime(folders, torch_lib), *own, *_used_libraries(folders)]
 
     def toolkit(self) -> Toolkit:
-        command = self.command()
-        # "Cuda compilation tools, release 13.0, V13.0.48"
-        version = version_in_answer(command, r"release ([0-9]+\.[0-9]+)")
-        folder = Path(command[0]).parent.parent
-        include = folder / "include"
-        return Toolkit("CUDA", version, folder, "", tuple(command), (include,) if include.is_dir() else ())
+        place = self._place()
+        version, said = version_in_answer(place.command, _VERSION), cuda_folders.nvcc_folders(place.command)
+        self._check(version, said.root, place.found_by, cuda_folders.header_version(said.include))
+        installed = cuda_folders.package_folders(self.packages)
+        more = cuda_folders.package_headers(installed, version.major)
+        libraries = cuda_folders.package_libraries(installed, version.major)
+        return Toolkit(
+            name="CUDA",
+            version=version,
+            folder=said.root,
+            found_by=place.found_by,
+            compiler=place.command,
+            include=said.include,
+            libraries=tuple(dict.fromkeys((*said.libraries, *libraries))),
+            packages=tuple(folder for folder in more if folder not in said.include),
+        )
+
+    def _check(self, version: MajorMinor, folder: Path, found_by: str, headers: MajorMinor | None) -> None:
+        """Raise, or log a warning, if the toolkit does not fit Torch or its own headers."""
+        here = f"CUDA {version} in {folder} ({found_by})"
+        if self.wanted is not None and version.major != self.wanted.major:
+            raise CompilerNotFound(
+                f"Torch was built with CUDA {self.wanted}, which {here} cannot compile for. Install CUDA "
+                f"{self.wanted.major}, best {self.wanted}, or set CUDA_HOME to it."
+            )
+        if self.wanted is not None and version != self.wanted:
+            warn_once(
+                _log,
+                f"Torch was built with CUDA {self.wanted}; {here} compiles for it, as it has the same major version. "
+                f"If that fails, install CUDA {self.wanted}.",
+            )
+        if headers is not None and headers != version:
+            warn_once(
+                _log,
+                f"nvcc is of CUDA {version}, but the headers beside it are of CUDA {headers} ({folder}). If compiling "
+                f"fails, install one version of both: pip install 'nvidia-cuda-nvcc=={headers}.*' "
+                f"'nvidia-cuda-crt=={headers}.*' 'nvidia-nvvm=={headers}.*'",
+            )
+
+
+def _usual_folders(packages: Sequence[Path]) -> Iterator[tuple[Path, str]]:
+    """The folders where CUDA usually is, each with its name: the newest of several versions first."""
+    versions = {path: MajorMinor.parse(path.name.removeprefix("cuda-")) for path in _NVIDIA.glob("cuda-*.*")}
+    newest = sorted((path for path, version in versions.items() if version), key=lambda path: versions[path] or (0, 0))
+    conda = os.environ.get("CONDA_PREFIX")
+    for folder in (_NVIDIA / "cuda", *reversed(newest), *_DISTRIBUTIONS, *([Path(conda)] if conda else [])):
+        yield folder, str(folder)
+    for package in packages:
+        for folder in sorted(package.glob("cu[0-9]*"), reverse=True):
+            yield folder, "the package nvidia-cuda-nvcc"
+
+
+def _runtime(folders: Sequence[Path], torch_lib: Path | None) -> list[str]:
+    """The flags that link CUDA's runtime: Torch has the shared one loaded; without Torch its place is not known."""
+    if torch_lib is None:
+        return ["-cudart=static"]
+    found = _library(folders, "cudart")
+    if found is None or found.name == "libcudart.so":
+        return ["-cudart=shared"]
+    # Python packages have `libcudart.so.13` alone, which `-lcudart` does not find.
+    return ["-cudart=none", "-Xlinker", str(found)]
+
+
+def _used_libraries(folders: Sequence[Path]) -> list[str]:
+    """The flags that link those of the toolkit's libraries that a kernel calls, and no other."""
+    found = [path for path in (_library(folders, name) for name in _LIBRARIES) if path is not None]
+    if not found:
+        return []
+    within = ["--push-state", "--as-needed", *map(str, found), "--pop-state"]
+    return [flag for each in within for flag in ("-Xlinker", each)]
+
+
+def _library(folders: Sequence[Path], name: str) -> Path | None:
+    for folder in folders:
+        for path in (folder / f"lib{name}.so", *sorted(folder.glob(f"lib{name}.so.[0-9]*"), reverse=True)):
+            if path.is_file():
+                return path
+    return None
 
 
 @cache

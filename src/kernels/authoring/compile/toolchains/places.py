@@ -1,0 +1,99 @@
+"""Where a toolkit's compiler is: where a variable says, on the path, or in one of the usual places."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernels.authoring.compile.toolchains.commands import version_in_answer
+from kernels.errors import CompilerNotFound
+from kernels.support.formatting import format_value
+from kernels.support.version import MajorMinor
+
+__all__ = ["Place", "best_place", "compiler_places"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A compiler that is installed.
+
+    Attributes:
+        command: The command that runs it.
+        found_by: How it was found: `$CUDA_HOME`, `the path`, `/usr/local/cuda`.
+    """
+
+    command: tuple[str, ...]
+    found_by: str
+
+
+def compiler_places(
+    program: str, variable: str, homes: Sequence[str], usual: Iterable[tuple[Path, str]], install: str
+) -> list[Place]:
+    """The places of a toolkit's compiler, the likeliest first; only the one that a variable names, if one is set.
+
+    Args:
+        program: The compiler: `nvcc`.
+        variable: The environment variable with its command.
+        homes: Environment variables with the folder of its toolkit.
+        usual: The usual folders of its toolkit, each with its name in messages.
+        install: What to install without it.
+
+    Raises:
+        CompilerNotFound: It is in none of these places, or not where a variable says.
+    """
+    given = shlex.split(os.environ.get(variable, ""))
+    if given:
+        found = shutil.which(given[0])
+        if found is None:
+            raise CompilerNotFound(f"${variable} is {given[0]}, which is not a program. Correct it, or unset it.")
+        return [Place((found, *given[1:]), f"${variable}")]
+    for home in homes:
+        folder = os.environ.get(home)
+        if folder:
+            found = shutil.which(os.path.join(folder, "bin", program))
+            if found is None:
+                raise CompilerNotFound(
+                    f"${home} is {format_value(folder)}, which has no bin/{program}. Correct or unset it, or install "
+                    f"{install} there."
+                )
+            return [Place((found,), f"${home}")]
+    candidates = [(shutil.which(program), "the path")]
+    candidates += [(shutil.which(folder / "bin" / program), name) for folder, name in usual]
+    places: dict[str, Place] = {}
+    for path, found_by in candidates:
+        if path is not None:
+            places.setdefault(os.path.realpath(path), Place((path,), found_by))
+    if not places:
+        raise CompilerNotFound(
+            f"{program} was not found on the path or in the usual places. Install {install}, or set {homes[0]} to its "
+            "folder."
+        )
+    return list(places.values())
+
+
+def best_place(places: Sequence[Place], wanted: MajorMinor | None, pattern: str) -> Place:
+    """The first place, or the one whose version fits best if a version is wanted.
+
+    Args:
+        places: At least one.
+        wanted: The version that Torch was built with.
+        pattern: Finds the version in the compiler's `--version`.
+    """
+    if wanted is None or len(places) == 1:
+        return places[0]
+    return min(places, key=lambda place: _distance(place, wanted, pattern))
+
+
+def _distance(place: Place, wanted: MajorMinor, pattern: str) -> tuple[int, int]:
+    """The same version, then the nearest older one of its major version, then the nearest newer one."""
+    try:
+        version = version_in_answer(place.command, pattern)
+    except CompilerNotFound:
+        return 4, 0
+    if version.major != wanted.major:
+        return 3, 0
+    return (1 if version <= wanted else 2), abs(version.minor - wanted.minor)
