@@ -91,6 +91,7 @@ def test_of_several_the_one_that_fits_torch_is_taken_and_else_the_newest(
         cuda_toolkit(tmp_path / "usual" / f"cuda-{version}", version)
     found = _found(torch)
     assert (str(found.version), found.found_by) == (chosen, str(tmp_path / "usual" / f"cuda-{chosen}"))
+    assert found.compiler == (str(tmp_path / "usual" / f"cuda-{chosen}" / "bin/nvcc"),)
 
 
 @pytest.mark.parametrize("variable", ["NVCC", "CUDA_HOME", "CUDA_PATH"])

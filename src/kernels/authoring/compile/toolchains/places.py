@@ -62,7 +62,7 @@ def compiler_places(
                 )
             return [Place((found,), f"${home}")]
     candidates = [(shutil.which(program), "the path")]
-    candidates += [(shutil.which(folder / "bin" / program), name) for folder, name in usual]
+    candidates += [(shutil.which(str(folder / "bin" / program)), name) for folder, name in usual]
     places: dict[str, Place] = {}
     for path, found_by in candidates:
         if path is not None:
