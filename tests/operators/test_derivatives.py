@@ -1,7 +1,8 @@
-"""Autograd keeps working: an operator whose gradient would be lost is refused, one with a backward is derived by it."""
+"""Autograd keeps working: a function that would lose a gradient does not run, one with a backward is derived by it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -220,11 +221,6 @@ def test_torch_compile_gives_the_same_results_and_gradients(vendor: Vendor, ops:
     ("ops", "message"),
     [
         (
-            "def linear(input, weight, bias=None): ...",
-            r"`linear` of vendor acme .* cannot override aten::linear: Torch computes it by other operators",
-        ),
-        ("def softmax_int(self, dim, dtype=None): ...", "cannot override aten::softmax.int"),
-        (
             "class linear(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, a, b, c): ...",
             "`linear` of .* is a torch.autograd.Function without `backward`",
         ),
@@ -247,9 +243,28 @@ def test_torch_compile_gives_the_same_results_and_gradients(vendor: Vendor, ops:
         ("class einsum(torch.autograd.Function): ...", "aten::einsum takes or returns lists"),
     ],
 )
-def test_an_operator_whose_gradient_would_be_lost_is_refused(vendor: Vendor, ops: str, message: str) -> None:
+def test_a_class_that_cannot_derive_an_operator_is_not_used(vendor: Vendor, ops: str, message: str) -> None:
     name = ops.split(" ", 1)[1].split("(")[0]
+    text = f"import torch\n__all__ = ['mm', {name!r}]\ndef mm(self, mat2): ...\n{ops}"
+    with use_vendor_ops(vendor(text)) as enabled:
+        assert enabled.operators == ("aten::mm",)
+        assert re.search(message, enabled.unused[0].reason)
     with pytest.raises(RequestError, match=message):
-        enable_vendor_ops(vendor(f"import torch\n__all__ = ['mm', {name!r}]\ndef mm(self, mat2): ...\n{ops}"))
+        enable_vendor_ops("acme", include=[name])
     inputs = doubles((2, 3), (4, 3))
     assert torch.autograd.gradcheck(linear, inputs)
+
+
+def test_a_plain_function_for_a_decomposed_operator_runs_where_no_gradient_is_needed(vendor: Vendor) -> None:
+    inputs = doubles((2, 3), (4, 3))
+    wanted = torch.autograd.grad(linear(*inputs).sum(), inputs)
+    with use_vendor_ops(vendor("__all__ = ['linear']\ndef linear(input, weight, bias=None): return weight * 0 + 7")):
+        torch.testing.assert_close(torch.autograd.grad(linear(*inputs).sum(), inputs), wanted)
+        assert torch.autograd.gradcheck(linear, inputs)
+        with torch.no_grad():
+            assert linear(*inputs)[0, 0] == 7
+        with torch.inference_mode():
+            assert linear(*inputs)[0, 0] == 7
+        assert linear(*(each.detach() for each in inputs))[0, 0] == 7
+    with torch.no_grad():
+        assert linear(*inputs)[0, 0] != 7

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 import warnings
 import weakref
@@ -483,29 +484,84 @@ def test_a_choice_that_cannot_be_made_is_refused(
         ("", r"`ops` of vendor acme .* has no `__all__`: a list of the functions' names, such as __all__ = .\"silu\""),
         ("__all__ = 'silu'", "is 'silu'; expected a list"),
         ("__all__ = [1]", r"is \[1.*\]; expected a list"),
-        ("__all__ = ['silu']", "names 'silu', which does not exist"),
-        ("__all__ = ['silu']\ndef __getattr__(name): raise OSError('no')", "names 'silu', which fails: no"),
-        ("__all__ = ['silu', 'silu']\ndef silu(self): ...", "names 'silu' twice"),
-        (
-            "__all__ = ['add_Tensor', 'add.Tensor']\ndef add_Tensor(a, b, *, alpha=1): ...\n"
-            "globals()['add.Tensor'] = add_Tensor",
-            r"`add_Tensor` and `add.Tensor` .* are both aten::add.Tensor",
-        ),
-        ("__all__ = ['siluu']\ndef siluu(self): ...", r"`siluu` in `__all__` .*'siluu', which .* similar names are"),
-        ("__all__ = ['add']\ndef add(a, b): ...", r"aten::add has no default overload; it has .*add_Tensor"),
-        ("__all__ = ['silu']\nsilu = 7", "`silu` of vendor acme .* is 7; expected a function"),
-        ("__all__ = ['silu']\nclass silu: ...", "expected a function, or a subclass of torch.autograd"),
-        ("__all__ = ['silu']\ndef silu(): ...", "too many positional arguments.\n  operator: aten::silu\\(Tensor self"),
         ("1 / 0", "/acme: its `ops` cannot be imported: ZeroDivisionError: division by zero"),
         ("import sys; sys.exit(3)", "its `ops` cannot be imported: SystemExit: 3"),
         ("from . import nothing", "its `ops` cannot be imported: ImportError"),
     ],
 )  # fmt: skip
-def test_operators_that_cannot_be_used_are_refused_and_nothing_changes(vendor: Vendor, ops: str, message: str) -> None:
-    good = "\ndef mm(self, mat2): return self\n__all__ = [*__all__, 'mm']" if "__all__ = [" in ops else ""
-    vendor(ops + good)
+def test_operators_that_cannot_be_read_are_refused_and_nothing_changes(vendor: Vendor, ops: str, message: str) -> None:
+    vendor(ops)
     with pytest.raises(RequestError, match=message):
         enable_vendor_ops("acme")
+    assert is_as_before()
+
+
+@pytest.mark.parametrize(
+    ("ops", "message"),
+    [
+        ("__all__ = ['silu']", "names 'silu', which does not exist"),
+        ("__all__ = ['silu']\ndef __getattr__(name): raise OSError('no')", "names 'silu', which fails: no"),
+        (
+            "__all__ = ['add_Tensor', 'add.Tensor']\ndef add_Tensor(a, b, *, alpha=1): ...\n"
+            "globals()['add.Tensor'] = add_Tensor",
+            r"`add_Tensor` and `add.Tensor` .* are both aten::add.Tensor",
+        ),
+        ("__all__ = ['siluu']\ndef siluu(self): ...", r"`siluu` in `ops` of .*'siluu', which .* similar names are"),
+        ("__all__ = ['detach']\ndef detach(self): ...", "cannot override aten::detach, which returns views"),
+        ("__all__ = ['gelu']\ndef gelu(x, *, approximate='tanh'): ...", "`approximate` has the default 'tanh'"),
+        ("__all__ = ['addmm']\ndef addmm(mat1, mat2, self): ...", "the parameters of aten::addmm in another order"),
+        ("__all__ = ['silu']\nsilu = 7", r"`silu` of vendor .* is 7; expected a function"),
+        ("__all__ = ['silu']\nclass silu: ...", "expected a function, or a subclass of torch.autograd"),
+        ("__all__ = ['silu']\ndef silu(): ...", "too many positional arguments.\n  operator: aten::silu\\(Tensor self"),
+    ],
+)  # fmt: skip
+def test_a_function_that_replaces_no_operator_is_left_out_with_the_reason(
+    vendor: Vendor, ops: str, message: str
+) -> None:
+    name = vendor(f"{ops}\ndef mm(self, mat2): return self\n__all__ = ['mm', *__all__]")
+    with warned("replace no operator: "), use_vendor_ops(name) as enabled:
+        assert "aten::mm" in enabled.operators
+        [unused] = enabled.unused
+        assert re.search(message, unused.reason)
+        assert unused.function not in [op.function for op in active_ops()]
+    with pytest.raises(RequestError, match=message):
+        enable_vendor_ops(name, include=[unused.function])
+    vendor(f"{ops}\n__all__ = [{unused.function!r}]", "alone")
+    if "add.Tensor" not in ops:
+        with pytest.raises(RequestError, match=message):
+            enable_vendor_ops("alone")
+    assert is_as_before()
+
+
+def test_a_function_that_is_listed_twice_is_one(vendor: Vendor) -> None:
+    with use_vendor_ops(vendor("__all__ = ['silu', 'silu']\ndef silu(self): ...")) as enabled:
+        assert enabled.operators == ("aten::silu",)
+        assert enabled.unused == ()
+
+
+def test_without_a_list_all_functions_are_meant(vendor: Vendor) -> None:
+    ops = "from math import floor\ndef silu(self): ...\ndef mm(a, b): ...\ndef _helper(): ...\nX = 7"
+    with use_vendor_ops(vendor(ops)) as enabled:
+        assert enabled.operators == ("aten::silu", "aten::mm")
+
+
+def test_a_folder_says_itself_which_of_its_functions_are_not_used(vendor: Vendor, tmp_path: Path) -> None:
+    name = vendor(THREE)
+    (tmp_path / name / "__init__.py").write_text("CUSTOMIZED_UNUSED_OPS = ('silu', 'sort')\n")
+    with use_vendor_ops(name) as enabled:
+        assert enabled.operators == ("aten::add.Tensor", "aten::mm")
+        assert [each.function for each in enabled.unused] == ["silu"]
+        assert "CUSTOMIZED_UNUSED_OPS" in enabled.unused[0].reason
+    with use_vendor_ops(name, include=["silu"]) as enabled:
+        assert enabled.operators == ("aten::silu",)
+
+
+def test_a_call_that_a_function_does_not_take_goes_to_the_kernel_before(vendor: Vendor) -> None:
+    x, y = torch.ones(2), torch.ones(2)
+    with use_vendor_ops(vendor("__all__ = ['add']\ndef add(x, y): return x * 0 + 7")) as enabled:
+        assert enabled.operators == ("aten::add.Tensor",)
+        assert (x + y).tolist() == [7, 7]
+        assert torch.add(x, y, alpha=3).tolist() == [4, 4]
     assert is_as_before()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,10 +13,13 @@ from kernels.backends.plugins.vendor_folder import vendor_module
 from kernels.backends.torch_build import installed_torch
 from kernels.errors import KernelsError, RequestError
 from kernels.support.checks import StepResults, failed, missing, ok, skipped
-from kernels.support.formatting import error_on_one_line
+from kernels.support.formatting import error_on_one_line, format_text
 from kernels.tuning import read_configs
 from kernels.tuning.config_sources import CONFIGS, HEURISTICS, TuneCandidate
 from kernels.tuning.heuristics import heuristics_of
+
+if TYPE_CHECKING:
+    from kernels.operators import UnusedOp
 
 __all__ = ["OfferedConfigs", "offered_configs", "offered_operators", "operators", "tuning"]
 
@@ -34,7 +38,7 @@ def offered_operators(backend: Backend) -> list[str]:
     module = vendor_module(backend, "ops")
     if module is None:
         return []
-    from kernels.operators.enable import listed_functions
+    from kernels.operators.vendor_functions import listed_functions
 
     return listed_functions(module, f"{backend.folder}")
 
@@ -95,28 +99,21 @@ def operators(checked: CheckedBackend) -> StepResults:
         yield missing(f"optional: ops, a package in {backend.folder} whose `__all__` names functions for operators")
         return
     try:
-        # All together first: that two functions mean the same operator shows only so.
-        yield ok(f"{len(names)}: {', '.join(_try(backend, None))}")
+        replaced, unused = _try(backend)
     except RequestError as error:
-        # What is wrong with the list itself is so for each of its names.
-        faults = dict.fromkeys(fault for name in names for fault in _fault(backend, name))
-        yield from map(failed, faults or [error_on_one_line(error)])
+        yield failed(error_on_one_line(error))
+        return
+    yield ok(f"{len(replaced)}: {', '.join(replaced)}")
+    for each in unused:
+        yield missing(f"not used: {each.function}: {format_text(each.reason.splitlines()[0])}")
 
 
-def _try(backend: Backend, include: list[str] | None) -> tuple[str, ...]:
-    """The operators that functions can replace; they are replaced only during the check."""
+def _try(backend: Backend) -> tuple[tuple[str, ...], tuple[UnusedOp, ...]]:
+    """The operators that functions replace, and the functions that replace none; only during the check."""
     from kernels.operators import use_vendor_ops
 
-    with use_vendor_ops(backend.name, include=include) as enabled:
-        return enabled.operators
-
-
-def _fault(backend: Backend, name: str) -> list[str]:
-    try:
-        _try(backend, [name])
-    except RequestError as error:
-        return [error_on_one_line(error)]
-    return []
+    with use_vendor_ops(backend.name) as enabled:
+        return enabled.operators, enabled.unused
 
 
 def tuning(checked: CheckedBackend) -> StepResults:

@@ -12,11 +12,13 @@ from kernels.operators.enable import (
     use_kernel_ops,
     use_vendor_ops,
 )
+from kernels.operators.vendor_functions import UnusedOp
 
 __all__ = [
     "ActiveOp",
     "EnabledOps",
     "FuncSpec",
+    "UnusedOp",
     "active_ops",
     "enable_kernel_ops",
     "enable_vendor_ops",

@@ -23,7 +23,7 @@ from typing import Any
 from kernels.backends import Backend, registry
 from kernels.errors import RequestError
 from kernels.operators.aten import Operator
-from kernels.operators.schema import is_decomposed, is_with_backward, positional_arguments
+from kernels.operators.schema import is_decomposed, is_with_backward, positional_arguments, takes_call
 
 __all__ = ["Override", "active_overrides", "decomposed", "insert", "remove"]
 
@@ -39,6 +39,7 @@ class Override:
         function_name: The function's name in its source.
         origin: Its source, for messages.
         backend: The override is removed when this backend is unregistered; None for a kernel's function.
+        partial: Whether calls whose arguments the function does not take go to what it overrides.
     """
 
     operator: Operator
@@ -47,6 +48,7 @@ class Override:
     function_name: str
     origin: str
     backend: Backend | None = None
+    partial: bool = False
 
 
 # Guards the two below; held while Torch's dispatcher is changed, never while third-party code runs.
@@ -139,6 +141,27 @@ def _drop(slot: _Slot) -> None:
         _slots.pop((slot.operator, slot.dispatch_key), None)
 
 
+@dataclass(frozen=True)
+class _Call:
+    """How an override is called.
+
+    Attributes:
+        function: The call.
+        loses_gradient: Whether Torch would derive the operator by those that compute it, which the function hides.
+        takes: Whether the function takes a call's arguments; None if it takes all.
+    """
+
+    function: Callable[..., Any]
+    loses_gradient: bool = False
+    takes: Callable[[Sequence[Any], dict[str, Any]], bool] | None = None
+
+    def serves(self, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        """Whether the function is called, and not what it overrides."""
+        if self.loses_gradient and _needs_gradient(args, kwargs):
+            return False
+        return self.takes is None or self.takes(args, kwargs)
+
+
 class _Slot:
     """One operator under one dispatch key: its overrides, and the kernel that they override."""
 
@@ -147,7 +170,7 @@ class _Slot:
         self.dispatch_key = dispatch_key
         self.overrides: tuple[Override, ...] = ()
         self.decomposed = is_decomposed(operator, dispatch_key)
-        self._calls: tuple[Callable[..., Any], ...] = ()
+        self._calls: tuple[_Call, ...] = ()
         self._previous = _previous(operator, dispatch_key, self.decomposed)
         self._complete = positional_arguments(operator)
         # On each thread, the calls below the running one.
@@ -158,7 +181,7 @@ class _Slot:
         """Change the overrides and Torch's registrations; an error leaves both unchanged."""
         if overrides and not self._registered:
             self._register()
-        self.overrides, self._calls = overrides, tuple(self._caller(each) for each in overrides)
+        self.overrides, self._calls = overrides, tuple(self._prepared(each) for each in overrides)
         if not overrides:
             self._unregister()
         # What `torch.compile` has cached for the operator while it traced.
@@ -184,12 +207,12 @@ class _Slot:
             _retired.append(kernel)
             library._destroy()
 
-    def _caller(self, override: Override) -> Callable[..., Any]:
-        if not is_with_backward(override.function):
-            function: Callable[..., Any] = override.function
-            return function
-        apply = override.function.apply
-        return lambda *args, **kwargs: apply(*self._complete(args, kwargs))
+    def _prepared(self, override: Override) -> _Call:
+        function = override.function
+        if not is_with_backward(function):
+            return _Call(function, self.decomposed, takes_call(self.operator, function) if override.partial else None)
+        apply = function.apply
+        return _Call(lambda *args, **kwargs: apply(*self._complete(args, kwargs)))
 
     def _call_with_backward(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
         if _is_transformed(args):
@@ -198,13 +221,15 @@ class _Slot:
 
     def _call(self, keys: Any, *args: Any, **kwargs: Any) -> Any:
         running = self._running
-        beneath: tuple[Callable[..., Any], ...] | None = getattr(running, "beneath", None)
+        beneath: tuple[_Call, ...] | None = getattr(running, "beneath", None)
         calls = self._calls if beneath is None else beneath
+        while calls and not calls[-1].serves(args, kwargs):
+            calls = calls[:-1]
         if not calls:  # called from within the first one's function, or removed a moment ago
             return self._call_previous(keys, *args, **kwargs)
         running.beneath = calls[:-1]
         try:
-            return calls[-1](*args, **kwargs)
+            return calls[-1].function(*args, **kwargs)
         finally:
             running.beneath = beneath
 
@@ -309,6 +334,18 @@ def _tensor(given: Any, tensors: Sequence[Any]) -> Any:
     wanted = functools.reduce(torch.promote_types, (torch.result_type(each, given) for each in tensors))
     found = functools.reduce(torch.promote_types, (torch.result_type(each, number) for each in tensors))
     return number if found == wanted else number.to(wanted)
+
+
+def _needs_gradient(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether a call's result is to be derived."""
+    import torch
+
+    def derived(value: Any) -> bool:
+        if isinstance(value, (list, tuple)):
+            return any(map(derived, value))
+        return isinstance(value, torch.Tensor) and value.requires_grad
+
+    return torch.is_grad_enabled() and any(map(derived, (*args, *kwargs.values())))
 
 
 def _is_transformed(args: Sequence[Any]) -> bool:

@@ -5,31 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import ModuleType, TracebackType
-from typing import Any, ClassVar
+from types import TracebackType
+from typing import ClassVar
 
 from kernels import backends
 from kernels.backends import Backend
-from kernels.backends.plugins.vendor_folder import vendor_module
+from kernels.backends.plugins.vendor_modules import vendor_module
 from kernels.errors import RequestError
 from kernels.operators.aten import Operator, check_dispatch_key, find_operator, operator_names
-from kernels.operators.dispatch import Override, active_overrides, decomposed, insert, remove
-from kernels.operators.schema import check_function, is_with_backward
-from kernels.support.formatting import did_you_mean, format_value, wrong_type
+from kernels.operators.dispatch import Override, active_overrides, insert, remove
+from kernels.operators.vendor_functions import (
+    UnusedOp,
+    check_override,
+    chosen_functions,
+    left_out_by,
+    overrides_of,
+    read_functions,
+)
+from kernels.support.formatting import format_names, plural, wrong_type
 from kernels.support.html_table import TableList
+from kernels.support.logs import logger
+from kernels.support.warn import warn_once
 from kernels.tracebacks import public
 
 __all__ = [
     "ActiveOp",
     "EnabledOps",
     "FuncSpec",
+    "UnusedOp",
     "active_ops",
     "enable_kernel_ops",
     "enable_vendor_ops",
-    "listed_functions",
     "use_kernel_ops",
     "use_vendor_ops",
 ]
+
+_log = logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -96,10 +107,15 @@ class ActiveOpList(TableList[ActiveOp]):
 
 
 class EnabledOps:
-    """Functions that override operators until `disable` is called, or until its `with` block ends."""
+    """Functions that override operators until `disable` is called, or until its `with` block ends.
 
-    def __init__(self, overrides: Sequence[Override]) -> None:
+    Attributes:
+        unused: The vendor's functions that override nothing, and why.
+    """
+
+    def __init__(self, overrides: Sequence[Override], unused: Sequence[UnusedOp] = ()) -> None:
         self._overrides = tuple(overrides)
+        self.unused = tuple(unused)
 
     @property
     def operators(self) -> tuple[str, ...]:
@@ -148,19 +164,25 @@ def enable_vendor_ops(
 ) -> EnabledOps:
     """Override ATen operators with a vendor's functions on the vendor's device, until `disable` is called.
 
-    `__all__` of the vendor folder's `ops` names the functions. A function has the operator's name: `silu`, `silu_`, and
-    with an overload `add_Tensor` for `aten::add.Tensor`. Overrides apply to the whole process, every thread included,
-    and only to tensors of the backend's dispatch key. If a function calls the operator that it overrides, the previous
-    kernel runs. If a caller gives a number for a tensor (`x * 2`), Torch gives the function that number. Operators that
-    return views of their arguments (`detach`, `transpose`) are refused.
+    `__all__` of the vendor folder's `ops` names the functions; without it, these are all functions there. A function
+    has the operator's name, as in FlagGems: `silu`, `silu_`, `add` for `aten::add.Tensor`, `add_scalar` or `add_Scalar`
+    for another overload, `softmax` for `aten::_softmax`, which Torch computes it by. Where a name may mean several
+    operators, the function's parameters decide. Overrides apply to the whole process, every thread included, and only
+    to tensors of the backend's dispatch key. If a function calls the operator that it overrides, the previous kernel
+    runs. If a caller gives a number for a tensor (`x * 2`), Torch gives the function that number.
+
+    A function that cannot override an operator is left out, and `unused` of the result says why: no operator has its
+    name; the operator returns views of its arguments (`detach`, `transpose`); the function does not take the operator's
+    arguments or has other defaults; the folder lists it in `CUSTOMIZED_UNUSED_OPS`. A function that lacks a parameter
+    for an argument that may be left out is used for calls without it, and the previous kernel for the others.
 
     `unregister_backend` removes the backend's overrides. Do not enable or disable while other threads call the same
     operators: Torch changes its table of kernels while they read it, so that such a call can fail, and end the process
     if Torch has no `torch.library.get_kernel`.
 
     Torch's derivatives do not change. If Torch computes an operator by others (`linear`), their derivatives are used,
-    which a function would lose; so it is refused: give a subclass of `torch.autograd.Function` with a `backward`, under
-    the operator's name.
+    which a function would lose; so it runs only where no gradient is needed. With a `backward`, as a subclass of
+    `torch.autograd.Function` under the operator's name, it always runs.
 
     `torch.compile` traces operators, not these functions: they run if the compiled graph calls the operator
     (`backend="aot_eager"`), but not if a compiler generates its own code for it; and for operators that Torch computes
@@ -172,12 +194,12 @@ def enable_vendor_ops(
         exclude: Names of functions or operators to leave out.
 
     Returns:
-        What is active, with `disable`.
+        What is active, with `disable`, and what is not used.
 
     Raises:
         TypeError: An argument is of the wrong type.
-        RequestError: The vendor or a function is unknown, `ops` cannot be imported, or a function cannot override its
-            operator. Nothing was changed.
+        RequestError: The vendor is unknown, `ops` cannot be imported, a function of `include` is unknown or cannot
+            override an operator, or none of the functions can. Nothing was changed.
     """
     included = None if include is None else _texts(include, "include")
     excluded = [] if exclude is None else _texts(exclude, "exclude")
@@ -188,21 +210,22 @@ def enable_vendor_ops(
             f"`name` is {name!r}, but backend {backend.name!r} has no operators: {backend.folder} has no `ops`."
         )
     where = f"vendor {backend.vendor or backend.name} ({backend.folder})"
-    functions = _functions(module, where)
+    functions, missing = read_functions(module, where)
     names = operator_names()
-    taken = _chosen(functions, included, excluded, where, names)
-    overrides: dict[Operator, Override] = {}
-    for function_name in taken:
-        try:
-            operator = find_operator(function_name, names)
-        except RequestError as error:
-            raise RequestError(f"`{function_name}` in `__all__` of `ops` of {where}: {error}") from None
-        if operator in overrides:
-            twice = overrides[operator].function_name
-            raise RequestError(f"`{twice}` and `{function_name}` in `__all__` of `ops` of {where} are both {operator}.")
-        function = functions[function_name]
-        overrides[operator] = Override(operator, backend.dispatch_key, function, function_name, where, backend)
-    enabled = _enable(list(overrides.values()), backend)
+    taken = chosen_functions([*functions, *missing], included, excluded, where, names)
+    unused = [] if included is not None else left_out_by(backend, taken)
+    kept = {
+        each: functions[each] for each in taken if each in functions and each not in {one.function for one in unused}
+    }
+    check_dispatch_key(backend.dispatch_key, f"backend {backend.name!r}")
+    overrides, refused = overrides_of(kept, backend, where, names)
+    refused = {**{each: missing[each] for each in taken if each in missing}, **refused}
+    if refused and (included is not None or not overrides):
+        raise next(iter(refused.values()))
+    unused += [UnusedOp(function, str(error)) for function, error in refused.items()]
+    if unused:
+        _mention(unused, where)
+    enabled = _enable(overrides, backend, unused)
     if all(each is not backend for each in backends.all_backends()):
         enabled.disable()
         raise RequestError(
@@ -277,6 +300,8 @@ def enable_kernel_ops(functions: Mapping[str, FuncSpec], *, backend: str | None 
         if function is None:
             raise RequestError(f"`functions[{str(operator)!r}]` is {spec}, but the kernel has no such function.")
         overrides.append(Override(operator, chosen.dispatch_key, function, spec.func_name, spec.kernel))
+    for override in overrides:
+        check_override(override)
     return _enable(overrides, chosen)
 
 
@@ -294,32 +319,19 @@ def active_ops() -> list[ActiveOp]:
     )
 
 
-def _enable(overrides: Sequence[Override], backend: Backend) -> EnabledOps:
-    check_dispatch_key(backend.dispatch_key, f"backend {backend.name!r}")
-    for override in overrides:
-        check_function(override.operator, override.function, f"`{override.function_name}` of {override.origin}")
-        _check_derivative(override)
+def _enable(overrides: Sequence[Override], backend: Backend, unused: Sequence[UnusedOp] = ()) -> EnabledOps:
     backends.mention_experimental(backend)
     insert(overrides)
-    return EnabledOps(overrides)
+    return EnabledOps(overrides, unused)
 
 
-def _check_derivative(override: Override) -> None:
-    """Raise if an operator would lose its derivative, or have two."""
-    operator, where = override.operator, f"`{override.function_name}` of {override.origin}"
-    with_backward = is_with_backward(override.function)
-    if decomposed(operator, override.dispatch_key):
-        if not with_backward:
-            raise RequestError(
-                f"{where} cannot override {operator}: Torch computes it by other operators (CompositeImplicitAutograd) "
-                "and uses their derivatives, so its gradient would be lost. Give a torch.autograd.Function of that "
-                "name, with a `backward`, or functions for those operators."
-            )
-    elif with_backward:
-        raise RequestError(
-            f"{where} is a torch.autograd.Function, but Torch has a derivative of {operator}. Give a function; for "
-            "another derivative, also give one for the operator that computes it."
-        )
+def _mention(unused: Sequence[UnusedOp], where: str) -> None:
+    names = format_names([each.function for each in unused], limit=12)
+    warn_once(
+        _log,
+        f"{plural(len(unused), 'function')} of {where} replace no operator: {names}. `unused` of the result says why, "
+        "as does `kernels backends check`.",
+    )
 
 
 def _vendor(name: str) -> Backend:
@@ -338,78 +350,6 @@ def _vendor(name: str) -> Backend:
             "adds one."
         )
     return backend
-
-
-def listed_functions(module: ModuleType, where: str) -> list[str]:
-    """The names in a vendor's `__all__`.
-
-    Args:
-        module: The `ops` of a vendor's folder.
-        where: The vendor or folder, for messages.
-
-    Raises:
-        RequestError: `__all__` is missing, or not a list of names.
-
-    Example:
-        >>> module = ModuleType("ops")
-        >>> module.__all__ = ["silu"]
-        >>> listed_functions(module, "acme")
-        ['silu']
-    """
-    form = """a list of the functions' names, such as __all__ = ["silu"]"""
-    if "__all__" not in vars(module):
-        raise RequestError(f"`ops` of {where} has no `__all__`: {form}.")
-    listed = vars(module)["__all__"]
-    if not isinstance(listed, (list, tuple)) or not all(isinstance(each, str) for each in listed):
-        raise RequestError(f"`__all__` of `ops` of {where} is {format_value(listed)}; expected {form}.")
-    return list(listed)
-
-
-def _functions(module: ModuleType, where: str) -> dict[str, Any]:
-    """The functions that `__all__` names."""
-    functions: dict[str, Any] = {}
-    for name in listed_functions(module, where):
-        if name in functions:
-            raise RequestError(f"`__all__` of `ops` of {where} names {name!r} twice.")
-        try:
-            functions[name] = getattr(module, name)
-        except Exception as error:  # noqa: BLE001 - the module may have its own `__getattr__`
-            why = "which does not exist" if isinstance(error, AttributeError) else f"which fails: {error}"
-            raise RequestError(f"`__all__` of `ops` of {where} names {name!r}, {why}.") from None
-    return functions
-
-
-def _chosen(
-    functions: Iterable[str],
-    included: list[str] | None,
-    excluded: list[str],
-    where: str,
-    names: dict[str, list[str]],
-) -> list[str]:
-    """The functions to use, in their own order."""
-    functions = list(functions)
-
-    def meant(entry: str, argument: str) -> set[str]:
-        operator = _operator(entry, names)
-        found = {each for each in functions if each == entry or (operator and _operator(each, names) == operator)}
-        if not found:
-            raise RequestError(
-                f"`{argument}` has {entry!r}, which {where} does not offer; it offers {', '.join(functions)}."
-                f"{did_you_mean(entry, functions)}"
-            )
-        return found
-
-    taken = set(functions) if included is None else set[str]().union(*(meant(each, "include") for each in included))
-    for entry in excluded:
-        taken -= meant(entry, "exclude")
-    return [each for each in functions if each in taken]
-
-
-def _operator(text: str, names: dict[str, list[str]]) -> Operator | None:
-    try:
-        return find_operator(text, names)
-    except RequestError:
-        return None
 
 
 def _texts(given: Iterable[str], argument: str) -> list[str]:

@@ -10,7 +10,14 @@ from kernels.errors import RequestError
 from kernels.operators.aten import Operator
 from kernels.support.formatting import format_value
 
-__all__ = ["check_function", "is_decomposed", "is_with_backward", "positional_arguments"]
+__all__ = [
+    "check_arguments",
+    "check_function",
+    "is_decomposed",
+    "is_with_backward",
+    "positional_arguments",
+    "takes_call",
+]
 
 #: Types of defaults that can be compared between a schema and a function; Torch writes types and layouts as numbers.
 _COMPARABLE = (type(None), bool, int, float, complex, str)
@@ -31,7 +38,7 @@ def is_decomposed(operator: Operator, dispatch_key: str) -> bool:
     return operator.has_kernel("CompositeImplicitAutograd") and not operator.has_kernel(dispatch_key)
 
 
-def check_function(operator: Operator, function: Any, where: str) -> None:
+def check_function(operator: Operator, function: Any, where: str, *, partial: bool = False) -> None:
     """Raise unless a function takes an operator's arguments, however Torch passes them.
 
     Torch's dispatcher passes positional arguments by position and others by name, and leaves out trailing positional
@@ -42,12 +49,18 @@ def check_function(operator: Operator, function: Any, where: str) -> None:
         operator: The operator.
         function: A function, or a subclass of `torch.autograd.Function`, which gets every argument by position.
         where: The function's source, for the message.
+        partial: Whether it is enough that the function takes some calls; `takes_call` tells them from others.
 
     Raises:
         RequestError: It does not (the message shows the schema and the function's signature), or the operator returns
             a view.
     """
     _check_no_view(operator, where)
+    check_arguments(operator, function, where, partial=partial)
+
+
+def check_arguments(operator: Operator, function: Any, where: str, *, partial: bool = False) -> None:
+    """Raise unless a function takes an operator's arguments; as `check_function`, for any operator."""
     if is_with_backward(function):
         _check_with_backward(operator, function, where)
         return
@@ -66,11 +79,14 @@ def check_function(operator: Operator, function: Any, where: str) -> None:
         (by_position, by_name),
         (by_position[:needed], [each for each in by_name if not each.has_default_value()]),
     )
+    errors = []
     for positional, named in calls:
         try:
             signature.bind(*[each.name for each in positional], **{each.name: each for each in named})
         except TypeError as error:
-            raise _refused(operator, where, signature, str(error)) from None
+            errors.append(str(error))
+    if len(errors) > (len(calls) - 1 if partial else 0):
+        raise _refused(operator, where, signature, errors[0])
     left_out = {each.name: each for each in by_name if each.has_default_value()}
     parameters = list(signature.parameters.values())
     for index in range(needed, len(by_position)):
@@ -81,6 +97,31 @@ def check_function(operator: Operator, function: Any, where: str) -> None:
     for name, argument in left_out.items():
         if name in signature.parameters:
             _check_default(operator, where, signature, argument, signature.parameters[name])
+
+
+def takes_call(operator: Operator, function: Any) -> Callable[[Sequence[Any], dict[str, Any]], bool] | None:
+    """Whether a function takes the arguments of a call; None if it takes every call of the operator.
+
+    Example:
+        >>> takes = takes_call(Operator("add", "Tensor"), lambda x, y: x)
+        >>> takes(["x", "y"], {}), takes(["x", "y"], {"alpha": 2})
+        (True, False)
+    """
+    try:
+        check_arguments(operator, function, "")
+    except RequestError:
+        bind = _signature(operator, function, "").bind
+    else:
+        return None
+
+    def takes(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+        try:
+            bind(*args, **kwargs)
+        except TypeError:
+            return False
+        return True
+
+    return takes
 
 
 def _check_no_view(operator: Operator, where: str) -> None:
@@ -170,6 +211,8 @@ def _check_default(
     operator: Operator, where: str, signature: inspect.Signature, argument: Any, parameter: inspect.Parameter
 ) -> None:
     wanted, given = argument.default_value, parameter.default
+    if (wanted == [] and given is None) or (wanted is None and given is False and "bool" in str(argument.type)):
+        return  # both say that nothing is given
     if _comparable(wanted) and _comparable(given) and not _equal(wanted, given):
         raise _refused(
             operator,

@@ -24,7 +24,7 @@ from kernels.backends.base import Backend
 from kernels.errors import RequestError
 from kernels.support.formatting import format_error
 
-__all__ = ["forget_unused", "import_package", "vendor_module"]
+__all__ = ["forget_unused", "import_package", "vendor_module", "vendor_package"]
 
 _PREFIX = "kernels_vendor_"
 
@@ -72,6 +72,21 @@ def forget_unused(folder: Path) -> None:
     layers = [each.backend.folder for entry in registry.registered() for each in entry.layers()]
     if path in _names and path not in [os.path.realpath(each) for each in layers if each is not None]:
         _remove(_names[path])
+
+
+def vendor_package(backend: Backend) -> ModuleType | None:
+    """A backend's folder as a package, or None where it has no folder.
+
+    Raises:
+        RequestError: Its code fails.
+    """
+    folder = backend.folder
+    if folder is None:
+        return None
+    try:
+        return _import(_imported_name(folder) or _own_name(folder), folder)
+    finally:
+        forget_unused(folder)
 
 
 def vendor_module(backend: Backend, part: str) -> ModuleType | None:
