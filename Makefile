@@ -16,7 +16,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
-.PHONY: help env demo test test-matrix compat compat-packages compat-transformers compat-diffusers test-changed coverage test-gpu lint format hooks dist bench lock lock-kernels clean
+.PHONY: help env demo test test-matrix compat compat-packages compat-transformers compat-diffusers test-changed coverage test-gpu lint format hooks dist bench lock lock-kernels reference clean
 
 help:
 	@echo 'make demo      environment, install, and the main job on example kernels'
@@ -34,6 +34,7 @@ help:
 	@echo 'make hooks     run the linters before each commit (pre-commit)'
 	@echo 'make dist      the sdist and the wheel, tried in a fresh environment'
 	@echo 'make bench     side by side with other clients; writes docs/benchmarks.md'
+	@echo 'make reference write docs/build-toml.md and the schema of build.toml after a change to its keys'
 	@echo 'make lock      pin the newest versions of the requirements'
 	@echo 'make lock-kernels  pin the kernel set of GPU runs after a change to its sources'
 	@echo 'make clean     remove what the above created'
@@ -123,6 +124,9 @@ lock: $(READY)
 # The kernels that GPU runs use: the commits that follow from the sources in examples/kernels.
 lock-kernels: $(READY)
 	@PYTHONPATH=tests/fixtures $(RUN) tests/fixtures/pinned_kernels.py
+
+reference: $(READY)
+	@$(RUN) -m kernels.authoring.compile.build_toml docs/build-toml.md
 
 clean:
 	rm -rf $(VENV) .venv-* dist build htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis

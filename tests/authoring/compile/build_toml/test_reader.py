@@ -340,6 +340,11 @@ def test_a_third_party_backend_is_named_like_any_other(write_source: Callable[..
             "`kernel.a` has both `cpu-flags` and `cpu_flags`; expected one",
         ),
         (
+            CPU + "cpu-capabilities = []\ncpu-archs = []\n",
+            12,
+            "`kernel.a` has both `cpu-capabilities` and `cpu-archs`; expected one of them.",
+        ),
+        (
             CPU + 'depends = ["torch", "cutlas_3_9"]\n',
             11,
             "`kernel.a.depends[1]` is 'cutlas_3_9'; expected torch, cut",

@@ -36,11 +36,16 @@ def noarch_archs(code: Section, backends: tuple[str, ...]) -> dict[str, tuple[st
 
 def _archs(keys: type[KernelKeys] | type[TorchNoarchKeys], section: Section, backend: str) -> tuple[str, ...]:
     # One vendor calls them capabilities, the other architectures.
-    for field in (keys.capabilities.of(backend), keys.archs.of(backend)):
-        if archs := field.read(section):
-            _check_archs(section, next(each for each in field.spellings if each in section.table), archs, backend)
-            return archs
-    return ()
+    fields = keys.capabilities.of(backend), keys.archs.of(backend)
+    listed = {key: field.read(section) for field in fields for key in field.spellings if key in section.table}
+    if len(listed) > 1:
+        first, second = listed
+        raise section.error((second,), f"`{section.name()}` has both `{first}` and `{second}`; expected one of them.")
+    for field in fields:
+        field.read(section)  # so that the section knows the key
+    key, archs = next(iter(listed.items()), ("", ()))
+    _check_archs(section, key, archs, backend)
+    return archs
 
 
 def _check_archs(section: Section, key: str, archs: tuple[str, ...], name: str) -> None:

@@ -14,10 +14,14 @@ from kernels.support.toml import Section
 from kernels.support.version import MajorMinor
 
 __all__ = [
+    "BACKEND_SCHEMA",
+    "BackendField",
+    "BackendsField",
     "ByBackend",
     "Field",
     "IntegerField",
     "Keys",
+    "NamedTablesField",
     "TableField",
     "TablesField",
     "TextField",
@@ -27,6 +31,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+#: Where a schema has the names of the backends.
+BACKEND_SCHEMA = "#/$defs/backend"
 
 
 @dataclass(frozen=True)
@@ -181,6 +188,36 @@ class TablesField(Field["Iterator[Section]"]):
         return {"type": "array", "items": {} if self.keys is None else self.keys.schema()}
 
 
+@dataclass(frozen=True)
+class NamedTablesField(Field["Section | None"]):
+    """Sections with names that the author chooses."""
+
+    keys: type[Keys] | None = None
+    type_name = "sections"
+
+    def read(self, section: Section) -> Section | None:
+        return section.section(self.key)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "object", "additionalProperties": {} if self.keys is None else self.keys.schema()}
+
+
+class BackendField(TextField):
+    """The name of a backend."""
+
+    def schema(self) -> dict[str, Any]:
+        return {"$ref": BACKEND_SCHEMA}
+
+
+class BackendsField(TextsField):
+    """A list of backends' names."""
+
+    type_name = "list of backends"
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "array", "items": {"$ref": BACKEND_SCHEMA}, "minItems": 1}
+
+
 F = TypeVar("F", TextsField, VersionField)
 
 
@@ -237,13 +274,14 @@ class Keys:
         """The JSON Schema of the section."""
         properties: dict[str, Any] = {}
         patterns: dict[str, Any] = {}
+        others: dict[str, Any] | bool = False
         for field in cls.fields():
             value = {"description": field.about, **field.schema()}
             if isinstance(field, ByBackend):
                 patterns[rf"^[a-z][a-z0-9]*[-_]{field.suffix}$"] = value
                 properties.update({key: {**value, "examples": [shown]} for key, shown in field.examples().items()})
             elif field.key.startswith("<"):  # any backend's name, also of a vendor
-                patterns["^[a-z][a-z0-9]*$"] = value
+                others = value
             else:
                 example = {} if field.example is None else {"examples": [field.example]}
                 properties[field.key] = {**value, **example}
@@ -254,5 +292,5 @@ class Keys:
             "properties": properties,
             **({"patternProperties": patterns} if patterns else {}),
             **({"required": required} if required else {}),
-            "additionalProperties": False,
+            "additionalProperties": others,
         }

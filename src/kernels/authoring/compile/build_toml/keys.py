@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from kernels.authoring.compile.build_toml.fields import (
+    BackendField,
+    BackendsField,
     ByBackend,
     IntegerField,
     Keys,
+    NamedTablesField,
     TableField,
     TablesField,
     TextField,
@@ -21,6 +24,7 @@ from kernels.authoring.compile.build_toml.fields import (
 )
 from kernels.authoring.compile.build_toml.model import PYEXT, Framework
 from kernels.authoring.compile.header_dependencies import DEPENDS
+from kernels.backends.base import GENERAL_PYTHON_DEPENDS
 
 __all__ = [
     "EDITION",
@@ -45,13 +49,9 @@ _PYEXT = TextsField(
     example=[*PYEXT, "json"],
     default=f"`{PYEXT[0]}`, `{PYEXT[1]}`",
 )
-_SRC = TextsField(
-    "src",
+_SRC = (
     "The files to compile, and the headers that they include, relative to the folder of `build.toml`. Every file is "
-    "listed, no patterns. Headers are not compiled.",
-    example=["torch-ext/torch_binding.cpp", "torch-ext/torch_binding.h"],
-    default="none",
-    expected="a list of files inside the folder",
+    "listed; patterns are not read. Headers are not compiled."
 )
 _INCLUDE = TextsField(
     "include",
@@ -95,7 +95,7 @@ class BackendNeedsKeys(Keys):
     maxver = VersionField("maxver", "The newest such version.", example="13.1", default="every version")
     python_depends = TextsField(
         "python-depends",
-        _PYTHON_DEPENDS + "Those of `[general]`, and those that only this backend's kernels can have.",
+        _PYTHON_DEPENDS + "Also those that only this backend's kernels can have; the error for another lists them.",
         example=["nvidia-cutlass-dsl"],
         default="none",
     )
@@ -156,7 +156,7 @@ class GeneralKeys(Keys):
         expected='an SPDX identifier such as "apache-2.0"',
         required=True,
     )
-    backends = TextsField(
+    backends = BackendsField(
         "backends",
         "The backends that the kernel is built for; `kernels backends` lists them. Sections for other backends are "
         "skipped, with a warning.",
@@ -184,7 +184,7 @@ class GeneralKeys(Keys):
     )
     python_depends = TextsField(
         "python-depends",
-        _PYTHON_DEPENDS + "`kernels build` lists the possible ones in its error for another. One that only some "
+        f"{_PYTHON_DEPENDS}Possible for every backend: {', '.join(sorted(GENERAL_PYTHON_DEPENDS))}. One that only some "
         "backends can have is a dependency of those.",
         example=["einops"],
         default="none",
@@ -205,7 +205,7 @@ class TorchKeys(Keys):
     """The framework of sources that are compiled against Torch. Its files are compiled for every backend."""
 
     header = "torch"
-    src = _SRC
+    src = TextsField("src", _SRC, ["torch-ext/torch_binding.cpp", "torch-ext/torch_binding.h"], default="none")
     include = _INCLUDE
     cxx_flags = _CXX_FLAGS
     pyext = _PYEXT
@@ -242,7 +242,7 @@ class TvmFfiKeys(Keys):
     """The framework of sources that are compiled against tvm-ffi. Its files are compiled for every backend."""
 
     header = "tvm-ffi"
-    src = _SRC
+    src = TextsField("src", _SRC, ["tvm-ffi-ext/binding.cpp"], default="none")
     include = _INCLUDE
     cxx_flags = _CXX_FLAGS
     pyext = _PYEXT
@@ -256,17 +256,17 @@ class KernelKeys(Keys):
     """
 
     header = "kernel.<name>"
-    backend = TextField("backend", "The backend, one of `general.backends`.", example="cuda", required=True)
+    backend = BackendField("backend", "The backend, one of `general.backends`.", example="cuda", required=True)
     depends = TextsField(
         "depends",
         f"What the files include: {DEPENDS}. CUTLASS is searched in the folders of `CUTLASS_PATH`, then in the "
         "installed package `nvidia-cutlass`; SYCL-TLA in `SYCL_TLA_SRC_DIR`, metal-cpp in `METAL_CPP_PATH`.",
         example=["torch", "cutlass_4_0"],
-        default="Torch or tvm-ffi, as the framework is",
+        default="`torch`, or none with `[tvm-ffi]`",
     )
     src = TextsField(
         "src",
-        _SRC.about + " A file of several sections of one backend is compiled once, with the flags and for the "
+        _SRC + " A file of several sections of one backend is compiled once, with the flags and for the "
         "architectures of all.",
         example=["relu_cuda/relu.cu", "relu_cuda/relu.h"],
         required=True,
@@ -277,8 +277,7 @@ class KernelKeys(Keys):
     flags = ByBackend(
         "flags",
         TextsField,
-        "Flags for the backend's own compiler. The name is the backend's, or that of the language: `cuda-flags`, "
-        "`hip-flags`, `sycl-flags`.",
+        "Flags for the backend's own compiler. The name is the backend's, or that of its language.",
         MappingProxyType({"cuda-flags": ["--use_fast_math"], "hip-flags": ["-ffast-math"], "sycl-flags": ["-DNDEBUG"]}),
     )
     capabilities = ByBackend(
@@ -318,3 +317,4 @@ class FileKeys(Keys):
     torch = TableField("torch", "Sources that are compiled against Torch.", keys=TorchKeys)
     torch_noarch = TableField("torch-noarch", "Sources in Python.", keys=TorchNoarchKeys)
     tvm_ffi = TableField("tvm-ffi", "Sources that are compiled against tvm-ffi.", keys=TvmFfiKeys)
+    kernel = NamedTablesField("kernel", "What is compiled for each backend.", keys=KernelKeys)

@@ -106,7 +106,7 @@ def parse_source(file: TomlFile) -> KernelSource:
     top = Section(file, (), upgraded(file.data, edition))
     general = FileKeys.general.read(top)
     framework, code = _framework(top)
-    kernels = top.section("kernel")
+    kernels = FileKeys.kernel.read(top)
     top.refuse_unknown()
     assert general is not None, "`edition_of` requires it"
     source = _source(file.path.parent.resolve(), edition, general, framework, code, kernels)
@@ -122,7 +122,7 @@ def _framework(top: Section) -> tuple[Framework, Section]:
             found.append((name, section))
     expected = "expected exactly one of " + ", ".join(f"`[{name}]`" for name in FRAMEWORKS)
     if not found:
-        top.get("kernel")
+        top.get(FileKeys.kernel.key)
         top.refuse_unknown()  # it can be a mistyped one
         raise top.error((), f"build.toml has no framework section; {expected}.")
     if len(found) > 1:
