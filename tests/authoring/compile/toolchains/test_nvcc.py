@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ def _bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "usual").mkdir()
     monkeypatch.setattr(nvcc, "_NVIDIA", tmp_path / "usual")
     monkeypatch.setattr(nvcc, "_DISTRIBUTIONS", (tmp_path / "debian",))
+    monkeypatch.setattr(nvcc, "_DRIVER", (tmp_path / "lib64/libcuda.so.1", tmp_path / "driver/libcuda.so.1"))
     own = [tmp_path / "site" / "nvidia"]
     monkeypatch.setattr(cuda_folders, "package_folders", lambda beside: own if beside is None else [beside / "nvidia"])
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
@@ -228,3 +230,13 @@ def test_libraries_that_a_kernel_calls_are_linked_and_no_other(tmp_path: Path, l
         str(lib / "libcublas.so"),
         "--pop-state",
     ]
+
+
+def test_without_a_stub_the_drivers_own_library_is_linked(tmp_path: Path, link: Callable[..., list[str]]) -> None:
+    root = tmp_path / "site/nvidia/cu13"
+    cuda_toolkit(root, "13.2", target="")
+    shutil.rmtree(root / "lib/stubs")
+    driver = tmp_path / "driver/libcuda.so.1"
+    driver.parent.mkdir()
+    driver.touch()
+    assert str(driver) in link()

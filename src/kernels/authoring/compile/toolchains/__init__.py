@@ -75,14 +75,16 @@ def link_extension(
     linker = next((each for each in device if each.embeds is None), None) or next(
         (each for each in _TOOLCHAINS if device and each.language == device[0].language and each.embeds is None), _HOST
     )
+    toolkit = linker.toolkit()
+    environment = () if toolkit is None else toolkit.environment
     if not isinstance(_HOST, Msvc):
         arguments = (*libraries, *linker.link_flags(torch_lib, compiled_with))
-        return Linking(tuple(linker.command()), arguments, linker.spelling)
-    toolkit = linker.toolkit()
+        return Linking(tuple(linker.command()), arguments, linker.spelling, environment)
     folders = [f"-L{folder}" for folder in (() if toolkit is None else toolkit.libraries)]
     others = [] if linker is _HOST else linker.link_flags(torch_lib, compiled_with)
     arguments = (*_HOST.link_flags(torch_lib), *_HOST.spelling.arguments([*libraries, *folders, *others]))
-    return Linking(tuple(_HOST.linker()), arguments, _HOST.spelling, tuple(_HOST.environment().items()))
+    environment = (*_HOST.environment().items(), *environment)
+    return Linking(tuple(_HOST.linker()), arguments, _HOST.spelling, environment)
 
 
 def compiled_sources(paths: Iterable[str]) -> list[str]:

@@ -9,20 +9,18 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from kernels.authoring.compile.toolchains.places import existing_folders
 from kernels.support.version import MajorMinor
 
 __all__ = ["NvccFolders", "header_version", "nvcc_folders", "package_folders", "package_headers", "package_libraries"]
 
 #: The time limit for nvcc's answer, in seconds.
 _SECONDS = 60
-
-#: Folders that compilers search anyway. Named with `-isystem`, they would hide the headers of the C++ library.
-_SEARCHED_ANYWAY = ("/usr/include", "/usr/local/include")
 
 #: Folders of the packages for CUDA 12 and older, one for each part of the toolkit.
 _APART = re.compile(r"cuda_\w+|cublas|cufft|cufile|curand|cusolver|cusparse|nvjitlink|nvtx|npp|nvjpeg")
@@ -59,15 +57,15 @@ def nvcc_folders(command: tuple[str, ...]) -> NvccFolders:
     root = Path(os.path.realpath(top[0])) if top and os.path.isdir(top[0]) else here.parent
     # INCLUDES="-I/x/include", SYSTEM_INCLUDES="-isystem" "/x/include/cccl", LIBRARIES="-L/x/lib/stubs" "-L/x/lib"
     include = [word for name in ("INCLUDES", "SYSTEM_INCLUDES") for word in said.get(name, [])]
-    headers = _folders(word.removeprefix("-I") for word in include if word != "-isystem")
-    libraries = _folders(word.removeprefix("-L") for word in said.get("LIBRARIES", []))
+    headers = existing_folders(word.removeprefix("-I") for word in include if word != "-isystem")
+    libraries = existing_folders(word.removeprefix("-L") for word in said.get("LIBRARIES", []))
     layout = [root, *sorted(root.glob(f"targets/{platform.machine()}-*"))]
     if not headers:
-        headers = _folders(str(folder / name) for folder in layout for name in ("include", "include/cccl"))
+        headers = existing_folders(folder / name for folder in layout for name in ("include", "include/cccl"))
     if not libraries:
         names = ("lib64/stubs", "lib/stubs", "lib64", "lib")
-        libraries = _folders(str(folder / name) for name in names for folder in layout)
-    return NvccFolders(root, tuple(headers), tuple(libraries))
+        libraries = existing_folders(folder / name for name in names for folder in layout)
+    return NvccFolders(root, headers, libraries)
 
 
 def _said(command: tuple[str, ...]) -> dict[str, list[str]]:
@@ -90,13 +88,6 @@ def _said(command: tuple[str, ...]) -> dict[str, list[str]]:
         except ValueError:
             continue
     return found
-
-
-def _folders(paths: Iterable[str]) -> list[Path]:
-    """Those that exist, each once, without links and `..`."""
-    real = dict.fromkeys(os.path.realpath(path) for path in paths)
-    searched = {os.path.realpath(path) for path in _SEARCHED_ANYWAY}
-    return [Path(path) for path in real if os.path.isdir(path) and path not in searched]
 
 
 def header_version(include: Sequence[Path]) -> MajorMinor | None:
@@ -132,12 +123,12 @@ def package_headers(folders: Sequence[Path], major: int) -> tuple[Path, ...]:
         major: CUDA's major version: packages for CUDA 13 are in `nvidia/cu13`, older ones each in a folder of its own.
     """
     roots = _roots(folders, major)
-    return tuple(_folders(str(root / name) for root in roots for name in ("include", "include/cccl")))
+    return existing_folders(root / name for root in roots for name in ("include", "include/cccl"))
 
 
 def package_libraries(folders: Sequence[Path], major: int) -> tuple[Path, ...]:
     """The folders of the libraries in NVIDIA's packages for a major version of CUDA; the arguments are the same."""
-    return tuple(_folders(str(root / "lib") for root in _roots(folders, major)))
+    return existing_folders(root / "lib" for root in _roots(folders, major))
 
 
 def _roots(folders: Sequence[Path], major: int) -> list[Path]:

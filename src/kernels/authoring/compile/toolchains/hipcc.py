@@ -1,14 +1,24 @@
-"""AMD's compiler."""
+"""AMD's compiler, and the ROCm that it belongs to."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.authoring.compile.toolchains.commands import find_command, present_libraries, version_in_answer
+from kernels.authoring.compile.toolchains.commands import compiler_output, present_libraries, version_in_answer
 from kernels.authoring.compile.toolchains.interface import Toolkit
+from kernels.authoring.compile.toolchains.places import (
+    Place,
+    best_place,
+    check_fit,
+    compiler_places,
+    existing_folders,
+    newest_first,
+)
 from kernels.authoring.compile.toolchains.spelling import GNU
 from kernels.errors import BuildError, CompilerNotFound
 from kernels.support.version import MajorMinor
@@ -16,8 +26,26 @@ from kernels.support.version import MajorMinor
 __all__ = ["Hipcc"]
 
 
+#: "HIP version: 7.0.51831-a3e329ad8"
+_VERSION = r"HIP version: ([0-9]+\.[0-9]+)"
+
+#: Where AMD's installer puts ROCm: a link, and its versions beside it.
+_AMD = Path("/opt")
+
+#: Python packages with hipcc, by the names that they are imported by.
+_PACKAGES = {"_rocm_sdk_devel": "rocm-sdk-devel", "_rocm_sdk_core": "rocm-sdk-core"}
+
+
+@dataclass(frozen=True)
 class Hipcc:
-    """AMD's compiler, from `$ROCM_PATH` or the path; where Torch is HIP's it compiles `.cu` as well."""
+    """AMD's compiler: `$HIPCC`, that of `$ROCM_PATH`, `$ROCM_HOME` or `$HIP_PATH`, or the one that fits Torch.
+
+    Where Torch is HIP's it compiles `.cu` as well.
+
+    Attributes:
+        wanted: The version of HIP that Torch was built with.
+        packages: The folder of the Python packages beside Torch.
+    """
 
     suffixes = frozenset({".hip", ".cu"})
     language = "hip"
@@ -27,8 +55,11 @@ class Hipcc:
     reads_device_flags = True
     spelling = GNU
 
+    wanted: MajorMinor | None = None
+    packages: Path | None = None
+
     def preferring(self, version: MajorMinor | None, packages: Path | None = None) -> Hipcc:
-        return self
+        return Hipcc(version, packages)
 
     def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
         # Without any, hipcc would compile for the visible devices, or for a default that may be wrong.
@@ -40,9 +71,12 @@ class Hipcc:
         return tuple(archs)
 
     def command(self) -> list[str]:
-        home = os.environ.get("ROCM_PATH")
-        names = (str(Path(home, "bin", "hipcc")), "hipcc") if home else ("hipcc", "/opt/rocm/bin/hipcc")
-        return find_command("HIPCC", names, "ROCm, or set ROCM_PATH if it is not in the usual place")
+        return list(self._place().command)
+
+    def _place(self) -> Place:
+        homes = ("ROCM_PATH", "ROCM_HOME", "HIP_PATH")
+        places = compiler_places("hipcc", "HIPCC", homes, _usual_folders(self.packages), "ROCm")
+        return best_place(places, self.wanted, _VERSION)
 
     def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
         # A `.cu` source is HIP here; Torch's headers need to know which of the two device languages it is.
@@ -54,9 +88,43 @@ class Hipcc:
         return ["-shared", *present_libraries(torch_lib, "c10_hip", "torch_hip"), "-lamdhip64"]
 
     def toolkit(self) -> Toolkit:
-        command = self.command()
-        # "HIP version: 7.0.51831-a3e329ad8"
-        version = version_in_answer(command, r"HIP version: ([0-9]+\.[0-9]+)")
-        folder = Path(command[0]).parent.parent
-        include = folder / "include"
-        return Toolkit("ROCm", version, folder, "", tuple(command), (include,) if include.is_dir() else ())
+        place = self._place()
+        version, folder = version_in_answer(place.command, _VERSION), _rocm_folder(place.command)
+        check_fit("ROCm", version, f"{folder} ({place.found_by})", self.wanted, "ROCM_PATH")
+        return Toolkit(
+            name="ROCm",
+            version=version,
+            folder=folder,
+            found_by=place.found_by,
+            compiler=place.command,
+            include=existing_folders([folder / "include"]),
+            libraries=existing_folders([folder / "lib", folder / "lib64"]),
+            defines=("-D__HIP_PLATFORM_AMD__=1",),
+            # Where it finds nvcc and no clang++ of its own, as on Debian, it would compile for NVIDIA's GPUs.
+            environment=(("HIP_PLATFORM", "amd"),),
+        )
+
+
+def _usual_folders(packages: Path | None) -> Iterator[tuple[Path, str]]:
+    """The folders where ROCm usually is, each with its name: the newest of several versions first."""
+    for folder in (_AMD / "rocm", *newest_first(_AMD, "rocm-")):
+        yield folder, str(folder)
+    for module, package in _PACKAGES.items():
+        spec = importlib.util.find_spec(module) if packages is None else None
+        found = (spec.submodule_search_locations or []) if spec is not None else []
+        for folder in [packages / module] if packages is not None else map(Path, found):
+            yield folder, f"the package {package}"
+
+
+def _rocm_folder(command: Sequence[str]) -> Path:
+    """ROCm's folder: as `hipconfig` beside the compiler says, else the one above the compiler's."""
+    beside = Path(command[0]).parent / "hipconfig"
+    if beside.is_file():
+        try:
+            said = Path(compiler_output(str(beside), "--rocmpath").strip())
+        except CompilerNotFound:
+            pass
+        else:
+            if said.is_absolute() and said.is_dir():
+                return said
+    return Path(os.path.realpath(command[0])).parent.parent

@@ -29,6 +29,7 @@ class Toolkit:
         libraries: The folders of its libraries, for the linker.
         defines: Flags that its headers need in C++ sources.
         packages: Folders with more of its headers, from Python packages: its own compiler does not know them.
+        environment: Environment variables that its compiler needs.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Toolkit:
     libraries: tuple[Path, ...] = ()
     defines: tuple[str, ...] = ()
     packages: tuple[Path, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
 
     def header_flags(self, *, device: bool = False) -> list[str]:
         """The flags with which sources find its headers.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shlex
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 from kernels.authoring.compile.toolchains import cuda_folders
 from kernels.authoring.compile.toolchains.commands import compiler_output, present_libraries, version_in_answer
 from kernels.authoring.compile.toolchains.interface import Toolkit
-from kernels.authoring.compile.toolchains.places import Place, best_place, compiler_places
+from kernels.authoring.compile.toolchains.places import Place, best_place, check_fit, compiler_places, newest_first
 from kernels.authoring.compile.toolchains.spelling import NVCC
 from kernels.errors import BuildError, CompilerNotFound
 from kernels.support.logs import logger
@@ -41,6 +42,18 @@ _NVIDIA, _DISTRIBUTIONS = Path("/usr/local"), (Path("/usr/lib/nvidia-cuda-toolki
 
 #: Libraries of the toolkit and of the driver that kernels call without a word about them in `build.toml`.
 _LIBRARIES = ("cuda", "nvrtc", "cublas", "cublasLt", "cusparse", "cusolver", "cufft", "curand", "nvJitLink")
+
+#: Where the driver's own library is; the toolkit has a stub of it, NVIDIA's Python packages have none.
+_DRIVER = tuple(
+    Path(folder, "libcuda.so.1")
+    for folder in (
+        f"/usr/lib/{platform.machine()}-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib",
+        "/usr/local/nvidia/lib64",
+        "/usr/lib/wsl/lib",
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -101,7 +114,8 @@ class Nvcc:
     def toolkit(self) -> Toolkit:
         place = self._place()
         version, said = version_in_answer(place.command, _VERSION), cuda_folders.nvcc_folders(place.command)
-        self._check(version, said.root, place.found_by, cuda_folders.header_version(said.include))
+        check_fit("CUDA", version, f"{said.root} ({place.found_by})", self.wanted, "CUDA_HOME")
+        _check_headers(version, said)
         installed = cuda_folders.package_folders(self.packages)
         more = cuda_folders.package_headers(installed, version.major)
         libraries = cuda_folders.package_libraries(installed, version.major)
@@ -116,35 +130,28 @@ class Nvcc:
             packages=tuple(folder for folder in more if folder not in said.include),
         )
 
-    def _check(self, version: MajorMinor, folder: Path, found_by: str, headers: MajorMinor | None) -> None:
-        """Raise, or log a warning, if the toolkit does not fit Torch or its own headers."""
-        here = f"CUDA {version} in {folder} ({found_by})"
-        if self.wanted is not None and version.major != self.wanted.major:
-            raise CompilerNotFound(
-                f"Torch was built with CUDA {self.wanted}, which {here} cannot compile for. Install CUDA "
-                f"{self.wanted.major}, best {self.wanted}, or set CUDA_HOME to it."
-            )
-        if self.wanted is not None and version != self.wanted:
-            warn_once(
-                _log,
-                f"Torch was built with CUDA {self.wanted}; {here} compiles for it, as it has the same major version. "
-                f"If that fails, install CUDA {self.wanted}.",
-            )
-        if headers is not None and headers != version:
-            warn_once(
-                _log,
-                f"nvcc is of CUDA {version}, but the headers beside it are of CUDA {headers} ({folder}). If compiling "
-                f"fails, install one version of both: pip install 'nvidia-cuda-nvcc=={headers}.*' "
-                f"'nvidia-cuda-crt=={headers}.*' 'nvidia-nvvm=={headers}.*'",
-            )
+
+def _check_headers(version: MajorMinor, said: cuda_folders.NvccFolders) -> None:
+    """Mention headers of another version: Python packages can be installed in several versions."""
+    headers = cuda_folders.header_version(said.include)
+    if headers is not None and headers != version:
+        warn_once(
+            _log,
+            f"nvcc is of CUDA {version}, but the headers beside it are of CUDA {headers} ({said.root}). If compiling "
+            f"fails, install one version of both: pip install 'nvidia-cuda-nvcc=={headers}.*' "
+            f"'nvidia-cuda-crt=={headers}.*' 'nvidia-nvvm=={headers}.*'",
+        )
 
 
 def _usual_folders(packages: Sequence[Path]) -> Iterator[tuple[Path, str]]:
     """The folders where CUDA usually is, each with its name: the newest of several versions first."""
-    versions = {path: MajorMinor.parse(path.name.removeprefix("cuda-")) for path in _NVIDIA.glob("cuda-*.*")}
-    newest = sorted((path for path, version in versions.items() if version), key=lambda path: versions[path] or (0, 0))
     conda = os.environ.get("CONDA_PREFIX")
-    for folder in (_NVIDIA / "cuda", *reversed(newest), *_DISTRIBUTIONS, *([Path(conda)] if conda else [])):
+    for folder in (
+        _NVIDIA / "cuda",
+        *newest_first(_NVIDIA, "cuda-"),
+        *_DISTRIBUTIONS,
+        *([Path(conda)] if conda else []),
+    ):
         yield folder, str(folder)
     for package in packages:
         for folder in sorted(package.glob("cu[0-9]*"), reverse=True):
@@ -165,6 +172,8 @@ def _runtime(folders: Sequence[Path], torch_lib: Path | None) -> list[str]:
 def _used_libraries(folders: Sequence[Path]) -> list[str]:
     """The flags that link those of the toolkit's libraries that a kernel calls, and no other."""
     found = [path for path in (_library(folders, name) for name in _LIBRARIES) if path is not None]
+    if folders and not any(path.stem == "libcuda" for path in found):
+        found += [path for path in _DRIVER if path.is_file()][:1]
     if not found:
         return []
     within = ["--push-state", "--as-needed", *map(str, found), "--pop-state"]

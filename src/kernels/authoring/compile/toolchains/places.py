@@ -1,4 +1,4 @@
-"""Where a toolkit's compiler is: where a variable says, on the path, or in one of the usual places."""
+"""Where a toolkit's compiler is: where a variable says, on the path, or in one of the usual places; and which fits."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ from pathlib import Path
 from kernels.authoring.compile.toolchains.commands import version_in_answer
 from kernels.errors import CompilerNotFound
 from kernels.support.formatting import format_value
+from kernels.support.logs import logger
 from kernels.support.version import MajorMinor
+from kernels.support.warn import warn_once
 
-__all__ = ["Place", "best_place", "compiler_places"]
+__all__ = ["Place", "best_place", "check_fit", "compiler_places", "existing_folders", "newest_first"]
+
+_log = logger(__name__)
+
+#: Folders that compilers search anyway. Named with `-isystem`, they would hide the headers of the C++ library.
+_SEARCHED_ANYWAY = ("/usr/include", "/usr/local/include")
 
 
 @dataclass(frozen=True)
@@ -97,3 +104,48 @@ def _distance(place: Place, wanted: MajorMinor, pattern: str) -> tuple[int, int]
     if version.major != wanted.major:
         return 3, 0
     return (1 if version <= wanted else 2), abs(version.minor - wanted.minor)
+
+
+def check_fit(name: str, version: MajorMinor, place: str, wanted: MajorMinor | None, home: str) -> None:
+    """Check that what a toolkit compiles runs with the runtime that Torch was built with; mention a minor difference.
+
+    Args:
+        name: The toolkit's name.
+        version: Its version.
+        place: Where it is, in words.
+        wanted: The version that Torch was built with; None if there is none.
+        home: The environment variable that names another one.
+
+    Raises:
+        CompilerNotFound: Its major version is another one.
+    """
+    if wanted is None or version == wanted:
+        return
+    torch, here = f"Torch was built with {name} {wanted}", f"{name} {version} in {place}"
+    if version.major != wanted.major:
+        raise CompilerNotFound(
+            f"{torch}, which {here} cannot compile for. Install {name} {wanted.major}, best {wanted}, or set {home} to "
+            "it."
+        )
+    warn_once(
+        _log,
+        f"{torch}; {here} compiles for it, as it has the same major version. If that fails, install {name} {wanted}.",
+    )
+
+
+def newest_first(folder: Path, prefix: str) -> list[Path]:
+    """The folders of a toolkit's versions beside each other, such as `cuda-13.0`."""
+    versions = {path: MajorMinor.parse(path.name.removeprefix(prefix)) for path in folder.glob(f"{prefix}*.*")}
+    return sorted((path for path, found in versions.items() if found), key=lambda path: versions[path] or (0, 0))[::-1]
+
+
+def existing_folders(paths: Iterable[Path | str]) -> tuple[Path, ...]:
+    """Those of some folders that exist and that no compiler searches anyway, each once, without links and `..`.
+
+    Example:
+        >>> existing_folders(["/usr/include", "/no/such/folder"])
+        ()
+    """
+    real = dict.fromkeys(os.path.realpath(path) for path in paths)
+    searched = {os.path.realpath(path) for path in _SEARCHED_ANYWAY}
+    return tuple(Path(path) for path in real if os.path.isdir(path) and path not in searched)

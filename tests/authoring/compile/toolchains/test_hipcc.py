@@ -1,0 +1,105 @@
+"""ROCm is found, chosen for the installed Torch, and gives its headers and libraries to every source."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from logged import warned
+
+from kernels.authoring.compile.toolchains import hipcc, link_extension, toolchain_for, toolkit_for
+from kernels.authoring.compile.toolchains.interface import Toolkit
+from kernels.errors import CompilerNotFound
+from kernels.support.version import MajorMinor
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the stand-ins are shell scripts")
+
+
+@pytest.fixture(autouse=True)
+def _bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without ROCm: `opt` is in the place of `/opt`."""
+    for variable in ("HIPCC", "ROCM_PATH", "ROCM_HOME", "HIP_PATH"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(hipcc, "_AMD", tmp_path / "opt")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    if Path("/usr/bin/hipcc").exists():
+        pytest.skip("this machine has ROCm")
+
+
+def _rocm(folder: Path, version: str, *, path: Path | None = None) -> Path:
+    """A stand-in for ROCm: its answers are recorded from hipcc and hipconfig."""
+    for name in ("bin", "include/hip", "lib"):
+        (folder / name).mkdir(parents=True)
+    for name, answer in {
+        "hipcc": f"HIP version: {version}.51831-a3e329ad8\nAMD clang version 19.0.0git",
+        "hipconfig": str(path or folder),
+    }.items():
+        (folder / "bin" / name).write_text(f"#!/bin/sh\nprintf '{answer}'\n")
+        (folder / "bin" / name).chmod(0o755)
+    return folder
+
+
+def _found(version: tuple[int, int] | None = None, packages: Path | None = None) -> Toolkit:
+    toolkit = toolkit_for("hip", None if version is None else MajorMinor(*version), packages)
+    assert toolkit is not None
+    return toolkit
+
+
+def test_c_plus_plus_sources_are_compiled_with_its_headers_for_amds_gpus(tmp_path: Path) -> None:
+    folder = _rocm(tmp_path / "opt/rocm-7.0.2", "7.0")
+    (tmp_path / "opt/rocm").symlink_to(folder)
+    found = _found((7, 0))
+    assert found.header_flags() == ["-D__HIP_PLATFORM_AMD__=1", "-isystem", str(folder / "include")]
+    assert found.header_flags(device=True) == []  # its own compiler knows them
+    assert (found.folder, found.libraries) == (folder, (folder / "lib",))
+
+
+def test_it_compiles_for_amds_gpus_where_nvcc_is_installed_too(tmp_path: Path) -> None:
+    # hipcc of Debian compiles for NVIDIA's GPUs where it finds nvcc and no `clang++`.
+    _rocm(tmp_path / "opt/rocm", "7.0")
+    linking = link_extension([toolchain_for("a.hip", "hip")], [], None)
+    assert linking.environment == (("HIP_PLATFORM", "amd"),)
+
+
+def test_its_folder_is_the_one_that_hipconfig_says(tmp_path: Path) -> None:
+    _rocm(tmp_path / "real", "7.0")
+    _rocm(tmp_path / "opt/rocm", "7.0", path=tmp_path / "real")
+    assert _found().folder == tmp_path / "real"
+    (tmp_path / "opt/rocm/bin/hipconfig").unlink()
+    assert _found().folder == tmp_path / "opt/rocm"
+
+
+@pytest.mark.parametrize(("torch", "chosen"), [(None, "7.1"), ((7, 0), "7.0"), ((6, 4), "6.4"), ((6, 3), "6.4")])
+def test_of_several_the_one_that_fits_torch_is_taken_and_else_the_newest(
+    tmp_path: Path, torch: tuple[int, int] | None, chosen: str
+) -> None:
+    for version in ("6.4", "7.0", "7.1"):
+        _rocm(tmp_path / "opt" / f"rocm-{version}.1", version)
+    assert str(_found(torch).version) == chosen
+
+
+def test_a_python_package_is_found_beside_torch(tmp_path: Path) -> None:
+    _rocm(tmp_path / "site/_rocm_sdk_devel", "7.0")
+    found = _found((7, 0), tmp_path / "site")
+    assert (found.folder, found.found_by) == (tmp_path / "site/_rocm_sdk_devel", "the package rocm-sdk-devel")
+
+
+@pytest.mark.parametrize("variable", ["HIPCC", "ROCM_PATH", "ROCM_HOME", "HIP_PATH"])
+def test_a_variable_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    _rocm(tmp_path / "opt/rocm", "7.1")
+    mine = _rocm(tmp_path / "mine", "7.0")
+    monkeypatch.setenv(variable, str(mine / "bin/hipcc" if variable == "HIPCC" else mine))
+    with warned("Torch was built with ROCm 7.1; ROCm 7.0 in .* compiles for it"):
+        assert (_found((7, 1)).folder, _found((7, 1)).found_by) == (mine, f"${variable}")
+
+
+def test_another_major_version_than_torchs_is_refused(tmp_path: Path) -> None:
+    _rocm(tmp_path / "opt/rocm", "7.0")
+    with pytest.raises(CompilerNotFound, match=r"built with ROCm 6\.4, which ROCm 7\.0 in .* or set ROCM_PATH to it"):
+        _found((6, 4))
+
+
+def test_without_it_the_error_says_what_to_install() -> None:
+    with pytest.raises(CompilerNotFound, match=r"^hipcc was not found .* Install ROCm, or set ROCM_PATH to its folder"):
+        _found()
