@@ -63,6 +63,15 @@ def test_a_fault_ends_with_status_1_and_is_shown(kernels: Kernels, repository: P
     assert done.stdout.splitlines()[-1] == "2 variants: 1 failed."
 
 
+def test_hints_are_errors_where_asked_for(kernels: Kernels, repository: Path) -> None:
+    path = repository / "build" / "torch-cpu" / "metadata.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "license": None}))
+    assert kernels("check", repository, "--static").exit_code == 0
+    done = kernels("check", repository, "--static", "--strict")
+    assert done.exit_code == 1
+    assert any("failed" in line and "`license` is missing" in line for line in done.stdout.splitlines())
+
+
 def test_json_has_every_finding(kernels: Kernels, repository: Path) -> None:
     (repository / "build" / "torch-cuda" / ".env").write_text("")
     done = kernels("check", repository, "--static", "--json")

@@ -27,6 +27,7 @@ def check(
     revision: Revision = None,
     all_variants: AllVariants = False,
     static: Annotated[bool, typer.Option("--static", help="Only read the files; load nothing.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Hints, and what is missing, are errors.")] = False,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -47,6 +48,8 @@ def check(
             dynamic=not static,
             trust_remote_code=trust_remote_code,
         )
+    if strict:
+        found = [each.strict() for each in found]
     failed = sum(each.failed for each in found)
     if as_json:
         variants = [

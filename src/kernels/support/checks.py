@@ -19,14 +19,15 @@ __all__ = [
     "StepResults",
     "Verdict",
     "failed",
+    "hint",
     "missing",
     "ok",
     "run_step",
     "skipped",
 ]
 
-#: `missing` is optional, or cannot be seen on this machine; only `failed` is wrong.
-Verdict = Literal["ok", "missing", "failed", "skipped"]
+#: `missing` is optional, or cannot be seen on this machine; `hint` is what may be a mistake; only `failed` is wrong.
+Verdict = Literal["ok", "missing", "hint", "failed", "skipped"]
 
 #: How long a step may take: importing Torch with a vendor's extension takes seconds, a driver may hang for ever.
 STEP_SECONDS = 60.0
@@ -42,7 +43,8 @@ class CheckResult(msgspec.Struct, frozen=True):
 
     Attributes:
         step: The step that it is from.
-        verdict: `ok`, `missing` (optional, or cannot be seen on this machine), `failed` or `skipped`.
+        verdict: `ok`, `missing` (optional, or cannot be seen on this machine), `hint` (may be a mistake), `failed` or
+            `skipped`.
         what: What was found; for what is missing or wrong, what to write instead.
         backend: The backend's name, or None while none is registered.
     """
@@ -100,6 +102,11 @@ def ok(what: str) -> StepResult:
 def missing(what: str) -> StepResult:
     """Something optional is missing, or cannot be seen on this machine."""
     return "missing", what
+
+
+def hint(what: str) -> StepResult:
+    """Something may be a mistake, and does no harm; the text says what to write instead."""
+    return "hint", what
 
 
 def failed(what: str) -> StepResult:

@@ -13,7 +13,8 @@ from kernels.authoring.check.checked_variant import CheckedVariant, find_variant
 from kernels.authoring.check.description import digest, layout, metadata
 from kernels.authoring.check.loading import load_findings
 from kernels.authoring.check.native import is_native, native_files, require_elftools
-from kernels.authoring.check.python_sources import forbidden_lines, namespaces, static_layers
+from kernels.authoring.check.python_sources import forbidden_lines, namespaces
+from kernels.authoring.check.static_layers import static_layers
 from kernels.authoring.compile.freshness import rebuild_advice, stale_builds
 from kernels.authoring.compile.workspace import find_workspace
 from kernels.errors import KernelsError
@@ -48,6 +49,14 @@ class VariantAudit(msgspec.Struct, frozen=True):
     def failed(self) -> bool:
         """Whether anything is wrong; what is optional or cannot be checked on this machine does not count."""
         return any(finding.verdict == "failed" for finding in self.findings)
+
+    def strict(self) -> VariantAudit:
+        """The same audit with hints, and what is missing, as failures."""
+        findings = (
+            msgspec.structs.replace(each, verdict="failed") if each.verdict in ("hint", "missing") else each
+            for each in self.findings
+        )
+        return msgspec.structs.replace(self, findings=tuple(findings))
 
 
 def audit(path: os.PathLike[str] | str, *, dynamic: bool = True) -> list[VariantAudit]:

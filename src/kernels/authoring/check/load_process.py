@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from kernels.api import get_local_kernel
-from kernels.authoring.check.faults import report_faults
+from kernels.authoring.check.faults import report_faults, report_hints
 from kernels.authoring.check.namespaces import is_own
 from kernels.backends import listed
 from kernels.errors import (
@@ -113,15 +113,18 @@ def _layers(module: ModuleType) -> StepResults:
     if layers is None:
         yield skipped("the kernel has no layers")
         return
-    good = 0
+    good, faults = 0, []
     for name, layer in _public_layers(layers, module):
         try:
             check_layer(layer, layer, f"layers.{name}")
         except LayerError as error:
-            yield failed(str(error))
+            faults.append(str(error))
         else:
             good += 1
-    yield ok(plural(good, "layer"))
+    # `kernelize` refuses those alone, so a kernel with other layers is of use.
+    yield from report_hints(faults, " layers") if good else report_faults(faults, " layers")
+    if good or not faults:
+        yield ok(plural(good, "layer"))
 
 
 def _public_layers(layers: Any, module: ModuleType) -> Iterator[tuple[str, Any]]:

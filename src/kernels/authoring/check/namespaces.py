@@ -13,7 +13,7 @@ from kernels.authoring.check.checked_variant import CheckedVariant
 from kernels.models.metadata import Metadata
 from kernels.resolver.variant import Variant
 
-__all__ = ["foreign_registrations", "is_own"]
+__all__ = ["dotted_name", "foreign_registrations", "imported_names", "is_own", "is_torchs"]
 
 _LIBRARY = "torch.library"
 
@@ -23,6 +23,21 @@ _READS = frozenset({"get_kernel", "infer_schema", "opcheck"})
 
 #: Parameters of `torch.library`'s functions for an operator or a namespace, when passed by keyword.
 _KEYWORDS = ("name", "op", "qualname", "ns", "op_name")
+
+
+#: Namespaces of Torch's own operators.
+_TORCHS = frozenset({"_", "aten", "c10d", "c10d_functional", "inductor", "onednn", "prim", "prims", "profiler"})
+_TORCHS_STARTS = ("_c10d", "_quantized", "mkl", "quantized", "torch", "xnnpack")
+
+
+def is_torchs(namespace: str) -> bool:
+    """Whether a namespace has operators of Torch itself.
+
+    Example:
+        >>> is_torchs("aten"), is_torchs("fla")
+        (True, False)
+    """
+    return namespace in _TORCHS or namespace.startswith(_TORCHS_STARTS)
 
 
 def is_own(namespace: str, metadata: Metadata, variant: Variant | None) -> bool:
@@ -46,8 +61,8 @@ def is_own(namespace: str, metadata: Metadata, variant: Variant | None) -> bool:
     )
 
 
-def foreign_registrations(module: ast.Module, checked: CheckedVariant) -> Iterator[tuple[int, str]]:
-    """Calls of `torch.library` with a literal namespace that is not the kernel's: the line, and the call.
+def foreign_registrations(module: ast.Module, checked: CheckedVariant) -> Iterator[tuple[int, str, str]]:
+    """Calls of `torch.library` with a literal namespace that is not the kernel's: the line, the call, the namespace.
 
     Example:
         >>> import pathlib, tempfile
@@ -57,14 +72,14 @@ def foreign_registrations(module: ast.Module, checked: CheckedVariant) -> Iterat
         >>> checked.metadata = Metadata.from_bytes(data)
         >>> source = "from torch.library import Library\\nlib = Library('aten', 'IMPL')"
         >>> list(foreign_registrations(ast.parse(source), checked))
-        [(2, "torch.library.Library('aten', …)")]
+        [(2, "torch.library.Library('aten', …)", 'aten')]
     """
     assert checked.metadata is not None
-    names, texts = _imports(module), _constants(module)
+    names, texts = imported_names(module), _constants(module)
     for node in ast.walk(module):
         if not isinstance(node, ast.Call):
             continue
-        called = _dotted(node.func, names)
+        called = dotted_name(node.func, names)
         if called is None or not called.startswith(f"{_LIBRARY}."):
             continue
         function = called.removeprefix(f"{_LIBRARY}.")
@@ -73,12 +88,17 @@ def foreign_registrations(module: ast.Module, checked: CheckedVariant) -> Iterat
         for text in _named(node, texts):
             namespace, found, _ = text.partition("::")
             if (found or function == "Library") and not is_own(namespace, checked.metadata, checked.variant):
-                yield node.lineno, f"{called}({text[:80]!r}, …)"
+                yield node.lineno, f"{called}({text[:80]!r}, …)", namespace
                 break
 
 
-def _imports(module: ast.Module) -> dict[str, str]:
-    """The imported names of a module, with what they refer to."""
+def imported_names(module: ast.Module) -> dict[str, str]:
+    """The names that absolute imports of a module bind, with what they refer to.
+
+    Example:
+        >>> imported_names(ast.parse("import torch.nn as n, os.path\\nfrom torch import nn"))
+        {'n': 'torch.nn', 'os': 'os', 'nn': 'torch.nn'}
+    """
     names: dict[str, str] = {}
     for node in ast.walk(module):
         if isinstance(node, ast.Import):
@@ -100,7 +120,8 @@ def _constants(module: ast.Module) -> dict[str, str]:
     return texts
 
 
-def _dotted(node: ast.expr, names: Mapping[str, str]) -> str | None:
+def dotted_name(node: ast.expr, names: Mapping[str, str]) -> str | None:
+    """What an expression such as `nn.Module` refers to; None if it does not start with an imported name."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
