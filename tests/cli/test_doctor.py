@@ -7,11 +7,13 @@ import os
 import sys
 from importlib.metadata import distributions
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 import torch
+from cuda_toolkits import cuda_toolkit
 from hub import TestHub
 from typer.testing import CliRunner
 
@@ -20,6 +22,7 @@ from kernels.backends import Device
 from kernels.cli import app
 from kernels.diagnosis import Diagnosis, Finding, diagnose
 from kernels.resolver.target import Target
+from kernels.support.version import MajorMinor
 
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
 
@@ -63,6 +66,21 @@ def test_it_prints_the_machine_for_a_person(isolated_env: Path) -> None:
     for part in (kernels.__version__, str(target), target.python or "", str(isolated_env), "offline (HF_HUB_OFFLINE)"):
         assert part in text
     assert "\x1b[" not in text
+
+
+def test_the_toolkits_to_build_with_are_shown(
+    isolated_env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_HOME", str(cuda_toolkit(tmp_path / "cuda", "13.0").parents[1]))
+    torch = SimpleNamespace(builds={"cuda": MajorMinor(13, 0), "rocm": MajorMinor(7, 0)}, folder=tmp_path / "torch")
+    monkeypatch.setattr("kernels.diagnosis.toolkits.this_torch", lambda: torch)
+    monkeypatch.setenv("HIPCC", "no-such-hipcc")
+    text = run(**OFFLINE)
+    assert f"cuda: CUDA 13.0 in {tmp_path / 'cuda'}, from $CUDA_HOME; Torch was built with 13.0" in text
+    assert "rocm: none\n" in text
+    assert "toolkits: rocm: $HIPCC is no-such-hipcc, which is not a program." in text
+    said = {each["backend"]: each for each in json.loads(run("--json", **OFFLINE))["toolkits"]}
+    assert (said["cuda"]["version"], said["cuda"]["found_by"], said["rocm"]["name"]) == ("13.0", "$CUDA_HOME", None)
 
 
 def test_as_json_it_is_for_machines(isolated_env: Path) -> None:

@@ -10,7 +10,7 @@ from kernels.cli._output import console, format_size, print_fields, print_json, 
 from kernels.support.formatting import plural
 
 if TYPE_CHECKING:
-    from kernels.diagnosis import Diagnosis, Finding
+    from kernels.diagnosis import Diagnosis, Finding, ToolkitReport
     from kernels.resolver.target import Device, Target
 
 __all__ = ["doctor"]
@@ -40,6 +40,7 @@ def _print(report: Diagnosis) -> None:
             "python": f"{_python_version(report.target)}{report.python}",
             **({} if report.target is None else _machine(report.target)),
             "joined": [f"{name}: {origin}" for name, origin in report.joined.items()],
+            "toolkits": [_toolkit(each) for each in report.toolkits] or "none (needed to build compiled kernels only)",
             "cache": [
                 cache.path,
                 f"{plural(cache.repositories, 'kernel')}, {format_size(cache.bytes)}" if cache.path else "",
@@ -59,6 +60,13 @@ def _print(report: Diagnosis) -> None:
 
 def _lines(finding: Finding) -> tuple[str, str]:
     return f"{finding.check}: {finding.message}", f"  > {finding.fix}"
+
+
+def _toolkit(report: ToolkitReport) -> str:
+    if report.name is None:
+        return f"{report.backend}: none"
+    torch = f"Torch was built with {report.torch}" if report.torch else f"Torch is not built for {report.backend}"
+    return f"{report.backend}: {report.name} {report.version} in {report.folder}, from {report.found_by}; {torch}"
 
 
 def _python_version(target: Target | None) -> str:

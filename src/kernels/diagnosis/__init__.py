@@ -18,11 +18,12 @@ from kernels.diagnosis.hub import HUB_SECONDS, HubReport, check_hub, no_answer_i
 from kernels.diagnosis.in_time import ask_all
 from kernels.diagnosis.lock import check_lock
 from kernels.diagnosis.packages import LOCATION, check_packages, package_versions
+from kernels.diagnosis.toolkits import ToolkitReport, check_toolkits
 from kernels.diagnosis.variables import check_variables, shown_variables
 from kernels.resolver.target import Target
 from kernels.support.formatting import error_on_one_line
 
-__all__ = ["CacheReport", "CheckName", "Diagnosis", "Finding", "HubReport", "diagnose"]
+__all__ = ["CacheReport", "CheckName", "Diagnosis", "Finding", "HubReport", "ToolkitReport", "diagnose"]
 
 #: Seconds for the checks of this machine: a backend's probe may take ten.
 _MACHINE_SECONDS = 25.0
@@ -42,6 +43,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
         hub: The Hub.
         variables: The environment variables that are set.
         joined: Backends that are not built in, each with its origin.
+        toolkits: The toolkits that kernels would be built with.
         packages: Versions of related packages.
         problems: What is wrong.
         notes: What is not wrong, but good to know.
@@ -55,6 +57,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     hub: HubReport
     variables: dict[str, str]
     joined: dict[str, str]
+    toolkits: tuple[ToolkitReport, ...]
     packages: dict[str, str]
     problems: tuple[Finding, ...]
     notes: tuple[Finding, ...]
@@ -71,6 +74,7 @@ def diagnose() -> Diagnosis:
         {
             "variables": (_SECONDS, check_variables),
             "torch": (_MACHINE_SECONDS, _machine),
+            "toolkits": (_SECONDS, check_toolkits),
             "packages": (_SECONDS, lambda: (package_versions(), check_packages())),
             "cache": (_SECONDS, check_cache),
             "hub": (HUB_SECONDS, check_hub),
@@ -103,11 +107,12 @@ def diagnose() -> Diagnosis:
     variables = answers["variables"]
     found += [variables] if isinstance(variables, Findings) else part("variables", ())
     target, joined, *machine = part("torch", (None, {}))
+    toolkits, *compilers = part("toolkits", ((),))
     packages, *installed = part("packages", ({},))
     cache, *stored = part("cache", (CacheReport(""),))
     hub, *asked = part("hub", (HubReport(""),))
     lock = answers["lock"]
-    found += [*machine, *installed, *stored, *asked]
+    found += [*machine, *compilers, *installed, *stored, *asked]
     found += [lock] if isinstance(lock, Findings) else part("lock", ())
     return Diagnosis(
         version=__version__,
@@ -118,6 +123,7 @@ def diagnose() -> Diagnosis:
         hub=hub,
         variables=shown_variables(),
         joined=joined,
+        toolkits=toolkits,
         packages=packages,
         problems=_once(each for one in found for each in one.problems),
         notes=_once(each for one in found for each in one.notes),

@@ -12,8 +12,12 @@ from kernels.authoring.compile.source_files import SourceHashes
 from kernels.authoring.compile.toolchains import Toolkit, device_toolchain, link_extension, toolkit_for
 from kernels.backends import Backend
 from kernels.errors import CompilerNotFound
+from kernels.support.logs import logger
+from kernels.support.warn import warn_once
 
 __all__ = ["plan_compilation"]
+
+_log = logger(__name__)
 
 
 def plan_compilation(
@@ -84,8 +88,11 @@ def plan_compilation(
 def _host_toolkit(files: Iterable[PlannedFile], framework: InstalledFramework) -> Toolkit | None:
     """The toolkit whose headers the C++ sources are compiled with; it must be there if device sources need it too."""
     try:
-        return toolkit_for(framework.language, framework.toolkit, framework.packages)
+        toolkit = toolkit_for(framework.language, framework.toolkit, framework.packages)
     except CompilerNotFound:
         if any(file.toolchain.device for file in files):
             raise
         return None
+    for remark in () if toolkit is None else toolkit.remarks:
+        warn_once(_log, remark)
+    return toolkit

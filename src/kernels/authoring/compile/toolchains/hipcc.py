@@ -90,7 +90,7 @@ class Hipcc:
     def toolkit(self) -> Toolkit:
         place = self._place()
         version, folder = version_in_answer(place.command, _VERSION), _rocm_folder(place.command)
-        check_fit("ROCm", version, f"{folder} ({place.found_by})", self.wanted, "ROCM_PATH")
+        fit = check_fit("ROCm", version, f"{folder} ({place.found_by})", self.wanted, "ROCM_PATH")
         return Toolkit(
             name="ROCm",
             version=version,
@@ -102,6 +102,7 @@ class Hipcc:
             defines=("-D__HIP_PLATFORM_AMD__=1",),
             # Where it finds nvcc and no clang++ of its own, as on Debian, it would compile for NVIDIA's GPUs.
             environment=(("HIP_PLATFORM", "amd"),),
+            remarks=fit,
         )
 
 

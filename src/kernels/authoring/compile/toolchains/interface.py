@@ -30,6 +30,7 @@ class Toolkit:
         defines: Flags that its headers need in C++ sources.
         packages: Folders with more of its headers, from Python packages: its own compiler does not know them.
         environment: Environment variables that its compiler needs.
+        remarks: What does not quite fit, such as another minor version than Torch's.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Toolkit:
     defines: tuple[str, ...] = ()
     packages: tuple[Path, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
+    remarks: tuple[str, ...] = ()
 
     def header_flags(self, *, device: bool = False) -> list[str]:
         """The flags with which sources find its headers.

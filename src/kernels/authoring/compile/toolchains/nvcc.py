@@ -19,13 +19,9 @@ from kernels.authoring.compile.toolchains.interface import Toolkit
 from kernels.authoring.compile.toolchains.places import Place, best_place, check_fit, compiler_places, newest_first
 from kernels.authoring.compile.toolchains.spelling import NVCC
 from kernels.errors import BuildError, CompilerNotFound
-from kernels.support.logs import logger
 from kernels.support.version import MajorMinor
-from kernels.support.warn import warn_once
 
 __all__ = ["Nvcc"]
-
-_log = logger(__name__)
 
 #: Flags for the compiler of the host's code in a source.
 _HOST_FLAGS = (
@@ -114,8 +110,7 @@ class Nvcc:
     def toolkit(self) -> Toolkit:
         place = self._place()
         version, said = version_in_answer(place.command, _VERSION), cuda_folders.nvcc_folders(place.command)
-        check_fit("CUDA", version, f"{said.root} ({place.found_by})", self.wanted, "CUDA_HOME")
-        _check_headers(version, said)
+        fit = check_fit("CUDA", version, f"{said.root} ({place.found_by})", self.wanted, "CUDA_HOME")
         installed = cuda_folders.package_folders(self.packages)
         more = cuda_folders.package_headers(installed, version.major)
         libraries = cuda_folders.package_libraries(installed, version.major)
@@ -128,19 +123,20 @@ class Nvcc:
             include=said.include,
             libraries=tuple(dict.fromkeys((*said.libraries, *libraries))),
             packages=tuple(folder for folder in more if folder not in said.include),
+            remarks=(*fit, *_check_headers(version, said)),
         )
 
 
-def _check_headers(version: MajorMinor, said: cuda_folders.NvccFolders) -> None:
-    """Mention headers of another version: Python packages can be installed in several versions."""
+def _check_headers(version: MajorMinor, said: cuda_folders.NvccFolders) -> tuple[str, ...]:
+    """A remark if the headers are of another version: Python packages can be installed in several versions."""
     headers = cuda_folders.header_version(said.include)
-    if headers is not None and headers != version:
-        warn_once(
-            _log,
-            f"nvcc is of CUDA {version}, but the headers beside it are of CUDA {headers} ({said.root}). If compiling "
-            f"fails, install one version of both: pip install 'nvidia-cuda-nvcc=={headers}.*' "
-            f"'nvidia-cuda-crt=={headers}.*' 'nvidia-nvvm=={headers}.*'",
-        )
+    if headers is None or headers == version:
+        return ()
+    return (
+        f"nvcc is of CUDA {version}, but the headers beside it are of CUDA {headers} ({said.root}). If compiling "
+        f"fails, install one version of both: pip install 'nvidia-cuda-nvcc=={headers}.*' "
+        f"'nvidia-cuda-crt=={headers}.*' 'nvidia-nvvm=={headers}.*'",
+    )
 
 
 def _usual_folders(packages: Sequence[Path]) -> Iterator[tuple[Path, str]]:

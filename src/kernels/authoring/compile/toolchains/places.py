@@ -12,13 +12,9 @@ from pathlib import Path
 from kernels.authoring.compile.toolchains.commands import version_in_answer
 from kernels.errors import CompilerNotFound
 from kernels.support.formatting import format_value
-from kernels.support.logs import logger
 from kernels.support.version import MajorMinor
-from kernels.support.warn import warn_once
 
 __all__ = ["Place", "best_place", "check_fit", "compiler_places", "existing_folders", "newest_first"]
-
-_log = logger(__name__)
 
 #: Folders that compilers search anyway. Named with `-isystem`, they would hide the headers of the C++ library.
 _SEARCHED_ANYWAY = ("/usr/include", "/usr/local/include")
@@ -106,8 +102,8 @@ def _distance(place: Place, wanted: MajorMinor, pattern: str) -> tuple[int, int]
     return (1 if version <= wanted else 2), abs(version.minor - wanted.minor)
 
 
-def check_fit(name: str, version: MajorMinor, place: str, wanted: MajorMinor | None, home: str) -> None:
-    """Check that what a toolkit compiles runs with the runtime that Torch was built with; mention a minor difference.
+def check_fit(name: str, version: MajorMinor, place: str, wanted: MajorMinor | None, home: str) -> tuple[str, ...]:
+    """Check that what a toolkit compiles runs with the runtime that Torch was built with.
 
     Args:
         name: The toolkit's name.
@@ -116,19 +112,21 @@ def check_fit(name: str, version: MajorMinor, place: str, wanted: MajorMinor | N
         wanted: The version that Torch was built with; None if there is none.
         home: The environment variable that names another one.
 
+    Returns:
+        A remark if its minor version is another one.
+
     Raises:
         CompilerNotFound: Its major version is another one.
     """
     if wanted is None or version == wanted:
-        return
+        return ()
     torch, here = f"Torch was built with {name} {wanted}", f"{name} {version} in {place}"
     if version.major != wanted.major:
         raise CompilerNotFound(
             f"{torch}, which {here} cannot compile for. Install {name} {wanted.major}, best {wanted}, or set {home} to "
             "it."
         )
-    warn_once(
-        _log,
+    return (
         f"{torch}; {here} compiles for it, as it has the same major version. If that fails, install {name} {wanted}.",
     )
 
