@@ -167,6 +167,54 @@ rocm_archs = ["gfx942"]
         5,
         {"archs": {"cuda": ("9.0", "10.0")}},
     ),
+    "noarch with architectures by backend": (
+        """
+[general]
+name = "add-one"
+version = 1
+license = "Apache-2.0"
+backends = ["cuda", "rocm"]
+
+[general.cuda] # NVIDIA
+capabilities = ["8.0", "9.0"]
+
+[general.rocm]
+archs = ["gfx942:xnack-"]
+
+[torch-noarch]
+""",
+        4,
+        {"archs": {"cuda": ("8.0", "9.0"), "rocm": ("gfx942",)}},
+    ),
+    "architectures of every section that has none": (
+        """
+[general]
+name = "add-one"
+version = 1
+license = "Apache-2.0"
+backends = ["cuda"]
+
+[general.cuda]
+minver = "12.6"
+capabilities = ["8.0", "9.0a"]
+
+[torch]
+src = ["torch-ext/binding.cpp"]
+
+[kernel.one]
+backend = "cuda"
+depends = ["torch"]
+src = ["one.cu"]
+
+[kernel.two]
+backend = "cuda"
+cuda-capabilities = ["10.0"]
+depends = ["torch"]
+src = ["one.cpp"]
+""",
+        4,
+        {"backend_minver": {"cuda": (12, 6)}},
+    ),
     "no framework means noarch": (
         """
 [general]
@@ -333,6 +381,14 @@ def test_every_manner_of_writing_is_read(write: Callable[[str], Path], manner: s
     source = read_source(write(toml))
     assert source.edition == edition
     assert {name: getattr(source, name) for name in says} == says
+
+
+def test_architectures_of_a_backend_are_those_of_its_sections(write: Callable[[str], Path]) -> None:
+    one, two = read_source(write(SOURCES["architectures of every section that has none"][0])).kernels
+    assert (one.archs, two.archs) == (("8.0", "9.0a"), ("10.0",))
+    current = SOURCES["a stable ABI by backend"][0] + '[general.cuda]\ncapabilities = ["8.0"]\n'
+    with pytest.raises(RequestError, match=r"`general\.cuda` has the unknown key `capabilities`; expected kernel-"):
+        read_source(write(current))
 
 
 @pytest.mark.parametrize("manner", SOURCES)

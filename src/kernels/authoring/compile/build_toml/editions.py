@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kernels.authoring.compile.build_toml.keys import EDITION, FRAMEWORKS, GeneralKeys
+from kernels.authoring.compile.build_toml.keys import EDITION, FRAMEWORKS, GeneralKeys, KernelKeys
 from kernels.backends import entries
 from kernels.support.toml import Section, TomlFile
 
@@ -71,7 +71,36 @@ def upgraded(data: Mapping[str, Any], edition: int) -> dict[str, Any]:
     new["general"] = _placed(general, "version", "edition", EDITION)
     if not any(framework in new for framework in FRAMEWORKS):
         new["torch-noarch"] = {}
+    return _with_archs_of_sections(new)
+
+
+def _with_archs_of_sections(new: dict[str, Any]) -> dict[str, Any]:
+    """Move the architectures of `[general.<backend>]`, where early files of edition 4 have them, to what they are of.
+
+    That is `[torch-noarch]`, or each kernel section of the backend that has none.
+    """
+    for word in (KernelKeys.capabilities.suffix, KernelKeys.archs.suffix):
+        for backend, needs in new["general"].items():
+            if not isinstance(needs, dict) or word not in needs:
+                continue
+            archs = {f"{backend}-{word}": needs[word]}
+            new["general"] = {**new["general"], backend: {key: needs[key] for key in needs if key != word}}
+            if "torch-noarch" in new:
+                noarch = new["torch-noarch"]
+                new["torch-noarch"] = {**archs, **noarch} if isinstance(noarch, dict) else noarch
+            elif isinstance(kernels := new.get("kernel"), dict):
+                new["kernel"] = {
+                    name: {**kernel, **archs} if _lacks_archs(kernel, backend) else kernel
+                    for name, kernel in kernels.items()
+                }
     return new
+
+
+def _lacks_archs(kernel: Any, backend: str) -> bool:
+    if not isinstance(kernel, dict) or kernel.get("backend") != backend:
+        return False
+    fields = KernelKeys.capabilities.of(backend), KernelKeys.archs.of(backend)
+    return not any(key in kernel for field in fields for key in field.spellings)
 
 
 def _from_edition_2(new: dict[str, Any], general: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -30,6 +30,10 @@ _HOST_FLAGS = (
     else ("-fPIC", "-fvisibility=hidden")
 )
 
+#: What Torch's own build system adds for extensions, and their sources rely on: `constexpr` functions of the host and
+#: lambdas in device code (torch/share/cmake/Caffe2/public/cuda.cmake).
+_AS_TORCH = ("--expt-relaxed-constexpr", "--expt-extended-lambda")
+
 #: "Cuda compilation tools, release 13.0, V13.0.48"
 _VERSION = r"release ([0-9]+\.[0-9]+)"
 
@@ -97,8 +101,8 @@ class Nvcc:
         return best_place(places, self.wanted, _VERSION)
 
     def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
-        flags = ["-std=c++20", "-O3", "--threads=0", f"-Xcompiler={','.join(_HOST_FLAGS)}", *_generated_code(archs)]
-        return [*flags, *extra]
+        host = f"-Xcompiler={','.join(_HOST_FLAGS)}"
+        return ["-std=c++20", "-O3", "--threads=0", *_AS_TORCH, host, *_generated_code(archs), *extra]
 
     def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[str] = ()) -> list[str]:
         folders: tuple[Path, ...] = ()
