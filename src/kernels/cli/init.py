@@ -21,9 +21,7 @@ def init(
     ],
     backends: Annotated[
         str | None,
-        typer.Option(
-            metavar="A,B", help="Backends, separated by commas. Default: those with device sources (cpu, cuda)."
-        ),
+        typer.Option(metavar="A,B", help="Backends, separated by commas. Default: cpu, cuda."),
     ] = None,
     noarch: Annotated[bool, typer.Option("--noarch", help="Python and Triton only: nothing is compiled.")] = False,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to create. Default: NAME.")] = None,
@@ -34,11 +32,14 @@ def init(
 ) -> None:
     """Create a kernel that builds, passes its tests and has benchmarks."""
     from kernels.authoring.scaffold import new_kernel
+    from kernels.authoring.scaffold.buildable import notes_on_building
 
     names = None if backends is None else [each.strip() for each in backends.split(",") if each.strip()]
     folder = new_kernel(name, out, backends=names, noarch=noarch, license=license, repo_id=repo_id)
     print_line(f"Created {folder}")
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         print_line(f"  {path.relative_to(folder).as_posix()}")
+    for note in notes_on_building(folder):
+        print_line(f"Note: {note}")
     steps = ", ".join(f"kernels {step} {name if out is None else out}" for step in _NEXT_COMMANDS)
     print_line(f"Next: {steps}{' --repo-id org/name' * (repo_id is None)}")

@@ -77,6 +77,6 @@ def test_backends_are_taken_by_any_of_their_names_and_once() -> None:
     assert [backend.name for backend in draft.backends] == ["cann", "cpu"]
 
 
-def test_without_backends_it_is_for_those_with_sources_of_their_own() -> None:
-    own = {path.name for path in (TEMPLATES / "device").iterdir()} - {"any"}
-    assert {backend.name for backend in draft_kernel("relu").backends} == own
+def test_without_backends_it_is_for_those_whose_templates_say_so() -> None:
+    said = {path.parent.name for path in (TEMPLATES / "device").glob("*/by-default")}
+    assert {backend.name for backend in draft_kernel("relu").backends} == said == {"cpu", "cuda"}

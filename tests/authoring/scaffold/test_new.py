@@ -47,10 +47,12 @@ COMMON = {
         (["cpu"], False, {"rms_norm_cpu/rms_norm.cpp"}),
         (["cpu", "cuda"], False, {"rms_norm_cpu/rms_norm.cpp", "rms_norm_cuda/rms_norm.cu"}),
         (["xpu"], False, {"rms_norm_xpu/rms_norm.cpp", "GUIDANCE.md"}),
+        (["metal"], False, {"rms_norm_metal/rms_norm.metal", "rms_norm_metal/rms_norm.mm", "GUIDANCE.md"}),
+        (["tpu"], False, {"rms_norm_tpu/rms_norm.cpp", "GUIDANCE.md"}),
         (["cpu"], True, set()),
         (["cpu", "rocm"], True, {"GUIDANCE.md"}),
     ],
-    ids=["cpu", "cpu and cuda", "xpu", "noarch cpu", "noarch cpu and rocm"],
+    ids=["cpu", "cpu and cuda", "xpu", "metal", "tpu", "noarch cpu", "noarch cpu and rocm"],
 )
 def test_a_kernel_has_the_files_of_its_kind(
     tmp_path: Path, backends: list[str], noarch: bool, further: set[str]
@@ -139,7 +141,7 @@ def test_every_template_is_used() -> None:
 def test_no_template_looks_like_a_source_of_this_package() -> None:
     files = [path for path in TEMPLATES.rglob("*") if path.is_file()]
     assert files
-    assert [path for path in files if path.suffix != ".in"] == []
+    assert [path for path in files if path.suffix != ".in" and path.name != "by-default"] == []
 
 
 @pytest.mark.compiler
@@ -316,7 +318,7 @@ def test_without_guidance_there_is_no_page(tmp_path: Path) -> None:
 def test_it_holds_nothing_that_its_backend_forbids(tmp_path: Path, backend: str, noarch: bool) -> None:
     folder = new_kernel("rms-norm", tmp_path / "k", backends=["cpu", backend], noarch=noarch)
     forbidden = get(backend).cuda_hacks_to_strip
-    sources = [path for path in folder.rglob("*") if path.suffix in (".py", ".cpp", ".cu", ".h")]
+    sources = [path for path in folder.rglob("*") if path.suffix in (".py", ".cpp", ".cu", ".h", ".mm", ".metal")]
     code = [path.read_text() for path in sources if path.parent.name not in ("tests", "benchmarks")]
     assert [line for line in forbidden if any(line in text for text in code)] == []
     if noarch:

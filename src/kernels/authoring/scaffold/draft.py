@@ -62,7 +62,7 @@ def draft_kernel(
 
     Args:
         name: The kernel's name.
-        backends: Names or aliases of backends. Default: those with device templates.
+        backends: Names or aliases of backends. Default: cpu and cuda.
         noarch: Python only, with Triton; nothing is compiled.
         license: SPDX expression.
         repo_id: `org/name`, where the kernel will be published.
@@ -78,7 +78,7 @@ def draft_kernel(
     """
     return Draft(
         name=_name(name),
-        backends=_with_templates() if backends is None else _backends(backends),
+        backends=_by_default() if backends is None else _backends(backends),
         noarch=noarch,
         license=_license(license),
         repo_id=None if repo_id is None else check_repo_id(repo_id),
@@ -99,9 +99,10 @@ def _name(name: Any) -> KernelName:
         ) from None
 
 
-def _with_templates() -> tuple[Backend, ...]:
+def _by_default() -> tuple[Backend, ...]:
+    """The backends of a new kernel for which none are named: a file beside their templates says so."""
     known = sorted(all_backends(), key=lambda backend: backend.name)
-    return tuple(backend for backend in known if (TEMPLATES / "device" / backend.name).is_dir())
+    return tuple(backend for backend in known if (TEMPLATES / "device" / backend.name / "by-default").is_file())
 
 
 def _backends(names: Iterable[str]) -> tuple[Backend, ...]:

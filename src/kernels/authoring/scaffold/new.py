@@ -28,8 +28,9 @@ def new_kernel(
     Args:
         name: The kernel's name, such as `rms-norm`.
         folder: The new folder, or an empty one. Default: the name, in the working directory.
-        backends: Names of backends. Default: those with device templates. For other backends a compiled kernel gets
-            sources that use Torch's own operators. The backends' guidance is written to `GUIDANCE.md`.
+        backends: Names of backends. Default: cpu and cuda. A compiled kernel gets device code for C++, CUDA, SYCL and
+            Metal; for other backends, sources that use Torch's own operators. The backends' guidance is written to
+            `GUIDANCE.md`.
         noarch: Python only, with Triton; nothing is compiled.
         license: SPDX expression.
         repo_id: `org/name`, where the kernel will be published.

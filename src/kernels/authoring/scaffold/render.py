@@ -10,13 +10,14 @@ from kernels.authoring.scaffold.draft import TEMPLATES, Draft
 from kernels.authoring.scaffold.guidance import guidance
 from kernels.backends import Backend
 
-__all__ = ["render"]
+__all__ = ["has_device_code", "render"]
 
 #: The suffix of every template, so that none is taken for a source of this package.
 _SUFFIX = ".in"
 
 _PLACEHOLDER = re.compile(r"@([A-Z_]+)@")
 _DEVICE = TEMPLATES / "device"
+_ANY = "any"
 _OPTIONS = "options.toml.in"
 
 
@@ -44,6 +45,17 @@ def render(draft: Draft) -> dict[PurePosixPath, str]:
     if notes is not None:
         files[PurePosixPath("GUIDANCE.md")] = notes
     return files
+
+
+def has_device_code(backend: Backend) -> bool:
+    """Whether a new kernel's sources for a backend are written for its device; else they use Torch's own operators.
+
+    Example:
+        >>> from kernels.backends import get
+        >>> has_device_code(get("cuda")), has_device_code(get("tpu"))
+        (True, False)
+    """
+    return _device_templates(backend).name != _ANY
 
 
 def _values(draft: Draft) -> dict[str, str]:
@@ -100,9 +112,9 @@ def _backend_values(backend: Backend) -> dict[str, str]:
 
 
 def _device_templates(backend: Backend) -> Path:
-    """The templates for a backend, or else those for any device."""
-    own = _DEVICE / backend.name
-    return own if own.is_dir() else _DEVICE / "any"
+    """The templates for a backend, or for its device language, or else those for any device."""
+    named = (_DEVICE / name for name in (backend.name, backend.device_language) if name)
+    return next((folder for folder in named if folder.is_dir()), _DEVICE / _ANY)
 
 
 def _tree(folder: Path, values: Mapping[str, str]) -> Iterator[tuple[PurePosixPath, str]]:
