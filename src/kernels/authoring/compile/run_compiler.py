@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from kernels.authoring.compile.known_failures import advice_for
 from kernels.authoring.compile.objects import keep_objects
 from kernels.authoring.compile.toolchains import compiler_version
 from kernels.authoring.compile.toolchains.spelling import GNU, Spelling
@@ -379,8 +380,14 @@ def _failure(text: str, steps: Sequence[_Step], log: Path) -> BuildError:
         if rest.startswith("FAILED: "):
             _, command, output = [*rest.split("\n", 2), "", ""][:3]
             output = output.split("\nninja: ")[0]
-            return BuildError(f"Building {name} failed; the full log: {log}\n$ {command}\n{_shortened(output)}")
+            said = f"$ {command}\n{_shortened(output)}{_advice(output)}"
+            return BuildError(f"Building {name} failed; the full log: {log}\n{said}")
     return BuildError(f"Building {steps[-1].name} failed; the full log: {log}\n{_shortened(text)}")
+
+
+def _advice(output: str) -> str:
+    advice = advice_for(output)
+    return f"\n> {advice}" if advice else ""
 
 
 def _shortened(output: str) -> str:
