@@ -132,6 +132,20 @@ def test_explain_for_programs_says_the_same(relu: TestHub, kernels: Callable[...
     assert [row["verdict"] for row in said["variants"]].count("chosen") == 1
 
 
+def test_explain_says_where_a_plugins_backend_comes_from(
+    relu: TestHub, kernels: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "npu.json"
+    file.write_text('{"npu": {"name": "npu", "device_string": "npu", "kernel_guidance": "Use the cube units."}}')
+    command = ("explain", "acme/relu", "--version", 2, "--target", "torch2.9-cann8.2-aarch64-linux")
+    assert "Backend cann" not in kernels(*command).stdout
+    with monkeypatch.context() as patch:
+        patch.setenv("KERNELS_BACKENDS_JSON", str(file))
+        assert f"Backend cann: built in; declared in {file}" in kernels(*command).stdout
+        origins = json.loads(kernels(*command, "--json").stdout)["backend_origins"]
+    assert origins == [{"kind": "built-in", "place": ""}, {"kind": "declared", "place": str(file)}]
+
+
 def test_explain_says_which_devices_the_chosen_build_leaves_out(relu: TestHub, kernels: Callable[..., Any]) -> None:
     shown = kernels("explain", "acme/relu", "--version", 2, "--target", f"{HOPPER}+sm_75").stdout
     assert "does not cover device 1 (7.5)" in table(shown)[STABLE]

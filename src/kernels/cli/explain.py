@@ -12,6 +12,7 @@ from kernels.cli._arguments import AsJson, BackendName, Kernel, Revision, Versio
 from kernels.cli._output import format_size, print_json, print_line, print_table, untrusted_line
 
 if TYPE_CHECKING:
+    from kernels.backends.registration import Origin
     from kernels.resolver.build_choice import BuildChoice
 
 __all__ = ["explain"]
@@ -51,6 +52,10 @@ def explain(
         [(row["variant"], row["verdict"], row["reason"], format_size(row["size"])) for row in rows],
         title=choice.title,
     )
+    origins = _origins(choice.resolution.backend)
+    if [each.kind for each in origins] != ["built-in"]:
+        print_line()
+        print_line(f"Backend {choice.resolution.backend}: {'; '.join(map(str, origins))}")
     if choice.best is not None and _is_untrusted(choice):
         print_line()
         print_line(untrusted_line(choice.snapshot.repo_id))
@@ -58,6 +63,15 @@ def explain(
 
 def _rows(choice: BuildChoice) -> list[dict[str, Any]]:
     return [{**asdict(each), "size": choice.snapshot.size(each.variant)} for each in choice.verdicts]
+
+
+def _origins(backend: str) -> list[Origin]:
+    """Where a backend comes from, and what adds to it, the first one first."""
+    from kernels.backend_check import added_to
+    from kernels.backends import lookup
+
+    entry = lookup.entry_of(backend)
+    return [each.origin for each in (*added_to(entry), entry)]
 
 
 def _is_untrusted(choice: BuildChoice) -> bool:
@@ -76,6 +90,7 @@ def _plain(choice: BuildChoice, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "lock": choice.lock,
         "target": str(choice.resolution.target),
         "backend": choice.resolution.backend,
+        "backend_origins": [asdict(each) for each in _origins(choice.resolution.backend)],
         "device": None if device is None else device.index,
         "chosen": choice.best,
         "variants": rows,

@@ -194,10 +194,13 @@ def test_two_backends_of_one_file_may_share_a_device(load: Any) -> None:
             {"acme": {"vendor": "Acme"}},
             "`acme` has no `device_string`, .* its name: cann, cpu, cuda",
         ),
-        ({"acme2": {"device_string": "acme"}}, "`acme2` has no `variant_token`, and its name ends with a digit"),
+        (
+            {"acme2": {"device_string": "acme", "version": "1.2"}},
+            "`acme2` has no `variant_token`, and its name ends with a digit",
+        ),
         ({"cpu": {"version": "1.2"}}, "`cpu.version` is declared, but build names of cpu carry no version"),
         ({"universal": {"device_string": "acme"}}, "means every backend, got 'universal'"),
-        ({"npu": {"device_string": "npu"}}, "'npu', which backend 'cann' .built in. already has"),
+        ({"npu": {"device_string": "acme"}}, "`npu` is another name of backend 'cann', whose device is 'npu', but its"),
     ],
 )
 def test_a_backend_that_cannot_be_is_refused_with_file_and_path(content: Any, says: str, write: Any) -> None:
@@ -223,6 +226,61 @@ def test_a_known_backend_keeps_what_is_not_declared(load: Any) -> None:
     assert (standing_in.token, standing_in.order, standing_in.versioned) == (own.token, own.order, own.versioned)
     assert standing_in.version_reason(MajorMinor(12, 1), MajorMinor(12, 8)) is None
     assert Target.parse("torch2.9-cu128-x86_64-linux+sm_90").devices[0].capability == 90
+
+
+@pytest.mark.parametrize(
+    ("key", "device", "owner"),
+    [("npu", "npu", "cann"), ("mps", "mps", "metal"), ("cu", "cuda", "cuda"), ("cu", "cu", "cuda")],
+)
+def test_another_name_of_a_backend_adds_to_it(
+    key: str, device: str, owner: str, load: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = backends.get(owner)
+    with caplog.at_level("INFO", "kernels"):
+        load({key: {**FIVE, "name": key, "device_string": device}})
+    assert f"{key!r} is another name of backend {owner!r}, to which its fields are added." in caplog.text
+    added = backends.get(owner)
+    assert (added.guidance_block, added.kernel_guidance) == ("Tiles.", "Use them.")
+    assert list(added.cuda_hacks_to_strip) == FIVE["cuda_hacks_to_strip"]
+    for member in ("name", "noarch_name", "token", "device_type", "mapping_device", "dispatch_key", "vendor", "order"):
+        assert getattr(added, member) == getattr(own, member)
+    assert backends.find(key) is added
+    assert str(backends.entry_of(owner).origin).startswith("declared in ")
+
+
+def test_two_names_of_one_backend_in_a_file_add_up(load: Any) -> None:
+    load({"cann": {"vendor": "Acme", "guidance_block": "first"}, "npu": {"guidance_block": "second"}})
+    assert (backends.get("cann").vendor, backends.get("cann").guidance_block) == ("Acme", "second")
+
+
+def test_another_name_of_a_disabled_backend_is_passed_over(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("KERNELS_DISABLE_BACKENDS", "cann")
+        load({"npu": {**FIVE, "name": "npu", "device_string": "npu"}, "acme": FIVE})
+        assert "cann" not in [each.name for each in backends.all_backends()]
+        assert backends.get("acme").guidance_block == "Tiles."
+    assert backends.get("cann").guidance_block != "Tiles."
+
+
+def test_platforms_of_kernelagent_are_backends_as_they_are(load: Any) -> None:
+    """Its registry's kinds of entries: the device of another backend, a digit at the end, texts that are empty."""
+    empty = {"guidance_block": "", "kernel_guidance": "", "cuda_hacks_to_strip": []}
+    load(
+        {
+            "cuda": {"name": "cuda", "device_string": "cuda", **empty},
+            "cutedsl": {"name": "cutedsl", "device_string": "cuda", **empty, "kernel_guidance": "Two functions."},
+            "cuda_gb10": {"name": "cuda_gb10", "device_string": "cuda", **empty},
+            "xpu": {**FIVE, "name": "xpu", "device_string": "xpu"},
+            "tx81": {"name": "tx81", "device_string": "txda"},
+        }
+    )
+    assert backends.get("cuda").guidance_block == ""
+    assert (backends.get("cutedsl").device_type, backends.get("cutedsl").dispatch_key) == ("cuda", "CUDA")
+    assert backends.get("tx81").token == "tx81_"
+    assert backends.get("xpu").kernel_guidance == "Use them."
+    target = Target.parse("torch2.9-cu128-x86_64-linux+sm_90")
+    assert target.default_backend == "cuda"
+    assert backends.parse_accelerator("tx81_") == (backends.get("tx81"), None)
 
 
 class Chip(Backend):

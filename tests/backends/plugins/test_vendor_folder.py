@@ -277,7 +277,7 @@ def test_flaggems_own_class_serves(tmp_path: Path) -> None:
             INFO.format("vendor_name='acme', device_name='b', version={'command': ['a'], 'pattern': '('}"),
             "`pattern`: not a regular expression",
         ),
-        (INFO.format("vendor_name='acme7', device_name='b'"), "`acme7` has no `variant_token`"),
+        (INFO.format("vendor_name='acme7', device_name='b', version='1.2'"), "`acme7` has no `variant_token`"),
         (INFO.format("vendor_name='a', device_name='b', backend='xpu'"), "is 'b', but backend 'xpu' has .*'xpu'"),
     ],
 )  # fmt: skip

@@ -165,3 +165,51 @@ def test_a_folder_that_two_backends_have_stays_until_both_have_left(tmp_path: Pa
     backends.unregister_backend("one")
     assert vendor_module(both[1], "ops") is module
     backends.unregister_backend("two")
+
+
+# FlagGems' folders
+
+INFO_BASE = """
+    from dataclasses import dataclass
+
+    @dataclass
+    class VendorInfoBase:
+        vendor_name: str
+        device_name: str
+        device_query_cmd: str
+        dispatch_key: str = None
+        triton_extra_name: str = None
+"""
+
+ARM = """
+    from backend_utils import VendorInfoBase  # noqa: E402
+
+    vendor_info = VendorInfoBase(vendor_name="acme", device_name="cpu", device_query_cmd="cat /proc/cpuinfo")
+    CUSTOMIZED_UNUSED_OPS = ("cos",)
+    __all__ = ["*"]
+"""
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["in FlagGems", "alone"])
+def test_a_folder_of_flaggems_finds_the_class_of_its_vendor_info(tmp_path: Path, beside: bool) -> None:
+    if beside:
+        write_folder(tmp_path / "backend", backend_utils=INFO_BASE)
+    ops = "from backend_utils import VendorInfoBase\nfrom .add import add\n__all__ = ['add']"
+    folder = write_folder(
+        tmp_path / "backend" / "_acme", init=ARM, ops=ops, ops__add="def add(A, B, *, alpha=1): return A"
+    )
+    entry = register_vendor(folder)
+    assert (entry.name, entry.backend.device_type, entry.backend.dispatch_key) == ("acme", "cpu", "CPU")
+    module = vendor_module(entry.backend, "ops")
+    assert module is not None
+    assert module.__all__ == ["add"]
+    assert (module.VendorInfoBase is vendor_folder.VendorInfo) is not beside
+    assert "backend_utils" not in sys.modules
+
+
+def test_a_module_of_the_program_that_has_the_name_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = ModuleType("backend_utils")
+    mine.VendorInfoBase = vendor_folder.VendorInfo  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "backend_utils", mine)
+    register_vendor(write_folder(tmp_path / "_acme", init=ARM))
+    assert sys.modules["backend_utils"] is mine

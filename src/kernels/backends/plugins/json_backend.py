@@ -18,6 +18,7 @@ from kernels.backends.plugins.json_schema import SCHEMA_PATH, Declaration, Decla
 from kernels.backends.registration import BackendEntry, DeclarationError, Origin
 from kernels.backends.torch_extension import extends, initialized_device
 from kernels.errors import RequestError
+from kernels.support.logs import logger
 
 __all__ = [
     "SCHEMA_PATH",
@@ -26,8 +27,11 @@ __all__ = [
     "DeclaredBackend",
     "declare",
     "load_backends",
+    "owner_of",
     "read_declarations",
 ]
+
+_log = logger(__name__)
 
 #: Fields whose values are a backend's members as they are.
 _MEMBERS = {
@@ -46,8 +50,8 @@ _MEMBERS = {
 def load_backends(path: os.PathLike[str] | str) -> list[BackendEntry]:
     """Add the backends that a JSON file declares, all of them or none.
 
-    Under the name of a registered backend, the file's fields replace that backend's; `unregister_backend` brings it
-    back as it was.
+    Under any name of a registered backend (`cann`, `npu`), the file's fields replace that backend's;
+    `unregister_backend` brings it back as it was. Files with KernelAgent's platforms have this form.
 
     Args:
         path: The file: one object, backend name to fields. Its JSON Schema is at `SCHEMA_PATH`.
@@ -74,16 +78,59 @@ def load_backends(path: os.PathLike[str] | str) -> list[BackendEntry]:
     """
     declarations = read_declarations(path)
     disabled = settings.disabled_backends()
-    backends: list[Backend] = []
+    backends: dict[str, Backend] = {}
     try:
-        for name, declaration in declarations.items():
-            if name not in disabled or lookup.known(name) is not None:
-                existing = registry.would_override(name)
-                backends.append(declare(name, declaration, existing, beside=backends, reserved=declarations))
+        for key, declaration in declarations.items():
+            name = owner_of(key, path)
+            if name in disabled and lookup.known(name) is None:
+                continue
+            if name != key:
+                declaration = _added(key, declaration, name)
+            existing = backends.get(name) or registry.would_override(name)
+            beside = [each for each in backends.values() if each.name != name]
+            backends[name] = declare(name, declaration, existing, beside=beside, reserved=declarations)
         origin = Origin("declared", str(path))
-        return registry.enter([(backend, origin) for backend in backends], override=True)
+        return registry.enter([(backend, origin) for backend in backends.values()], override=True)
     except ValueError as error:  # a `RequestError` is one
         raise DeclarationError(f"{path}: {error}", tuple(declarations)) from None
+
+
+def owner_of(name: str, place: os.PathLike[str] | str) -> str:
+    """The own name of the backend that a declared name means: itself, if it is no other name of a registered one.
+
+    Args:
+        name: The name that is declared.
+        place: The file or folder, for the log.
+
+    Example:
+        >>> owner_of("npu", "acme.json"), owner_of("acme", "acme.json")
+        ('cann', 'acme')
+    """
+    lookup.entries()  # the environment's backends are registered first
+    registered = [entry.backend for entry in registry.registered()]
+    if any(each.name == name for each in registered):
+        return name
+    # Names that only one backend has go before the Torch device, which two may share.
+    one = [each for each in registered if name in (each.noarch_name, each.token)]
+    shared = [each for each in registered if name in (*each.device_names(), each.mapping_device)]
+    for each in (*one, *shared):
+        _log.info("%s: %r is another name of backend %r, to which its fields are added.", place, name, each.name)
+        return each.name
+    return name
+
+
+def _added(key: str, declaration: Declaration, name: str) -> Declaration:
+    """What a file declares under another name of a backend: everything but the names."""
+    backend = lookup.known(name)
+    fields = declaration.given()
+    device = fields.pop("device_string", None)
+    if backend is not None and device is not None and device not in backend.device_names():
+        raise RequestError(
+            f"`{key}` is another name of backend {name!r}, whose device is {backend.device_type!r}, but its "
+            f"`device_string` is {device!r}. Choose another key for a new backend."
+        )
+    fields.pop("name", None)
+    return Declaration(**fields)
 
 
 def declare(
@@ -145,7 +192,8 @@ class DeclaredBackend(Backend):
                 f"`{name}` has no `device_string`, which a new backend needs; to change an existing one, use its name: "
                 f"{known}."
             )
-        if declaration.variant_token is None and name[-1].isdigit():
+        digit_last = declaration.variant_token is None and name[-1].isdigit()
+        if digit_last and declaration.version is not None:
             raise RequestError(
                 f"`{name}` has no `variant_token`, and its name ends with a digit: the version follows there in build "
                 "names. Give a `variant_token` without a digit at its end."
@@ -153,6 +201,8 @@ class DeclaredBackend(Backend):
         self.declaration = declaration
         self.queries = DeclaredQueries(declaration)
         self.name = name
+        if digit_last:
+            self.token = f"{name}_"  # no version follows
         _set_members(self, declaration)
         sharing = [each for each in others if each.device_type == self.device_type]
         taken = {*reserved, *(own for each in others for own in _own_names(each))}

@@ -21,7 +21,9 @@ from kernels.backends.plugins.torch_expression import parse_torch_path
 from kernels.backends.registration import DeclarationError
 from kernels.support.documents import load_json
 from kernels.support.files import read_bounded
-from kernels.support.formatting import format_text, format_value
+from kernels.support.formatting import format_text, format_value, nearest_name
+from kernels.support.logs import logger
+from kernels.support.warn import warn_once
 
 __all__ = [
     "MAX_BACKENDS",
@@ -36,7 +38,10 @@ __all__ = [
     "Query",
     "convert_declaration",
     "read_declarations",
+    "unknown_fields",
 ]
+
+_log = logger(__name__)
 
 #: The JSON Schema of such files, for editors.
 SCHEMA_PATH = Path(__file__).with_name("backends.schema.json")
@@ -118,7 +123,7 @@ class DeclaredDependency(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     module: _Module | None = None
 
 
-class Declaration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     """What a file declares of one backend; None where it declares nothing. The schema describes the fields.
 
     Example:
@@ -156,6 +161,8 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 def read_declarations(path: os.PathLike[str] | str) -> dict[str, Declaration]:
     """What a file declares, by the backends' names, in the file's order.
 
+    Fields of a backend that are not known are ignored, with one warning: such files are also written for other tools.
+
     Args:
         path: The file, at most `MAX_FILE_BYTES` of JSON.
 
@@ -188,10 +195,27 @@ def read_declarations(path: os.PathLike[str] | str) -> dict[str, Declaration]:
             declarations[name] = convert_declaration(name, fields)
         except ValueError as error:
             errors.append(f"{path}: {format_text(error)}.")
+        else:
+            unknown = unknown_fields(fields)
+            if unknown:
+                said = ", ".join(f"{format_value(each)}{f' (near: {near})' if near else ''}" for each, near in unknown)
+                warn_once(_log, f"{path}: fields of `{name}` that are not known, and ignored: {said}.")
     if errors:
         more = [f"{path}: and more."] if len(errors) > _MAX_ERRORS else []
         raise DeclarationError("\n".join([*errors[:_MAX_ERRORS], *more]), names)
     return declarations
+
+
+def unknown_fields(fields: object) -> list[tuple[str, str]]:
+    """The first fields that no declaration has, each with the known field that is nearest, or "".
+
+    Example:
+        >>> unknown_fields({"vendor": "Acme", "kernel_guidence": "Tiles.", "colour": "red"})
+        [('kernel_guidence', 'kernel_guidance'), ('colour', '')]
+    """
+    known = Declaration.__struct_fields__
+    unknown = (each for each in (fields if isinstance(fields, dict) else ()) if each not in known)
+    return [(each, nearest_name(each, known) or "") for each in islice(unknown, _MAX_ERRORS)]
 
 
 def convert_declaration(name: str, fields: object, kind: type[Declaration] = Declaration) -> Declaration:

@@ -12,9 +12,10 @@ import itertools
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.abc import MetaPathFinder
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +29,9 @@ __all__ = ["forget_unused", "import_package", "vendor_module", "vendor_package"]
 
 _PREFIX = "kernels_vendor_"
 
+#: The module from which FlagGems' vendor folders take the class of `vendor_info`; FlagGems has it beside these folders.
+_INFO_MODULE = "backend_utils"
+
 #: The name of each folder's package, by the folder's real path.
 _names: dict[str, str] = {}
 _numbers = itertools.count(1)
@@ -38,13 +42,15 @@ class _Finder(MetaPathFinder):
 
     def __init__(self) -> None:
         self.folders: dict[str, Path] = {}
+        #: On each thread, the folder that is being imported.
+        self.importing = threading.local()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         folder = self.folders.get(fullname)
         if folder is None:
-            return None
+            return self._info_module(fullname)
         init = folder / "__init__.py"
         if init.is_file():
             return importlib.util.spec_from_file_location(fullname, init, submodule_search_locations=[str(folder)])
@@ -52,6 +58,24 @@ class _Finder(MetaPathFinder):
         spec = ModuleSpec(fullname, None, is_package=True)
         spec.submodule_search_locations = [str(folder)]
         return spec
+
+    def _info_module(self, fullname: str) -> ModuleSpec | None:
+        folder: Path | None = getattr(self.importing, "folder", None)
+        if folder is None or fullname != _INFO_MODULE:
+            return None
+        beside = folder.parent / f"{_INFO_MODULE}.py"
+        if beside.is_file():
+            return importlib.util.spec_from_file_location(fullname, beside)
+        return ModuleSpec(fullname, _InfoLoader(), origin="kernels")
+
+
+class _InfoLoader(Loader):
+    """Makes the module of `vendor_info`'s class, for a folder without FlagGems."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        from kernels.backends.plugins.vendor_info import VendorInfo
+
+        setattr(module, "VendorInfoBase", VendorInfo)  # noqa: B010
 
 
 _finder = _Finder()
@@ -108,7 +132,7 @@ def vendor_module(backend: Backend, part: str) -> ModuleType | None:
     try:
         package = _import(_imported_name(folder) or _own_name(folder), folder).__name__
         name = f"{package}.{part}"
-        with _vendors_code(folder, part, package):
+        with _vendors_code(folder, part, package), _with_info_module(folder):
             if name not in sys.modules:
                 _see_new_files()
                 if importlib.util.find_spec(name) is None:
@@ -123,10 +147,23 @@ def _import(name: str, folder: Path) -> ModuleType:
         _finder.folders[name] = folder
     if _finder not in sys.meta_path:
         sys.meta_path.append(_finder)  # at the end, and for good: another thread may be going through this list
-    with _vendors_code(folder, "__init__.py"):
+    with _vendors_code(folder, "__init__.py"), _with_info_module(folder):
         if name not in sys.modules:
             _see_new_files()
         return importlib.import_module(name)
+
+
+@contextmanager
+def _with_info_module(folder: Path) -> Iterator[None]:
+    """Let a folder's modules import FlagGems' `backend_utils`; afterwards the name is free again."""
+    before, outer = sys.modules.get(_INFO_MODULE), getattr(_finder.importing, "folder", None)
+    _finder.importing.folder = folder
+    try:
+        yield
+    finally:
+        _finder.importing.folder = outer
+        if before is None:
+            sys.modules.pop(_INFO_MODULE, None)
 
 
 def _see_new_files() -> None:
