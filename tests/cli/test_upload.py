@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -29,17 +30,78 @@ def kernel(tmp_path: Path) -> Path:
 
 def test_it_says_each_step_and_where_the_kernel_is(kernels: Callable[..., Any], hub: TestHub, kernel: Path) -> None:
     done = kernels("upload", kernel, "--repo-id", "acme/relu")
-    commit = hub.commit("acme/relu", "v1")
+    commit, page = hub.commit("acme/relu", "v1"), hub.commit("acme/relu", "main")
     assert (done.exit_code, done.stdout.splitlines()) == (
         0,
         [
             f"acme/relu, branch v1, at {hub.url}: 2 builds",
             "Sending 7 files, deleting 0 paths",
             f"Published acme/relu, branch v1, as commit {commit}",
+            f"Updated the card on main, as commit {page}",
         ],
     )
     again = kernels("upload", kernel, "--repo-id", "acme/relu")
     assert again.stdout.splitlines()[1:] == [f"No change since commit {commit}: nothing was sent."]
+
+
+def test_json_is_one_document_with_every_file(
+    kernels: Callable[..., Any], hub: TestHub, kernel: Path, tmp_path: Path
+) -> None:
+    kernels("upload", kernel, "--repo-id", "acme/relu")
+    (kernel / "build" / "torch-cpu" / "__pycache__").mkdir()
+    init = kernel / "build" / "torch-cpu" / "__init__.py"
+    init.write_text(init.read_text() + "# more\n")
+    (kernel / "build" / "torch-cuda").rename(tmp_path / "torch-cuda")
+    before = hub.commit("acme/relu", "v1")
+    dry = kernels("upload", kernel, "--repo-id", "acme/relu", "--no-check", "--dry-run", "--json")
+    assert hub.commit("acme/relu", "v1") == before
+    done = kernels("upload", kernel, "--repo-id", "acme/relu", "--no-check", "--json")
+    document = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert done.stderr.splitlines()[0] == f"acme/relu, branch v1, at {hub.url}: 1 build"
+    assert document.pop("card") == {
+        "path": "README.md",
+        "origin": "generated",
+        "state": "changed",
+        "main_commit": hub.commit("acme/relu", "main"),
+    }
+    cpu, cuda = document.pop("variants")
+    assert (cpu["name"], cpu["state"], [each["path"] for each in cpu["changed"]]) == (
+        "torch-cpu", "changed", ["build/torch-cpu/__init__.py"],
+    )  # fmt: skip
+    assert cpu["bytes"] == init.stat().st_size
+    assert [each["path"] for each in cpu["unchanged"]] == [
+        "build/torch-cpu/layers.py",
+        "build/torch-cpu/metadata.json",
+    ]
+    assert (cuda["name"], cuda["state"], len(cuda["deleted"])) == ("torch-cuda", "deleted", 3)
+    assert document["skipped"] == [{"path": "build/torch-cpu/__pycache__/", "reason": "bytecode"}]
+    assert (document["commit"], document["changed"], document["dry_run"]) == (
+        hub.commit("acme/relu", "v1"),
+        True,
+        False,
+    )
+    planned = json.loads(dry.stdout)
+    assert (planned["commit"], planned["dry_run"], planned["variants"]) == (before, True, [cpu, cuda])
+
+
+def test_a_dry_run_needs_neither_a_token_nor_a_repository(
+    kernels: Callable[..., Any], hub: TestHub, kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KERNELS_HUB_TOKEN")
+    done = kernels("upload", kernel, "--repo-id", "acme/relu", "--dry-run")
+    assert done.exit_code == 0
+    assert "Would send 7 files, would delete 0 paths" in done.stdout
+    assert "  added: build/torch-cpu/__init__.py (" in done.stdout
+    assert {each.method for each in hub.requests} == {"GET"}
+
+
+def test_an_error_is_in_the_document_too(kernels: Callable[..., Any], hub: TestHub, kernel: Path) -> None:
+    done = kernels("upload", kernel, "--json")
+    assert done.exit_code == 1
+    error = json.loads(done.stdout)["error"]
+    assert error["type"] == "RequestError"
+    assert done.stderr == f"Error: {error['message']}\n"
 
 
 def test_a_pipe_gets_no_progress_bars(hub: TestHub, kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:

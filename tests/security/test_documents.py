@@ -166,6 +166,8 @@ PIPES: dict[str, tuple[str, str]] = {
     "objects": ("made-from.json", "keep_objects(root, root, {}, [])"),
     "a stamp": ("a.stamp", "stamped_code(root, path)"),
     "a page": ("README.md", "page(path)"),
+    "benchmark results": ("benchmarks/a.json", "read_results([root])"),
+    "a package for its card": ("build/torch-cpu/__init__.py", "read_api(path.parent)"),
     "a benchmark": ("benchmark_a.py", "content(path)"),
     "a distribution's files": ("a.dist-info/RECORD", "_has(str(path.parent), 'a/b.py', 'a')"),
     "a distribution's names": ("a.dist-info/top_level.txt", "_has(str(path.parent), 'a/b.py', 'a')"),
@@ -194,7 +196,9 @@ from kernels.resolver.installed_locks import _has
 from kernels.authoring.bench.measured_kernel import _content as content
 from kernels.models.metadata import Metadata
 from kernels.models.pyproject import KernelProject, dependencies
-from kernels.authoring.publish.upload import _page as page
+from kernels.authoring.publish.card.benchmarks import read_results
+from kernels.authoring.publish.card.card import _read as page
+from kernels.authoring.publish.card.python_api import read_api
 from kernels.models.snapshot import RepoFile
 from kernels.wheel_hooks import wheel_files
 from kernels.trust import Policy, Rule
@@ -246,6 +250,8 @@ def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(isolated_env: Path, tmp
     # What is passed over, or told in the answer; everything else is an error of this package.
     ended = {name for name, what in said.items() if what.startswith("ended")}
     assert ended == {
+        "benchmark results",
+        "a package for its card",
         "a signature",
         "signed metadata",
         "a source",

@@ -320,6 +320,8 @@ def test_a_hub_that_is_published_to_sends_back_no_token(sent: TestHub, status: i
         lambda: hub.create_branch("acme/relu", "v2"),
         lambda: hub.remote("acme/relu", "main"),
         lambda: hub.private("acme/relu"),
+        lambda: hub.files_at("acme/relu", "main", ["README.md"]),
+        lambda: hub.read("acme/relu", "main", "README.md", (10, "0" * 40)),
     ):
         try:
             ask()

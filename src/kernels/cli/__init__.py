@@ -29,6 +29,9 @@ __all__ = ["app", "main"]
 
 _DEBUG = "--debug"
 
+#: What no command takes: other users of the machine see its arguments.
+_TOKEN = "--token"
+
 #: How often each form of `--verbose` counts.
 _VERBOSE = {"--verbose": 1, "-v": 1, "-vv": 2}
 
@@ -45,8 +48,11 @@ class _Command(TyperCommand):
         except _UsageError as error:
             error.ctx = error.ctx or ctx
             # Only an error for an unknown option has `possibilities`: the similar options, which typer prints.
-            if getattr(error, "possibilities", True) in (None, []):
-                error.message += self._hint(error.option_name)
+            similar = getattr(error, "possibilities", True)
+            hint = "" if similar is True else self._hint(error.option_name)
+            if hint and (not similar or error.option_name == _TOKEN):
+                error.possibilities = []
+                error.message += hint
             raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -56,7 +62,7 @@ class _Command(TyperCommand):
         """What to use in place of an unknown option."""
         if any(parameter.name == "arguments" for parameter in self.params):
             return f". Put arguments for pytest after --: kernels {self.name} … -- {option}"
-        if option == "--token":
+        if option == _TOKEN:
             return ". Set KERNELS_HUB_TOKEN for the Hub in KERNELS_HUB, HF_TOKEN for other Hubs"
         return ""
 

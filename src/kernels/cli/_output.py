@@ -37,8 +37,10 @@ __all__ = [
     "print_in_any_locale",
     "print_json",
     "print_line",
+    "print_note",
     "print_progress",
     "print_table",
+    "print_text",
     "reserve_stdout",
     "styled",
     "untrusted_line",
@@ -120,6 +122,18 @@ def print_line(line: str = "") -> None:
     out = answer_stream()
     if out is not None:
         typer.echo(one_line(line), file=out)
+
+
+def print_text(text: str) -> None:
+    """Print lines that are to be kept as they are, with escapes for control characters other than tabs."""
+    out = answer_stream()
+    if out is not None:
+        typer.echo(clean(text).rstrip("\n"), file=out)
+
+
+def print_note(line: str) -> None:
+    """Print a line on standard error, beside a program's answer on standard output."""
+    console(stderr=True).print(one_line(line), markup=False, soft_wrap=True)
 
 
 def print_progress(line: str) -> None:

@@ -14,7 +14,7 @@ from kernels.errors import RequestError
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.support.formatting import format_text, format_value
 
-__all__ = ["Node", "Scalar", "read_yaml", "wrong"]
+__all__ = ["Node", "Scalar", "check_events", "read_yaml", "wrong"]
 
 #: A value that contains no other.
 Scalar = bool | int | float | str | None
@@ -77,7 +77,7 @@ def read_yaml(path: Path) -> Node | None:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         # libyaml composes recursively in C: only what is known to be shallow is composed.
-        _check_events(yaml.parse(text, Loader=loader), path)
+        check_events(yaml.parse(text, Loader=loader), path)
         root = yaml.compose(text, Loader=loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -113,7 +113,7 @@ def _text(path: Path) -> str:
         raise wrong(path, line, f"the byte 0x{data[error.start]:02x} is not UTF-8.") from None
 
 
-def _check_events(events: Any, path: Path) -> None:
+def check_events(events: Any, path: Path) -> None:
     """Check what must hold before a file is composed: its size, its depth, no tags and one document."""
     import yaml
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import shutil
 import struct
@@ -19,7 +18,7 @@ from huggingface_hub import HfApi, constants
 from writable_hub import TOKEN, WritableHub
 
 from kernels.authoring.compile import build_kernel
-from kernels.authoring.publish import Upload, kernel_card, read_builds, upload, upload_kernel
+from kernels.authoring.publish import Upload, publishing, read_builds, upload_kernel
 from kernels.errors import (
     DigestMismatch,
     HubUnavailable,
@@ -29,7 +28,6 @@ from kernels.errors import (
     NotInCache,
     RequestError,
 )
-from kernels.models.metadata import Metadata
 
 REPO = "acme/relu"
 #: An ELF header for x86-64 with one entry, a stack that holds no code, and bytes after it.
@@ -75,7 +73,8 @@ def _local(folder: Path) -> dict[str, bytes]:
 
 
 def _published(hub: TestHub) -> list[str]:
-    return [each.path for each in hub.requests if "/commit/" in each.path and each.status == 200]
+    """The commits of builds: the card also goes to `main`."""
+    return [each.path for each in hub.requests if "/commit/v" in each.path and each.status == 200]
 
 
 def test_a_kernel_is_published_with_its_repository_branch_and_card(hub: TestHub, kernel: Path) -> None:
@@ -96,17 +95,22 @@ def test_a_kernel_is_published_with_its_repository_branch_and_card(hub: TestHub,
     ("written", "published"),
     [
         ("# ReLU\n", "---\nlibrary_name: kernels\nlicense: apache-2.0\ntags:\n- kernels\n---\n\n# ReLU\n"),
-        ("\ufeff---\nlicense: mit\n---\n# ReLU\n", "---\nlicense: mit\n---\n# ReLU\n"),
+        (
+            "\ufeff---\nlicense: mit\n---\n# ReLU\n",
+            "---\nlicense: mit\nlibrary_name: kernels\ntags:\n- kernels\n---\n\n# ReLU\n",
+        ),
     ],
     ids=["without a front matter", "with one"],
 )
 def test_the_authors_page_is_the_card(hub: TestHub, kernel: Path, written: str, published: str) -> None:
     (kernel / "README.md").write_text(written)
     upload_kernel(kernel, REPO, branch="v1")
-    assert f'get_kernel("{REPO}"' in _card(hub, REPO, "v1")  # no sources: the page of another time
+    assert "# ReLU\n" not in _card(hub, REPO, "v1")  # no sources: the page of another time
     _sources(kernel)
     assert upload_kernel(kernel, REPO, branch="v1", check=False, keep_variants=True).sent == ("README.md",)
-    assert _card(hub, REPO, "v1") == published
+    card = _card(hub, REPO, "v1")
+    assert card.startswith(published)
+    assert f'get_kernel("{REPO}", version=1)' in card
 
 
 def test_an_authors_page_that_is_no_text_is_refused(hub: TestHub, kernel: Path) -> None:
@@ -385,7 +389,7 @@ def test_a_refused_token_is_reported(hub: TestHub, kernel: Path) -> None:
     assert "(Invalid credentials in Authorization header). " in str(refused.value)
     assert "developer.mozilla.org" not in str(refused.value)
     hub.fail("/api/repos/create", status=403)
-    with pytest.raises(RequestError, match=r"refuses the token \(403\).*a writable Hub, and a token"):
+    with pytest.raises(RequestError, match=r"refuses the token \(403\).*a writable Hub with enough space, and a token"):
         upload_kernel(kernel, REPO)
 
 
@@ -415,42 +419,89 @@ def test_a_connection_that_drops_publishes_nothing_and_the_next_run_does(
     assert "build/torch-cpu/__init__.py" in _served(hub)
 
 
+async def _without_answer(call: Any) -> None:
+    async def discard(message: Any) -> None: ...
+
+    await call.app(call.scope, call.receive, discard)
+    call.abort()
+
+
 def test_a_commit_whose_answer_is_lost_is_looked_up(hub: TestHub, kernel: Path) -> None:
-    async def act(call: Any) -> None:
-        await call.app(call.scope, call.receive, _discard)
-        call.abort()
+    hub._add("/commit/", 1, _without_answer, None, 0)
+    done = upload_kernel(kernel, REPO)
+    assert done.commit == hub.commit(REPO, "v1")
+    assert "build/torch-cpu/__init__.py" in done.sent
+    assert hub.count("/commit/v1") == 1
 
-    async def _discard(message: Any) -> None: ...
 
-    hub._add("/commit/", 1, act, None, 0)
-    with pytest.raises(HubUnavailable, match="so the commit was probably made"):
-        upload_kernel(kernel, REPO)
-    assert not upload_kernel(kernel, REPO).changed
+def test_an_upload_outlives_a_hub_that_is_busy(hub: TestHub, kernel: Path, quick_retries: list[float]) -> None:
+    hub.fail("/commit/v1", times=2, status=503)
+    hub.fail("/objects/batch", times=7, status=429, headers={"Retry-After": "33"})
+    said: list[str] = []
+    assert upload_kernel(kernel, REPO, report=said.append).changed
+    assert any("429" in line and line.endswith("trying again in 33 s") for line in said)
+    assert any("503" in line and line.endswith("trying again in 5 s") for line in said)
+    assert len(_published(hub)) == 1
 
 
 def test_large_files_that_arrived_are_not_sent_twice(hub: TestHub, kernel: Path) -> None:
-    hub.fail("/commit/", times=1, status=503)
-    with pytest.raises(HubUnavailable, match=r"answered 503 while making the commit\. Nothing was published"):
+    hub.fail("/commit/", status=503)
+    with pytest.raises(
+        HubUnavailable, match=r"answered 503 while making the commit \(injected\)\. Nothing was published"
+    ):
         upload_kernel(kernel, REPO)
     assert hub.count("/lfs-upload/") == 1
+    hub.heal()
     assert upload_kernel(kernel, REPO).changed
     assert hub.count("/lfs-upload/") == 1
 
 
-def test_someone_elses_commit_meanwhile_is_not_overwritten(
-    hub: TestHub, kernel: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    upload_kernel(_builds(kernel.parent / "first", "torch-cuda"), REPO)
-    changes = upload._changes
+def _meanwhile(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
+    """Do something after the branch was read, and before the commit; once."""
+    send = publishing.send_files
+    actions = [action]
 
     def meanwhile(*arguments: Any, **options: Any) -> Any:
-        (hub.root / REPO / "v1" / "theirs.txt").write_text("x")
-        return changes(*arguments, **options)
+        if actions:
+            actions.pop()()
+        return send(*arguments, **options)
 
-    monkeypatch.setattr(upload, "_changes", meanwhile)
-    with pytest.raises(RequestError, match="someone else changed the branch meanwhile"):
-        upload_kernel(kernel, REPO)
-    assert "theirs.txt" in _served(hub)
+    monkeypatch.setattr(publishing, "send_files", meanwhile)
+
+
+def test_a_commit_to_other_files_meanwhile_is_kept_and_published_upon(
+    hub: TestHub, kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = _builds(kernel.parent / "theirs", "torch-xpu")
+    ours = _builds(kernel.parent / "ours", "torch-cuda")
+    _meanwhile(monkeypatch, lambda: upload_kernel(theirs, REPO, keep_variants=True))
+    said: list[str] = []
+    done = upload_kernel(ours, REPO, keep_variants=True, report=said.append)
+    assert {path.split("/")[1] for path in _served(hub) if path.startswith("build/")} == {"torch-cuda", "torch-xpu"}
+    assert any("publishing on top of it" in line for line in said)
+    assert done.commit == hub.commit(REPO, "v1")
+    for branch in ("v1", "main"):
+        assert all(f"`{name}`" in _card(hub, REPO, branch) for name in ("torch-cuda", "torch-xpu"))
+
+
+@pytest.mark.parametrize("variant", ["torch-cuda", "torch-xpu"])
+def test_a_commit_to_the_same_files_meanwhile_is_not_overwritten(
+    hub: TestHub, kernel: Path, monkeypatch: pytest.MonkeyPatch, variant: str
+) -> None:
+    theirs = _builds(kernel.parent / "theirs", variant, seed="theirs")
+    _meanwhile(monkeypatch, lambda: upload_kernel(theirs, REPO, keep_variants=True))
+    with pytest.raises(RequestError, match="Someone else changed the branch meanwhile") as refused:
+        upload_kernel(_builds(kernel.parent / "ours", "torch-cuda"), REPO)  # without keep_variants, theirs would go
+    assert f"build/{variant}/" in str(refused.value)
+    assert b"theirs" in _served(hub)[f"build/{variant}/__init__.py"]
+
+
+def test_the_same_builds_published_by_someone_else_meanwhile_are_enough(
+    hub: TestHub, kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _meanwhile(monkeypatch, lambda: upload_kernel(kernel, REPO))
+    assert upload_kernel(kernel, REPO).commit == hub.commit(REPO, "v1")
+    assert len(_published(hub)) == 1
 
 
 @pytest.mark.parametrize(("status", "error"), [(400, RequestError), (404, FileNotFoundError), (429, HubUnavailable)])
@@ -465,45 +516,6 @@ def test_a_card_that_a_hub_refuses_stops_the_upload(hub: TestHub, kernel: Path) 
     with pytest.raises(RequestError, match="license is unknown"):
         upload_kernel(kernel, REPO)
     assert _published(hub) == []
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The card
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("license", "lines"),
-    [
-        ("MIT", ["license: mit"]),
-        ("GPL-3.0-only", ["license: gpl-3.0"]),
-        ("MIT OR Apache-2.0", ["license: other", 'license_name: "MIT OR Apache-2.0"']),
-        ("a: b\n---", ["license: other", 'license_name: "a: b\\n---"']),
-    ],
-)
-def test_a_card_says_the_licence_so_that_a_hub_can_read_it(license: str, lines: list[str]) -> None:
-    import yaml
-
-    data = {"name": "relu", "id": "_r", "version": 1, "license": license, "backend": {"type": "cpu"}}
-    card = kernel_card(REPO, "v1", Metadata.from_bytes(json.dumps(data).encode()), ["torch-cpu"])
-    front = card.split("\n---\n")[0].removeprefix("---\n")
-    assert [line for line in front.splitlines() if line.startswith("license")] == lines
-    assert set(yaml.safe_load(front)) <= {"library_name", "license", "license_name", "tags"}
-
-
-def test_a_branch_is_a_string_in_the_code_of_a_card() -> None:
-    data = b'{"name": "relu", "id": "_r", "version": 1, "license": "MIT", "backend": {"type": "cpu"}}'
-    branch = 'x"+print()+"'
-    card = kernel_card("acme/relu", branch, Metadata.from_bytes(data), ["torch-cpu"])
-    [line] = [line for line in card.splitlines() if line.startswith("kernel = ")]
-    [keyword] = ast.parse(line).body[0].value.keywords  # type: ignore[attr-defined]
-    assert ast.literal_eval(keyword.value) == branch
-
-
-def test_a_card_shows_what_metadata_says_as_text() -> None:
-    data = {"name": "relu", "id": "_r", "version": 1, "upstream": "x | <b>\n# y", "backend": {"type": "cpu"}}
-    card = kernel_card(REPO, "v1", Metadata.from_bytes(json.dumps(data).encode()), ["torch-cpu"])
-    assert "| Upstream | x \\| \\<b\\> # y |" in card
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
 from pathlib import Path
 
@@ -110,7 +110,12 @@ def _stale_builds(folder: Path) -> Mapping[str, str] | str | None:
 
 
 def audit_variant(
-    folder: Path, *, dynamic: bool = True, root: Path | None = None, bytecode: bool = True
+    folder: Path,
+    *,
+    dynamic: bool = True,
+    root: Path | None = None,
+    bytecode: bool = True,
+    without: Collection[str] = (),
 ) -> VariantAudit:
     """Check one variant.
 
@@ -119,12 +124,13 @@ def audit_variant(
         dynamic: Whether to also load it, if it fits this machine.
         root: The folder that links may lead into, as a cache keeps files elsewhere. Default: the variant's own.
         bytecode: Whether to check bytecode; an upload leaves it out.
+        without: Names of steps to leave out, as the caller did their work.
 
     Raises:
         MissingPythonDependency: There are native files, and pyelftools is not installed.
     """
     checked = CheckedVariant.of(folder, root, bytecode=bytecode)
-    steps = STEPS if checked.files.safe else STEPS[:1]
+    steps = [step for step in STEPS if step[0] not in without] if checked.files.safe else STEPS[:1]
     if checked.files.safe and any(is_native(checked, name) for name in checked.files.sizes):
         require_elftools()
     findings = [finding for name, step in steps for finding in run_step(name, partial(step, checked), None, _SECONDS)]

@@ -5,28 +5,36 @@ Every request goes through `HfApi`; its errors are raised as this package's, wit
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from kernels import settings
+from kernels.authoring.publish.local_builds import LocalFile
 from kernels.errors import HubUnavailable, KernelsError, NotInCache, RepositoryNotFound, RequestError, RevisionNotFound
 from kernels.sources.send_request import connection_errors
 from kernels.support import secrets
 from kernels.support.formatting import error_on_one_line, format_text
 from kernels.support.logs import make_safe
-from kernels.trust.digest import git_blob_id, sha256_file
+from kernels.trust.digest import git_blob_id
 
 if TYPE_CHECKING:
-    from huggingface_hub import HfApi
+    from huggingface_hub import CommitOperationAdd, HfApi
 
-__all__ = ["CommitChanges", "PublishClient", "RemoteBranch", "open_hub", "same_file"]
+__all__ = ["NOT_PUBLISHED", "BranchMoved", "CommitChanges", "PublishClient", "RemoteBranch", "open_hub", "same_file"]
 
 _KIND = "kernel"
+
+#: The largest file that is read from a branch: a page, a `metadata.json`.
+_MAX_READ_BYTES = 4 * 1024 * 1024
+
+
+class BranchMoved(RequestError):
+    """Someone else committed to the branch meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,7 @@ class RemoteBranch:
 class CommitChanges:
     """The changes of one commit: files by path (bytes or a local file), and deleted paths; folders end in `/`."""
 
-    files: Mapping[str, bytes | Path]
+    files: Mapping[str, bytes | LocalFile]
     deleted: Sequence[str]
 
 
@@ -63,7 +71,7 @@ class PublishClient:
         """The commit at the head of each branch of a repository; None if the repository does not exist."""
         from huggingface_hub.errors import RepositoryNotFoundError
 
-        with self._errors(f"asking for {repo_id}"):
+        with self.errors(f"asking for {repo_id}"):
             try:
                 refs = self.api.list_repo_refs(repo_id, repo_type=_KIND)
             except RepositoryNotFoundError as error:
@@ -74,24 +82,24 @@ class PublishClient:
 
     def create_repository(self, repo_id: str, *, private: bool) -> None:
         """Create a repository of type `kernel`, if it does not exist."""
-        with self._errors(f"creating {repo_id}"), _allow_kernel_repositories():
+        with self.errors(f"creating {repo_id}"), _allow_kernel_repositories():
             self.api.create_repo(repo_id, repo_type=_KIND, private=private, exist_ok=True)
 
     def create_branch(self, repo_id: str, branch: str) -> None:
         """Create a branch, if it does not exist."""
-        with self._errors(f"creating the branch {branch} of {repo_id}"):
+        with self.errors(f"creating the branch {branch} of {repo_id}"):
             self.api.create_branch(repo_id, branch=branch, repo_type=_KIND, exist_ok=True)
 
     def private(self, repo_id: str) -> bool:
         """Whether a repository is private."""
-        with self._errors(f"asking for {repo_id}"):
+        with self.errors(f"asking for {repo_id}"):
             return bool(getattr(self.api.kernel_info(repo_id), "private", False))
 
     def remote(self, repo_id: str, head: str) -> RemoteBranch:
         """The files of a commit."""
         from huggingface_hub.hf_api import RepoFile
 
-        with self._errors(f"listing {repo_id}"):
+        with self.errors(f"listing {repo_id}"):
             entries = list(self.api.list_repo_tree(repo_id, recursive=True, repo_type=_KIND, revision=head))
         files = {
             entry.path: (entry.size, entry.lfs.sha256 if entry.lfs is not None else entry.blob_id)
@@ -100,26 +108,90 @@ class PublishClient:
         }
         return RemoteBranch(head, files)
 
+    def files_at(self, repo_id: str, revision: str, paths: Sequence[str]) -> dict[str, tuple[int, str]]:
+        """The size and the hash of those of some paths that a revision has, as `RemoteBranch.files`."""
+        from huggingface_hub.hf_api import RepoFile
+
+        with self.errors(f"asking for files of {repo_id}"):
+            found = self.api.get_paths_info(repo_id, list(paths), repo_type=_KIND, revision=revision)
+        return {
+            entry.path: (entry.size, entry.lfs.sha256 if entry.lfs is not None else entry.blob_id)
+            for entry in found
+            if isinstance(entry, RepoFile)
+        }
+
+    def read(self, repo_id: str, commit: str, path: str, listed: tuple[int, str]) -> bytes | None:
+        """The content of a small file of a commit; None if it is not the one that was listed, or too large.
+
+        Args:
+            repo_id: The repository.
+            commit: The commit.
+            path: The file.
+            listed: Its size and hash, as listed.
+        """
+        from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+
+        size, oid = listed
+        if size > _MAX_READ_BYTES:
+            return None
+        url = f"{self.url}/{_KIND}s/{repo_id}/resolve/{quote(commit, safe='')}/{quote(path)}"
+        data = bytearray()
+        with self.errors(f"reading {path} of {repo_id}"):
+            headers = build_hf_headers(token=self.token or False)
+            with get_session().stream("GET", url, headers=headers, follow_redirects=True) as answer:
+                hf_raise_for_status(answer)
+                for chunk in answer.iter_bytes():
+                    data += chunk
+                    if len(data) > size:
+                        return None
+        content = bytes(data)
+        actual = hashlib.sha256(content).hexdigest() if len(oid) == 64 else git_blob_id(content)
+        return content if len(content) == size and actual == oid else None
+
+    @contextmanager
+    def writing(self, repo_id: str, branch: str) -> Iterator[None]:
+        """Set huggingface_hub up for sending files and committing, as this Hub needs it."""
+        with _allow_kernel_repositories(), _bars_for_people(), self._without_xet_if_missing(repo_id, branch):
+            yield
+
+    def send(self, repo_id: str, branch: str, operations: Sequence[CommitOperationAdd], *, create_pr: bool) -> None:
+        """Send those files that a commit only names (large ones), unless the Hub has them; within `writing`."""
+        with self.errors("sending the files"):
+            self.api.preupload_lfs_files(
+                repo_id, operations, repo_type=_KIND, revision=branch, create_pr=create_pr, free_memory=False
+            )
+
     def commit(
-        self, repo_id: str, branch: str, changes: CommitChanges, *, message: str, parent: str, create_pr: bool
+        self,
+        repo_id: str,
+        branch: str,
+        operations: Sequence[CommitOperationAdd],
+        deleted: Sequence[str],
+        *,
+        message: str,
+        parent: str,
+        create_pr: bool,
     ) -> tuple[str, str | None]:
-        """Send the files, then make the commit that publishes them.
+        """Make the commit that publishes what was sent; within `writing`.
 
         Returns:
             The commit, and the URL of the pull request if one was opened.
-        """
-        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-        added = [CommitOperationAdd(path, content) for path, content in changes.files.items()]
-        deleted = [CommitOperationDelete(path) for path in changes.deleted]
-        where: dict[str, Any] = {"repo_type": _KIND, "revision": branch, "create_pr": create_pr}
-        with _allow_kernel_repositories(), _bars_for_people(), self._without_xet_if_missing(repo_id, branch):
-            with self._errors("sending the files"):
-                self.api.preupload_lfs_files(repo_id, added, free_memory=False, **where)
-            with self._errors("making the commit", lambda: self._commit_state(repo_id, branch, parent, create_pr)):
-                info = self.api.create_commit(
-                    repo_id, [*deleted, *added], commit_message=message, parent_commit=parent, **where
-                )
+        Raises:
+            BranchMoved: The branch is no longer at `parent`.
+        """
+        from huggingface_hub import CommitOperationDelete
+
+        with self.errors("making the commit", lambda: self._commit_state(repo_id, branch, parent, create_pr)):
+            info = self.api.create_commit(
+                repo_id,
+                [*map(CommitOperationDelete, deleted), *operations],
+                commit_message=message,
+                parent_commit=parent,
+                repo_type=_KIND,
+                revision=branch,
+                create_pr=create_pr,
+            )
         return info.oid, info.pr_url
 
     def _commit_state(self, repo_id: str, branch: str, parent: str, create_pr: bool) -> str:
@@ -131,7 +203,7 @@ class PublishClient:
             head = (self.branches(repo_id) or {}).get(branch)
         except KernelsError:
             return unknown
-        return _NOTHING if head == parent else f"{branch} is now at {head}, so the commit was probably made"
+        return NOT_PUBLISHED if head == parent else f"{branch} is now at {head}, so the commit was probably made"
 
     @contextmanager
     def _without_xet_if_missing(self, repo_id: str, branch: str) -> Iterator[None]:
@@ -142,7 +214,7 @@ class PublishClient:
         before = constants.HF_HUB_DISABLE_XET
         if not before:
             url = f"{self.url}/api/{_KIND}s/{repo_id}/xet-write-token/{quote(branch, safe='')}"
-            with self._errors("asking how to send files"):
+            with self.errors("asking how to send files"):
                 answer = get_session().get(url, headers=build_hf_headers(token=self.token))
             constants.HF_HUB_DISABLE_XET = answer.status_code == 404
         try:
@@ -151,7 +223,7 @@ class PublishClient:
             constants.HF_HUB_DISABLE_XET = before
 
     @contextmanager
-    def _errors(self, doing: str, state: Callable[[], str] = lambda: _NOTHING) -> Iterator[None]:
+    def errors(self, doing: str, state: Callable[[], str] = lambda: NOT_PUBLISHED) -> Iterator[None]:
         """Raise huggingface_hub's errors as this package's: with the Hub, the step, and what was published."""
         try:
             yield
@@ -171,31 +243,38 @@ class PublishClient:
         for cause in _chain(error):
             if isinstance(cause, HfHubHTTPError):
                 status, text = _status(cause), format_text(" ".join(str(cause).split()), 1000)
+                # huggingface_hub's own message adds advice for its own Hub.
+                answer = format_text(" ".join((cause.server_message or "").split()), 500).rstrip(".")
+                said = f" ({answer})" * bool(answer)
                 if status in (401, 403):
-                    # huggingface_hub's own message adds advice for its own Hub.
-                    answer = format_text(" ".join((cause.server_message or "").split()), 500).rstrip(".")
-                    needed = "a token" if status == 401 else "a writable Hub, and a token"
+                    needed = "a token" if status == 401 else "a writable Hub with enough space, and a token"
                     return RequestError(
-                        f"{self.url} refuses the token ({status}) while {doing}{f' ({answer})' * bool(answer)}. "
-                        f"{_NOTHING}. Publishing needs {needed} with write access: {settings.token_source(self.url)}."
+                        f"{self.url} refuses the token ({status}) while {doing}{said}. "
+                        f"{NOT_PUBLISHED}. Publishing needs {needed} with write access: "
+                        f"{settings.token_source(self.url)}."
+                    )
+                if status in (402, 413, 507):
+                    return RequestError(
+                        f"{self.url} has no space for this ({status}) while {doing}{said}. {NOT_PUBLISHED}. Make space "
+                        "there, or publish fewer builds, and run the same command again."
                     )
                 if status in (409, 412):
-                    return RequestError(
+                    return BranchMoved(
                         f"{self.url} answered {status} while {doing}: someone else changed the branch meanwhile. "
-                        f"{_NOTHING}; check the change, and run this again."
+                        f"{NOT_PUBLISHED}; check the change, and run this again."
                     )
                 if status >= 500 or status in (408, 429):
-                    return HubUnavailable(f"{self.url} answered {status} while {doing}. {state()}. {_AGAIN}")
+                    return HubUnavailable(f"{self.url} answered {status} while {doing}{said}. {state()}. {_AGAIN}")
                 kind = RevisionNotFound if isinstance(cause, NoRevision) else RepositoryNotFound
                 refused = kind if status == 404 else RequestError
-                return refused(f"{self.url} answered {status} while {doing}: {text} {_NOTHING}.")
+                return refused(f"{self.url} answered {status} while {doing}: {text} {NOT_PUBLISHED}.")
             if isinstance(cause, connection):
                 return HubUnavailable(
                     f"The connection to {self.url} broke while {doing} ({error_on_one_line(cause)}). "
                     f"{state()}. {_AGAIN}"
                 )
         if isinstance(error, ValueError):  # huggingface_hub rejects a card, or the Hub an object
-            return RequestError(f"{self.url} rejected this while {doing}: {format_text(error, 1000)} {_NOTHING}.")
+            return RequestError(f"{self.url} rejected this while {doing}: {format_text(error, 1000)} {NOT_PUBLISHED}.")
         if isinstance(error, (AttributeError, LookupError, TypeError)):  # it does not check the answer's form
             return HubUnavailable(
                 f"{self.url} gave an answer that is not a Hub's while {doing} ({error_on_one_line(error)}). {state()}."
@@ -233,17 +312,18 @@ def _allow_kernel_repositories() -> Iterator[None]:
         constants.REPO_TYPES = before
 
 
-_NOTHING = "Nothing was published"
+NOT_PUBLISHED = "Nothing was published"
 _AGAIN = "Run the same command again: large files that were sent are not sent twice."
 
 
-def open_hub(url: str | None = None, token: str | None = None) -> PublishClient:
+def open_hub(url: str | None = None, token: str | None = None, *, writing: bool = True) -> PublishClient:
     """The client of the Hub to publish to.
 
     Args:
         url: Its URL. Default: `KERNELS_HUB`, else `HF_ENDPOINT`.
         token: The token. Default: `KERNELS_HUB_TOKEN` for the Hub in `KERNELS_HUB`, huggingface_hub's own for its own
             Hub; another URL needs this argument.
+        writing: Whether a token is needed.
 
     Raises:
         RequestError: No token is found, or `KERNELS_HUB` is a folder.
@@ -260,28 +340,27 @@ def open_hub(url: str | None = None, token: str | None = None) -> PublishClient:
     if settings.offline():
         raise NotInCache(f"Nothing was sent to {address}: HF_HUB_OFFLINE is set.")
     token = _token(address) if token is None else token
-    if not token:
+    if not token and writing:
         raise RequestError(f"No token for {address}: publishing needs {settings.token_source(address)}.")
     from huggingface_hub import HfApi
 
     from kernels._version import __version__
 
-    secrets.register(token)
+    if token:
+        secrets.register(token)
     make_safe("huggingface_hub")
-    api = HfApi(endpoint=address, token=token, library_name="kernels", library_version=__version__)
-    return PublishClient(address, api, token)
+    api = HfApi(endpoint=address, token=token or False, library_name="kernels", library_version=__version__)
+    return PublishClient(address, api, token or "")
 
 
-def same_file(remote: tuple[int, str] | None, content: bytes | Path) -> bool:
+def same_file(remote: tuple[int, str] | None, content: bytes | LocalFile) -> bool:
     """Whether a file is equal to the Hub's: `remote` is its size and its SHA-256 or git blob id."""
     if remote is None:
         return False
     size, oid = remote
     if isinstance(content, bytes):
-        return size == len(content) and oid == git_blob_id(content)
-    if size != content.stat().st_size:
-        return False
-    return oid == (sha256_file(content) if len(oid) == 64 else git_blob_id(content))
+        return size == len(content) and oid in (git_blob_id(content), hashlib.sha256(content).hexdigest())
+    return size == content.size and oid == (content.sha256 if len(oid) == 64 else git_blob_id(content.path))
 
 
 def _token(address: str) -> str | None:

@@ -10,14 +10,24 @@ from pathlib import Path
 
 from kernels.authoring.compile.freshness import digest_remedy
 from kernels.authoring.compile.workspace import source_folders
-from kernels.authoring.publish.model_card import CARD_FILE
 from kernels.errors import InvalidMetadata, InvalidRepository, InvalidVariant, RequestError
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 from kernels.resolver.variant import UNIVERSAL, Variant, parse_variant
+from kernels.support.hashing import on_every_core
 from kernels.trust.digest import sha256_file, verify_digest
 
-__all__ = ["BENCHMARKS", "BENCHMARK_FILES", "LocalBuild", "LocalBuilds", "read_builds"]
+__all__ = [
+    "BENCHMARKS",
+    "BENCHMARK_FILES",
+    "CARD_FILE",
+    "TEMPLATE_FILE",
+    "LocalBuild",
+    "LocalBuilds",
+    "LocalFile",
+    "Skipped",
+    "read_builds",
+]
 
 #: The folder and the files of a kernel's benchmarks, which `kernels benchmark` also runs from a repository.
 BENCHMARKS = "benchmarks"
@@ -26,6 +36,46 @@ BENCHMARK_FILES = "benchmark*.py"
 #: Folders that are reserved on a Hub: its client refuses to write to them.
 _RESERVED = frozenset({".git", ".cache"})
 
+_BYTECODE = "__pycache__"
+
+
+#: The page that a Hub shows, and the template that its author keeps beside build.toml.
+CARD_FILE = "README.md"
+TEMPLATE_FILE = "CARD.md"
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """A file that may be published: its path, its size in bytes, its SHA-256, and when it was changed."""
+
+    path: Path
+    size: int
+    sha256: str
+    mtime_ns: int
+
+    @staticmethod
+    def of(path: Path) -> LocalFile:
+        """Read and hash a file."""
+        facts = path.stat()
+        return LocalFile(path, facts.st_size, sha256_file(path), facts.st_mtime_ns)
+
+    @property
+    def changed(self) -> bool:
+        """Whether it was written since it was hashed."""
+        try:
+            facts = self.path.stat()
+        except OSError:
+            return True
+        return (facts.st_size, facts.st_mtime_ns) != (self.size, self.mtime_ns)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """What is not published, and why."""
+
+    path: str
+    reason: str
+
 
 @dataclass(frozen=True)
 class LocalBuild:
@@ -33,7 +83,7 @@ class LocalBuild:
 
     variant: Variant
     metadata: Metadata
-    files: Mapping[str, Path]
+    files: Mapping[str, LocalFile]
 
 
 @dataclass(frozen=True)
@@ -44,13 +94,17 @@ class LocalBuilds:
         folder: The folder that has `build/<variant>`.
         builds: The builds by variant name, sorted.
         benchmarks: The files of its benchmarks, by path in the repository.
+        template: The author's `CARD.md`, if there is one.
         readme: The author's `README.md` beside `build.toml`, if there is one.
+        skipped: Files that are left out.
     """
 
     folder: Path
     builds: Mapping[str, LocalBuild]
-    benchmarks: Mapping[str, Path]
+    benchmarks: Mapping[str, LocalFile]
+    template: Path | None = None
     readme: Path | None = None
+    skipped: tuple[Skipped, ...] = ()
 
     @property
     def metadata(self) -> Metadata:
@@ -58,7 +112,7 @@ class LocalBuilds:
         return next(iter(self.builds.values())).metadata
 
     @property
-    def files(self) -> dict[str, Path]:
+    def files(self) -> dict[str, LocalFile]:
         """Every file, by path in the repository."""
         files = {path: file for build in self.builds.values() for path, file in build.files.items()}
         return files | dict(self.benchmarks)
@@ -82,7 +136,12 @@ def read_builds(folder: os.PathLike[str] | str, sources: Iterable[Path] = ()) ->
         InvalidRepository: A link leaves the folder, or an entry is not a regular file.
     """
     root = Path(os.path.realpath(folder))
-    builds = {path.name: _read_build(root, path) for path in _variant_folders(folder, root)}
+    skipped: list[Skipped] = []
+    found = [_find_build(root, path, skipped) for path in _variant_folders(folder, root)]
+    # All at once: a release has gigabytes, and every core hashes another file.
+    paths = list(dict.fromkeys(path for build in found for path in build.paths.values()))
+    hashed = dict(zip(paths, on_every_core(LocalFile.of, paths, lambda path: path.stat().st_size), strict=True))
+    builds = {build.folder.name: _checked_build(build, hashed) for build in found}
     for key in ("name", "version", "license"):
         values: dict[object, list[str]] = {}
         for name, build in builds.items():
@@ -90,16 +149,23 @@ def read_builds(folder: os.PathLike[str] | str, sources: Iterable[Path] = ()) ->
         if len(values) > 1:
             each = "; ".join(f"{value!r}: {', '.join(names)}" for value, names in values.items())
             raise RequestError(f"The builds in {folder} differ in `{key}` ({each}); build them all from one source.")
-    benchmarks: dict[str, Path] = {}
-    for place in dict.fromkeys([root, *sources]):
+    benchmarks: dict[str, LocalFile] = {}
+    places = list(dict.fromkeys([root, *sources]))
+    for place in places:
         for path in sorted((place / BENCHMARKS).glob(BENCHMARK_FILES)):
-            file = _checked(path, root)
+            file = LocalFile.of(_checked(path, root))
             other = benchmarks.setdefault(f"{BENCHMARKS}/{path.name}", file)
-            if sha256_file(other) != sha256_file(file):
-                raise RequestError(f"{other} and {file} would be published under one name; rename one of them.")
+            if other.sha256 != file.sha256:
+                raise RequestError(
+                    f"{other.path} and {file.path} would be published under one name; rename one of them."
+                )
     # In a folder without sources it is the card of a downloaded repository, for its old builds.
     written = bool(source_folders(root)) and (root / CARD_FILE).exists()
-    return LocalBuilds(root, builds, benchmarks, _checked(root / CARD_FILE, root) if written else None)
+    # Other builders leave a filled-in card beside the builds.
+    cards = [place / TEMPLATE_FILE for place in (*places, root / BUILD_FOLDER)]
+    template = next((_checked(path, root) for path in cards if os.path.lexists(path)), None)
+    readme = _checked(root / CARD_FILE, root) if written else None
+    return LocalBuilds(root, builds, benchmarks, template, readme, tuple(skipped))
 
 
 def _variant_folders(folder: os.PathLike[str] | str, root: Path) -> list[Path]:
@@ -118,37 +184,60 @@ def _variant_folders(folder: os.PathLike[str] | str, root: Path) -> list[Path]:
     return found
 
 
-def _read_build(root: Path, folder: Path) -> LocalBuild:
+@dataclass(frozen=True)
+class _FoundBuild:
+    """A build whose files are not hashed yet."""
+
+    folder: Path
+    variant: Variant
+    metadata: Metadata
+    paths: Mapping[str, Path]
+
+
+def _find_build(root: Path, folder: Path, skipped: list[Skipped]) -> _FoundBuild:
     try:
         variant = parse_variant(folder.name)
     except InvalidVariant as error:
         raise InvalidVariant(f"{folder}: {error} Delete the folder if it is not a build.") from None
-    files = {f"{BUILD_FOLDER}/{folder.name}/{path}": file for path, file in _files(folder, root)}
+    paths = {f"{BUILD_FOLDER}/{folder.name}/{path}": file for path, file in _files(folder, root, skipped)}
     metadata = Metadata.read_from_file(folder / METADATA_FILE)
     if variant.backend not in (UNIVERSAL, metadata.backend.type):
         raise InvalidMetadata(
             f"{folder / METADATA_FILE}: `backend.type` is {metadata.backend.type!r}; this variant needs "
             f"{variant.backend!r}."
         )
-    if metadata.digest is not None:
-        verify_digest(folder, metadata.digest, digest_remedy(folder))
-    return LocalBuild(variant, metadata, files)
+    return _FoundBuild(folder, variant, metadata, paths)
 
 
-def _files(top: Path, root: Path) -> Iterator[tuple[str, Path]]:
+def _checked_build(build: _FoundBuild, hashed: Mapping[Path, LocalFile]) -> LocalBuild:
+    files = {path: hashed[file] for path, file in build.paths.items()}
+    if build.metadata.digest is not None:
+        prefix = f"{BUILD_FOLDER}/{build.folder.name}/"
+        known = {path.removeprefix(prefix): file.sha256 for path, file in files.items()}
+        verify_digest(build.folder, build.metadata.digest, digest_remedy(build.folder), known)
+    return LocalBuild(build.variant, build.metadata, files)
+
+
+def _files(top: Path, root: Path, skipped: list[Skipped]) -> Iterator[tuple[str, Path]]:
     if not Path(os.path.realpath(top)).is_relative_to(root):
         raise InvalidRepository(f"{top} is a link that leaves {root}; publish a folder with its own files.")
     for folder, folders, names in os.walk(top):
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        if _BYTECODE in folders:
+            path = Path(folder, _BYTECODE).relative_to(top)
+            skipped.append(Skipped(f"{BUILD_FOLDER}/{top.name}/{path.as_posix()}/", "bytecode"))
+        folders[:] = sorted(name for name in folders if name != _BYTECODE)
         for name in folders:
             path = Path(folder, name)
             if name in _RESERVED or path.is_symlink():
                 what = "a link to a folder" if path.is_symlink() else "a folder that is reserved on the Hub"
                 raise InvalidRepository(f"{path} is {what}; publish a folder with its own files.")
         for name in sorted(names):
-            if not name.endswith((".pyc", ".pyo")):
-                path = Path(folder, name)
-                yield path.relative_to(top).as_posix(), _checked(path, root)
+            path = Path(folder, name)
+            inside = path.relative_to(top).as_posix()
+            if name.endswith((".pyc", ".pyo")):
+                skipped.append(Skipped(f"{BUILD_FOLDER}/{top.name}/{inside}", "bytecode"))
+            else:
+                yield inside, _checked(path, root)
 
 
 def _checked(path: Path, root: Path) -> Path:

@@ -8,56 +8,22 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from pathlib import Path
+from dataclasses import replace
 
 from kernels.authoring.compile import build_variants
 from kernels.authoring.compile.workspace import Workspace, find_workspace, read_sources
 from kernels.authoring.publish.build_checks import check_builds
-from kernels.authoring.publish.hub_client import CommitChanges, PublishClient, RemoteBranch, open_hub, same_file
-from kernels.authoring.publish.local_builds import BENCHMARK_FILES, BENCHMARKS, LocalBuilds, read_builds
-from kernels.authoring.publish.model_card import CARD_FILE, kernel_card
-from kernels.errors import BuildError, InvalidVariant, RequestError
+from kernels.authoring.publish.hub_client import PublishClient, open_hub
+from kernels.authoring.publish.local_builds import LocalBuilds, read_builds
+from kernels.authoring.publish.publishing import Publishing
+from kernels.authoring.publish.result import Upload
+from kernels.errors import BuildError, RequestError
 from kernels.models.requirement import check_repo_id, check_revision, is_commit
-from kernels.models.snapshot import BUILD_FOLDER
-from kernels.resolver.variant import Variant, parse_variant
-from kernels.support.files import read_bounded
+from kernels.support.formatting import plural
 
-__all__ = ["Upload", "upload_kernel"]
-
-#: The largest `README.md` that is read.
-_MAX_PAGE_BYTES = 4 * 1024 * 1024
+__all__ = ["publish_target", "upload_kernel"]
 
 _VERSION_BRANCH = re.compile(r"v([0-9]+)")
-
-
-@dataclass(frozen=True)
-class Upload:
-    """The result of an upload.
-
-    Attributes:
-        repo_id: The repository.
-        branch: Its branch.
-        commit: The commit with the builds: a new one, or the head if nothing changed.
-        variants: The builds that were uploaded.
-        sent: Paths of the new and changed files.
-        deleted: Deleted paths; a folder's ends in `/`.
-        pull_request: URL of the pull request, if one was opened.
-    """
-
-    repo_id: str
-    branch: str
-    commit: str
-    variants: tuple[str, ...]
-    sent: tuple[str, ...] = ()
-    deleted: tuple[str, ...] = ()
-    pull_request: str | None = None
-
-    @property
-    def changed(self) -> bool:
-        """Whether a commit was made; False if the Hub had everything already."""
-        return bool(self.sent or self.deleted)
 
 
 def upload_kernel(
@@ -71,6 +37,8 @@ def upload_kernel(
     remove_variants: bool = False,
     build: bool = False,
     check: bool = True,
+    replace_card: bool = False,
+    dry_run: bool = False,
     hub: str | None = None,
     token: str | None = None,
     report: Callable[[str], None] | None = None,
@@ -80,7 +48,8 @@ def upload_kernel(
     Everything is checked before anything is sent, without running the folder's code. A build on the branch that is not
     in the folder is removed if the folder has another build for its backend, or `build.toml` no longer lists it. It
     stays if no `build.toml` here has sources of its framework. A missing repository or branch is created, and has no
-    builds until the commit. Run an interrupted upload again.
+    builds until the commit. Run an interrupted upload again: only what the Hub does not have is sent. If someone else
+    commits to other files meanwhile, the builds are published on top of that.
 
     Args:
         folder: The folder that has `build/<variant>`, or one of several source folders of a kernel.
@@ -93,6 +62,8 @@ def upload_kernel(
             the only build for a backend that `build.toml` lists.
         build: First build what this machine can build.
         check: Whether stale builds, and builds that fail `kernels check --static`, are refused.
+        replace_card: Whether the folder's `CARD.md` or `README.md` replaces a page that was edited on the Hub.
+        dry_run: Only say what would be done: nothing is created, sent or changed.
         hub: The Hub's URL. Default: `KERNELS_HUB`, else `HF_ENDPOINT`.
         token: The token. Default: `KERNELS_HUB_TOKEN` for `KERNELS_HUB`, huggingface_hub's own for its own Hub.
         report: Called with a line for each step.
@@ -116,35 +87,31 @@ def upload_kernel(
     if build:
         _build(folder, workspace)
     builds = read_builds(folder) if workspace is None else read_builds(workspace.folder, workspace.folders)
-    repo_id, branch = _target(builds, workspace, repo_id, branch)
-    client = open_hub(hub, token)
+    repo_id, branch = publish_target(builds, workspace, repo_id, branch)
+    client = open_hub(hub, token, writing=not dry_run)
     if check:
         check_builds(builds, workspace)
-    for note in _notes(builds, workspace):
-        say(note)
-    say(f"{repo_id}, branch {branch}, at {client.url}: {_count(len(builds.builds), 'build')}")
-    head = _head(client, repo_id, branch, private=private, create_pr=create_pr)
-    remote = client.remote(repo_id, head)
-    others = _other_builds(builds, remote)
-    kept = list(others) if keep_variants else []
-    if not keep_variants and not remove_variants:
-        kept = _without_sources(others, workspace)
-        if kept:
-            say(f"Kept: {', '.join(kept)}: no build.toml here makes such builds; --remove-variants removes them")
-        _refuse_loss(others, builds, workspace, f"{repo_id}, branch {branch},")
-    card = _card(builds, repo_id, branch, kept)
-    changes = _changes(builds, remote, card, [name for name in others if name not in kept])
-    variants = tuple(builds.builds)
-    if not changes.files and not changes.deleted:
-        return Upload(repo_id, branch, head, variants)
-    say(f"Sending {_count(len(changes.files), 'file')}, deleting {_count(len(changes.deleted), 'path')}")
-    for path in changes.deleted:
-        say(f"  deleted: {path}")
-    message = f"Builds of {builds.metadata.name}: {', '.join(variants)}"
-    commit, pull_request = client.commit(
-        repo_id, branch, changes, message=message[:200], parent=head, create_pr=create_pr
+    notes = tuple(_notes(builds, workspace))
+    for note in notes:
+        say(f"Note: {note}")
+    say(f"{repo_id}, branch {branch}, at {client.url}: {plural(len(builds.builds), 'build')}")
+    publishing = Publishing(
+        client,
+        builds,
+        workspace,
+        repo_id,
+        branch,
+        create_pr=create_pr,
+        keep_variants=keep_variants,
+        remove_variants=remove_variants,
+        replace_card=replace_card,
+        say=say,
     )
-    return Upload(repo_id, branch, commit, variants, tuple(changes.files), tuple(changes.deleted), pull_request)
+    if dry_run:
+        done = publishing.plan(client.branches(repo_id) or {})
+    else:
+        done = publishing.publish(_branches(client, repo_id, branch, private=private, create_pr=create_pr))
+    return replace(done, notes=(*notes, *done.notes))
 
 
 def _build(folder: os.PathLike[str] | str, workspace: Workspace | None) -> None:
@@ -162,20 +129,24 @@ def _notes(builds: LocalBuilds, workspace: Workspace | None) -> Iterator[str]:
     dirty = [name for name, build in builds.builds.items() if (made := build.metadata.provenance) and made.dirty]
     if dirty:
         yield (
-            f"Note: {', '.join(dirty)}: built from sources with uncommitted changes, so that the commit does not "
+            f"{', '.join(dirty)}: built from sources with uncommitted changes, so that the commit does not "
             "identify them; commit, and build again"
         )
     if workspace is not None:
         built = {build.metadata.backend.type for build in builds.builds.values()}
         lacking = [name for name in workspace.backends if name not in built]
         if lacking:
-            yield f"Note: no build here for {', '.join(lacking)}, which build.toml lists"
+            yield f"no build here for {', '.join(lacking)}, which build.toml lists"
 
 
-def _target(
+def publish_target(
     builds: LocalBuilds, workspace: Workspace | None, repo_id: str | None, branch: str | None
 ) -> tuple[str, str]:
-    """The repository and the branch, from the arguments, `build.toml` and the builds."""
+    """The repository and the branch, from the arguments, `build.toml` and the builds.
+
+    Raises:
+        RequestError: None is given, or one is not valid.
+    """
     if workspace is not None:
         repo_id = workspace.repo_id if repo_id is None else repo_id
         branch = workspace.branch if branch is None else branch
@@ -202,8 +173,8 @@ def _target(
     return repo_id, branch
 
 
-def _head(client: PublishClient, repo_id: str, branch: str, *, private: bool, create_pr: bool) -> str:
-    """The commit at the head of the branch, which is created if missing."""
+def _branches(client: PublishClient, repo_id: str, branch: str, *, private: bool, create_pr: bool) -> dict[str, str]:
+    """The repository's branches and their heads, after what is missing was created."""
     branches = client.branches(repo_id)
     if create_pr and branch not in (branches or {}):
         missing = f"{repo_id} has no branch {branch!r}" if branches is not None else f"{repo_id} does not exist"
@@ -218,84 +189,6 @@ def _head(client: PublishClient, repo_id: str, branch: str, *, private: bool, cr
     if branch not in (branches or {}):
         client.create_branch(repo_id, branch)
         branches = client.branches(repo_id)
-    head = (branches or {}).get(branch)
-    if head is None:
+    if branch not in (branches or {}):
         raise RequestError(f"{client.url} does not list the new branch {branch!r} of {repo_id}.")
-    return head
-
-
-def _other_builds(builds: LocalBuilds, remote: RemoteBranch) -> dict[str, Variant | None]:
-    """The builds on the branch that are not in the folder: their names, and variants if the names are valid."""
-    there = {path.split("/")[1] for path in remote.files if path.startswith(f"{BUILD_FOLDER}/") and path.count("/") > 1}
-    return {name: _parsed(name) for name in sorted(there - builds.builds.keys())}
-
-
-def _without_sources(others: dict[str, Variant | None], workspace: Workspace | None) -> list[str]:
-    """The builds of a framework that has no sources here: only the folder with its sources replaces them."""
-    if workspace is None:
-        return []
-    here = {source.framework for source in workspace.sources}
-    return [name for name, variant in others.items() if variant is not None and _kind(variant)[0] not in here]
-
-
-def _refuse_loss(
-    others: dict[str, Variant | None], builds: LocalBuilds, workspace: Workspace | None, where: str
-) -> None:
-    """Raise if the upload would remove a build that `build.toml` lists and nothing here replaces."""
-    if workspace is None:
-        return
-    listed = {(source.framework, backend) for source in workspace.sources for backend in source.backends}
-    missing = listed - {_kind(build.variant) for build in builds.builds.values()}
-    lost = [name for name, variant in others.items() if variant is not None and _kind(variant) in missing]
-    if lost:
-        raise RequestError(
-            f"{where} has builds that build.toml lists and this folder does not have: {', '.join(lost)}. Give "
-            "--keep-variants to keep them, or --remove-variants to remove them."
-        )
-
-
-def _kind(variant: Variant) -> tuple[str, str]:
-    """The framework and the backend of a build, as in `build.toml`."""
-    return variant.kind.replace("torch-stable-abi", "torch"), variant.backend
-
-
-def _card(builds: LocalBuilds, repo_id: str, branch: str, kept: list[str]) -> str:
-    variants = [*builds.builds, *(name for name in kept if _parsed(name) is not None)]
-    readme = None if builds.readme is None else _page(builds.readme)
-    return kernel_card(repo_id, branch, builds.metadata, variants, readme)
-
-
-def _changes(builds: LocalBuilds, remote: RemoteBranch, card: str, removed: list[str]) -> CommitChanges:
-    """The changes after which the branch has the builds and the card."""
-    wanted: dict[str, bytes | Path] = {**builds.files, CARD_FILE: card.encode()}
-    replaced = tuple(f"{BUILD_FOLDER}/{name}/" for name in builds.builds)
-    ours = [path for path in sorted(remote.files) if path.startswith(replaced) or _is_benchmark(path)]
-    folders = [f"{BUILD_FOLDER}/{name}/" for name in removed]
-    changed = {path: content for path, content in wanted.items() if not same_file(remote.files.get(path), content)}
-    return CommitChanges(changed, [*folders, *(path for path in ours if path not in wanted)])
-
-
-def _page(file: Path) -> str:
-    try:
-        # Some editors begin a file with a byte order mark.
-        return read_bounded(file, _MAX_PAGE_BYTES).decode("utf-8-sig").replace("\r\n", "\n")
-    except OSError as error:
-        raise RequestError(f"{file} cannot be read: {error.strerror or error}.") from None
-    except UnicodeDecodeError:
-        raise RequestError(f"{file} is not UTF-8, which a Hub needs to show it.") from None
-
-
-def _is_benchmark(path: str) -> bool:
-    folder, _, name = path.rpartition("/")
-    return folder == BENCHMARKS and fnmatchcase(name, BENCHMARK_FILES)
-
-
-def _parsed(name: str) -> Variant | None:
-    try:
-        return parse_variant(name)
-    except InvalidVariant:
-        return None
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return branches or {}

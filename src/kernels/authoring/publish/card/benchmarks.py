@@ -1,0 +1,160 @@
+"""The results and plots that `kernels benchmark` left in a kernel's folder: read for the card, never run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from kernels.support.documents import TooComplex, check_json
+from kernels.support.files import read_bounded
+
+__all__ = ["BenchmarkResult", "Plot", "read_plots", "read_results"]
+
+#: Bounds on a file of results, on a plot, and on how many of each are read.
+_MAX_RESULT_BYTES = 1024 * 1024
+_MAX_PLOT_BYTES = 2 * 1024 * 1024
+_MAX_FILES = 20
+_MAX_ROWS = 200
+
+#: Where results are: what `--output` was given, as authors keep it; and the images of `--visual`.
+_RESULT_FOLDERS = ("benchmarks/results", "benchmarks", ".")
+_MEDIA = "media"
+_LIGHT, _DARK = "_light", "_dark"
+#: First what has no fixed size.
+_IMAGES = (".svg", ".png")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One workload's times in milliseconds, and whether its result matched the reference."""
+
+    workload: str
+    mean: float
+    q1: float
+    q3: float
+    reference: float | None = None
+    verified: bool | None = None
+
+
+@dataclass(frozen=True)
+class BenchmarkResult:
+    """What one file has: the machine, the commit of the build that was measured, and the times."""
+
+    device: str
+    backend: str
+    torch: str
+    commit: str
+    timings: tuple[Timing, ...]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot: its name, and its image for light pages and the one for dark pages, by path in the repository."""
+
+    name: str
+    light: str
+    dark: str
+    files: tuple[tuple[str, Path], ...]
+
+
+class _Times(msgspec.Struct):
+    mean_ms: float
+    q1_ms: float = 0.0
+    q3_ms: float = 0.0
+    ref_mean_ms: float | None = None
+
+
+class _Row(msgspec.Struct):
+    workload: str
+    timingResults: _Times
+    verified: bool | None = None
+
+
+class _Machine(msgspec.Struct):
+    gpu: str = "N/A"
+    backend: str = ""
+    pytorchVersion: str = ""
+    cpu: str = ""
+
+
+class _File(msgspec.Struct):
+    results: list[_Row]
+    machineInfo: _Machine
+    kernelCommitSha: str = ""
+
+
+_DECODER = msgspec.json.Decoder(_File)
+
+
+def read_results(folders: Iterable[Path]) -> list[BenchmarkResult]:
+    """The newest results of each machine that `kernels benchmark --output` saved in a kernel's folders.
+
+    Args:
+        folders: The folders: `*.json` in them, in `benchmarks/` and in `benchmarks/results/` is read. Files of another
+            form are left out.
+    """
+    newest: dict[tuple[str, str], tuple[float, BenchmarkResult]] = {}
+    for path in _json_files(folders):
+        result = _read(path)
+        if result is not None and result.timings:
+            key, when = (result.device, result.backend), path.stat().st_mtime
+            if key not in newest or when > newest[key][0]:
+                newest[key] = when, result
+    return [newest[key][1] for key in sorted(newest)]
+
+
+def read_plots(folders: Iterable[Path]) -> list[Plot]:
+    """The pairs of images that `kernels benchmark --visual` drew in `media/` of a kernel's folders."""
+    found: dict[str, Plot] = {}
+    for folder in folders:
+        media = folder / _MEDIA
+        for suffix in _IMAGES:
+            for light in sorted(media.glob(f"*{_LIGHT}{suffix}"))[:_MAX_FILES]:
+                name = light.name.removesuffix(f"{_LIGHT}{suffix}")
+                dark = media / f"{name}{_DARK}{suffix}"
+                if _is_image(light, folder) and _is_image(dark, folder):
+                    paths = tuple((f"{_MEDIA}/{each.name}", each) for each in (light, dark))
+                    found.setdefault(name, Plot(name, paths[0][0], paths[1][0], paths))
+    return [found[name] for name in sorted(found)]
+
+
+def _json_files(folders: Iterable[Path]) -> Iterator[Path]:
+    for folder in folders:
+        for place in _RESULT_FOLDERS:
+            yield from sorted((folder / place).glob("*.json"))[:_MAX_FILES]
+
+
+def _read(path: Path) -> BenchmarkResult | None:
+    try:
+        data = read_bounded(path, _MAX_RESULT_BYTES)
+        check_json(data)
+        file = _DECODER.decode(data)
+    except (OSError, TooComplex, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    timings = (
+        Timing(
+            row.workload,
+            row.timingResults.mean_ms,
+            row.timingResults.q1_ms,
+            row.timingResults.q3_ms,
+            row.timingResults.ref_mean_ms,
+            row.verified,
+        )
+        for row in file.results[:_MAX_ROWS]
+    )
+    machine = file.machineInfo
+    device = machine.cpu if machine.gpu == "N/A" else machine.gpu
+    return BenchmarkResult(device, machine.backend, machine.pytorchVersion, file.kernelCommitSha, tuple(timings))
+
+
+def _is_image(path: Path, root: Path) -> bool:
+    # No spaces or quotation marks: the name becomes part of HTML.
+    plain = path.stem.replace("_", "").replace("-", "").replace(".", "").isalnum() and path.name.isascii()
+    try:
+        inside = path.resolve().is_relative_to(root.resolve())
+        return plain and inside and path.is_file() and path.stat().st_size <= _MAX_PLOT_BYTES
+    except OSError:
+        return False

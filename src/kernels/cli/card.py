@@ -1,0 +1,51 @@
+"""`kernels card`: show the page of a kernel before it is published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernels.cli._arguments import AsJson
+from kernels.cli._output import print_json, print_note, print_text
+from kernels.errors import RequestError
+
+__all__ = ["card"]
+
+
+def card(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that contains build/<variant>.")] = Path(),
+    repo_id: Annotated[
+        str | None,
+        typer.Option("--repo-id", metavar="REPO", help="Repository, org/name. Default: from build.toml."),
+    ] = None,
+    branch: Annotated[
+        str | None,
+        typer.Option("--branch", metavar="NAME", help="Branch. Default: from build.toml, or v<version> of the builds."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE.md", help="Write the page to a file instead.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the page that `kernels upload` publishes as README.md, filled in from the builds in a folder.
+
+    The text is that of CARD.md (a template), else of README.md, else generated. None of the kernel's code is run.
+    """
+    from kernels.authoring.publish import preview_card
+
+    if output is not None and not output.absolute().parent.is_dir():
+        raise RequestError(f"`--output` is {str(output)!r}; expected a file name in a folder that exists.")
+    found = preview_card(folder, repo_id, branch=branch)
+    if output is not None:
+        output.write_text(found.text, encoding="utf-8")
+        print_note(f"Wrote {output}")
+    for note in found.notes:
+        print_note(f"Note: {note}")
+    if as_json:
+        print_json(
+            {"text": found.text, "origin": found.origin, "files": sorted(found.files), "notes": list(found.notes)}
+        )
+    elif output is None:
+        print_text(found.text)
