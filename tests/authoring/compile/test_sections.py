@@ -291,3 +291,14 @@ def test_sources_that_a_script_makes_are_compiled_in_dozens(write: Callable[...,
     source = write(f'[torch]\n[kernel.a]\nbackend = "cpu"\nsrc = [{listed}]\n', **files)
     (variant,) = build_kernel(source, tmp_path / "out")
     assert _exported(variant, "sum") == sum(sizes)
+
+
+@pytest.mark.compiler
+def test_c_is_compiled_as_c(write: Callable[..., Path], tmp_path: Path) -> None:
+    toml = '[torch]\n[kernel.a]\nbackend = "cpu"\ncxx-flags = ["-std=c++20"]\nsrc = ["log.c", "one.cpp", "log.h"]\n'
+    header = '#ifdef __cplusplus\nextern "C"\n#endif\nint length(void);\n'
+    # C++ converts no void pointer.
+    code = '#include "log.h"\n#include <stdlib.h>\nint length(void) { int* new = malloc(4); free(new); return 4; }\n'
+    cpp = f'#include "log.h"\n{_EXPORT} int twice() {{ return 2 * length(); }}\n'
+    (variant,) = build_kernel(write(toml, **{"log.c": code, "log.h": header, "one.cpp": cpp}), tmp_path / "out")
+    assert _exported(variant, "twice") == 8

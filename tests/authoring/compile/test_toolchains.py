@@ -22,7 +22,7 @@ def _program(folder: Path, name: str, lines: str) -> Path:
 
 def test_an_unknown_suffix_lists_those_that_can_be_compiled() -> None:
     with pytest.raises(
-        BuildError, match=r"kernel\.f90; expected a source that ends in \.cc, \.cpp, \.cu, \.cxx, \.hip"
+        BuildError, match=r"kernel\.f90; expected a source that ends in \.c, \.cc, \.cpp, \.cu, \.cxx, \.hip"
     ):
         toolchain_for("kernel.f90")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernels.authoring.compile.toolchains.c import C
 from kernels.authoring.compile.toolchains.commands import compiler_version
 from kernels.authoring.compile.toolchains.cxx import Cxx
 from kernels.authoring.compile.toolchains.hipcc import Hipcc
@@ -36,7 +37,10 @@ _HEADERS = frozenset({".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl"})
 #: The compiler of this system's C++ sources.
 _HOST: Toolchain = Msvc() if sys.platform == "win32" else Cxx()
 
-_TOOLCHAINS: tuple[Toolchain, ...] = (_HOST, Nvcc(), Hipcc(), Icpx(), ObjectiveCxx(), MetalCompiler())
+#: Microsoft's compiler takes C as well as C++.
+_C: tuple[Toolchain, ...] = () if sys.platform == "win32" else (C(),)
+
+_TOOLCHAINS: tuple[Toolchain, ...] = (_HOST, *_C, Nvcc(), Hipcc(), Icpx(), ObjectiveCxx(), MetalCompiler())
 
 
 @dataclass(frozen=True)

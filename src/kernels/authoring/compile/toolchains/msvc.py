@@ -28,7 +28,7 @@ _SECONDS = 120
 class Msvc:
     """Microsoft's compiler: from the path, as in a developer's prompt, else the one that `vswhere` finds."""
 
-    suffixes = frozenset({".cpp", ".cc", ".cxx"})
+    suffixes = frozenset({".cpp", ".cc", ".cxx", ".c"})
     language = ""
     device = False
     embeds = None
