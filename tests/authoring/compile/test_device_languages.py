@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -86,11 +87,14 @@ def _compiling(record: Path, left_out: list[str], with_value: list[str]) -> str:
     return _COMPILE.format(record=str(record), left_out=left_out, with_value=with_value)
 
 
-def _torch_for(monkeypatch: pytest.MonkeyPatch, backend: str, version: MajorMinor | None) -> None:
+def _torch_for(
+    monkeypatch: pytest.MonkeyPatch, backend: str, version: MajorMinor | None, abi: bool | None = True
+) -> None:
     torch = this_torch()
     if torch is None:
         pytest.skip("needs Torch")
-    monkeypatch.setattr(framework, "this_torch", lambda: dataclasses.replace(torch, builds={backend: version}))
+    changed = dataclasses.replace(torch, builds={backend: version}, cxx11_abi=abi)
+    monkeypatch.setattr(framework, "this_torch", lambda: changed)
 
 
 def _built(folder: Path) -> BuildResult:
@@ -196,7 +200,7 @@ def test_a_metal_kernel_embeds_the_library_of_its_shaders(tmp_path: Path, monkey
     compiling = compiling.replace('["c++", *kept]', '["c++", *kept, *([] if "-c" in kept else ["-shared"])]')
     _stand_in(tmp_path / "bin/xcrun", _XCRUN.format(compiling=compiling))
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/local/bin:/usr/bin:/bin")
-    _torch_for(monkeypatch, "metal", None)
+    _torch_for(monkeypatch, "metal", None, abi=None)
     source = _write(
         tmp_path / "source",
         "metal",
@@ -212,7 +216,7 @@ def test_a_metal_kernel_embeds_the_library_of_its_shaders(tmp_path: Path, monkey
     )
     result = _built(source)
     assert result.variant is not None
-    assert "-metal-" in result.variant
+    assert re.fullmatch(r"torch\d+-metal-\w+-linux", result.variant)
     assert _answer(result, "first") == 1 + len("12345//\n678//\n")
     (shader,) = _commands(record, "shaders/first.metal")
     assert shader[0] == "metal"
@@ -280,14 +284,14 @@ def test_on_windows_microsofts_compiler_and_linker_are_told_things_in_their_mann
 ) -> None:
     if long:
         monkeypatch.setattr("kernels.authoring.compile.run_compiler._LONGEST_COMMAND", 50)
-    _torch_for(monkeypatch, "cpu", None)
+    _torch_for(monkeypatch, "cpu", None, abi=None)
     kernel = '\n[kernel.device]\nbackend = "cpu"\nsrc = ["device.cpp", "number.h"]\ncxx-flags = ["-O3", "-mavx2"]\n'
     files = {"number.h": "#define NUMBER 42\n", "device.cpp": '#include "number.h"\nint device() { return NUMBER; }\n'}
     source = _write(tmp_path / "source", "cpu", kernel, files)
     result = _built(source)
     assert result.path is not None
     assert result.variant is not None
-    assert result.variant.endswith("-windows")
+    assert re.fullmatch(r"torch\d+-cpu-\w+-windows", result.variant)  # there is no choice of a C++ ABI
     assert [path.suffix for path in result.path.iterdir() if path.name.startswith("_answers")] == [".pyd"]
     assert _answer(result, "first") == 42
     (compiled,) = _commands(windows, "device.cpp")

@@ -134,8 +134,10 @@ def _torch(source: KernelSource, backend: Backend, torch: TorchInstallation) -> 
     _check_toolkit(f"{backend.name} {toolkit}, Torch's toolkit,", toolkit, source, backend)
     stable = source.stable_abi.get(backend.name)
     _check_version(f"Torch {torch.version}", version, stable, None, "torch.stable-abi")
-    # Torch's wheels for Linux before 2.7 have the old ABI.
-    abi: Literal["cxx11", "cxx98"] = "cxx98" if torch.cxx11_abi is False else "cxx11"
+    # Torch's wheels for Linux before 2.7 have the old ABI; elsewhere there is no such choice.
+    abi: Literal["cxx11", "cxx98"] | None = None
+    if torch.cxx11_abi is not None:
+        abi = "cxx11" if torch.cxx11_abi else "cxx98"
     # Many machines have Python without its headers; registration.h does not need them.
     python_include, folder = torch.python_include, torch.folder
     return InstalledFramework(
@@ -146,7 +148,7 @@ def _torch(source: KernelSource, backend: Backend, torch: TorchInstallation) -> 
         abi=abi,
         defines=(
             f"-DPy_LIMITED_API={_LIMITED_API}",
-            f"-D_GLIBCXX_USE_CXX11_ABI={int(abi == 'cxx11')}",
+            *([f"-D_GLIBCXX_USE_CXX11_ABI={int(abi == 'cxx11')}"] if abi else []),
             # Torch's headers then offer only what that version has: major, minor and patch are the top three of eight
             # bytes (torch/headeronly/version.h, TORCH_ABI_VERSION).
             *([f"-DTORCH_TARGET_VERSION=0x{stable[0]:02x}{stable[1]:02x}{0:012x}ULL"] if stable else []),
