@@ -150,6 +150,37 @@ int avx512::lanes() {
 
 
 @pytest.mark.compiler
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the flags are those of x86-64")
+@pytest.mark.parametrize("first", ["avx512", "plain"])
+def test_what_two_sections_compile_of_one_header_runs_on_every_processor(
+    write: Callable[..., Path], tmp_path: Path, first: str
+) -> None:
+    # The linker keeps one of two copies of an inline function: Torch's headers have thousands.
+    header = """
+#pragma once
+inline __attribute__((noinline)) int lanes() {
+#ifdef __AVX512F__
+  return 16;
+#else
+  return 1;
+#endif
+}
+"""
+    section = '[kernel.{0}]\nbackend = "cpu"\nsrc = ["{0}.cpp", "lanes.h"]\ncxx-flags = [{1}]\n'
+    sections = {"avx512": section.format("avx512", '"-mavx512f"'), "plain": section.format("plain", '"-O1"')}
+    files = {
+        "lanes.h": header,
+        "avx512.cpp": '#include "lanes.h"\nint wide() { return lanes(); }\n',
+        "plain.cpp": f'#include "lanes.h"\n{_EXPORT} int narrow() {{ return lanes(); }}\n',
+    }
+    ordered = sorted(sections, key=lambda name: name != first)
+    (variant,) = build_kernel(
+        write("[torch]\n" + "".join(sections[name] for name in ordered), **files), tmp_path / "out"
+    )
+    assert _exported(variant, "narrow") == 1
+
+
+@pytest.mark.compiler
 def test_a_file_of_two_sections_is_compiled_once_with_what_both_say(write: Callable[..., Path], tmp_path: Path) -> None:
     toml = """
 [torch]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,9 @@ _log = logger(__name__)
 
 #: A folder of headers that other builders search without being asked (huggingface/kernels, `utils.cmake`).
 _USUAL_INCLUDE = "csrc"
+
+#: Flags for a processor's instructions: GCC's and Clang's, and Microsoft's.
+_INSTRUCTIONS = re.compile(r"-m(?!macos)|/arch:")
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,10 @@ def declared_archs(sections: Sequence[PlannedSection]) -> tuple[str, ...]:
 def plan_files(
     source: KernelSource, sections: Sequence[PlannedSection], framework: InstalledFramework
 ) -> list[PlannedFile]:
-    """The files to compile, each once, in the order of the sections.
+    """The files to compile, each once, in the order in which they are linked.
+
+    Of an inline function that several files contain, the linker keeps the first copy: files that only some processors
+    run, as their flags choose instructions (`-mavx512f`), come last. Otherwise the order is that of the sections.
 
     A file of several sections is compiled for the architectures of all, with the flags of each in order, as other
     builders do; a warning says so if they differ.
@@ -143,7 +150,7 @@ def plan_files(
                     )
             files[path] = file
             owners.setdefault(path, section.name)
-    return list(files.values())
+    return sorted(files.values(), key=lambda file: any(_INSTRUCTIONS.match(flag) for flag in file.flags))
 
 
 def _older_toolkit(section: KernelSection, framework: InstalledFramework) -> MajorMinor | None:
