@@ -45,6 +45,7 @@ __all__ = [
     "refresh_seconds",
     "telemetry_disabled",
     "token_source",
+    "torch_environments",
     "trusted_publishers",
     "tune_files",
     "vendor_folders",
@@ -78,6 +79,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("KERNELS_TRUSTED_PUBLISHERS", "trusted publishers besides the Hub's own, separated by commas", "none"),
     Variable("KERNELS_POLICY", "signing policy: a TOML file", "none"),
     Variable("KERNELS_VERIFY", "when a build's content is checked: install (or changed since), load, off", "install"),
+    Variable("KERNELS_TORCH_ENVS", "folder of environments for kernels build --torch", "~/.cache/kernels/torch-envs"),
     Variable("KERNELS_DEBUG", "1: errors show every frame of this package, and what led to them", "0"),
     Variable("LOCAL_KERNELS", "local folders used as repositories: org/name=/path:org/other=/path", "none"),
     Variable("DISABLE_KERNEL_MAPPING", "1: kernelize keeps every layer's own forward", "0"),
@@ -139,7 +141,7 @@ def invalid_settings() -> list[str]:
     readers: tuple[Callable[[], object], ...] = (
         hub_folder, endpoint, hub_token, cache_dir, offline, refresh_seconds, trusted_publishers, local_kernels,
         backend_files, vendor_folders, tune_files, disabled_backends, verify_when, policy_file, lock_file, locked_only,
-        mapping_disabled, debug, telemetry_disabled, progress_disabled,
+        torch_environments, mapping_disabled, debug, telemetry_disabled, progress_disabled,
     )  # fmt: skip
     problems = []
     for read in readers:
@@ -355,6 +357,11 @@ def lock_file() -> Path | None:
 def locked_only() -> bool:
     """Whether only kernels in a lockfile are loaded (`KERNELS_LOCKED`)."""
     return _flag("KERNELS_LOCKED")
+
+
+def torch_environments() -> Path:
+    """The folder of environments with a Torch each (`KERNELS_TORCH_ENVS`), which `kernels build --torch` looks into."""
+    return _folder("KERNELS_TORCH_ENVS") or Path.home() / ".cache" / "kernels" / "torch-envs"
 
 
 def debug() -> bool:

@@ -49,7 +49,7 @@ def test_what_is_no_python_is_refused(tmp_path: Path, older_torch: Callable[...,
     with pytest.raises(RequestError, match=r"other is not a Python: its answer is 'hello\\n'"):
         torch_of(other)
     other.write_text("#!/bin/sh\necho it is broken >&2\nexit 3\n")
-    with pytest.raises(RequestError, match="other failed: it is broken"):
+    with pytest.raises(RequestError, match="ended with exit status 3: 'it is broken'"):
         torch_of(other)
     python = older_torch(None)
     with pytest.raises(CompilerNotFound, match="has no Torch"):

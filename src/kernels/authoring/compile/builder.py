@@ -7,24 +7,31 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
 from filelock import FileLock
 
-from kernels.authoring.compile.build_plan import BuildPlan, plan_build, plan_builds, source_state
+from kernels.authoring.compile.build_plan import BuildPlan, plan_builds
 from kernels.authoring.compile.build_toml.model import KernelSource
-from kernels.authoring.compile.freshness import WORK_FOLDER, inputs_hash, is_current, stamp_file, write_stamp
+from kernels.authoring.compile.compile_commands import compile_commands, write_compile_commands
+from kernels.authoring.compile.freshness import inputs_hash, is_current, stamp_file, write_stamp
+from kernels.authoring.compile.output_folders import output_folders
 from kernels.authoring.compile.run_compiler import compile_extension
-from kernels.authoring.compile.source_files import is_source
+from kernels.authoring.compile.source_files import COMPILE_COMMANDS
+from kernels.authoring.compile.torch_installation import TorchInstallation
+from kernels.authoring.compile.variant_plans import VariantPlan, check_backends, plan_variants
 from kernels.authoring.compile.workspace import read_sources
 from kernels.authoring.compile.write_variant import install_variant, write_package
-from kernels.backends import find
-from kernels.errors import BuildError, CompilerNotFound, KernelsError, RequestError
+from kernels.errors import BuildError, KernelsError, RequestError
 from kernels.models.snapshot import BUILD_FOLDER
+from kernels.support.logs import logger
 
 __all__ = ["BuildResult", "build_kernel", "build_variants"]
+
+
+_log = logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -91,10 +98,13 @@ def build_kernel(
         ['torch-cpu']
     """
     sources = read_sources(source_dir)
-    out, work = _folders(sources, out_dir, work_dir)
-    wanted = _check_backends(sources, backends)
+    out, work = output_folders(sources, out_dir, work_dir)
+    wanted = check_backends(sources, backends)
     built = []
-    for plan in [each for source in sources for each in plan_builds(source, wanted)]:
+    plans = [each for source in sources for each in plan_builds(source, wanted)]
+    if wanted is None:
+        _describe_to_editors(sources, plans, out, work)
+    for plan in plans:
         with _exclusive(plan.variant, work):
             built.append(_current(plan, out, work) or _build(plan, out, work, jobs))
     return built
@@ -107,6 +117,7 @@ def build_variants(
     backends: Iterable[str] | None = None,
     variant: str | None = None,
     this_gpu: bool = False,
+    torches: Sequence[TorchInstallation] = (),
     work_dir: os.PathLike[str] | str | None = None,
     jobs: int | None = None,
     starting: Callable[[str], None] | None = None,
@@ -119,6 +130,7 @@ def build_variants(
         backends: Backends to build for; one that cannot be built for here then counts as failed. Default: all.
         variant: The only variant to build.
         this_gpu: Compile for the visible devices' architectures only.
+        torches: The installations of Torch to compile against, one after the other. Default: this Python's.
         work_dir: As for `build_kernel`.
         jobs: As for `build_kernel`.
         starting: Called with a variant's name before it is built.
@@ -141,52 +153,36 @@ def build_variants(
         [('torch-cpu', 'built'), ('torch-cuda', 'built')]
     """
     sources = read_sources(source_dir)
-    wanted = _check_backends(sources, backends)
-    out, work = _folders(sources, out_dir, work_dir)
-    planned = [each for source in sources for each in _plan(source, wanted or source.backends, this_gpu)]
-    if variant is not None:
-        planned = _only(variant, planned)
-    for backend, plan in planned:
-        if isinstance(plan, Exception):
-            yield BuildResult(backend, None, "failed" if wanted else "not built", _one_line(plan))
+    out, work = output_folders(sources, out_dir, work_dir)
+    wanted = check_backends(sources, backends)
+    planned = plan_variants(sources, backends=wanted, variant=variant, this_gpu=this_gpu, torches=torches)
+    possible = {each.backend for each in planned if each.plan is not None}
+    # The file for editors is for all sources, also where only some variants are built.
+    every = planned if wanted is None and variant is None else _every_variant(sources, torches) or planned
+    _describe_to_editors(sources, (each.plan for each in every if each.plan is not None), out, work)
+    for each in planned:
+        if each.plan is None:
+            failed = wanted is not None and each.backend not in possible
+            yield BuildResult(each.backend, None, "failed" if failed else "not built", each.reason)
         else:
-            yield _result(plan, out, work, jobs, starting)
+            yield _result(each.plan, out, work, jobs, starting)
 
 
-def _check_backends(sources: Sequence[KernelSource], backends: Iterable[str] | None) -> tuple[str, ...] | None:
-    wanted = None if backends is None else tuple(backends)
-    listed = dict.fromkeys(name for source in sources for name in source.backends)
-    for name in wanted or ():
-        if name not in listed:
-            raise RequestError(f"`backend` is {name!r}; {sources[0].name} has {', '.join(listed)}.")
-    return wanted
+def _every_variant(sources: Sequence[KernelSource], torches: Sequence[TorchInstallation]) -> list[VariantPlan]:
+    try:
+        return plan_variants(sources, torches=torches)
+    except RequestError:  # of a variant that is not built
+        return []
 
 
-def _plan(source: KernelSource, names: Iterable[str], this_gpu: bool) -> list[tuple[str, BuildPlan | Exception]]:
-    """Each backend's plan, or why this machine cannot build for it."""
-    state = source_state(source)
-    planned: list[tuple[str, BuildPlan | Exception]] = []
-    for name in (each for each in source.backends if each in names):
-        try:
-            find(name)
-        except RequestError as error:
-            planned.append((name, error))
-            continue
-        try:
-            planned.append((name, plan_build(source, state, name, this_gpu=this_gpu)))
-        except CompilerNotFound as error:
-            planned.append((name, error))
-    return planned
-
-
-def _only(variant: str, planned: list[tuple[str, BuildPlan | Exception]]) -> list[tuple[str, BuildPlan | Exception]]:
-    found = [each for each in planned if isinstance(each[1], BuildPlan) and each[1].variant == variant]
-    if not found:
-        here = [plan.variant for _, plan in planned if isinstance(plan, BuildPlan)]
-        reasons = "".join(f" {name}: {_one_line(plan)}" for name, plan in planned if isinstance(plan, Exception))
-        possible = f"this machine can build {', '.join(here)}." if here else "this machine can build none."
-        raise RequestError(f"`variant` is {variant!r}; {possible}{reasons}")
-    return found
+def _describe_to_editors(sources: Sequence[KernelSource], plans: Iterable[BuildPlan], out: Path, work: Path) -> None:
+    """Write `compile_commands.json` beside the sources; a build does not fail for it."""
+    if not any(out in (source.folder, source.folder.parent) for source in sources):
+        return  # builds that go elsewhere leave the sources as they are
+    try:
+        write_compile_commands(compile_commands(plans, work))
+    except OSError as error:
+        _log.warning("%s was not written: %s", COMPILE_COMMANDS, error)
 
 
 def _result(
@@ -226,26 +222,6 @@ def _build(plan: BuildPlan, out: Path, work: Path, jobs: int | None) -> Path:
     return variant_dir
 
 
-def _folders(
-    sources: Iterable[KernelSource], out_dir: os.PathLike[str] | str, work_dir: os.PathLike[str] | str | None
-) -> tuple[Path, Path]:
-    out = Path(out_dir).absolute()
-    real = Path(os.path.realpath(out))
-    for source in sources:
-        inside = PurePosixPath(os.path.relpath(real, source.folder))
-        if inside.parts and inside.parts[0] not in (BUILD_FOLDER, "..") and is_source(inside):
-            raise RequestError(
-                f"`out_dir` is {os.fspath(out_dir)!r}, a folder among the sources: its builds would be sources of the "
-                f"next build. Use {source.folder} itself, or a folder outside of it."
-            )
-    if work_dir is not None:
-        return out, Path(work_dir).absolute()
-    work = out / WORK_FOLDER
-    if work.is_symlink():
-        raise RequestError(f"{work} is a link; delete it. Builds keep their objects there.")
-    return out, work
-
-
 @contextmanager
 def _exclusive(variant: str, work: Path) -> Iterator[None]:
     """Run one build at a time in a work folder; an error of the file system is a failed build."""
@@ -275,7 +251,3 @@ def _remove_links(work: Path) -> None:
                     os.unlink(entry.path)
                 elif entry.is_dir():
                     pending.append(entry.path)
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

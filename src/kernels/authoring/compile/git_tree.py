@@ -8,12 +8,14 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from kernels.authoring.compile.source_files import is_source
+from kernels.authoring.compile.source_files import COMPILE_COMMANDS, is_source
+from kernels.models.snapshot import BUILD_FOLDER
 
 __all__ = ["GitTree", "git_tree"]
 
-#: Builds are not sources: committing a build must not change the next one.
-_SOURCES = (".", ":(exclude)build")
+#: What builds write is no source: committing it must not change the next build.
+_NO_SOURCES = frozenset({BUILD_FOLDER, COMPILE_COMMANDS})
+_SOURCES = (".", *(f":(exclude){name}" for name in sorted(_NO_SOURCES)))
 
 _TIMEOUT_SECONDS = 60
 
@@ -56,13 +58,13 @@ def git_tree(folder: Path) -> GitTree | None:
 
 
 def _tree_id(entries: bytes) -> str:
-    """A tree's id, computed as git does (gitformat: "tree object"), over its entries without `build`."""
+    """A tree's id, computed as git does (gitformat: "tree object"), over its entries but what builds write."""
     content = b""
     hexadecimal = ""
     for entry in entries.split(b"\0")[:-1]:
         about, _, name = entry.partition(b"\t")
         mode, _, hexadecimal = about.decode().split(" ")
-        if name != b"build":
+        if os.fsdecode(name) not in _NO_SOURCES:
             content += mode.lstrip("0").encode() + b" " + name + b"\0" + bytes.fromhex(hexadecimal)
     algorithm = "sha1" if len(hexadecimal) == 40 else "sha256"
     return hashlib.new(algorithm, b"tree %d\0" % len(content) + content).hexdigest()

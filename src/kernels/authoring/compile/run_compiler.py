@@ -24,7 +24,16 @@ from kernels.authoring.compile.toolchains import compiler_version
 from kernels.authoring.compile.toolchains.spelling import GNU, Spelling
 from kernels.errors import BuildError, RequestError
 
-__all__ = ["Compilation", "CompileUnit", "compile_extension", "open_log"]
+__all__ = [
+    "Compilation",
+    "CompileUnit",
+    "EmbeddedLibrary",
+    "Step",
+    "compile_extension",
+    "compiler_steps",
+    "joined",
+    "open_log",
+]
 
 #: The beginning of a step in the log. No compiler writes it: ASCII's record separator.
 _STEP = "\x1e"
@@ -125,7 +134,7 @@ class Compilation:
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
     """A command that makes one file.
 
     Attributes:
@@ -166,12 +175,8 @@ def compile_extension(
         BuildError: A compiler failed; the message has the output for the first source that failed. No further compiler
             is started.
     """
-    waves = _waves(compilation, output.name, object_dir)
+    waves = compiler_steps(compilation, output.name, object_dir)
     steps = [step for wave in waves for step in wave]
-    for step in steps:
-        if any(set(part) & set("\0\n\r") for part in step.command):
-            raise RequestError(f"A path or a flag for {step.name} has a line break or a null byte; remove it.")
-
     log.parent.mkdir(parents=True, exist_ok=True)
     with open_log(log) as out:
         keep_objects(object_dir, compilation.folder, dict(compilation.files), compilation.versions())
@@ -186,9 +191,21 @@ def compile_extension(
         shutil.copyfile(steps[-1].output, output)
 
 
-def _waves(compilation: Compilation, name: str, object_dir: Path) -> list[list[_Step]]:
-    """The steps in their order: those of one list need only what the lists before it make."""
-    waves: list[list[_Step]] = []
+def compiler_steps(compilation: Compilation, name: str, object_dir: Path) -> list[list[Step]]:
+    """The commands that compile and link an extension, in their order.
+
+    Args:
+        compilation: The compiler runs.
+        name: The extension's name, for messages.
+        object_dir: The folder of the objects.
+
+    Returns:
+        Lists of steps: those of one list need only what the lists before it make. The last one makes the extension.
+
+    Raises:
+        RequestError: A path or a flag has a line break or a null byte.
+    """
+    waves: list[list[Step]] = []
     includes: list[str] = []
     needed: tuple[str, ...] = ()
     embedded = compilation.embedded
@@ -201,30 +218,34 @@ def _waves(compilation: Compilation, name: str, object_dir: Path) -> list[list[_
         waves = [
             shaders,
             [_link(embedded.file, embedded.link, objects, made, GNU)],
-            [_Step(embedded.header, command, [str(made)], header)],
+            [Step(embedded.header, command, [str(made)], header)],
         ]
         includes, needed = [f"-I{header.parent}"], (str(header),)
     steps = [_compile(unit, object_dir, includes, needed) for unit in compilation.units]
     objects, library = [str(step.output) for step in steps], object_dir / "extension.so"
     link = _link(name, compilation.link, objects, library, compilation.spelling, compilation.libraries)
-    return [*waves, steps, [link]]
+    waves = [*waves, steps, [link]]
+    for step in (step for wave in waves for step in wave):
+        if any(set(part) & set("\0\n\r") for part in step.command):
+            raise RequestError(f"A path or a flag for {step.name} has a line break or a null byte; remove it.")
+    return waves
 
 
 def _link(
     name: str, command: Sequence[str], objects: list[str], made: Path, spelling: Spelling, after: Sequence[str] = ()
-) -> _Step:
+) -> Step:
     rest = [*objects, *spelling.linked(made), *after]
     movable = len(rest) if spelling.reads_files else 0
-    return _Step(name, [*command, *rest], objects, made, spelling, movable=movable)
+    return Step(name, [*command, *rest], objects, made, spelling, movable=movable)
 
 
-def _compile(unit: CompileUnit, object_dir: Path, includes: Sequence[str] = (), needed: tuple[str, ...] = ()) -> _Step:
+def _compile(unit: CompileUnit, object_dir: Path, includes: Sequence[str] = (), needed: tuple[str, ...] = ()) -> Step:
     spelling = unit.spelling
     made = object_dir / "objects" / f"{os.path.normpath(unit.source)}{spelling.object_suffix}"
     # A name that begins like an option must be read as a file.
     source = f"./{unit.source}" if unit.source[0] in "-@/" else unit.source
     command = [*unit.command, *includes, *spelling.compiled(source, made)]
-    return _Step(unit.source, command, [source], made, spelling, compiles=True, needed=needed)
+    return Step(unit.source, command, [source], made, spelling, compiles=True, needed=needed)
 
 
 @contextmanager
@@ -251,7 +272,7 @@ def _ninja() -> str | None:
 
 def _run_changed(
     ninja: str,
-    steps: Sequence[_Step],
+    steps: Sequence[Step],
     compilation: Compilation,
     object_dir: Path,
     log: Path,
@@ -275,7 +296,7 @@ def _run_changed(
         raise _failure(log.read_text(encoding="utf-8", errors="replace"), steps, log)
 
 
-def _ninja_script(steps: Sequence[_Step], object_dir: Path) -> str:
+def _ninja_script(steps: Sequence[Step], object_dir: Path) -> str:
     """A build file (https://ninja-build.org/manual.html). The compilers list the headers that they read."""
     lines = ["ninja_required_version = 1.5", f"builddir = {_escaped(str(object_dir))}"]
     for number, step in enumerate(steps):
@@ -308,14 +329,14 @@ def joined(command: Sequence[str]) -> str:
     return subprocess.list2cmdline(command) if sys.platform == "win32" else shlex.join(command)
 
 
-def _shortened_command(command: list[str], step: _Step) -> tuple[list[str], list[str] | None]:
+def _shortened_command(command: list[str], step: Step) -> tuple[list[str], list[str] | None]:
     """The command, and what of it goes into a file if it is too long for this system."""
     if not step.movable or sum(len(part) + 3 for part in command) <= _LONGEST_COMMAND:
         return command, None
     return [*command[: -step.movable], f"@{_response_file(step)}"], command[-step.movable :]
 
 
-def _response_file(step: _Step) -> Path:
+def _response_file(step: Step) -> Path:
     return step.output.with_name(f"{step.output.name}.rsp")
 
 
@@ -327,7 +348,7 @@ def _in_file(part: str) -> str:
 
 
 def _run_all(
-    waves: Sequence[Sequence[_Step]], compilation: Compilation, log: Path, out: BinaryIO, jobs: int | None
+    waves: Sequence[Sequence[Step]], compilation: Compilation, log: Path, out: BinaryIO, jobs: int | None
 ) -> None:
     outputs: list[str] = []
     try:
@@ -350,7 +371,7 @@ class _StepFailed(Exception):
     """A command failed; its output is in the log."""
 
 
-def _run(step: _Step, compilation: Compilation, outputs: list[str]) -> None:
+def _run(step: Step, compilation: Compilation, outputs: list[str]) -> None:
     command, file = _shortened_command(step.command, step)
     if file is not None:
         _response_file(step).write_text(" ".join(map(_in_file, file)), encoding="utf-8")
@@ -373,7 +394,7 @@ def _run(step: _Step, compilation: Compilation, outputs: list[str]) -> None:
         raise _StepFailed
 
 
-def _failure(text: str, steps: Sequence[_Step], log: Path) -> BuildError:
+def _failure(text: str, steps: Sequence[Step], log: Path) -> BuildError:
     """The error for the first step that failed, in the order of the log."""
     for step_text in text.split(_STEP):
         name, _, rest = step_text.partition("\n")

@@ -14,6 +14,7 @@ from kernels.models.snapshot import BUILD_FOLDER
 from kernels.support.files import open_regular
 
 __all__ = [
+    "COMPILE_COMMANDS",
     "SourceHashes",
     "hash_sources",
     "is_file",
@@ -29,6 +30,12 @@ _MAX_DEPTH = 100
 
 #: The macros that pass a build's id to its sources: Torch's and tvm-ffi's.
 _ID_MACROS = (b"TORCH_EXTENSION_NAME", b"TVM_FFI_EXTENSION_NAME")
+
+#: The file that tells editors how each source is compiled; a build writes it beside `build.toml`.
+COMPILE_COMMANDS = "compile_commands.json"
+
+#: Suffixes of files that are made from sources: bytecode, and the wheels of `kernels wheel`.
+_MADE = frozenset({".pyc", ".whl"})
 
 #: Folders that do not go into builds.
 _NOT_BUILT = frozenset({"benchmarks", "tests"})
@@ -116,14 +123,14 @@ def source_entries(folder: Path) -> list[PurePosixPath]:
 
 
 def is_source(path: PurePosixPath) -> bool:
-    """Whether a build can depend on a file with this relative path: it is neither hidden nor bytecode.
+    """Whether a build can depend on a file with this relative path: it is neither hidden nor made from the sources.
 
     Example:
         >>> is_source(PurePosixPath("tests/__pycache__/test_relu.pyc"))
         False
     """
     hidden = any(part.startswith(".") or part == "__pycache__" for part in path.parts)
-    return not hidden and path.suffix != ".pyc"
+    return not hidden and path.suffix not in _MADE and path.parts != (COMPILE_COMMANDS,)
 
 
 def source_problem(folder: Path, path: str) -> str | None:

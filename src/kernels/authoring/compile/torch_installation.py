@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-import subprocess
 import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,13 +17,14 @@ from typing import Any
 
 from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_builds, torch_builds_in, torch_in
 from kernels.errors import CompilerNotFound, RequestError
+from kernels.support.command import CommandFailed, run_command
 from kernels.support.formatting import format_value
 from kernels.support.version import MajorMinor
 
 __all__ = ["TorchInstallation", "python_in", "this_torch", "torch_of"]
 
 #: The time limit for the questions to another Python.
-_SECONDS = 60
+_SECONDS = 60.0
 
 #: Runs in the other Python, whatever its version: it imports nothing that is installed there.
 _QUESTIONS = """
@@ -144,20 +144,15 @@ def torch_of(python: Path) -> TorchInstallation:
 
 def _ask(python: Path) -> Any:
     # Isolated: the variables of this Python (PYTHONPATH) and the current folder are not the other one's.
-    command = [str(python), "-I", "-c", _QUESTIONS]
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=_SECONDS
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise RequestError(f"{python} does not run: {error}") from None
-    if done.returncode:
-        raise RequestError(f"{python} failed: {' '.join(done.stderr.split()[-40:]) or done.returncode}")
+        output = run_command([str(python), "-I", "-"], seconds=_SECONDS, given=_QUESTIONS.encode())
+    except CommandFailed as error:
+        raise RequestError(f"`python`: {error}.") from None
     try:
         # What is installed there may print something at the start.
-        answer = json.loads(done.stdout.splitlines()[-1])
+        answer = json.loads(output.splitlines()[-1])
         if isinstance(answer["include"], str) and isinstance(answer["torch"], str | None):
             return answer
     except (ValueError, TypeError, KeyError, IndexError):
         pass
-    raise RequestError(f"{python} is not a Python: its answer is {format_value(done.stdout, 200)}.")
+    raise RequestError(f"{python} is not a Python: its answer is {format_value(output, 200)}.")

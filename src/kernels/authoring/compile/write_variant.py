@@ -8,9 +8,14 @@ from pathlib import Path
 from kernels.authoring.compile.build_plan import BuildPlan
 from kernels.authoring.compile.metadata import build_metadata
 from kernels.authoring.compile.python_files import package_files
+from kernels.models.metadata import Digest
+from kernels.models.snapshot import METADATA_FILE
 from kernels.trust.digest import variant_digest
 
-__all__ = ["install_variant", "write_package"]
+__all__ = ["OPS_FILE", "install_variant", "metadata_bytes", "ops_module", "write_package"]
+
+#: The module with a build's operators.
+OPS_FILE = "_ops.py"
 
 
 def write_package(plan: BuildPlan, folder: Path) -> None:
@@ -24,17 +29,25 @@ def write_package(plan: BuildPlan, folder: Path) -> None:
         to = folder / name
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, to)
-    ops = _tvm_ffi_ops(plan) if plan.source.framework == "tvm-ffi" else _torch_ops(plan)
-    (folder / "_ops.py").write_text(ops, encoding="utf-8", newline="\n")
-    metadata = build_metadata(
+    (folder / OPS_FILE).write_text(ops_module(plan), encoding="utf-8", newline="\n")
+    (folder / METADATA_FILE).write_bytes(metadata_bytes(plan, variant_digest(folder, "sha256")))
+
+
+def ops_module(plan: BuildPlan) -> str:
+    """The content of a build's `_ops.py`."""
+    return _tvm_ffi_ops(plan) if plan.source.framework == "tvm-ffi" else _torch_ops(plan)
+
+
+def metadata_bytes(plan: BuildPlan, digest: Digest | None) -> bytes:
+    """The content of a build's `metadata.json`."""
+    return build_metadata(
         plan.source,
         plan.id,
         plan.backend.name,
         archs=plan.archs,
-        digest=variant_digest(folder, "sha256"),
+        digest=digest,
         provenance=plan.state.provenance,
-    )
-    (folder / "metadata.json").write_bytes(metadata.to_bytes())
+    ).to_bytes()
 
 
 def install_variant(files: Path, variant_dir: Path) -> None:
