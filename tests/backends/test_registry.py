@@ -41,6 +41,44 @@ def stranger() -> Iterator[Backend]:
     backends.unregister_backend(backend.name)
 
 
+def test_a_class_is_registered_like_an_instance_of_it() -> None:
+    backends.register_backend(Tenstorrent)
+    try:
+        assert isinstance(backends.get("ttnn"), Tenstorrent)
+        backends.register_backend(Tenstorrent)  # the same class again changes nothing
+        assert backends.entry_of("ttnn").overrides is None
+        with pytest.raises(ValueError, match="`name` of backend 'ttnn'"):
+            backends.register_backend(Tenstorrent())
+    finally:
+        backends.unregister_backend("ttnn")
+    assert backends.known("ttnn") is None
+
+
+def test_a_plain_class_is_registered_too() -> None:
+    class Plain:
+        name = device_type = "plain"
+
+        def probe(self) -> BackendProbe:
+            return BackendProbe(found=True)
+
+    backends.register_backend(Plain)
+    try:
+        assert backends.get("plain").probe().found
+    finally:
+        backends.unregister_backend("plain")
+
+
+def test_a_class_that_needs_arguments_says_so() -> None:
+    class Needy(Tenstorrent):
+        def __init__(self, path: Path) -> None: ...
+
+    with pytest.raises(
+        TypeError, match=r"`backend` is the class Needy, and Needy\(\) fails: .*'path'.* Register an in"
+    ):
+        backends.register_backend(Needy)
+    assert backends.known("ttnn") is None
+
+
 def test_the_built_in_backends_are_in_the_order_in_which_torch_builds_are_recognised() -> None:
     assert [each.name for each in backends.all_backends()] == [
         "tpu", "neuron", "cuda", "rocm", "metal", "xpu", "cann", "cpu",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.backends.base import Backend, PythonDependency
-from kernels.support.formatting import format_value
+from kernels.support.formatting import format_error, format_value
 
 __all__ = ["NAME_PATTERNS", "validated"]
 
@@ -68,10 +68,10 @@ def validated(given: Any) -> Backend:
     """The backend that an object is, with every member of the right type and every name spelled as names are.
 
     Args:
-        given: A `Backend`, or any object with at least `name`, `device_type` and `probe`.
+        given: A `Backend`, or any object with at least `name`, `device_type` and `probe`; or the class of one.
 
     Returns:
-        The object itself, or, for one that is no `Backend`, a `Backend` with its members.
+        The object itself, an instance of the class, or, for one that is no `Backend`, a `Backend` with its members.
 
     Raises:
         TypeError: A member is missing or of the wrong type; the message names all of them.
@@ -85,7 +85,13 @@ def validated(given: Any) -> Backend:
     """
     kind = type(given).__name__
     if isinstance(given, type):
-        raise TypeError(f"`backend`: expected an instance of {given.__name__}, got the class.")
+        kind = given.__name__
+        try:
+            given = given()
+        except Exception as error:
+            raise TypeError(
+                f"`backend` is the class {kind}, and {kind}() fails: {format_error(error)} Register an instance."
+            ) from error
     missing = [name for name in _REQUIRED if not hasattr(given, name)]
     if getattr(getattr(given, "probe", None), "__func__", None) is Backend.probe:
         missing.append("probe")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from kernels.backends.base import Backend
 from kernels.backends.registration import BackendEntry, BackendList, Problem
@@ -12,6 +13,9 @@ from kernels.support.formatting import nearest_name
 from kernels.support.logs import logger
 from kernels.support.version import MajorMinor
 from kernels.support.warn import warn_once
+
+if TYPE_CHECKING:
+    from kernels.backends.builtin import BuiltInName
 
 __all__ = [
     "all_backends",
@@ -141,7 +145,7 @@ def known(name: str) -> Backend | None:
     return None if entry is None else entry.backend
 
 
-def get_backend(name: str) -> Backend:
+def get_backend(name: BuiltInName | str) -> Backend:
     """The backend with that name, by any of its names.
 
     Args:

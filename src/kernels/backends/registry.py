@@ -89,11 +89,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
-def register_backend(backend: BackendLike, *, override: bool = False) -> None:
+def register_backend(backend: BackendLike | type[BackendLike], *, override: bool = False) -> None:
     """Add a backend, so that every part of the package knows it at once.
 
     Args:
-        backend: A `kernels.backends.Backend`, or an object with at least its members `name`, `device_type` and `probe`.
+        backend: A `kernels.backends.Backend`, or an object with at least its members `name`, `device_type` and `probe`;
+            or the class of one, which is called without arguments.
         override: Replace the backend of the same name; `unregister_backend` brings that one back.
 
     Raises:
@@ -109,7 +110,7 @@ def register_backend(backend: BackendLike, *, override: bool = False) -> None:
         ...
         ...     def probe(self) -> BackendProbe:
         ...         return BackendProbe(found=False)
-        >>> register_backend(Acme())
+        >>> register_backend(Acme)
         >>> [entry.name for entry in list_backends() if entry.origin.kind == "run-time"]
         ['acme']
         >>> unregister_backend("acme")
@@ -125,7 +126,7 @@ def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> 
     """Add backends from one place: all of them, or none.
 
     Args:
-        arrivals: Each object and its origin.
+        arrivals: Each object, or its class, and its origin.
         override: Whether one may replace another of its name.
 
     Returns:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import ClassVar
 
 from kernels import backends
-from kernels.backends import Backend
+from kernels.backends import Backend, BackendName
 from kernels.backends.plugins.vendor_modules import vendor_module
 from kernels.errors import RequestError
 from kernels.operators.aten import Operator, check_dispatch_key, find_operator, operator_names
@@ -140,7 +140,7 @@ class EnabledOps:
 
 @contextmanager
 def use_vendor_ops(
-    name: str, *, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+    name: BackendName, *, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
 ) -> Iterator[EnabledOps]:
     """Override ATen operators with a vendor's functions on the vendor's device, in a `with` block.
 
@@ -160,7 +160,7 @@ def use_vendor_ops(
 
 @public
 def enable_vendor_ops(
-    name: str, *, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+    name: BackendName, *, include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
 ) -> EnabledOps:
     """Override ATen operators with a vendor's functions on the vendor's device, until `disable` is called.
 
@@ -235,7 +235,7 @@ def enable_vendor_ops(
 
 
 @contextmanager
-def use_kernel_ops(functions: Mapping[str, FuncSpec], *, backend: str | None = None) -> Iterator[EnabledOps]:
+def use_kernel_ops(functions: Mapping[str, FuncSpec], *, backend: BackendName | None = None) -> Iterator[EnabledOps]:
     """Override ATen operators with functions of kernels, in a `with` block.
 
     As `enable_kernel_ops`; the end of the block removes the overrides.
@@ -253,7 +253,7 @@ def use_kernel_ops(functions: Mapping[str, FuncSpec], *, backend: str | None = N
 
 
 @public
-def enable_kernel_ops(functions: Mapping[str, FuncSpec], *, backend: str | None = None) -> EnabledOps:
+def enable_kernel_ops(functions: Mapping[str, FuncSpec], *, backend: BackendName | None = None) -> EnabledOps:
     """Override ATen operators with functions of kernels, until `disable` is called.
 
     All kernels are loaded before the first operator changes. The functions follow the rules of `enable_vendor_ops`.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernels.backends import Backend, Device
+from kernels.backends import Backend, BackendName, Device
 from kernels.errors import MissingPythonDependency, RequestError
 from kernels.loader.registry import KernelPackage
 from kernels.support.formatting import format_value, wrong_type
@@ -56,7 +56,7 @@ class Heuristics(dict[str, Callable[[Mapping[str, Any]], Any]]):
 def get_configs(
     op: str,
     *,
-    backend: str | None = None,
+    backend: BackendName | None = None,
     device: int | str | None = None,
     arch: str | None = None,
     default: Sequence[Any] | None = None,
@@ -110,7 +110,7 @@ def get_configs(
 def get_heuristics(
     op: str,
     *,
-    backend: str | None = None,
+    backend: BackendName | None = None,
     device: int | str | None = None,
     default: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = None,
 ) -> Heuristics:

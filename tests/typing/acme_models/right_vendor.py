@@ -4,9 +4,10 @@ from typing import Any
 
 from typing_extensions import assert_type
 
-from kernels import Benchmark, get_backend, list_backends, register_backend, unregister_backend
+from kernels import BackendName, Benchmark, get_backend, list_backends, register_backend, unregister_backend
 from kernels.backends import Backend, BackendProbe
 from kernels.benchmarks import RMSNormBenchmark
+from kernels.tuning import get_configs
 
 
 class Acme(Backend):
@@ -25,6 +26,11 @@ class Plain:
 
 
 register_backend(Acme())
+register_backend(Acme)
+register_backend(Plain)
+any_name: BackendName = "acme" + "_two"
+get_backend(any_name)
+get_configs("mm", backend=any_name)
 register_backend(Plain(), override=True)
 unregister_backend("acme")
 assert_type(get_backend("acme"), Backend)
