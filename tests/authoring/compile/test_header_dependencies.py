@@ -82,6 +82,13 @@ def test_another_cutlass_is_named_with_the_place_it_was_found_in(
         dependency_flags("one", ["cutlass_2_10"])
 
 
+#: The extensions of SPIR-V that sycl_tla needs.
+_SPIRV = [
+    "-Xspirv-translator",
+    "-spirv-ext=+SPV_INTEL_split_barrier,+SPV_INTEL_2d_block_io,+SPV_INTEL_subgroup_matrix_multiply_accumulate",
+]
+
+
 @pytest.mark.parametrize(
     ("name", "variable", "header", "flags"),
     [
@@ -89,7 +96,13 @@ def test_another_cutlass_is_named_with_the_place_it_was_found_in(
             "sycl_tla",
             "SYCL_TLA_SRC_DIR",
             "include/cutlass/cutlass.h",
-            ["-isystem{0}/include", "-DCUTLASS_ENABLE_SYCL=1", "-DSYCL_INTEL_TARGET=1"],
+            ["-isystem{0}/include", "-DCUTLASS_ENABLE_SYCL=1", "-DSYCL_INTEL_TARGET=1", *_SPIRV],
+        ),
+        (
+            "cutlass_sycl",
+            "SYCL_TLA_SRC_DIR",
+            "include/cutlass/cutlass.h",
+            ["-isystem{0}/include", "-DCUTLASS_ENABLE_SYCL=1", "-DSYCL_INTEL_TARGET=1", *_SPIRV],
         ),
         ("metal-cpp", "METAL_CPP_PATH", "Metal/Metal.hpp", ["-isystem{0}"]),
     ],

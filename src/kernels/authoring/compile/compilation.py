@@ -61,8 +61,7 @@ def plan_compilation(
         all_flags = toolchain.spelling.arguments([*flags, *named, *macros, *asking, *framework.defines, *folders])
         unit = CompileUnit(file.path, (*compiler, *all_flags), toolchain.spelling, compiler)
         (linked if toolchain.embeds is None else embedded).append(unit)
-    device_flags = dict.fromkeys(file.flags for file in files if file.toolchain.device)
-    compiled_with = [flag for flags in device_flags for flag in flags]
+    compiled_with = list(dict.fromkeys((*file.flags, *file.includes) for file in files if file.toolchain.device))
     toolchains = [file.toolchain for file in files]
     device = device_toolchain(framework.language, framework.toolkit, framework.packages)
     if toolkit is not None and device is not None:

@@ -42,16 +42,23 @@ class _Checkout:
     defines: tuple[str, ...] = ()
 
 
+_SPIRV_EXTENSIONS = ",".join(
+    f"+SPV_INTEL_{name}" for name in ("split_barrier", "2d_block_io", "subgroup_matrix_multiply_accumulate")
+)
+
 _CHECKOUTS = {
     # Other builders read this variable, and define these macros (sycl-tla, CMakeLists.txt).
     "sycl_tla": _Checkout(
         "SYCL_TLA_SRC_DIR",
         "include/cutlass/cutlass.h",
         _CUTLASS_INCLUDES,
-        ("-DCUTLASS_ENABLE_SYCL=1", "-DSYCL_INTEL_TARGET=1"),
+        # Its barriers and block loads are extensions of SPIR-V.
+        ("-DCUTLASS_ENABLE_SYCL=1", "-DSYCL_INTEL_TARGET=1", "-Xspirv-translator", f"-spirv-ext={_SPIRV_EXTENSIONS}"),
     ),
     "metal-cpp": _Checkout("METAL_CPP_PATH", "Metal/Metal.hpp", (".",)),
 }
+# Its name in early files of edition 3.
+_CHECKOUTS["cutlass_sycl"] = _CHECKOUTS["sycl_tla"]
 
 
 def is_dependency(name: str) -> bool:

@@ -26,7 +26,7 @@ END"""
 @pytest.fixture
 def oneapi(tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """Install releases of oneAPI's compiler."""
-    for name in ("ICPX", "CMPLR_ROOT", "SYCL_ROOT"):
+    for name in ("ICPX", "CMPLR_ROOT", "SYCL_ROOT", "DNNLROOT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("ONEAPI_ROOT", str(tmp_path / "oneapi"))
@@ -51,19 +51,74 @@ def test_every_cpp_source_of_a_sycl_kernel_can_hold_device_code(path: str) -> No
     assert not toolchain_for("kernel.cpp").device
 
 
-def test_the_device_code_that_an_author_asks_for_is_linked_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("compiled_with", "linked"),
+    [
+        ([], ["-fsycl-targets=spir64"]),
+        ([["-O2"], ["-DX"]], ["-fsycl-targets=spir64"]),
+        (
+            [["-O2", "-fsycl-targets=spir64_gen,spir64", "-Xs", "-device pvc,bmg", "-DNDEBUG"]],
+            ["-fsycl-targets=spir64_gen,spir64", "-Xs", "-device pvc,bmg"],
+        ),
+        # Code that only one source has for a target is linked as well, for the GPUs that Torch is compiled for.
+        (
+            [[], ["-fsycl-targets=spir64_gen", "-fsycl-device-code-split=per_kernel"]],
+            [
+                "-fsycl-targets=spir64,spir64_gen",
+                "-Xsycl-target-backend=spir64_gen",
+                "-device pvc,xe-lpg,ats-m150",
+                "-fsycl-device-code-split=per_kernel",
+            ],
+        ),
+    ],
+)
+def test_the_device_code_of_all_sources_is_linked(
+    monkeypatch: pytest.MonkeyPatch, compiled_with: list[list[str]], linked: list[str]
+) -> None:
+    monkeypatch.delenv("TORCH_XPU_ARCH_LIST", raising=False)
+    flags = toolchain_for("kernel.cpp", "sycl").link_flags(None, compiled_with)
+    assert flags[: len(linked) + 3] == ["-shared", "-fsycl", *linked, "-Wl,-z,noexecstack"]
+
+
+def test_torchs_variable_names_gpus_to_compile_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "libc10_xpu.so").touch()
-    asked = ["-O2", "-fsycl-targets=spir64_gen,spir64", "-Xs", "-device pvc,bmg", "-DNDEBUG"]
+    monkeypatch.setenv("TORCH_XPU_ARCH_LIST", "bmg")
     toolchain = toolchain_for("kernel.cpp", "sycl")
-    assert "-fsycl-targets=spir64" not in toolchain.flags([], asked)
-    assert toolchain.link_flags(tmp_path, asked) == [
-        "-shared",
-        "-fsycl",
-        *asked[1:4],
-        "-Wl,-z,noexecstack",
-        "-lc10_xpu",
-    ]
-    assert toolchain.link_flags(None) == ["-shared", "-fsycl", "-fsycl-targets=spir64", "-Wl,-z,noexecstack"]
+    assert "-fsycl-targets=spir64_gen,spir64" in toolchain.flags([], [])
+    flags = toolchain.link_flags(tmp_path, [[]])
+    assert flags[2:5] == ["-fsycl-targets=spir64_gen,spir64", "-Xsycl-target-backend=spir64_gen", "-device bmg"]
+    assert "-lc10_xpu" in flags
+
+
+def test_further_extensions_of_spirv_are_added_to_the_compilers_own(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As `icpx -###` lists the commands that it would run.
+    answer = """echo '"/opt/bin/llvm-spirv" "-o" "a.spv" "-spirv-ext=-all,+SPV_KHR_expect_assume" "a.bc"' >&2"""
+    monkeypatch.setenv("ICPX", str(program("icpx", answer)))
+    asked = ["-Xspirv-translator", "-spirv-ext=+SPV_INTEL_split_barrier"]
+    flags = toolchain_for("kernel.cpp", "sycl").link_flags(None, [asked])
+    own = "-spirv-ext=-all,+SPV_KHR_expect_assume,+SPV_INTEL_split_barrier"
+    assert flags[3:5] == ["-Xspirv-translator", own]
+    silent = program("silent/icpx", "true")
+    monkeypatch.setenv("ICPX", str(silent))
+    with pytest.raises(CompilerNotFound, match="does not say which extensions of SPIR-V"):
+        toolchain_for("kernel.cpp", "sycl").link_flags(None, [asked])
+
+
+def test_onednn_is_found_for_kernels_that_use_it(
+    oneapi: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    oneapi("2025.3.2", folder="latest")
+    for name in ("include/oneapi/dnnl/dnnl.hpp", "lib/libdnnl.so"):
+        (tmp_path / "dnnl" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "dnnl" / name).touch()
+    monkeypatch.setenv("DNNLROOT", str(tmp_path / "dnnl"))
+    toolkit = toolkit_for("sycl")
+    assert toolkit is not None
+    assert str(tmp_path / "dnnl/include") in toolkit.header_flags(device=True)
+    flags = toolchain_for("kernel.cpp", "sycl").link_flags(None)
+    assert flags[-4:] == [f"-L{tmp_path / 'dnnl/lib'}", "-Wl,--push-state,--as-needed", "-ldnnl", "-Wl,--pop-state"]
 
 
 def test_the_version_and_the_headers_are_the_compilers_own(oneapi: Callable[..., Path]) -> None:

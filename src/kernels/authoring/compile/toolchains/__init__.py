@@ -61,7 +61,10 @@ class Linking:
 
 
 def link_extension(
-    used: Iterable[Toolchain], libraries: Sequence[str], torch_lib: Path | None, compiled_with: Sequence[str] = ()
+    used: Iterable[Toolchain],
+    libraries: Sequence[str],
+    torch_lib: Path | None,
+    compiled_with: Sequence[Sequence[str]] = (),
 ) -> Linking:
     """How an extension is linked: by the compiler of its device sources, else by that of its C++ sources.
 
@@ -69,7 +72,7 @@ def link_extension(
         used: The toolchains of its sources.
         libraries: Flags for the framework's libraries, as for GCC.
         torch_lib: The folder of Torch's libraries; None if they are not linked.
-        compiled_with: The flags of the device language that sources were compiled with.
+        compiled_with: The flags that device sources were compiled with, each set of them once.
 
     Raises:
         CompilerNotFound: The linker is not installed.

@@ -37,7 +37,7 @@ class C:
         oldest = ["-mmacosx-version-min=15.0"] if sys.platform == "darwin" else []
         return ["-std=gnu17", "-O2", "-fPIC", "-fvisibility=hidden", *oldest, *extra]
 
-    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[str] = ()) -> list[str]:
+    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[Sequence[str]] = ()) -> list[str]:
         return ["-shared"]
 
     def toolkit(self) -> None:

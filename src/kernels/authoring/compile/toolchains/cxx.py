@@ -38,7 +38,7 @@ class Cxx:
         oldest = ["-mmacosx-version-min=15.0"] if sys.platform == "darwin" else []
         return ["-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", *oldest, *extra]
 
-    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[str] = ()) -> list[str]:
+    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[Sequence[str]] = ()) -> list[str]:
         if sys.platform == "darwin":
             # Apple's compiler has no OpenMP. What Python and Torch have loaded already is looked up when it is loaded.
             return ["-dynamiclib"] if torch_lib is None else ["-bundle", "-undefined", "dynamic_lookup"]

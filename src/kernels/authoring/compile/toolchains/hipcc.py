@@ -84,7 +84,7 @@ class Hipcc:
         defines = ["-D__HIP_PLATFORM_AMD__=1", "-DUSE_ROCM=1"]
         return [*flags, *defines, *(f"--offload-arch={arch}" for arch in archs), *extra]
 
-    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[str] = ()) -> list[str]:
+    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[Sequence[str]] = ()) -> list[str]:
         return ["-shared", *present_libraries(torch_lib, "c10_hip", "torch_hip"), "-lamdhip64"]
 
     def toolkit(self) -> Toolkit:

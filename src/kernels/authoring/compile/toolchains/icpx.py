@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from kernels.authoring.compile.toolchains.commands import (
+    compiler_output,
     compiler_version,
     find_command,
     present_libraries,
     version_in_answer,
 )
 from kernels.authoring.compile.toolchains.interface import Toolkit
+from kernels.authoring.compile.toolchains.places import existing_folders
 from kernels.authoring.compile.toolchains.spelling import GNU
 from kernels.errors import CompilerNotFound
 from kernels.support.version import MajorMinor
@@ -31,8 +35,14 @@ _INSTALL = (
 _VERSION = r"Compiler ([0-9]{4}\.[0-9]+)"
 
 #: Options with a value of their own that the linker needs too: the device code is compiled when it is linked.
-_WITH_VALUE = re.compile(r"-Xs|-Xsycl-target-(?:backend|frontend|linker)(?:=.*)?")
+_WITH_VALUE = re.compile(r"-Xs|-Xsycl-target-(?:backend|frontend|linker)(?:=.*)?|-Xspirv-translator(?:=.*)?")
 _FOR_DEVICE_CODE = ("-fsycl", "-fno-sycl", "-Xs", "--offload", "-foffload", "-ftarget")
+
+_TARGETS = "-fsycl-targets="
+
+#: The target that is compiled for GPUs in advance, and those GPUs if nothing names any: Torch's own
+#: (huggingface/kernels, preamble.cmake).
+_IN_ADVANCE, _DEVICES = "spir64_gen", "pvc,xe-lpg,ats-m150"
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,7 @@ class Icpx:
 
     Attributes:
         wanted: The version that Torch was built with.
+        packages: The folder of the Python packages beside Torch.
     """
 
     suffixes = frozenset({".cpp", ".cc", ".cxx", ".sycl"})
@@ -52,9 +63,10 @@ class Icpx:
     spelling = GNU
 
     wanted: MajorMinor | None = None
+    packages: Path | None = None
 
     def preferring(self, version: MajorMinor | None, packages: Path | None = None) -> Icpx:
-        return Icpx(version)
+        return Icpx(version, packages)
 
     def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
         return tuple(archs)
@@ -82,22 +94,50 @@ class Icpx:
         return [next((command for command in fitting if versions[command] == self.wanted), fitting[0])]
 
     def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
-        flags = ["-x", "c++", "-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-fsycl", *_targets(extra)]
+        flags = ["-x", "c++", "-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-fsycl"]
+        flags.append(_TARGETS + ",".join(_targets(extra)))
         # By default this compiler takes it that there are no NaNs, and reorders sums. Torch is compiled so, too
         # (torch-xpu-ops, cmake/BuildFlags.cmake).
         flags += ["-fhonor-nans", "-fhonor-infinities", "-fno-associative-math", "-fno-approx-func"]
-        return [*flags, "-fno-sycl-instrument-device-code", *extra]
+        return [*flags, "-fno-sycl-instrument-device-code", *(flag for flag in extra if not flag.startswith(_TARGETS))]
 
-    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[str] = ()) -> list[str]:
-        device_code = [*_targets(compiled_with), *_of_device_code(compiled_with)]
+    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[Sequence[str]] = ()) -> list[str]:
+        device_code = [*_linked_targets(compiled_with)]
+        for flags in compiled_with:
+            device_code += self._with_default_extensions(_of_device_code(flags))
         libraries = present_libraries(torch_lib, "c10_xpu", "torch_xpu")
-        return ["-shared", "-fsycl", *dict.fromkeys(device_code), "-Wl,-z,noexecstack", *libraries]
+        onednn = _onednn(self.packages)
+        if onednn is not None and (onednn / "lib").is_dir():
+            libraries += [f"-L{onednn / 'lib'}", "-Wl,--push-state,--as-needed", "-ldnnl", "-Wl,--pop-state"]
+        return ["-shared", "-fsycl", *device_code, "-Wl,-z,noexecstack", *libraries]
+
+    def _with_default_extensions(self, flags: Sequence[str]) -> list[str]:
+        """Flags with the extensions of SPIR-V that the compiler uses anyway: a list of them takes the place of its own.
+
+        `sycl_tla` needs further ones, as `-spirv-ext=+SPV_INTEL_split_barrier`.
+        """
+        marker = "-spirv-ext=+"
+        return [
+            f"-spirv-ext={_default_extensions(*self.command())},+{flag.removeprefix(marker)}"
+            if flag.startswith(marker)
+            else flag
+            for flag in flags
+        ]
 
     def toolkit(self) -> Toolkit:
         command = self.command()
         version, folder = version_in_answer(command, _VERSION), _folder(command)
-        include = tuple(path for path in (folder / "include", folder / "include" / "sycl") if path.is_dir())
-        return Toolkit("oneAPI", version, folder, _found_by(command), tuple(command), include, (folder / "lib",))
+        onednn = _onednn(self.packages)
+        return Toolkit(
+            name="oneAPI",
+            version=version,
+            folder=folder,
+            found_by=_found_by(command),
+            compiler=tuple(command),
+            include=existing_folders([folder / "include", folder / "include" / "sycl"]),
+            libraries=existing_folders([folder / "lib"]),
+            packages=() if onednn is None else (onednn / "include",),
+        )
 
 
 def _installed(wanted: MajorMinor | None) -> Iterator[Path]:
@@ -129,9 +169,25 @@ def _found_by(command: Sequence[str]) -> str:
     return f"icpx in {Path(command[0]).parent}"
 
 
-def _targets(extra: Sequence[str]) -> list[str]:
-    """Code that the driver compiles for its device, unless the author names other targets."""
-    return [] if any(flag.startswith("-fsycl-targets=") for flag in extra) else ["-fsycl-targets=spir64"]
+def _targets(flags: Sequence[str]) -> list[str]:
+    """What the device code of a source is compiled for: what the author names, else for the driver to compile.
+
+    `$TORCH_XPU_ARCH_LIST`, which Torch's own extensions read, names GPUs to compile for in advance as well.
+    """
+    asked = [flag.partition("=")[2].split(",") for flag in flags if flag.startswith(_TARGETS)]
+    if asked:
+        return asked[-1]
+    return [_IN_ADVANCE, "spir64"] if os.environ.get("TORCH_XPU_ARCH_LIST") else ["spir64"]
+
+
+def _linked_targets(compiled_with: Sequence[Sequence[str]]) -> list[str]:
+    """The flags that link the device code of every source: an image whose target is not named would be left out."""
+    targets = list(dict.fromkeys(target for flags in compiled_with or [()] for target in _targets(flags)))
+    named = [_TARGETS + ",".join(targets)]
+    if _IN_ADVANCE not in targets or any("-device " in flag for flags in compiled_with for flag in flags):
+        return named
+    devices = os.environ.get("TORCH_XPU_ARCH_LIST") or _DEVICES
+    return [*named, f"-Xsycl-target-backend={_IN_ADVANCE}", f"-device {devices}"]
 
 
 def _of_device_code(flags: Sequence[str]) -> list[str]:
@@ -140,6 +196,28 @@ def _of_device_code(flags: Sequence[str]) -> list[str]:
     for flag in rest:
         if _WITH_VALUE.fullmatch(flag):
             kept += [flag, next(rest, "")]
-        elif flag.startswith(_FOR_DEVICE_CODE):
+        elif flag.startswith(_FOR_DEVICE_CODE) and not flag.startswith(_TARGETS):
             kept.append(flag)
     return kept
+
+
+@cache
+def _default_extensions(*command: str) -> str:
+    """The extensions of SPIR-V that the compiler allows by itself, from the commands that it would run."""
+    asked = (*command, "-fsycl", f"{_TARGETS}{_IN_ADVANCE}", "-###", "-x", "c++", "/dev/null", "-o", "/dev/null")
+    found = re.search(r'-spirv-ext=([^"\s]+)', compiler_output(*asked))
+    if found is None:
+        raise CompilerNotFound(f"`{shlex.join(asked)}` does not say which extensions of SPIR-V the compiler allows.")
+    return found[1]
+
+
+def _onednn(packages: Path | None) -> Path | None:
+    """The folder of oneDNN's `include` and `lib`: kernels use it without a word about it in `build.toml`."""
+    oneapi = [Path(top, "dnnl", "latest") for top in (os.environ.get("ONEAPI_ROOT"), "/opt/intel/oneapi") if top]
+    given = [Path(root) for root in (os.environ.get("DNNLROOT"),) if root]
+    # The package onednn-devel is installed into the environment's own folders.
+    environment = Path(sys.prefix) if packages is None else packages.parents[2]
+    for folder in (*given, *oneapi, environment):
+        if (folder / "include" / "oneapi" / "dnnl" / "dnnl.hpp").is_file():
+            return folder
+    return None

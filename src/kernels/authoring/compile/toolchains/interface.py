@@ -127,12 +127,12 @@ class Toolchain(Protocol):
         """The flags to compile a source as position-independent code for some device architectures."""
         ...
 
-    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[str] = ()) -> list[str]:
+    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[Sequence[str]] = ()) -> list[str]:
         """The flags to link a shared library.
 
         Args:
             torch_lib: The folder of Torch's libraries, if those of the accelerator are linked too.
-            compiled_with: The flags of the device language that sources were compiled with.
+            compiled_with: The flags that device sources were compiled with, each set of them once.
 
         Returns:
             Flags as for GCC, libraries among them.

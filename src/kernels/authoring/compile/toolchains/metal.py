@@ -60,7 +60,7 @@ class MetalCompiler:
     def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
         return ["-std=metal4.0", "-O2", _MACOS, *extra]
 
-    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[str] = ()) -> list[str]:
+    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[Sequence[str]] = ()) -> list[str]:
         return []
 
     def toolkit(self) -> None:
@@ -91,7 +91,7 @@ class ObjectiveCxx:
         # Without automatic reference counting: published sources retain and release themselves.
         return ["-x", "objective-c++", "-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", _MACOS, *extra]
 
-    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[str] = ()) -> list[str]:
+    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[Sequence[str]] = ()) -> list[str]:
         frameworks = [word for name in ("Foundation", "Metal") for word in ("-framework", name)]
         # An extension of Python has the names of Python and of what is loaded with it left open.
         kind = ["-dynamiclib"] if torch_lib is None else ["-bundle", "-undefined", "dynamic_lookup"]

@@ -55,7 +55,7 @@ class Msvc:
         flags = ["/nologo", "/std:c++20", "/O2", "/MD", "/EHsc", "/bigobj", "/utf-8"]
         return [*flags, "/Zc:__cplusplus", "/permissive-", "/Zc:preprocessor", "/external:W0", *extra]
 
-    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[str] = ()) -> list[str]:
+    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[Sequence[str]] = ()) -> list[str]:
         folders = [Path(sys.base_prefix, "libs")]
         return ["/nologo", "/DLL", *(f"/LIBPATH:{folder}" for folder in folders if folder.is_dir())]
 

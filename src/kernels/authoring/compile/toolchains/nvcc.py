@@ -104,7 +104,7 @@ class Nvcc:
         host = f"-Xcompiler={','.join(_HOST_FLAGS)}"
         return ["-std=c++20", "-O3", "--threads=0", *_AS_TORCH, host, *_generated_code(archs), *extra]
 
-    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[str] = ()) -> list[str]:
+    def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[Sequence[str]] = ()) -> list[str]:
         folders: tuple[Path, ...] = ()
         with suppress(CompilerNotFound):
             folders = self.toolkit().libraries
