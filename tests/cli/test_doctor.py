@@ -77,7 +77,7 @@ def test_the_toolkits_to_build_with_are_shown(
     monkeypatch.setenv("HIPCC", "no-such-hipcc")
     text = run(**OFFLINE)
     assert f"cuda: CUDA 13.0 in {tmp_path / 'cuda'}, from $CUDA_HOME; Torch was built with 13.0" in text
-    assert "rocm: none\n" in text
+    assert "rocm: none for 7.0, with which Torch was built" in text
     assert "toolkits: rocm: $HIPCC is no-such-hipcc, which is not a program." in text
     said = {each["backend"]: each for each in json.loads(run("--json", **OFFLINE))["toolkits"]}
     assert (said["cuda"]["version"], said["cuda"]["found_by"], said["rocm"]["name"]) == ("13.0", "$CUDA_HOME", None)

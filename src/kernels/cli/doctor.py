@@ -64,7 +64,7 @@ def _lines(finding: Finding) -> tuple[str, str]:
 
 def _toolkit(report: ToolkitReport) -> str:
     if report.name is None:
-        return f"{report.backend}: none"
+        return f"{report.backend}: none" + (f" for {report.torch}, with which Torch was built" if report.torch else "")
     torch = f"Torch was built with {report.torch}" if report.torch else f"Torch is not built for {report.backend}"
     return f"{report.backend}: {report.name} {report.version} in {report.folder}, from {report.found_by}; {torch}"
 

@@ -88,9 +88,10 @@ def _host_toolkit(files: Iterable[PlannedFile], framework: InstalledFramework) -
     """The toolkit whose headers the C++ sources are compiled with; it must be there if device sources need it too."""
     try:
         toolkit = toolkit_for(framework.language, framework.toolkit, framework.packages)
-    except CompilerNotFound:
+    except CompilerNotFound as error:
         if any(file.toolchain.device for file in files):
             raise
+        warn_once(_log, f"C++ sources are compiled without the toolkit's headers and libraries: {error}")
         return None
     for remark in () if toolkit is None else toolkit.remarks:
         warn_once(_log, remark)
