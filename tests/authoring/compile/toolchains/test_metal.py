@@ -46,7 +46,10 @@ def test_shaders_and_objective_cxx_have_their_own_compilers(xcrun: Callable[[str
     assert shaders.flags([], ["-ffast-math"]) == ["-std=metal4.0", "-O2", "-mmacosx-version-min=26.0", "-ffast-math"]
     # Published sources retain and release by themselves.
     assert "-fobjc-arc" not in sources.flags([], [])
-    assert sources.flags([], [])[:2] == ["-x", "objective-c++"]
+    assert sources.flags([], [])[:3] == ["-x", "objective-c++", "-std=c++20"]
+    in_c = toolchain_for("log.m", "metal")
+    assert in_c.flags([], [])[:2] == ["-x", "objective-c"]
+    assert not in_c.reads_cxx_flags
 
 
 def test_an_extension_leaves_the_names_of_python_open(tmp_path: Path) -> None:

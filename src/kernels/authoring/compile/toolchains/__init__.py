@@ -13,7 +13,7 @@ from kernels.authoring.compile.toolchains.cxx import Cxx
 from kernels.authoring.compile.toolchains.hipcc import Hipcc
 from kernels.authoring.compile.toolchains.icpx import Icpx
 from kernels.authoring.compile.toolchains.interface import Toolchain, Toolkit
-from kernels.authoring.compile.toolchains.metal import MetalCompiler, ObjectiveCxx
+from kernels.authoring.compile.toolchains.metal import MetalCompiler, ObjectiveC, ObjectiveCxx
 from kernels.authoring.compile.toolchains.msvc import Msvc
 from kernels.authoring.compile.toolchains.nvcc import Nvcc
 from kernels.authoring.compile.toolchains.spelling import Spelling
@@ -40,7 +40,9 @@ _HOST: Toolchain = Msvc() if sys.platform == "win32" else Cxx()
 #: Microsoft's compiler takes C as well as C++.
 _C: tuple[Toolchain, ...] = () if sys.platform == "win32" else (C(),)
 
-_TOOLCHAINS: tuple[Toolchain, ...] = (_HOST, *_C, Nvcc(), Hipcc(), Icpx(), ObjectiveCxx(), MetalCompiler())
+_METAL: tuple[Toolchain, ...] = (ObjectiveCxx(), ObjectiveC(), MetalCompiler())
+
+_TOOLCHAINS: tuple[Toolchain, ...] = (_HOST, *_C, Nvcc(), Hipcc(), Icpx(), *_METAL)
 
 
 @dataclass(frozen=True)

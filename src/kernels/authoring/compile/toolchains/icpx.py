@@ -102,14 +102,13 @@ class Icpx:
         return [*flags, "-fno-sycl-instrument-device-code", *(flag for flag in extra if not flag.startswith(_TARGETS))]
 
     def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[Sequence[str]] = ()) -> list[str]:
-        device_code = [*_linked_targets(compiled_with)]
-        for flags in compiled_with:
-            device_code += self._with_default_extensions(_of_device_code(flags))
+        device_code = dict.fromkeys(words for flags in compiled_with for words in _of_device_code(flags))
+        chosen = [word for words in device_code for word in self._with_default_extensions(words)]
         libraries = present_libraries(torch_lib, "c10_xpu", "torch_xpu")
         onednn = _onednn(self.packages)
         if onednn is not None and (onednn / "lib").is_dir():
             libraries += [f"-L{onednn / 'lib'}", "-Wl,--push-state,--as-needed", "-ldnnl", "-Wl,--pop-state"]
-        return ["-shared", "-fsycl", *device_code, "-Wl,-z,noexecstack", *libraries]
+        return ["-shared", "-fsycl", *_linked_targets(compiled_with), *chosen, "-Wl,-z,noexecstack", *libraries]
 
     def _with_default_extensions(self, flags: Sequence[str]) -> list[str]:
         """Flags with the extensions of SPIR-V that the compiler uses anyway: a list of them takes the place of its own.
@@ -190,15 +189,14 @@ def _linked_targets(compiled_with: Sequence[Sequence[str]]) -> list[str]:
     return [*named, f"-Xsycl-target-backend={_IN_ADVANCE}", f"-device {devices}"]
 
 
-def _of_device_code(flags: Sequence[str]) -> list[str]:
-    kept: list[str] = []
+def _of_device_code(flags: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The flags that the linker needs too, each with its value."""
     rest = iter(flags)
     for flag in rest:
         if _WITH_VALUE.fullmatch(flag):
-            kept += [flag, next(rest, "")]
+            yield flag, next(rest, "")
         elif flag.startswith(_FOR_DEVICE_CODE) and not flag.startswith(_TARGETS):
-            kept.append(flag)
-    return kept
+            yield (flag,)
 
 
 @cache

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernels.authoring.compile.toolchains.commands import compiler_output, find_command, present_libraries
+from kernels.authoring.compile.toolchains.commands import compiler_output, find_command
 from kernels.authoring.compile.toolchains.interface import Embedding
 from kernels.authoring.compile.toolchains.spelling import GNU
 from kernels.errors import CompilerNotFound
 from kernels.support.version import MajorMinor
 
-__all__ = ["MetalCompiler", "ObjectiveCxx"]
+__all__ = ["MetalCompiler", "ObjectiveC", "ObjectiveCxx"]
 
 #: The oldest macOS that builds are for: the first with Metal 4, the language of the shaders.
 _MACOS = "-mmacosx-version-min=26.0"
@@ -95,10 +95,23 @@ class ObjectiveCxx:
         frameworks = [word for name in ("Foundation", "Metal") for word in ("-framework", name)]
         # An extension of Python has the names of Python and of what is loaded with it left open.
         kind = ["-dynamiclib"] if torch_lib is None else ["-bundle", "-undefined", "dynamic_lookup"]
-        return [*kind, _MACOS, *frameworks, *present_libraries(torch_lib, "torch_python")]
+        return [*kind, _MACOS, *frameworks]
 
     def toolkit(self) -> None:
         return None
+
+
+class ObjectiveC(ObjectiveCxx):
+    """Apple's compiler of Objective-C; flags for C++ are not for it."""
+
+    suffixes = frozenset({".m"})
+    reads_cxx_flags = False
+
+    def preferring(self, version: MajorMinor | None, packages: Path | None = None) -> ObjectiveC:
+        return self
+
+    def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
+        return ["-x", "objective-c", "-O2", "-fPIC", "-fvisibility=hidden", _MACOS, *extra]
 
 
 def _xcrun(tool: str) -> list[str]:
