@@ -12,7 +12,7 @@ import msgspec
 from kernels.authoring.check.checked_variant import CheckedVariant, find_variants
 from kernels.authoring.check.description import digest, layout, metadata
 from kernels.authoring.check.loading import load_findings
-from kernels.authoring.check.native import is_native, native_files, require_elftools
+from kernels.authoring.check.native import is_native, native_files, require_reader
 from kernels.authoring.check.python_sources import forbidden_lines, namespaces
 from kernels.authoring.check.static_layers import static_layers
 from kernels.authoring.compile.freshness import rebuild_advice, stale_builds
@@ -72,7 +72,7 @@ def audit(path: os.PathLike[str] | str, *, dynamic: bool = True) -> list[Variant
 
     Raises:
         RepositoryNotFound: There is no build at the path (a `FileNotFoundError`).
-        MissingPythonDependency: There are native files, and pyelftools is not installed.
+        MissingPythonDependency: There are native files, and what reads them is not installed.
 
     Example:
         >>> import tempfile
@@ -127,12 +127,12 @@ def audit_variant(
         without: Names of steps to leave out, as the caller did their work.
 
     Raises:
-        MissingPythonDependency: There are native files, and pyelftools is not installed.
+        MissingPythonDependency: There are native files, and what reads them is not installed.
     """
     checked = CheckedVariant.of(folder, root, bytecode=bytecode)
     steps = [step for step in STEPS if step[0] not in without] if checked.files.safe else STEPS[:1]
     if checked.files.safe and any(is_native(checked, name) for name in checked.files.sizes):
-        require_elftools()
+        require_reader(checked)
     findings = [finding for name, step in steps for finding in run_step(name, partial(step, checked), None, _SECONDS)]
     if not checked.files.safe:
         findings += [CheckResult(name, *skipped("the files cannot be read safely")) for name, _ in STEPS[1:]]

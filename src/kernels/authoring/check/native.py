@@ -8,22 +8,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from io import BufferedReader
 from itertools import islice
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from kernels.authoring.check.checked_variant import CheckedVariant
 from kernels.authoring.check.faults import report_faults
+from kernels.authoring.check.foreign_library import library_format, require_lief
+from kernels.authoring.check.foreign_native import FOREIGN, foreign_faults
+from kernels.authoring.check.stable_abi import PYTHON, beyond_stable_abi
 from kernels.backends import listed
 from kernels.errors import MissingPythonDependency
 from kernels.support.checks import StepResult, StepResults, failed, missing, ok, skipped
 from kernels.support.files import open_regular
-from kernels.support.formatting import plural
 
-__all__ = ["POLICY", "SymbolPolicy", "is_native", "native_files", "require_elftools", "stable_abi"]
+__all__ = ["POLICY", "SymbolPolicy", "is_native", "native_files", "require_reader"]
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,6 @@ POLICY = SymbolPolicy(
     frozenset({"CXXABI_FLOAT128", "CXXABI_TM_1"}),
 )
 
-#: The Python whose stable ABI native files may use.
-_PYTHON = "3.9"
-
 #: Bounds for one file; flash-attention's has some 10,000 symbols.
 _MAX_SYMBOLS, _MAX_VERSIONS, _MAX_TAGS = 500_000, 10_000, 10_000
 
@@ -77,29 +74,20 @@ _MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 
 def is_native(checked: CheckedVariant, name: str) -> bool:
     """Whether a file is native code, by its name or by its first bytes."""
-    return name.endswith(_SUFFIXES) or checked.start(name, len(_MAGIC)) == _MAGIC
+    return name.endswith(_SUFFIXES) or library_format(checked.start(name, 1024)) is not None
 
 
-def require_elftools() -> None:
-    """Raise `MissingPythonDependency` unless pyelftools is installed."""
+def require_reader(checked: CheckedVariant) -> None:
+    """Raise `MissingPythonDependency` unless what reads the variant's native files is installed."""
+    if checked.variant is not None and checked.variant.os in FOREIGN:
+        require_lief()
+        return
     try:
         import elftools.elf.elffile  # noqa: F401
     except ImportError:
         raise MissingPythonDependency(
             "Checking native files needs pyelftools, which is not installed: pip install pyelftools (extra `build`)"
         ) from None
-
-
-@lru_cache(maxsize=1)
-def stable_abi() -> frozenset[str]:
-    """The functions and data of CPython's stable ABI up to Python 3.9.
-
-    Example:
-        >>> "PyModule_Create2" in stable_abi(), "PyUnicode_AsUTF8" in stable_abi()
-        (True, False)
-    """
-    text = (Path(__file__).parent / "stable_abi_3_9.txt").read_text(encoding="ascii")
-    return frozenset(line for line in text.splitlines() if not line.startswith("#"))
 
 
 def native_files(checked: CheckedVariant) -> StepResults:
@@ -114,14 +102,17 @@ def native_files(checked: CheckedVariant) -> StepResults:
         yield from report_faults([f"{name}: native code; a noarch variant is for every system" for name in natives])
     elif not natives:
         yield failed("a compiled variant must have a native file, and this has none")
+    elif variant.os in FOREIGN:
+        for name in natives:
+            yield from foreign_faults(checked, name)
     elif variant.os != "linux":
-        yield skipped(f"native files for {variant.os} are not checked, only those for linux")
+        yield skipped(f"native files for {variant.os} are not checked")
     else:
         for name in natives:
             faults = list(_faults(checked, name, variant.cpu))
             yield from faults
             if not any(verdict == "failed" for verdict, _ in faults):
-                yield ok(f"{name}: {POLICY.name}, Python {_PYTHON}")
+                yield ok(f"{name}: {POLICY.name}, Python {PYTHON}")
         library = _tvm_ffi_library(checked)
         if library is not None and library not in natives:
             yield failed(
@@ -233,12 +224,8 @@ def _python_symbols(symbols: Iterable[Any], name: str) -> Iterator[StepResult]:
         if undefined and symbol.name.startswith(("Py", "_Py")):
             used.add(symbol.name)
         offers = offers or (not undefined and symbol.name.startswith("PyInit_"))
-    beyond = sorted(used - stable_abi())
-    if beyond:
-        yield failed(
-            f"uses {plural(len(beyond), 'symbol')} beyond Python {_PYTHON}'s stable ABI: {listed(beyond[:50])}; "
-            f"compile it with Py_LIMITED_API=0x03090000"
-        )
+    if (what := beyond_stable_abi(used)) is not None:
+        yield failed(what)
     if offers and not name.endswith(".abi3.so"):
         yield failed("a Python extension without the suffix .abi3.so, so only one Python version loads it")
 

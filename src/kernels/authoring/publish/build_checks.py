@@ -27,7 +27,7 @@ def check_builds(builds: LocalBuilds, workspace: Workspace | None) -> None:
 
     Raises:
         RequestError: A check failed.
-        MissingPythonDependency: There are native files, and pyelftools, which reads them, is not installed.
+        MissingPythonDependency: There are native files, and what reads them (pyelftools, LIEF) is not installed.
     """
     if workspace is not None:
         stale = {name: reason for name, reason in stale_builds(workspace).items() if name in builds.builds}

@@ -75,7 +75,7 @@ def upload_kernel(
         RequestError: The folder, name or branch is wrong; builds are stale or cannot be used; no token is found, or the
             Hub refuses it; the branch changed meanwhile.
         InvalidVariant, InvalidMetadata, InvalidRepository, DigestMismatch: A build is not valid.
-        MissingPythonDependency: There are native files to check, and pyelftools is not installed.
+        MissingPythonDependency: There are native files and what reads them is not installed.
         BuildError: A build failed.
         HubUnavailable: The Hub did not answer, or the connection broke.
         RepositoryNotFound, RevisionNotFound: The target of a pull request does not exist.
