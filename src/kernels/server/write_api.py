@@ -11,6 +11,7 @@ import binascii
 import hmac
 import tempfile
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -32,6 +33,7 @@ from kernels.server.lfs_objects import MAX_OBJECT_BYTES, LfsObjects, is_sha256
 from kernels.server.own_urls import absolute
 from kernels.server.request_bodies import Bodies, check_content_length, read_chunks
 from kernels.server.scan import is_lfs
+from kernels.server.snapshot import File
 
 __all__ = ["WriteApi", "is_authorized", "write_routes"]
 
@@ -248,14 +250,34 @@ def _batch(request: Request, question: _Batch) -> Response:
         raise RequestError(
             f"`operation` must be 'upload', and `objects` a list of at most {_MAX_OPERATIONS} {{oid, size}}."
         )
-    _api(request).catalog.repository(_repo_id(request))
-    objects = [_offer(request, each.oid, each.size) for each in question.objects]
+    repo_id = _repo_id(request)
+    _api(request).catalog.repository(repo_id)
+    existing = _Existing(_api(request), repo_id)
+    objects = [_offer(request, existing, each.oid, each.size) for each in question.objects]
     return JSONResponse(
         {"transfer": "basic", "objects": objects, "hash_algo": "sha256"}, media_type="application/vnd.git-lfs+json"
     )
 
 
-def _offer(request: Request, sha256: str, size: int) -> dict[str, Any]:
+class _Existing:
+    """The large files that a repository's branches have, listed when the first is asked for."""
+
+    def __init__(self, api: WriteApi, repo_id: str) -> None:
+        self._api = api
+        self._repo_id = repo_id
+        self._files: dict[str, File] | None = None
+
+    def find(self, sha256: str) -> File | None:
+        if self._files is None:
+            self._files = {}
+            for branch in self._api.catalog.branches(self._repo_id):
+                with suppress(RevisionNotFound):  # it was deleted meanwhile
+                    commit = self._api.catalog.commit(self._repo_id, branch)
+                    self._files |= {file.sha256: file for file in commit.files.values() if file.sha256 is not None}
+        return self._files.get(sha256)
+
+
+def _offer(request: Request, existing: _Existing, sha256: str, size: int) -> dict[str, Any]:
     if not is_sha256(sha256):
         raise RequestError("`objects` has an entry whose `oid` is not a SHA-256.")
     answer: dict[str, Any] = {"oid": sha256, "size": size}
@@ -264,6 +286,9 @@ def _offer(request: Request, sha256: str, size: int) -> dict[str, Any]:
         return answer | {"error": {"code": 413, "message": message}}
     objects = _api(request).objects
     if objects.find(sha256, size) is not None:
+        return answer
+    file = existing.find(sha256)
+    if file is not None and file.size == size:
         return answer
     query = urlencode(objects.sign(sha256, size))
     return answer | {"actions": {"upload": {"href": f"{absolute(request, f'/lfs-upload/{sha256}')}?{query}"}}}
@@ -314,7 +339,7 @@ async def _commit(request: Request) -> Response:
 def _apply(api: WriteApi, repo_id: str, revision: str, body: IO[bytes], pull: bool) -> tuple[str, int | None]:
     body.seek(0)
     with tempfile.TemporaryDirectory(prefix="commit-", dir=api.objects.folder) as folder:
-        change = _change(body, Path(folder), partial(_lfs_source, api, repo_id, revision, {}))
+        change = _change(body, Path(folder), partial(_lfs_source, api, _Existing(api, repo_id)))
         commit, number = api.writer.commit(repo_id, revision, change, pull=pull)
     return commit.id, number
 
@@ -360,17 +385,15 @@ def _content(value: _Value) -> bytes:
         raise RequestError(f"The content of {_short(value.path)} is not base64: {error}.") from None
 
 
-def _lfs_source(api: WriteApi, repo_id: str, revision: str, existing: dict[str, Path], sha256: object) -> Path:
-    """The file with a large file's bytes: an upload, or one of the branch, which is listed once into `existing`."""
+def _lfs_source(api: WriteApi, existing: _Existing, sha256: object) -> Path:
+    """The file with a large file's bytes: an upload, or one that a branch of the repository has."""
     if isinstance(sha256, str) and is_sha256(sha256):
         uploaded = api.objects.find(sha256)
         if uploaded is not None:
             return uploaded
-        if not existing:
-            files = api.catalog.commit(repo_id, revision).files.values()
-            existing.update({file.sha256: file.source for file in files if file.sha256 is not None})
-        if sha256 in existing:
-            return existing[sha256]
+        file = existing.find(sha256)
+        if file is not None:
+            return file.source
     raise RequestError(f"The large file {_short(sha256)} was not uploaded before its commit.")
 
 
