@@ -59,7 +59,7 @@ if True:
 def test_without_all_public_definitions_and_own_imports_are_offered(tmp_path: Path) -> None:
     text = "import os\nfrom torch import nn\nfrom .a import f, _g\nfrom .b import *\ndef h(): ...\ndef _i(): ...\nX = 1"
     api = _api(tmp_path, __init__=text, a="def f(): ...\ndef _g(): ...", b="def j(): ...\ndef _k(): ...")
-    assert _names(api) == ["f", "j", "h"]
+    assert _names(api) == ["f", "h", "j"]
 
 
 def test_a_long_signature_has_a_line_for_each_parameter(tmp_path: Path) -> None:
@@ -107,6 +107,13 @@ def helper(): ...
 )
 def test_what_cannot_be_read_offers_nothing_or_a_name(tmp_path: Path, text: str) -> None:
     assert set(_names(_api(tmp_path, __init__=text, a="from . import *\nfrom . import f"))) <= {"f"}
+
+
+def test_names_that_are_imported_in_circles_and_in_masses_are_looked_up_once(tmp_path: Path) -> None:
+    stars = "\n".join(f"from .m{number} import *" for number in range(30))
+    modules = {f"m{number}": f"{stars}\ndef f{number}(): ..." for number in range(30)}
+    api = _api(tmp_path, __init__=stars, **modules)
+    assert sorted(_names(api)) == sorted(f"f{number}" for number in range(30))
 
 
 def test_old_builds_have_their_package_in_a_folder(tmp_path: Path) -> None:

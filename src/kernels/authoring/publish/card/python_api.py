@@ -16,9 +16,10 @@ __all__ = ["KernelApi", "LayerOffer", "Offer", "read_api"]
 
 #: The largest source that is read, as `kernels check` reads.
 _MAX_SOURCE_BYTES = 4 * 1024 * 1024
-#: How many imports a name is followed through, and the most names of a package.
+#: The deepest blocks and classes that are followed, the most names of a package, and the most modules that are read.
 _MAX_DEPTH = 8
 _MAX_NAMES = 500
+_MAX_MODULES = 200
 #: Characters of a signature, and of a docstring.
 _MAX_SIGNATURE = 2000
 _MAX_DOC = 8000
@@ -27,6 +28,7 @@ _LINE = 88
 
 #: The module of a package that has its layers, and the one that the builder writes.
 _LAYERS = "layers"
+_OPS = "_ops"
 
 _Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 OfferKind = Literal["function", "class", "object"]
@@ -95,40 +97,86 @@ def read_api(folder: Path) -> KernelApi:
     if top is None:
         return KernelApi()
     functions = []
-    for name in package.offered(top):
-        found = package.find(top, name)
+    for name in package.offered(()):
+        found = package.find((), name)
         if found is not None:
             functions.append(_offer(name, found))
     return KernelApi(_doc(top.tree), tuple(functions), tuple(_layers(package)))
 
 
-@dataclass(frozen=True)
 class _Module:
-    """A parsed module: its dotted path in the package, and whether it is a package itself."""
+    """A parsed module.
 
-    path: tuple[str, ...]
-    tree: ast.Module
-    package: bool
+    Attributes:
+        path: Its path in the package.
+        tree: Its syntax tree.
+        package: Whether it is a package itself.
+        offered: The names in `__all__`; None without one that can be read.
+        bound: What its names are bound to, the last time: a definition, or an import of a name from another module.
+        stars: The modules that it imports all names from.
+    """
+
+    def __init__(self, path: tuple[str, ...], tree: ast.Module, *, package: bool) -> None:
+        self.path = path
+        self.tree = tree
+        self.package = package
+        self.offered = _all(tree)
+        self.bound: dict[str, _Definition | _From | None] = {}
+        self.stars: list[tuple[str, ...]] = []
+        for node in _statements(tree.body):
+            self._add(node)
+
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """The package that its relative imports start from."""
+        return self.path if self.package else self.path[:-1]
+
+    def _add(self, node: ast.stmt) -> None:
+        if isinstance(node, _Definition):
+            self.bound[node.name] = node
+        elif isinstance(node, ast.Import):
+            self.bound.update((alias.asname or alias.name.partition(".")[0], None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            target = self._target(node) if node.level else None
+            for alias in node.names:
+                if alias.name != "*":
+                    self.bound[alias.asname or alias.name] = _From(target, alias.name)
+                elif target is not None:
+                    self.stars.append(target)
+
+    def _target(self, node: ast.ImportFrom) -> tuple[str, ...]:
+        base = self.inside[: len(self.inside) - node.level + 1] if node.level > 1 else self.inside
+        return (*base, *(node.module.split(".") if node.module else ()))
+
+
+@dataclass(frozen=True)
+class _From:
+    """An import of a name from a module of the package; None for another package."""
+
+    module: tuple[str, ...] | None
+    name: str
 
 
 @dataclass(frozen=True)
 class _Found:
-    """A definition and its module; no definition if the name is assigned or comes from elsewhere."""
+    """A definition and its module; no definition if the sources do not have it."""
 
     node: _Definition | None = None
     module: _Module | None = None
 
 
 class _Package:
-    """The modules of a package, each parsed once."""
+    """The modules of a package, each parsed once, and their names, each looked up once."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._modules: dict[tuple[str, ...], _Module | None] = {}
+        self._found: dict[tuple[tuple[str, ...], str], _Found | None] = {}
+        self._offered: dict[tuple[str, ...], list[str]] = {}
 
     def module(self, path: tuple[str, ...]) -> _Module | None:
         if path not in self._modules:
-            self._modules[path] = self._read(path)
+            self._modules[path] = self._read(path) if len(self._modules) < _MAX_MODULES else None
         return self._modules[path]
 
     def _read(self, path: tuple[str, ...]) -> _Module | None:
@@ -142,67 +190,64 @@ class _Package:
                 check_source(data)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # about the kernel's code, such as an invalid escape
-                    return _Module(path, ast.parse(data), package)
+                    return _Module(path, ast.parse(data), package=package)
             except FileNotFoundError:
                 continue
             except (OSError, SyntaxError, TooComplex, ValueError, RecursionError, MemoryError):
                 return None
         return None
 
-    def offered(self, module: _Module) -> list[str]:
+    def offered(self, path: tuple[str, ...]) -> list[str]:
         """The names of `__all__`, else the public ones that are defined or imported from the package itself."""
-        names = _all(module.tree)
+        if path not in self._offered:
+            self._offered[path] = []  # for a module that imports from itself
+            self._offered[path] = self._names(self.module(path))
+        return self._offered[path]
+
+    def _names(self, module: _Module | None) -> list[str]:
+        if module is None:
+            return []
+        names = module.offered
         if names is None:
-            names = [name for name in self._public(module) if not name.startswith("_")]
+            own = [name for name, bound in module.bound.items() if not _foreign(bound)]
+            names = [*own, *(name for star in module.stars for name in self.offered(star))]
+            names = [name for name in names if not name.startswith("_")]
         return list(dict.fromkeys(name for name in names if name.isidentifier()))[:_MAX_NAMES]
 
-    def _public(self, module: _Module, depth: int = 0) -> Iterator[str]:
-        for node in _statements(module.tree.body):
-            if isinstance(node, _Definition):
-                yield node.name
-            elif isinstance(node, ast.ImportFrom) and node.level:
-                for alias in node.names:
-                    if alias.name != "*":
-                        yield alias.asname or alias.name
-                    elif depth < _MAX_DEPTH and (other := self.module(_target(module, node))) is not None:
-                        yield from _all(other.tree) or self._public(other, depth + 1)
+    def find(self, path: tuple[str, ...], name: str) -> _Found | None:
+        """What a name of a module is; None for a module."""
+        key = path, name
+        if key not in self._found:
+            self._found[key] = _Found()  # for a name that is imported from itself
+            self._found[key] = self._look_up(path, name)
+        return self._found[key]
 
-    def find(self, module: _Module, name: str, depth: int = 0) -> _Found | None:
-        """The definition of a name in a module; None for a submodule."""
-        found: _Found | None = _Found()
-        for node in _statements(module.tree.body):
-            if isinstance(node, _Definition) and node.name == name:
-                found = _Found(node, module)
-            elif isinstance(node, ast.ImportFrom) and node.level and depth < _MAX_DEPTH:
-                target = _target(module, node)
-                for alias in node.names:
-                    if (alias.asname or alias.name) == name:
-                        found = self._imported(target, alias.name, depth)
-                    elif alias.name == "*" and name in self._offered_at(target):
-                        found = self._imported(target, name, depth)
-            elif isinstance(node, (ast.Import, ast.ImportFrom)) and name in map(_bound, node.names):
-                found = None  # another package's
-        if found == _Found() and self.module((*_inside(module), name)) is not None:
-            return None  # a submodule that is imported some other way
-        return found
+    def _look_up(self, path: tuple[str, ...], name: str) -> _Found | None:
+        module = self.module(path)
+        if path[-1:] == (_OPS,):
+            return None  # the handle to the operators
+        if module is None:
+            return _Found()  # native code has no sources
+        if name in module.bound:
+            bound = module.bound[name]
+            if isinstance(bound, _From):
+                return _Found() if bound.module is None else self._imported(bound.module, bound.name)
+            return None if bound is None else _Found(bound, module)
+        for star in module.stars:
+            if name in self.offered(star):
+                return self.find(star, name)
+        return None if self.module((*module.inside, name)) is not None else _Found()
 
-    def _offered_at(self, path: tuple[str, ...]) -> list[str]:
-        other = self.module(path)
-        return [] if other is None else self.offered(other)
+    def _imported(self, path: tuple[str, ...], name: str) -> _Found | None:
+        module = self.module(path)
+        own = None if module is None else module.bound.get(name, _From(path, name))
+        if own in (None, _From(path, name)) and self.module((*path, name)) is not None:
+            return None  # a submodule
+        return self.find(path, name)
 
-    def _imported(self, target: tuple[str, ...], name: str, depth: int) -> _Found | None:
-        if self.module((*target, name)) is not None:
-            other = self.module(target)
-            if other is None or not any(
-                isinstance(node, _Definition) and node.name == name for node in other.tree.body
-            ):
-                return None
-        other = self.module(target)
-        if other is None:
-            # `_ops` is the handle to the operators; other modules may be native code.
-            return None if target and target[-1] == "_ops" else _Found()
-        found = self.find(other, name, depth + 1)
-        return None if target[-1:] == ("_ops",) else found
+
+def _foreign(bound: _Definition | _From | None) -> bool:
+    return bound is None or (isinstance(bound, _From) and bound.module is None)
 
 
 def _root(folder: Path) -> Path:
@@ -210,21 +255,6 @@ def _root(folder: Path) -> Path:
         return folder
     packages = sorted(folder.glob("*/__init__.py"))  # as in older builds
     return packages[0].parent if len(packages) == 1 else folder
-
-
-def _bound(alias: ast.alias) -> str:
-    return alias.asname or alias.name.partition(".")[0]
-
-
-def _inside(module: _Module) -> tuple[str, ...]:
-    return module.path if module.package else module.path[:-1]
-
-
-def _target(module: _Module, node: ast.ImportFrom) -> tuple[str, ...]:
-    base = _inside(module)
-    up = node.level - 1
-    base = base[: len(base) - up] if up else base
-    return (*base, *(node.module.split(".") if node.module else ()))
 
 
 def _statements(body: list[ast.stmt], depth: int = 0) -> Iterator[ast.stmt]:
@@ -318,10 +348,8 @@ def _doc(node: ast.Module | _Definition) -> str:
 
 
 def _layers(package: _Package) -> Iterator[LayerOffer]:
-    module = package.module((_LAYERS,))
-    for name in [] if module is None else package.offered(module):
-        assert module is not None
-        classes = _classes(package, package.find(module, name))
+    for name in package.offered((_LAYERS,)):
+        classes = _classes(package, package.find((_LAYERS,), name))
         if not classes or not any(map(_is_module, classes)):
             continue
         forward = next((node for each in classes for node in each.body if _is_forward(node)), None)
@@ -342,7 +370,7 @@ def _classes(package: _Package, found: _Found | None, depth: int = 0) -> list[as
     classes = [found.node]
     for base in found.node.bases:
         if isinstance(base, ast.Name):
-            classes += _classes(package, package.find(found.module, base.id), depth + 1)
+            classes += _classes(package, package.find(found.module.path, base.id), depth + 1)
     return classes[:_MAX_NAMES]
 
 
