@@ -7,6 +7,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from huggingface_hub import HfApi, constants
 from writable_hub import TOKEN, WritableHub
 
 from kernels.authoring.compile import build_kernel
-from kernels.authoring.publish import Upload, publishing, read_builds, upload_kernel
+from kernels.authoring.publish import Upload, publishing, read_builds, sending, upload_kernel
 from kernels.errors import (
     DigestMismatch,
     HubUnavailable,
@@ -454,6 +455,93 @@ def test_large_files_that_arrived_are_not_sent_twice(hub: TestHub, kernel: Path)
     hub.heal()
     assert upload_kernel(kernel, REPO).changed
     assert hub.count("/lfs-upload/") == 1
+
+
+def _release(folder: Path, count: int = 6) -> Path:
+    names = [f"torch2{minor}-cxx11-cpu-x86_64-linux" for minor in range(10, 10 + count)]
+    for number, name in enumerate(names):
+        files = kernel_files(REPO, name, digest=True, files={"_relu.abi3.so": LIBRARY + bytes([number])})
+        for path, data in files.items():
+            target = folder / "build" / name / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize("large", [1, 10**9], ids=["one by one", "together"])
+def test_an_upload_that_broke_sends_only_the_rest(
+    hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int
+) -> None:
+    monkeypatch.setattr(sending, "_LARGE", large)
+    kernel = _release(tmp_path / "release")
+    hub.fail("/lfs-upload/", after=4, status=500)
+    with pytest.raises(HubUnavailable, match="answered 500 while sending the files"):
+        upload_kernel(kernel, REPO)
+    assert not any(path.startswith("build/") for path in _served(hub))
+    arrived = sum(each.status == 200 and "/lfs-upload/" in each.path for each in hub.requests)
+    assert arrived == 4
+    hub.heal()
+    hub.clear()
+    done = upload_kernel(kernel, REPO)
+    assert hub.count("/lfs-upload/") == 2
+    assert len(_published(hub)) == 1
+    assert len(done.variants) == 6
+
+
+def test_a_process_that_is_killed_loses_nothing_that_was_sent(hub: TestHub, tmp_path: Path) -> None:
+    kernel = _release(tmp_path / "release")
+    hub.hang("/lfs-upload/", after=3)
+    command = [sys.executable, "-m", "kernels", "upload", str(kernel), "--repo-id", REPO]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while hub.count("/lfs-upload/") < 6 and process.poll() is None:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    hub.heal()
+    hub.clear()
+    assert upload_kernel(kernel, REPO).changed
+    assert hub.count("/lfs-upload/") == 3
+
+
+def test_what_another_branch_has_is_not_sent_again(hub: TestHub, tmp_path: Path) -> None:
+    kernel = _release(tmp_path / "release")
+    upload_kernel(kernel, REPO)
+    shutil.rmtree(hub.root / ".incoming")
+    hub.clear()
+    upload_kernel(kernel, REPO, branch="next")
+    assert hub.count("/lfs-upload/") == 0
+    assert _served(hub, "next").keys() == _served(hub).keys()
+
+
+def test_a_file_that_changes_while_it_is_sent_is_not_published(
+    hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = _release(tmp_path / "release", 1)
+    send = sending.PublishClient.send
+
+    def slow(*arguments: Any, **options: Any) -> None:
+        send(*arguments, **options)
+        (kernel / "build" / "torch210-cxx11-cpu-x86_64-linux" / "layers.py").write_text("other")
+
+    monkeypatch.setattr(sending.PublishClient, "send", slow)
+    with pytest.raises(RequestError, match=r"Nothing was published: .*layers\.py changed while the files were sent"):
+        upload_kernel(kernel, REPO)
+    assert _published(hub) == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "status", "said"),
+    [
+        ("/lfs-upload/", 507, r"has no space for this \(507\) while sending the files"),
+        ("/commit/", 413, r"has no space for this \(413\) while making the commit"),
+        ("/commit/", 403, r"refuses the token \(403\) while making the commit \(quota\)"),
+    ],
+)
+def test_a_full_hub_is_said(hub: TestHub, kernel: Path, pattern: str, status: int, said: str) -> None:
+    hub.fail(pattern, status=status, body=b'{"error": "quota"}')
+    with pytest.raises(RequestError, match=said):
+        upload_kernel(kernel, REPO)
+    assert _published(hub) == []
 
 
 def _meanwhile(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:

@@ -112,7 +112,7 @@ def send_files(
     except KeyboardInterrupt:
         say(f"Interrupted: sent {progress}. Nothing was published. Run the same command again to send the rest.")
         raise
-    changed = [str(each.path) for each in files.values() if isinstance(each, LocalFile) and each.changed]
+    changed = [path for path, each in files.items() if isinstance(each, LocalFile) and each.changed]
     if changed:
         raise RequestError(
             f"Nothing was published: {format_names(changed, limit=3)} changed while the files were sent. Run this "

@@ -263,6 +263,13 @@ Between.
     assert card.count("kernels:begin") == 3  # functions, builds, provenance
 
 
+def test_an_author_who_says_how_to_load_the_kernel_is_not_repeated(tmp_path: Path) -> None:
+    page = 'kernel = get_kernel("acme/relu", version=1)\n'
+    assert "## Usage" not in make_card(_facts(), readme=_file(tmp_path, page, "README.md")).text
+    page += "<!-- kernels:begin usage -->\n<!-- kernels:end usage -->\n"
+    assert "## Usage" in make_card(_facts(), readme=_file(tmp_path, page, "README.md")).text
+
+
 @pytest.mark.parametrize(
     ("page", "said"),
     [

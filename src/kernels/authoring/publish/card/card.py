@@ -31,6 +31,9 @@ _TEXT = re.compile(r"\n*<!-- kernels:text ([0-9a-f]{64}) -->\n*")
 #: A marker in a text of the kernel, which is none.
 _INSIDE = "<!-- kernels:"
 
+#: What an author's text has that says how to load the kernel, and the part that says it otherwise.
+_LOADS, _USAGE = "get_kernel(", "usage"
+
 CardOrigin = Literal["CARD.md", "README.md", "generated", "Hub"]
 
 
@@ -160,6 +163,8 @@ def _place(body: str, parts: Mapping[str, str], where: str, *, lenient: bool) ->
         body = "\n".join(line for line in body.split("\n") if not _MARKER.fullmatch(line))
         pieces = list(_pieces(body, where))
     placed = {name for kind, name, _ in pieces if kind != "text"}
+    if _LOADS in "\n".join(content for _, _, content in pieces):
+        placed.add(_USAGE)  # the author says how to load it
     blocks = []
     for kind, name, content in pieces:
         blocks.append(_block(name, parts.get(name, "")) if kind == "begin" else content.strip("\n"))
