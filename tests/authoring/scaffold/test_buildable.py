@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from kernels import load_backends
 from kernels.authoring.compile import read_source
 from kernels.authoring.compile.toolchains import toolchain_for
 from kernels.authoring.scaffold import new_kernel
 from kernels.authoring.scaffold.buildable import notes_on_building
-from kernels.backends import Backend, BackendProbe, find, register_backend, unregister_backend
+from kernels.backends import find, unregister_backend
 
 
 @pytest.mark.parametrize(
@@ -53,16 +54,12 @@ def test_each_source_has_a_compiler_of_the_device_language(tmp_path: Path, backe
 
 
 def test_a_vendors_backend_gets_the_device_code_of_its_language(tmp_path: Path) -> None:
-    class Chip(Backend):
-        name = device_type = "chip"
-        device_language = "sycl"
-
-        def probe(self) -> BackendProbe:
-            return BackendProbe()
-
-    register_backend(Chip())
+    (tmp_path / "chip.json").write_text('{"chip": {"device_string": "chip", "device_language": "sycl"}}')
+    load_backends(tmp_path / "chip.json")
     try:
         folder = new_kernel("relu", tmp_path / "k", backends=["chip"])
+        (kernel,) = read_source(folder).kernels
+        assert toolchain_for(kernel.src[0], find(kernel.backend).device_language).language == "sycl"
     finally:
         unregister_backend("chip")
     assert "sycl::nd_range" in (folder / "relu_chip/relu.cpp").read_text()

@@ -57,6 +57,7 @@ GOOD: dict[str, Any] = {
         }
     },
     "flags and texts": {"acme": {"experimental": False, "vendor": "", "variant_token": "ac", "dispatch_key": "XPU"}},
+    "a device language": {"acme": {"device_string": "acme", "device_language": "sycl"}},
     "an unknown field": {"acme": {"colour": "red"}},
     **{rule: {"acme": {"arch_rule": rule}} for rule in get_args(json_schema.ArchRule)},
 }
@@ -93,6 +94,7 @@ BAD: dict[str, tuple[Any, str]] = {
         {"acme": {"arch_rule": ["any"]}},
         "Expected `str | null`, got `array` - at `$.acme.arch_rule`.",
     ),
+    "a device language": ({"acme": {"device_language": "SYCL 2020"}}, "- at `$.acme.device_language`."),
     "a dispatch key": ({"acme": {"dispatch_key": "Private Use"}}, "- at `$.acme.dispatch_key`."),
     "one number": ({"acme": {"version": "7"}}, "- at `$.acme.version`."),
     "a version's number": (

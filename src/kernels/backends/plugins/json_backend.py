@@ -39,6 +39,7 @@ _MEMBERS = {
     "device_string": "device_type",
     "variant_token": "token",
     "dispatch_key": "dispatch_key",
+    "device_language": "device_language",
     "experimental": "experimental",
     "vendor": "vendor",
     "guidance_block": "guidance_block",

@@ -139,6 +139,7 @@ class Declaration(msgspec.Struct, frozen=True, kw_only=True):
     detect: Detect | None = None
     arch_rule: ArchRule | None = None
     dispatch_key: _DispatchKey | None = None
+    device_language: _Name | None = None
     python_depends: dict[_Package, _Module | DeclaredDependency | None] | None = None
     experimental: bool | None = None
     vendor: str | None = None
