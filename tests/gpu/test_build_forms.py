@@ -23,6 +23,7 @@ pytestmark = [
 _GENERAL = '[general]\nname = "forms"\nversion = 1\nedition = 5\nlicense = "MIT"\nbackends = ["cuda"]\n'
 
 _BINDING = """
+#include <torch/all.h>
 #include <torch/library.h>
 #include "registration.h"
 

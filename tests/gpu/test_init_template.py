@@ -30,7 +30,7 @@ COUNTS = [0, 1, 3, 7, 8, 9, 255, 256, 257, 4095, 4096, 4097, 8191, 8192, 8193, 1
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A new kernel's folder, with its builds for the visible device and for the CPU."""
     folder = new_kernel("my-relu", tmp_path_factory.mktemp("template") / "my-relu", backends=["cpu", "cuda"])
-    outcomes = {each.backend: each for each in build_variants(folder, folder / "build", this_gpu=True)}
+    outcomes = {each.backend: each for each in build_variants(folder, folder, this_gpu=True)}
     if outcomes["cuda"].reason.startswith("No compiler"):
         pytest.skip(outcomes["cuda"].reason)
     for each in outcomes.values():
@@ -156,25 +156,3 @@ def test_its_own_tests_pass_and_its_benchmark_runs(folder: Path, tmp_path: Path)
     benchmark = subprocess.run(command, capture_output=True, text=True)
     assert benchmark.returncode == 0, benchmark.stdout + benchmark.stderr
     assert json.loads(figures.read_text())
-
-
-def test_it_is_as_fast_as_the_memory_allows(kernel: ModuleType) -> None:
-    """Far below what `benchmarks/template.py` measures, so that a busy device does not fail it."""
-    x = torch.randn(2**27, device="cuda", dtype=torch.bfloat16)
-    y = torch.empty_like(x)
-    copy, own, torchs = (_seconds(run) for run in (lambda: y.copy_(x), lambda: kernel.relu(x), lambda: torch.relu(x)))
-    assert own < copy / 0.75, f"{own * 1e6:.0f} us, a copy {copy * 1e6:.0f} us"
-    assert own < torchs * 1.15, f"{own * 1e6:.0f} us, Torch {torchs * 1e6:.0f} us"
-
-
-def _seconds(run: object) -> float:
-    assert callable(run)
-    times = []
-    for _ in range(12):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        run()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end) / 1e3)
-    return min(times)
