@@ -185,6 +185,15 @@ class TestPythonPackages:
             flag for folder in found.packages for flag in ("-isystem", str(folder))
         ]
 
+    def test_its_c_plus_plus_library_is_not_mixed_with_theirs(self, tmp_path: Path) -> None:
+        include = cuda_toolkit(tmp_path / "usual/cuda", "13.0").parents[1] / "targets/x86_64-linux/include"
+        site = cuda_packages(tmp_path / "site", "cu13")
+        theirs = site / "nvidia/cu13/include"
+        (theirs / "cccl/cub").mkdir(parents=True)
+        assert _found().packages == (theirs, theirs / "cccl")
+        (include / "cccl/cub").mkdir()
+        assert _found().packages == (theirs,)
+
     def test_headers_of_another_major_version_are_left_alone(self, tmp_path: Path) -> None:
         cuda_toolkit(tmp_path / "usual/cuda", "12.8")
         site = cuda_packages(tmp_path / "site", "cublas", "cuda_runtime")

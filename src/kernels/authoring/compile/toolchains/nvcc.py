@@ -117,6 +117,9 @@ class Nvcc:
         fit = check_fit("CUDA", version, f"{said.root} ({place.found_by})", self.wanted, "CUDA_HOME")
         installed = cuda_folders.package_folders(self.packages)
         more = cuda_folders.package_headers(installed, version.major)
+        if any((folder / "cub").is_dir() for folder in said.include):
+            # Those of another version would be found first: nvcc puts its own behind all that it is given.
+            more = tuple(folder for folder in more if not (folder / "cub").is_dir())
         libraries = cuda_folders.package_libraries(installed, version.major)
         return Toolkit(
             name="CUDA",
