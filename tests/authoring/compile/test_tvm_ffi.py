@@ -18,6 +18,7 @@ from tvm_ffi_kernel import needs_tvm_ffi, write_tvm_ffi_source
 
 from kernels.authoring.check import audit
 from kernels.authoring.compile import build_kernel, build_variants, default_backends, plan_builds, read_source
+from kernels.authoring.compile.toolchains import cuda_folders
 from kernels.errors import BuildError, CompilerNotFound
 from kernels.models.metadata import Metadata
 from kernels.resolver.target import Target
@@ -172,6 +173,7 @@ def _nvcc(folder: Path, monkeypatch: pytest.MonkeyPatch, version: str = "release
     path.write_text(f"#!/bin/sh\n[ $1 = --list-gpu-arch ] && printf 'compute_80\\ncompute_90\\n' || echo '{version}'\n")
     path.chmod(0o755)
     monkeypatch.setenv("NVCC", str(path))
+    monkeypatch.setattr(cuda_folders, "package_folders", lambda beside: [])
 
 
 def test_cuda_is_built_with_the_version_and_the_architectures_of_its_compiler(
