@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from kernels.authoring.compile import toolchains
 from kernels.authoring.compile.toolchains import msvc
 from kernels.authoring.compile.toolchains.commands import compiler_version
+from kernels.authoring.compile.toolchains.cuda_folders import nvcc_folders
 from kernels.authoring.compile.toolchains.msvc import Msvc
 from kernels.authoring.compile.toolchains.spelling import MSVC
 from kernels.errors import CompilerNotFound
@@ -97,3 +99,37 @@ def test_files_are_named_in_its_manner() -> None:
     assert MSVC.compiled("a.cpp", Path("a.obj")) == ["/c", "a.cpp", "/Foa.obj"]
     assert MSVC.linked(Path("a.pyd")) == ["/OUT:a.pyd"]
     assert (MSVC.listing_headers(Path("a.obj")), MSVC.ninja_deps("a.d")) == (["/showIncludes"], ["deps = msvc"])
+
+
+def test_cudas_libraries_for_windows_are_where_nvcc_says(program: Program, tmp_path: Path) -> None:
+    library, headers = tmp_path / "lib" / "x64", tmp_path / "include"
+    library.mkdir(parents=True)
+    headers.mkdir()
+    # As nvcc 12.4 on Windows answers to `--dryrun`.
+    said = f'#$ TOP={tmp_path}/bin/..\n#$ INCLUDES="-I{headers}"\n#$ LIBRARIES=  "/LIBPATH:{library}"\n'
+    (tmp_path / "said").write_text(said)
+    nvcc = program("bin/nvcc", f"cat {tmp_path}/said >&2")
+    found = nvcc_folders((str(nvcc),))
+    assert (found.include, found.libraries) == ((headers,), (library,))
+
+
+def test_a_cuda_extension_is_linked_by_microsofts_linker(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cl = program("path/cl", _BANNER)
+    monkeypatch.setenv("INCLUDE", "headers")
+    (tmp_path / "lib" / "x64").mkdir(parents=True)
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "c10_cuda.lib").touch()
+    answer = "Cuda compilation tools, release 13.0, V13.0.48"
+    nvcc = program("bin/nvcc", f'[ "$1" = --version ] && echo "{answer}"')
+    monkeypatch.setenv("NVCC", str(nvcc))
+    monkeypatch.setattr(toolchains, "_HOST", Msvc())
+    linking = toolchains.link_extension(
+        [Msvc(), toolchains.toolchain_for("kernel.cu")], ["-Lfolder", "-lc10"], tmp_path / "torch"
+    )
+    assert linking.command == (str(cl.with_name("link")),)
+    assert {"/DLL", "/LIBPATH:folder", "c10.lib", "c10_cuda.lib", "cudart.lib"} <= set(linking.arguments)
+    assert f"/LIBPATH:{tmp_path / 'lib' / 'x64'}" in linking.arguments
+    assert not [word for word in linking.arguments if word.startswith("-")]
+    assert ("VSLANG", "1033") in linking.environment

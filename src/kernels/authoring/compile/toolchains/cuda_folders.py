@@ -55,15 +55,16 @@ def nvcc_folders(command: tuple[str, ...]) -> NvccFolders:
     here = Path(os.path.realpath(command[0])).parent
     top = said.get("TOP", [])
     root = Path(os.path.realpath(top[0])) if top and os.path.isdir(top[0]) else here.parent
-    # INCLUDES="-I/x/include", SYSTEM_INCLUDES="-isystem" "/x/include/cccl", LIBRARIES="-L/x/lib/stubs" "-L/x/lib"
+    # INCLUDES="-I/x/include", SYSTEM_INCLUDES="-isystem" "/x/include/cccl", LIBRARIES="-L/x/lib/stubs" "-L/x/lib"; on
+    # Windows LIBRARIES="/LIBPATH:C:\\x\\lib\\x64".
     include = [word for name in ("INCLUDES", "SYSTEM_INCLUDES") for word in said.get(name, [])]
     headers = existing_folders(word.removeprefix("-I") for word in include if word != "-isystem")
-    libraries = existing_folders(word.removeprefix("-L") for word in said.get("LIBRARIES", []))
+    libraries = existing_folders(re.sub("^(?:-L|/LIBPATH:)", "", word) for word in said.get("LIBRARIES", []))
     layout = [root, *sorted(root.glob(f"targets/{platform.machine()}-*"))]
     if not headers:
         headers = existing_folders(folder / name for folder in layout for name in ("include", "include/cccl"))
     if not libraries:
-        names = ("lib64/stubs", "lib/stubs", "lib64", "lib")
+        names = ("lib64/stubs", "lib/stubs", "lib64", "lib/x64", "lib")
         libraries = existing_folders(folder / name for name in names for folder in layout)
     return NvccFolders(root, headers, libraries)
 
