@@ -61,3 +61,38 @@ def test_what_cannot_be_made_is_one_line_and_leaves_nothing(
     assert line.startswith("Error: ")
     assert says in line
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_kernel_is_made_from_a_file_and_what_is_left_is_said(
+    kernels: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "add.cu").write_text(
+        '#include "solve.h"\n__global__ void add(float* x) {}\nvoid solve(float* x) { add<<<1, 1>>>(x); }\n'
+    )
+    result = kernels("init", "--from", "add.cu")
+    assert result.exit_code == 0, result.stderr
+    assert (tmp_path / "add" / "add_cuda" / "add.cu").read_bytes() == (tmp_path / "add.cu").read_bytes()
+    first, *_, last = result.stdout.splitlines()
+    assert first == f"Created {tmp_path / 'add'}"
+    assert "Note: add.cu includes 'solve.h', which is not beside it: copy it there" in result.stdout
+    assert last.startswith("Next: kernels build add, kernels test add, kernels check add, ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "`NAME` is missing"),
+        (["--from", "absent.cu"], "does not exist"),
+        (["--from", "x.cu", "--noarch"], "`--noarch` and `--from`"),
+    ],
+)
+def test_what_cannot_be_made_from_a_file_is_one_line(
+    kernels: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = kernels("init", *arguments)
+    assert (result.exit_code, result.stdout) == (1, "")
+    [line] = result.stderr.splitlines()
+    assert says in line
+    assert list(tmp_path.iterdir()) == []

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from kernels.cli._output import print_line
+from kernels.errors import RequestError
+from kernels.support.text import clean
 
 __all__ = ["init"]
 
@@ -17,8 +19,21 @@ _NEXT_COMMANDS = ("build", "test", "benchmark", "check", "upload")
 
 def init(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Name of the kernel, in lower case: for example rms-norm.")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="Name of the kernel, in lower case: for example rms-norm. With --from: that of the file.",
+        ),
+    ] = None,
+    sources: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="Make the kernel from a file: .cu, .cpp, .hip, or .py with Triton or load_inline. Repeat for more "
+            "sources of one kernel. The file is read, not run, and copied unchanged.",
+        ),
+    ] = None,
     backends: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="Backends, separated by commas. Default: cpu, cuda."),
@@ -31,15 +46,27 @@ def init(
     ] = None,
 ) -> None:
     """Create a kernel that builds, passes its tests and has benchmarks."""
-    from kernels.authoring.scaffold import new_kernel
+    from kernels.authoring.scaffold import adopt_kernel, new_kernel
     from kernels.authoring.scaffold.buildable import notes_on_building
 
     names = None if backends is None else [each.strip() for each in backends.split(",") if each.strip()]
-    folder = new_kernel(name, out, backends=names, noarch=noarch, license=license, repo_id=repo_id)
+    notes: tuple[str, ...] = ()
+    if sources:
+        if noarch:
+            raise RequestError("`--noarch` and `--from`: the file decides; give one of the two.")
+        made = adopt_kernel(sources, name, out, backends=names, license=license, repo_id=repo_id)
+        folder, notes = made.folder, made.notes
+    elif name is None:
+        raise RequestError("`NAME` is missing; expected a name such as rms-norm, or --from FILE.")
+    else:
+        folder = new_kernel(name, out, backends=names, noarch=noarch, license=license, repo_id=repo_id)
     print_line(f"Created {folder}")
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         print_line(f"  {path.relative_to(folder).as_posix()}")
-    for note in notes_on_building(folder):
-        print_line(f"Note: {note}")
-    steps = ", ".join(f"kernels {step} {name if out is None else out}" for step in _NEXT_COMMANDS)
+    for note in (*notes, *notes_on_building(folder)):
+        print_line(f"Note: {clean(note)}")
+    # As typed, relative to the working directory.
+    place = out or name or folder.name
+    commands = _NEXT_COMMANDS if not sources else [step for step in _NEXT_COMMANDS if step != "benchmark"]
+    steps = ", ".join(f"kernels {step} {place}" for step in commands)
     print_line(f"Next: {steps}{' --repo-id org/name' * (repo_id is None)}")

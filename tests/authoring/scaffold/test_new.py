@@ -127,7 +127,7 @@ def test_every_template_is_used() -> None:
     for noarch, backends in ((False, EVERY), (True, EVERY), (True, ["cpu", "cuda"])):
         used |= set(render(draft_kernel("rms-norm", backends=backends, noarch=noarch)))
     kinds = {path.parts[0] for path in (each.relative_to(TEMPLATES) for each in TEMPLATES.rglob("*.in"))}
-    assert kinds == {"common", "compiled", "noarch", "triton", "plain", "device", "fragments", "archs"}
+    assert kinds == {"common", "compiled", "noarch", "triton", "plain", "device", "fragments", "archs", "adopted"}
     for kind in ("common", "compiled", "noarch", "triton", "plain"):
         for path in (TEMPLATES / kind).rglob("*.in"):
             name = (

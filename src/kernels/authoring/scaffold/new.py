@@ -11,7 +11,7 @@ from kernels.authoring.scaffold.draft import draft_kernel
 from kernels.authoring.scaffold.render import render
 from kernels.errors import RequestError
 
-__all__ = ["new_kernel"]
+__all__ = ["check_free", "new_kernel", "write_files"]
 
 
 def new_kernel(
@@ -51,12 +51,17 @@ def new_kernel(
     """
     draft = draft_kernel(name, backends=backends, noarch=noarch, license=license, repo_id=repo_id)
     target = Path(os.path.realpath(draft.name if folder is None else folder))
-    _check_free(target)
-    _write(render(draft), target)
+    check_free(target)
+    write_files(render(draft), target)
     return target
 
 
-def _check_free(target: Path) -> None:
+def check_free(target: Path) -> None:
+    """Refuse a folder that has something in it.
+
+    Raises:
+        RequestError: The folder is not empty, or it is a file.
+    """
     if target.is_dir():
         if not any(target.iterdir()):
             return
@@ -68,7 +73,12 @@ def _check_free(target: Path) -> None:
     raise RequestError(f"`folder` is {str(target)!r}, which {found}; expected a new or empty folder.")
 
 
-def _write(files: Mapping[PurePosixPath, str], target: Path) -> None:
+def write_files(files: Mapping[PurePosixPath, str | bytes], target: Path) -> None:
+    """Write all files of a new folder, or nothing.
+
+    Raises:
+        RequestError: Another process has filled the folder.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     # Beside the target, so that a rename is enough.
     with TemporaryDirectory(prefix=".new-kernel-", dir=target.parent, ignore_cleanup_errors=True) as staging:
@@ -76,10 +86,10 @@ def _write(files: Mapping[PurePosixPath, str], target: Path) -> None:
             for name, text in files.items():
                 path = Path(staging) / "kernel" / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(text.encode("utf-8", "replace"))
+                path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8", "replace"))
             if target.is_dir():
                 target.rmdir()  # fails if another process has filled it
             (Path(staging) / "kernel").rename(target)
         except OSError:
-            _check_free(target)
+            check_free(target)
             raise

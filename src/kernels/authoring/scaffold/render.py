@@ -10,7 +10,7 @@ from kernels.authoring.scaffold.draft import TEMPLATES, Draft
 from kernels.authoring.scaffold.guidance import guidance
 from kernels.backends import Backend
 
-__all__ = ["has_device_code", "render"]
+__all__ = ["common_values", "fill", "fragment", "has_device_code", "render"]
 
 #: The suffix of every template, so that none is taken for a source of this package.
 _SUFFIX = ".in"
@@ -31,10 +31,7 @@ def render(draft: Draft) -> dict[PurePosixPath, str]:
         True
     """
     notes = guidance(draft.backends)
-    values = _values(draft)
-    values["GUIDANCE_NOTE"] = "" if notes is None else _fragment("guidance-note.md", values) + "\n\n"
-    values["HUB"] = _fragment("no-hub.toml" if draft.repo_id is None else "hub.toml", values)
-    values["GENERAL"] = _fragment("general.toml", values)
+    values = common_values(draft)
     archs = (TEMPLATES / "archs" / f"{backend.name}.toml{_SUFFIX}" for backend in draft.backends)
     values["ARCHS"] = "".join(f"\n{_read(path)}".rstrip("\n") for path in archs if path.is_file())
     files = dict(_tree(TEMPLATES / "common", values))
@@ -58,9 +55,10 @@ def has_device_code(backend: Backend) -> bool:
     return _device_templates(backend).name != _ANY
 
 
-def _values(draft: Draft) -> dict[str, str]:
+def common_values(draft: Draft) -> dict[str, str]:
+    """What the templates of every kernel can name."""
     names = [backend.name for backend in draft.backends]
-    return {
+    values = {
         "NAME": draft.name,
         "PYTHON_NAME": draft.name.python_name,
         "REPO_ID": draft.test_repo_id,
@@ -71,6 +69,11 @@ def _values(draft: Draft) -> dict[str, str]:
         "BACKEND_LINES": "\n".join(f'    "{name}",' for name in names),
         "BACKEND_LIST": ", ".join(names),
     }
+    has_notes = guidance(draft.backends) is not None
+    values["GUIDANCE_NOTE"] = fragment("guidance-note.md", values) + "\n\n" if has_notes else ""
+    values["HUB"] = fragment("no-hub.toml" if draft.repo_id is None else "hub.toml", values)
+    values["GENERAL"] = fragment("general.toml", values)
+    return values
 
 
 def _noarch(draft: Draft, values: dict[str, str]) -> dict[PurePosixPath, str]:
@@ -79,7 +82,7 @@ def _noarch(draft: Draft, values: dict[str, str]) -> dict[PurePosixPath, str]:
     forbidden = [line for backend in draft.backends for line in backend.cuda_hacks_to_strip]
     allowed = not any(line in text for line in forbidden for text in triton.values())
     how, row = ("in-triton.md", "files-triton.md") if allowed else ("in-plain.md", None)
-    said = {"WRITTEN_IN": _fragment(how, values), "FILES": "" if row is None else f"{_fragment(row, values)}\n"}
+    said = {"WRITTEN_IN": fragment(how, values), "FILES": "" if row is None else f"{fragment(row, values)}\n"}
     code = triton if allowed else dict(_tree(TEMPLATES / "plain", values))
     return {**dict(_tree(TEMPLATES / "noarch", {**values, **said})), **code}
 
@@ -95,9 +98,9 @@ def _compiled(draft: Draft, values: dict[str, str]) -> dict[PurePosixPath, str]:
         files.update({folder / path: text for path, text in sources.items()})
         options = device / _OPTIONS
         own["SOURCES"] = ", ".join(f'"{folder / path}"' for path in sources)
-        own["OPTIONS"] = _filled(_read(options), own) if options.is_file() else ""
-        kernels.append(_fragment("kernel.toml", own))
-        registrations.append(_fragment("registration.cpp", own))
+        own["OPTIONS"] = fill(_read(options), own) if options.is_file() else ""
+        kernels.append(fragment("kernel.toml", own))
+        registrations.append(fragment("registration.cpp", own))
     blocks = {"KERNELS": "\n\n".join(kernels), "REGISTRATIONS": "\n\n".join(registrations)}
     return {**files, **dict(_tree(TEMPLATES / "compiled", {**values, **blocks}))}
 
@@ -120,17 +123,18 @@ def _device_templates(backend: Backend) -> Path:
 def _tree(folder: Path, values: Mapping[str, str]) -> Iterator[tuple[PurePosixPath, str]]:
     for path in sorted(folder.rglob(f"*{_SUFFIX}")):
         name = path.relative_to(folder).as_posix().removesuffix(_SUFFIX)
-        yield PurePosixPath(_filled(name, values)), _filled(_read(path), values)
+        yield PurePosixPath(fill(name, values)), fill(_read(path), values)
 
 
-def _fragment(name: str, values: Mapping[str, str]) -> str:
-    """A part of a file, without a line break at its end."""
-    return _filled(_read(TEMPLATES / "fragments" / f"{name}{_SUFFIX}"), values).strip("\n")
+def fragment(name: str, values: Mapping[str, str]) -> str:
+    """A part of a file from its template, without a line break at its end."""
+    return fill(_read(TEMPLATES / "fragments" / f"{name}{_SUFFIX}"), values).strip("\n")
 
 
 def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def _filled(text: str, values: Mapping[str, str]) -> str:
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """A template with its placeholders filled."""
     return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
