@@ -31,8 +31,8 @@ def update_build_toml(source_dir: os.PathLike[str] | str) -> bool:
         BuildError: `tomlkit` is not installed, or the file cannot be written.
 
     Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> (folder / "torch-ext" / "twice").mkdir(parents=True)
         >>> _ = (folder / "torch-ext" / "twice" / "__init__.py").write_text("")
         >>> _ = (folder / "build.toml").write_text(
