@@ -610,6 +610,8 @@ def test_the_process_looks_at_what_a_load_registers_and_at_the_layers(write_vari
     [
         ("1 / 0", {}, "failed", "ZeroDivisionError: division by zero"),
         ("import sys\nsys.exit(0)", {}, "failed", "sys.exit"),
+        ("import nothing.of_this_name", {}, "failed", "No module named 'nothing'"),
+        ("raise ModuleNotFoundError('No module named triton', name='triton')", {}, "skipped", "No module named triton"),
         ("", {"kernels-minver": "99.0.0"}, "skipped", "needs kernels>=99.0.0"),
         ("", {"python-depends": ["helion"]}, "skipped", "helion"),
     ],
@@ -642,7 +644,15 @@ def add_one(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("layers", "verdict"), [(None, "skipped"), ("raise ValueError('no')", "failed"), ("__all__ = []", "ok")]
+    ("layers", "verdict"),
+    [
+        (None, "skipped"),
+        ("raise ValueError('no')", "failed"),
+        ("__all__ = []", "ok"),
+        ("import nothing.of_this_name", "hint"),
+        ("from . import nothing_of_its_own", "failed"),
+        ("from .nothing import of_its_own", "failed"),
+    ],
 )
 def test_the_process_says_what_became_of_the_layers(write_variant: Write, layers: str | None, verdict: str) -> None:
     pytest.importorskip("torch")

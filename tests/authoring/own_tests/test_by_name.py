@@ -142,6 +142,19 @@ def test_a_kernel_that_imports_itself_by_that_name_fails_as_for_its_users(
     assert "relative imports" in out
 
 
+def test_a_repository_of_its_name_that_the_tests_mention_is_the_folder(write_kernel: Write) -> None:
+    test = """
+import kernels
+import real_one
+
+
+def test_it():
+    assert kernels.get_kernel("another-org/real-one", version=1) is real_one
+    assert kernels.get_kernel('another-org/real_one', version=1) is real_one
+"""
+    assert run_tests(write_kernel({"nested/test_it.py": test}), QUIET) == 0
+
+
 def test_sources_that_tests_import_by_their_path_are_mentioned(
     write_kernel: Write, capfd: pytest.CaptureFixture[str]
 ) -> None:

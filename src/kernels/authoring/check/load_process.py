@@ -30,10 +30,13 @@ from kernels.errors import (
 )
 from kernels.loader.load import get_loaded_kernels, kernel_layers
 from kernels.resolver.variant import parse_variant
-from kernels.support.checks import CheckResult, StepResults, failed, ok, skipped
+from kernels.support.checks import CheckResult, StepResults, failed, hint, ok, skipped
 from kernels.support.formatting import error_on_one_line, plural
 
 __all__ = ["load_and_look", "main"]
+
+#: Packages that kernels may import without declaring them; another machine has them.
+_OF_FRAMEWORKS = frozenset({"torch", "triton"})
 
 #: Errors that are not the kernel's fault: this machine, or a kernel or package that it needs.
 _NOT_ITS_FAULT = (HubUnavailable, IncompatibleClient, MissingPythonDependency, NoSuitableBuild, UntrustedPublisher)
@@ -58,10 +61,19 @@ def load_and_look(folder: str) -> list[CheckResult]:
     except _NOT_ITS_FAULT as error:
         return [CheckResult("loading", *skipped(error_on_one_line(error)))]
     except Exception as error:  # noqa: BLE001 - also what the kernel's own code raises
-        return [CheckResult("loading", *failed(error_on_one_line(error)))]
+        needed = _missing_package(error)
+        verdict = skipped if needed in _OF_FRAMEWORKS else failed
+        return [CheckResult("loading", *verdict(error_on_one_line(error)))]
     layers = [CheckResult("loaded layers", *each) for each in _layers(module)]
     found = [CheckResult("operators", *each) for each in _operators(folder, before)]
     return [CheckResult("loading", *ok(f"loaded as {module.__name__}")), *found, *layers]
+
+
+def _missing_package(error: Exception) -> str | None:
+    """The package that an import did not find."""
+    # A kernel's own error class may run any code for its `name`.
+    found = error.name if type(error) is ModuleNotFoundError and isinstance(error.name, str) else None
+    return None if found is None else found.partition(".")[0]
 
 
 def _registrations() -> dict[str, frozenset[str]]:
@@ -108,7 +120,11 @@ def _layers(module: ModuleType) -> StepResults:
     try:
         layers = kernel_layers(module)
     except Exception as error:  # noqa: BLE001 - also what the kernel's own code raises
-        yield failed(error_on_one_line(error))
+        needed = _missing_package(error)
+        if needed in (None, module.__name__):
+            yield failed(error_on_one_line(error))
+        else:
+            yield hint(f"only users who have {needed} can use the layers: {error_on_one_line(error)}")
         return
     if layers is None:
         yield skipped("the kernel has no layers")

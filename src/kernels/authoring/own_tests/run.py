@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import keyword
 import os
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from kernels import settings
@@ -22,10 +24,14 @@ from kernels.authoring.scaffold.draft import LOCAL_PUBLISHER
 from kernels.errors import KernelImportError, MissingPythonDependency, RequestError
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 from kernels.operations.info import repository_info
+from kernels.support.files import FileTooLarge, read_bounded
 
 __all__ = ["run_tests"]
 
 TESTS = "tests"
+
+#: The owner in a repository's name, and bytes of a test file that are searched for such names.
+_OWNER, _MAX_TEST_BYTES = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", 1024 * 1024
 
 _PLUGIN = "kernels.authoring.own_tests.plugin"
 
@@ -47,7 +53,7 @@ def run_tests(
     """Run the tests in a kernel's folder `tests` with pytest, in a separate process.
 
     The tests can import the kernel by the name of its Python package, and load it from the repositories `local/<name>`
-    and `general.hub.repo-id`: both give the folder's build, as the same module.
+    and `general.hub.repo-id`, or from one of its name that they mention: all give the folder's build, as one module.
 
     Args:
         folder: A source folder, or the parent of a kernel's source folders. A source folder without tests uses those of
@@ -78,13 +84,14 @@ def run_tests(
     name = _module_name(workspace)
     if importlib.util.find_spec("pytest") is None:
         raise MissingPythonDependency("A kernel's tests need pytest, which is not installed: pip install pytest")
-    _check_path(workspace, path)
+    repo_ids = _repositories(workspace, tests)
+    settings.environment_with_local_kernels(dict.fromkeys(repo_ids, path))  # raises before a build, which takes minutes
     if build:
         build_kernel(path, path)
     _check_built(workspace, variant)
     tested = choose_tested_build(path, backend=backend, variant=variant)
     check_prerequisites(tested)
-    environment = _environment(workspace, tested)
+    environment = _environment(repo_ids, tested)
     with tempfile.TemporaryDirectory(prefix="kernels-test-") as startup:
         Path(startup, "sitecustomize.py").write_text(
             _startup(name, tested, startup, workspace.folders), encoding="utf-8"
@@ -117,18 +124,20 @@ def _module_name(workspace: Workspace) -> str | None:
     return None if keyword.iskeyword(name) or name in _NEEDED else name
 
 
-def _environment(workspace: Workspace, tested: TestedBuild) -> dict[str, str]:
-    environment = settings.environment_with_local_kernels(dict.fromkeys(_repositories(workspace), tested.local))
+def _environment(repo_ids: Sequence[str], tested: TestedBuild) -> dict[str, str]:
+    environment = settings.environment_with_local_kernels(dict.fromkeys(repo_ids, tested.local))
     return environment if tested.backend is None else {**environment, "KERNELS_BACKEND": tested.backend}
 
 
-def _repositories(workspace: Workspace) -> list[str]:
-    return [f"{LOCAL_PUBLISHER}/{workspace.sources[0].name}", *filter(None, [workspace.repo_id])]
-
-
-def _check_path(workspace: Workspace, path: Path) -> None:
-    """Raise unless `LOCAL_KERNELS` can have the path: before a build, which takes minutes."""
-    settings.environment_with_local_kernels(dict.fromkeys(_repositories(workspace), path))
+def _repositories(workspace: Workspace, tests: Sequence[Path]) -> list[str]:
+    """The repositories that the kernel's folder replaces: its own, and those of its name that the tests mention."""
+    name = workspace.sources[0].name
+    mentioned = re.compile(rf"""["']({_OWNER}/(?:{re.escape(name)}|{re.escape(name.python_name)}))["'@]""")
+    found = [f"{LOCAL_PUBLISHER}/{name}", *filter(None, [workspace.repo_id])]
+    for file in sorted(path for folder in tests for path in folder.rglob("*.py")):
+        with suppress(OSError, FileTooLarge):
+            found += mentioned.findall(read_bounded(file, _MAX_TEST_BYTES).decode("utf-8", "replace"))
+    return list(dict.fromkeys(found))
 
 
 def _startup(name: str | None, tested: TestedBuild, folder: str, sources: Sequence[Path]) -> str:
