@@ -7,12 +7,13 @@ The registry looks for them at the first question, and again when the environmen
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 from kernels import settings
 from kernels.backends import lookup, registry
-from kernels.backends.plugins.entry_points import installed_backends
+from kernels.backends.plugins.entry_points import installed_backends, triton_points
 from kernels.backends.registration import DeclarationError, Origin, OriginKind, Problem
 from kernels.errors import RequestError
 from kernels.support.formatting import format_error
@@ -42,6 +43,9 @@ def register(arrivals: list[tuple[Any, Origin] | Problem | None]) -> bool:
             registry.report(arrival)
         elif arrival is not None:
             _register_installed(*arrival)
+    points = triton_points()
+    if points:
+        _register_for_triton(points, disabled)
     host = lookup.host().name
     if host in disabled:
         origin = Origin("run-time", "KERNELS_DISABLE_BACKENDS")
@@ -60,7 +64,17 @@ def _register_installed(given: Any, origin: Origin) -> None:
         registry.report(Problem(origin, f"Backend {name or type(given).__name__!r}, {origin}: {_said(error)}", names))
 
 
-# Most processes need neither of these modules.
+# Most processes need none of these modules.
+
+
+def _register_for_triton(points: list[EntryPoint], disabled: frozenset[str]) -> None:
+    from kernels.backends.plugins.triton_backends import triton_backends
+
+    for arrival in triton_backends(points, disabled):
+        if isinstance(arrival, Problem):
+            registry.report(arrival)
+        else:
+            _register_installed(*arrival)
 
 
 def _load_file(path: Path) -> object:

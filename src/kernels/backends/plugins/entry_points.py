@@ -1,8 +1,9 @@
-"""Installed packages that offer a backend with an entry point of the group `kernels.backends`."""
+"""Installed packages that offer a backend, with an entry point for this project or for Triton."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -11,10 +12,13 @@ from kernels.backends.base import Backend
 from kernels.backends.registration import Origin, Problem
 from kernels.support.formatting import format_error
 
-__all__ = ["GROUP", "installed_backends", "installed_names"]
+__all__ = ["GROUP", "TRITON_GROUP", "installed_backends", "installed_names", "triton_points"]
 
 #: The entry point group. Each entry point names a backend, its class, or a function that returns one.
 GROUP = "kernels.backends"
+
+#: Triton's entry point group. Each entry point names a package with `compiler.py` and `driver.py`.
+TRITON_GROUP = "triton.backends"
 
 
 def installed_backends(disabled: frozenset[str]) -> Iterator[tuple[Any, Origin] | Problem | None]:
@@ -31,6 +35,18 @@ def installed_backends(disabled: frozenset[str]) -> Iterator[tuple[Any, Origin] 
 def installed_names() -> tuple[str, ...]:
     """The names of the entry points of installed packages; nothing is imported."""
     return tuple(point.name for point in importlib.metadata.entry_points(group=GROUP))
+
+
+def triton_points() -> list[importlib.metadata.EntryPoint]:
+    """The entry points of vendors' packages for Triton; those of Triton itself, or of a fork of it, are left out."""
+    return [point for point in importlib.metadata.entry_points(group=TRITON_GROUP) if not _is_tritons_own(point)]
+
+
+def _is_tritons_own(point: importlib.metadata.EntryPoint) -> bool:
+    if not point.value.startswith(f"{TRITON_GROUP}."):
+        return False
+    record = point.dist.read_text("RECORD") if point.dist is not None else None
+    return record is None or re.search(r"^triton/__init__\.py,", record, re.MULTILINE) is not None
 
 
 def _load(point: importlib.metadata.EntryPoint) -> tuple[Any, Origin] | Problem | None:
