@@ -50,8 +50,8 @@ def test_cutlass_of_every_version_comes_from_the_folders_that_are_given(
     root = tmp_path / version
     name = f"cutlass_{version.replace('.', '_')}"
     assert dependency_flags("one", ["torch", name]) == [
-        f"-isystem{root / 'include'}",
-        f"-isystem{root / 'tools/util/include'}",
+        f"-I{root / 'include'}",
+        f"-I{root / 'tools/util/include'}",
     ]
 
 
@@ -64,7 +64,7 @@ def test_cutlass_comes_from_its_package_installed_or_in_a_folder_of_its_own(
     monkeypatch.setenv("CUTLASS_PATH", str(tmp_path / "target"))
     for folder, name in (("site", "cutlass_4_2"), ("target", "cutlass_3_8")):
         first, _ = dependency_flags("one", [name])
-        assert first == f"-isystem{tmp_path / folder / 'cutlass_library/source/include'}"
+        assert first == f"-I{tmp_path / folder / 'cutlass_library/source/include'}"
 
 
 def test_another_cutlass_is_named_with_the_place_it_was_found_in(
@@ -96,15 +96,15 @@ _SPIRV = [
             "sycl_tla",
             "SYCL_TLA_SRC_DIR",
             "include/cutlass/cutlass.h",
-            ["-isystem{0}/include", "-DCUTLASS_ENABLE_SYCL=1", "-DSYCL_INTEL_TARGET=1", *_SPIRV],
+            ["-I{0}/include", "-DCUTLASS_ENABLE_SYCL=1", "-DSYCL_INTEL_TARGET=1", *_SPIRV],
         ),
         (
             "cutlass_sycl",
             "SYCL_TLA_SRC_DIR",
             "include/cutlass/cutlass.h",
-            ["-isystem{0}/include", "-DCUTLASS_ENABLE_SYCL=1", "-DSYCL_INTEL_TARGET=1", *_SPIRV],
+            ["-I{0}/include", "-DCUTLASS_ENABLE_SYCL=1", "-DSYCL_INTEL_TARGET=1", *_SPIRV],
         ),
-        ("metal-cpp", "METAL_CPP_PATH", "Metal/Metal.hpp", ["-isystem{0}"]),
+        ("metal-cpp", "METAL_CPP_PATH", "Metal/Metal.hpp", ["-I{0}"]),
     ],
 )
 def test_what_no_package_has_comes_from_a_folder(

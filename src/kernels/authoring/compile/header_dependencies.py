@@ -99,7 +99,8 @@ def dependency_flags(section: str, depends: Iterable[str]) -> list[str]:
 
 
 def _includes(root: Path, folders: Iterable[str]) -> list[str]:
-    return [f"-isystem{root / folder}" for folder in folders if (root / folder).is_dir()]
+    # Not `-isystem`: nvcc takes it only as an argument of its own.
+    return [f"-I{root / folder}" for folder in folders if (root / folder).is_dir()]
 
 
 def _checkout(what: str, checkout: _Checkout) -> Path:
