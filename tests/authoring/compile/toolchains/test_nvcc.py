@@ -237,11 +237,15 @@ def test_libraries_that_a_kernel_calls_are_linked_and_no_other(tmp_path: Path, l
     ]
 
 
-def test_without_a_stub_the_drivers_own_library_is_linked(tmp_path: Path, link: Callable[..., list[str]]) -> None:
+@pytest.mark.parametrize("folder", ["driver", "searched"])
+def test_without_a_stub_the_drivers_own_library_is_linked(
+    tmp_path: Path, link: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
     root = tmp_path / "site/nvidia/cu13"
     cuda_toolkit(root, "13.2", target="")
     shutil.rmtree(root / "lib/stubs")
-    driver = tmp_path / "driver/libcuda.so.1"
+    driver = tmp_path / folder / "libcuda.so.1"
     driver.parent.mkdir()
     driver.touch()
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path / 'none'}:{tmp_path / 'searched'}")
     assert str(driver) in link()

@@ -176,11 +176,24 @@ def _used_libraries(folders: Sequence[Path]) -> list[str]:
     """The flags that link those of the toolkit's libraries that a kernel calls, and no other."""
     found = [path for path in (_library(folders, name) for name in _LIBRARIES) if path is not None]
     if folders and not any(path.stem == "libcuda" for path in found):
-        found += [path for path in _DRIVER if path.is_file()][:1]
+        found += _driver()
     if not found:
         return []
     within = ["--push-state", "--as-needed", *map(str, found), "--pop-state"]
     return [flag for each in within for flag in ("-Xlinker", each)]
+
+
+def _driver() -> list[Path]:
+    """The driver's own library, where it usually is or where the system looks for libraries; nothing without it."""
+    searched = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    usual = [*_DRIVER, *(Path(folder, "libcuda.so.1") for folder in searched if folder)]
+    known = [path for path in usual if path.is_file()]
+    if not known:
+        with suppress(CompilerNotFound):
+            # "libcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1"
+            listed = re.findall(r"libcuda\.so\.1 \(.*64.*\) => (/.+)", compiler_output("/sbin/ldconfig", "-p"))
+            known = [Path(path) for path in listed]
+    return known[:1]
 
 
 def _library(folders: Sequence[Path], name: str) -> Path | None:
