@@ -152,22 +152,28 @@ def test_an_error_is_one_line(
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("where", ["/commit/", "/lfs-upload/"])
 def test_an_interrupted_upload_publishes_nothing_and_can_be_run_again(
-    kernels: Callable[..., Any], hub: TestHub, kernel: Path
+    kernels: Callable[..., Any], hub: TestHub, kernel: Path, where: str
 ) -> None:
-    hub.hang("/commit/", times=1)
-    command = [sys.executable, "-m", "kernels", "upload", str(kernel), "--repo-id", "acme/relu"]
-    process = subprocess.Popen(command, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    for name in ("torch-cpu", "torch-cuda"):
+        (kernel / "build" / name / "data.so").write_bytes(name.encode() + bytes(100))
+    hub.hang(where)
+    command = [sys.executable, "-m", "kernels", "upload", str(kernel), "--repo-id", "acme/relu", "--no-check"]
+    process = subprocess.Popen(command, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        while not hub.count("/commit/") and process.poll() is None:
+        while not hub.count(where) and process.poll() is None:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=60)  # no answer is waited for
     finally:
         process.kill()
     assert process.returncode == 130
+    assert "Run the same command again" in said
+    assert ("Nothing was published." in said) == (where == "/lfs-upload/")
     assert list(hub.catalog.commit("acme/relu", "v1").files) == []
-    assert kernels("upload", kernel, "--repo-id", "acme/relu").exit_code == 0
+    hub.heal()
+    assert kernels("upload", kernel, "--repo-id", "acme/relu", "--no-check").exit_code == 0
 
 
 @pytest.mark.parametrize("given", ["option", "environment"])

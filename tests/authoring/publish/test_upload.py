@@ -468,11 +468,7 @@ def _release(folder: Path, count: int = 6) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("large", [1, 10**9], ids=["one by one", "together"])
-def test_an_upload_that_broke_sends_only_the_rest(
-    hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int
-) -> None:
-    monkeypatch.setattr(sending, "_LARGE", large)
+def test_an_upload_that_broke_sends_only_the_rest(hub: TestHub, tmp_path: Path) -> None:
     kernel = _release(tmp_path / "release")
     hub.fail("/lfs-upload/", after=4, status=500)
     with pytest.raises(HubUnavailable, match="answered 500 while sending the files"):

@@ -173,6 +173,9 @@ class Publishing:
                     parent=plan.remote.head,
                     create_pr=self.create_pr,
                 )
+            except KeyboardInterrupt:
+                self.say("Interrupted: it is not known whether the commit was made. Run the same command again.")
+                raise
             except (BranchMoved, HubUnavailable) as error:
                 seconds = next(pauses, None)
                 if seconds is None or self.create_pr:  # a second pull request would be one too many

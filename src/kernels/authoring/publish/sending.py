@@ -32,7 +32,8 @@ PAUSES = (5.0, 15.0, 45.0, 90.0)
 #: The longest wait that a Hub may ask for, in seconds.
 _LONGEST_PAUSE = 600.0
 
-#: Files of this many bytes are sent one by one, each in a thread; smaller ones together, with fewer requests.
+#: Files of this many bytes are sent one by one, each in a thread that Ctrl-C does not wait for, and so are binary ones,
+#: which a Hub probably keeps apart from the commit too. Texts are asked about together, with fewer requests.
 _LARGE = 5_000_000
 _AT_ONCE = 4
 #: With Xet, large files go in groups: it works in parallel itself, and sends parts that several files share once.
@@ -103,8 +104,8 @@ def send_files(
         try_again(lambda: client.send(repo_id, branch, group, create_pr=create_pr), say)
         progress.add(group)
 
-    small = [operation for operation in operations if operation.upload_info.size < _LARGE]
-    large = [operation for operation in operations if operation.upload_info.size >= _LARGE]
+    large = [operation for operation in operations if _is_large(operation)]
+    small = [operation for operation in operations if not _is_large(operation)]
     size, at_once = (_XET_GROUP, 1) if _uses_xet() else (1, _AT_ONCE)
     groups = [small] * bool(small) + [large[start : start + size] for start in range(0, len(large), size)]
     try:
@@ -154,6 +155,10 @@ def _operation(path: str, content: bytes | LocalFile) -> CommitOperationAdd:
 
 def _size(content: bytes | LocalFile) -> int:
     return len(content) if isinstance(content, bytes) else content.size
+
+
+def _is_large(operation: CommitOperationAdd) -> bool:
+    return operation.upload_info.size >= _LARGE or b"\0" in operation.upload_info.sample
 
 
 def _uses_xet() -> bool:
