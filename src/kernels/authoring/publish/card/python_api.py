@@ -68,7 +68,7 @@ class KernelApi:
 
     Attributes:
         doc: The docstring of the package.
-        functions: Its functions, classes and other objects, in the order of `__all__`.
+        functions: Its functions, classes and other objects, in the order of `__all__`; then functions in `layers`.
         layers: Its layers.
     """
 
@@ -101,6 +101,7 @@ def read_api(folder: Path) -> KernelApi:
         found = package.find((), name)
         if found is not None:
             functions.append(_offer(name, found))
+    functions += _functions_of_layers(package)
     return KernelApi(_doc(top.tree), tuple(functions), tuple(_layers(package)))
 
 
@@ -361,6 +362,16 @@ def _layers(package: _Package) -> Iterator[LayerOffer]:
             _mark(classes, "has_backward", default=True),
             _mark(classes, "can_torch_compile", default=False),
         )
+
+
+def _functions_of_layers(package: _Package) -> Iterator[Offer]:
+    """The functions that `layers` lists in its `__all__`: they replace a model's functions."""
+    module = package.module((_LAYERS,))
+    for name in package.offered((_LAYERS,)) if module is not None and module.offered is not None else ():
+        found = package.find((_LAYERS,), name)
+        if found is not None and isinstance(found.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            offer = _offer(name, found)
+            yield Offer(f"{_LAYERS}.{name}", "function", f"{_LAYERS}.{offer.signature}", offer.doc)
 
 
 def _classes(package: _Package, found: _Found | None, depth: int = 0) -> list[ast.ClassDef]:

@@ -177,7 +177,7 @@ def _values(facts: CardFacts) -> dict[str, Any]:
         "version": metadata.version,
         "branch": facts.branch,
         "license": None if not license else hub_license(license) or license.lower(),
-        "functions": [_Name.of(each) for each in facts.api.functions],
+        "functions": [_Name.of(each) for each in facts.api.functions if each.name.isidentifier()],
         "layers": [each.name for each in facts.api.layers],
         "operators": list(facts.operators),
         "has_benchmark": bool(facts.benchmarks),
