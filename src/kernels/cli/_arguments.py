@@ -20,9 +20,12 @@ __all__ = [
     "AsJson",
     "BackendName",
     "BuildFirst",
+    "BuiltFolder",
     "Kernel",
     "KernelOrVariant",
     "PolicyFile",
+    "PublishBranch",
+    "PublishTo",
     "Repository",
     "Revision",
     "TrustRemoteCode",
@@ -54,6 +57,14 @@ BackendName = Annotated[
     typer.Option(metavar="NAME", help="Backend. Default: the one Torch was built for.", autocompletion=_backend_names),
 ]
 AllVariants = Annotated[bool, typer.Option("--all-variants", help="All builds, not only the one for this machine.")]
+PublishTo = Annotated[
+    str | None, typer.Option("--repo-id", metavar="REPO", help="Repository, org/name. Default: from build.toml.")
+]
+PublishBranch = Annotated[
+    str | None,
+    typer.Option("--branch", metavar="NAME", help="Branch. Default: from build.toml, or v<version> of the builds."),
+]
+BuiltFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder that contains build/<variant>.")]
 BuildFirst = Annotated[bool, typer.Option("--build", help="First build what this machine can build.")]
 PolicyFile = Annotated[
     Path | None,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kernels.cli._arguments import AsJson
+from kernels.cli._arguments import AsJson, BuiltFolder, PublishBranch, PublishTo
 from kernels.cli._output import print_json, print_note, print_text
 from kernels.errors import RequestError
 
@@ -15,15 +15,9 @@ __all__ = ["card"]
 
 
 def card(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that contains build/<variant>.")] = Path(),
-    repo_id: Annotated[
-        str | None,
-        typer.Option("--repo-id", metavar="REPO", help="Repository, org/name. Default: from build.toml."),
-    ] = None,
-    branch: Annotated[
-        str | None,
-        typer.Option("--branch", metavar="NAME", help="Branch. Default: from build.toml, or v<version> of the builds."),
-    ] = None,
+    folder: BuiltFolder = Path(),
+    repo_id: PublishTo = None,
+    branch: PublishBranch = None,
     output: Annotated[
         Path | None, typer.Option("--output", metavar="FILE.md", help="Write the page to a file instead.")
     ] = None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernels.cli._arguments import AsJson, BuildFirst
+from kernels.cli._arguments import AsJson, BuildFirst, BuiltFolder, PublishBranch, PublishTo
 from kernels.cli._output import describe_error, format_size, print_json, print_line, print_note
 from kernels.errors import KernelsError
 
@@ -18,15 +18,9 @@ __all__ = ["upload"]
 
 
 def upload(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that contains build/<variant>.")] = Path(),
-    repo_id: Annotated[
-        str | None,
-        typer.Option("--repo-id", metavar="REPO", help="Repository, org/name. Default: from build.toml."),
-    ] = None,
-    branch: Annotated[
-        str | None,
-        typer.Option("--branch", metavar="NAME", help="Branch. Default: from build.toml, or v<version> of the builds."),
-    ] = None,
+    folder: BuiltFolder = Path(),
+    repo_id: PublishTo = None,
+    branch: PublishBranch = None,
     private: Annotated[bool, typer.Option("--private", help="Create a private repository.")] = False,
     create_pr: Annotated[
         bool, typer.Option("--create-pr", help="Open a pull request instead of changing the branch.")

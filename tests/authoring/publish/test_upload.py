@@ -114,6 +114,55 @@ def test_the_authors_page_is_the_card(hub: TestHub, kernel: Path, written: str, 
     assert f'get_kernel("{REPO}", version=1)' in card
 
 
+def test_main_shows_the_card_of_the_newest_version(hub: TestHub, kernel: Path, tmp_path: Path) -> None:
+    upload_kernel(_builds(tmp_path / "two", "torch-cpu", version=2), REPO)
+    before = _card(hub, REPO, "main")
+    assert "version=2" in before
+    done = upload_kernel(kernel, REPO)
+    assert (done.main_commit, _card(hub, REPO, "main")) == (None, before)
+    assert "version=1" in _card(hub, REPO, "v1")
+    assert upload_kernel(kernel, REPO, branch="next").main_commit is None
+
+
+def test_an_edit_on_main_stays_until_it_is_replaced(hub: TestHub, kernel: Path, tmp_path: Path) -> None:
+    _sources(kernel)
+    (kernel / "README.md").write_text("# Mine\n")
+    first = upload_kernel(kernel, REPO, check=False)
+    assert first.main_commit == hub.commit(REPO, "main")
+    edited = _card(hub, REPO, "main").replace("# Mine", "# Mine\n\nFound a bug? Write to us.")
+    page = hub.root / REPO / "main" / "README.md"
+    page.unlink()  # it is one file with the kept state of the branch
+    page.write_text(edited)
+    shutil.rmtree(kernel / "build" / "torch-cuda")
+    again = upload_kernel(kernel, REPO, check=False, remove_variants=True)
+    assert "--replace-card" in again.notes[-1]
+    for branch in ("v1", "main"):
+        assert "Write to us." in _card(hub, REPO, branch)
+        assert "`torch-cuda`" not in _card(hub, REPO, branch)
+    assert not upload_kernel(kernel, REPO, check=False).changed
+    upload_kernel(kernel, REPO, check=False, replace_card=True)
+    assert "Write to us." not in _card(hub, REPO, "main") + _card(hub, REPO, "v1")
+
+
+def test_a_card_that_main_refuses_does_not_hide_that_the_builds_are_there(hub: TestHub, kernel: Path) -> None:
+    hub.fail("/commit/main", status=403)
+    said: list[str] = []
+    done = upload_kernel(kernel, REPO, report=said.append)
+    assert (done.commit, done.main_commit) == (hub.commit(REPO, "v1"), None)
+    assert said[-1].startswith("Note: the builds are published. The card on main is not: ")
+
+
+def test_plots_are_published_beside_the_card(hub: TestHub, kernel: Path) -> None:
+    (kernel / "media").mkdir()
+    for page in ("light", "dark"):
+        (kernel / "media" / f"h100_{page}.svg").write_text(f"<svg>{page}</svg>")
+    upload_kernel(kernel, REPO)
+    assert 'srcset="media/h100_dark.svg"' in _card(hub, REPO, "main")
+    for branch in ("v1", "main"):
+        assert _served(hub, branch)["media/h100_dark.svg"] == b"<svg>dark</svg>"
+    assert not upload_kernel(kernel, REPO).changed
+
+
 def test_an_authors_page_that_is_no_text_is_refused(hub: TestHub, kernel: Path) -> None:
     _sources(kernel)
     (kernel / "README.md").write_bytes(b"\xff\xfe")

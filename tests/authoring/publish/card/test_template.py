@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from kernels.authoring.publish.card.facts import BuildFact, CardFacts
 from kernels.authoring.publish.card.python_api import KernelApi, Offer
 from kernels.authoring.publish.card.template import PLACEHOLDERS, fill_template
-from kernels.errors import RequestError
+from kernels.errors import MissingPythonDependency, RequestError
 from kernels.models.metadata import Metadata
 from kernels.resolver.variant import parse_variant
 
@@ -84,6 +85,13 @@ def test_a_placeholder_that_is_not_known_is_empty_and_noted() -> None:
     page, [note, _] = fill_template("a{{ licence }}b{% if other %}c{% endif %}", _facts(), "CARD.md")
     assert page == "ab"
     assert note == "CARD.md: the placeholder 'licence' is not known, and left empty. Did you mean 'license'?"
+
+
+def test_a_template_without_jinja_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert fill_template("plain", _facts(), "CARD.md")[0] == "plain"
+    with pytest.raises(MissingPythonDependency, match="pip install jinja2"):
+        fill_template("{{ name }}", _facts(), "CARD.md")
 
 
 def test_every_placeholder_has_a_value() -> None:
