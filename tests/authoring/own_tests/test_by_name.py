@@ -198,6 +198,25 @@ def test_another_sitecustomize_runs_too(write_kernel: Write, tmp_path: Path, mon
     assert run_tests(write_kernel({"test_it.py": test}), QUIET) == 0
 
 
+def test_threads_that_load_it_in_each_way_get_one_module(write_kernel: Write) -> None:
+    test = """
+import importlib
+from concurrent.futures import ThreadPoolExecutor
+
+import kernels
+
+WAYS = [lambda: importlib.import_module("real_one"), lambda: kernels.get_kernel("org/real-one", version=1)]
+
+
+def test_it():
+    with ThreadPoolExecutor(8) as pool:
+        modules = list(pool.map(lambda number: WAYS[number % 2](), range(40)))
+    assert len(set(map(id, modules))) == 1
+    assert len(kernels.get_loaded_kernels()) == 1
+"""
+    assert run_tests(write_kernel({"test_it.py": test}), QUIET) == 0
+
+
 def test_the_finder_leaves_other_modules_alone() -> None:
     finder = by_name.BuildFinder("real_one", "/nowhere", "_real_one_cpu_1a2b3c4", "nothing is built")
     assert finder.find_spec("real_one_more") is None

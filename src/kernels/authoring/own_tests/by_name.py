@@ -45,9 +45,10 @@ class BuildFinder:
         top, _, rest = fullname.partition(".")
         if top not in (self.name, self.id):
             return None
-        if top == self.id and (rest or self.id in sys.modules):
+        importer = _importer()
+        if top == self.id and (rest or self.id in sys.modules or importer == "kernels"):
             return None  # the loader of kernels finds its own modules
-        if _imported_by_a_kernel():
+        if _is_kernel(importer):
             if top == self.id:
                 return None
             raise ModuleNotFoundError(
@@ -98,16 +99,21 @@ class _Given(Loader):
         sys.modules[module.__spec__.name] = self.module
 
 
-def _imported_by_a_kernel() -> bool:
-    """Whether the code that imports is a kernel's own."""
-    registry = sys.modules.get("kernels.loader.registry")
+def _importer() -> str:
+    """The top-level name of the module whose code imports."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
-        caller = frame.f_globals.get("__name__")
-        if isinstance(caller, str) and caller.partition(".")[0] not in ("importlib", "_frozen_importlib"):
-            return registry is not None and caller.partition(".")[0] in registry.packages
+        name = frame.f_globals.get("__name__")
+        top = name.partition(".")[0] if isinstance(name, str) else ""
+        if top not in ("importlib", "_frozen_importlib"):
+            return top
         frame = frame.f_back
-    return False
+    return ""
+
+
+def _is_kernel(name: str) -> bool:
+    registry = sys.modules.get("kernels.loader.registry")
+    return registry is not None and name in registry.packages
 
 
 def install(name: str, build: str, id: str, why_not: str = "") -> BuildFinder:
