@@ -141,6 +141,11 @@ def test_schemas_are_read_from_all_forms_of_literals() -> None:
     assert schemas_in('m.def("pybind(Tensor x) -> ()")') == {}
 
 
+@pytest.mark.parametrize("part", ['.def(R"(', "/*", '.def("', "//", '"', '.def("f(', '.def("' + "(" * 500, ". " * 100])
+def test_a_source_of_fragments_takes_no_time(part: str) -> None:
+    assert schemas_in("TORCH_LIBRARY" + part * (300_000 // len(part))) == {}
+
+
 def test_a_kernels_operators_are_those_of_its_sources() -> None:
     from example_kernels import SOURCES
 

@@ -124,6 +124,8 @@ def test_every_placeholder_has_a_value() -> None:
         ("{{ '" + "x" * 9000 + "' | join('" + "y" * 9000 + "') }}", "makes a text of more than"),
         ("{% for a in functions %}{% endfor %}" * 51, "50 at most"),
         ("{{ functions[7].signature.x }}", "cannot be filled in"),
+        ("{% if name %}" * 150 + "{% endif %}" * 150, "cannot be filled in"),
+        ("{{ " + "(" * 5000 + ")" * 5000 + " }}", "cannot be filled in"),
     ],
 )  # fmt: skip
 def test_a_template_that_does_more_is_refused(template: str, said: str) -> None:

@@ -27,7 +27,7 @@ _MAX_PAGE_BYTES = 4 * 1024 * 1024
 _BEGIN, _END = "<!-- kernels:begin {} -->", "<!-- kernels:end {} -->"
 _MARKER = re.compile(r"<!-- kernels:(begin|end|omit) ([a-z-]+) -->[ \t]*")
 #: Last in a card: the hash of the author's text, by which the next upload sees whether it was edited on the Hub.
-_TEXT = re.compile(r"\n*<!-- kernels:text ([0-9a-f]{64}) -->\n*")
+_TEXT = re.compile(r"<!-- kernels:text ([0-9a-f]{64}) -->")
 #: A marker in a text of the kernel, which is none.
 _INSIDE = "<!-- kernels:"
 

@@ -15,13 +15,14 @@ _MAX_SOURCE_BYTES = 4 * 1024 * 1024
 _MAX_SCHEMA = 2000
 _SUFFIXES = frozenset({".cpp", ".cc", ".cxx", ".cu", ".mm", ".hip", ".sycl"})
 
-_RAW = r'R"(?P<mark>[^()\s\\"]{0,16})\((?P<raw>.*?)\)(?P=mark)"'
-_PLAIN = r'"(?P<plain>(?:[^"\\\n]|\\.)*)"'
-_LITERAL = re.compile(rf"{_RAW}|{_PLAIN}", re.S)
-_COMMENT_OR_LITERAL = re.compile(rf"(?P<comment>//[^\n]*|/\*.*?\*/)|{_RAW}|{_PLAIN}", re.S)
+#: What begins a comment or a literal in C++; and a plain literal, whose text may have escapes.
+_SPECIAL = re.compile(r'//|/\*|R"(?P<mark>[^()\s\\"]{0,16})\(|"')
+_PLAIN = re.compile(r'((?:[^"\\\n]|\\.)*)"', re.S)
 _DEFINED = re.compile(r"\.\s*def\s*\(\s*")
-_SPACE = re.compile(r"\s*")
-_SCHEMA = re.compile(r"(?:\w+::)?(?P<name>\w[\w.]*)\s*\(.*\)\s*->\s*\S.*", re.S)
+_SCHEMA = re.compile(r"(?:\w+::)?(?P<name>\w[\w.]*)\s*\([^()]*(?:\([^()]*\)[^()]*)*\)\s*->\s*\S.*", re.S)
+
+#: The characters before a literal in which `.def(` is looked for.
+_BEFORE = 200
 
 
 def operator_schemas(source: KernelSource) -> list[str]:
@@ -49,9 +50,9 @@ def schemas_in(text: str) -> dict[str, str]:
     if "TORCH_LIBRARY" not in text:
         return {}
     found = {}
-    for schema in _first_arguments(_COMMENT_OR_LITERAL.sub(_without_comment, text)):
-        match = _SCHEMA.fullmatch(schema)
-        if match is not None and len(schema) <= _MAX_SCHEMA:
+    for schema in _first_arguments(text):
+        match = _SCHEMA.fullmatch(schema) if len(schema) <= _MAX_SCHEMA else None
+        if match is not None:
             found[match["name"]] = " ".join(schema[match.start("name") :].split())
     return found
 
@@ -66,21 +67,43 @@ def _files(source: KernelSource) -> Iterator[Path]:
             yield place
 
 
-def _without_comment(match: re.Match[str]) -> str:
-    return " " if match["comment"] is not None else match[0]
-
-
 def _first_arguments(text: str) -> Iterator[str]:
     """The literals that are the first argument of each `.def(…)`, adjacent ones joined."""
-    for match in _DEFINED.finditer(text):
-        position, parts = match.end(), []
-        while (literal := _LITERAL.match(text, position)) is not None:
-            raw = literal["raw"]
-            parts.append(raw if raw is not None else literal["plain"].replace('\\"', '"').replace("\\n", " "))
-            position = _end(_SPACE.match(text, literal.end()), literal.end())
-        if parts:
+    code, parts = "", list[str]()
+    for kind, content in (*_tokens(text), ("end", "")):
+        if kind == "literal" and (parts or _ends_with_def(code)):
+            parts.append(content)
+        elif kind == "code" and not content.strip():
+            continue  # between adjacent literals
+        elif parts:
             yield "".join(parts).strip()
+            parts = []
+        code = content if kind == "code" else ""
 
 
-def _end(match: re.Match[str] | None, otherwise: int) -> int:
-    return otherwise if match is None else match.end()
+def _ends_with_def(code: str) -> bool:
+    return any(match.end() == len(code[-_BEFORE:]) for match in _DEFINED.finditer(code[-_BEFORE:]))
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str]]:
+    """The code of a source and its literals; comments are left out. Ends at a literal or a comment without an end."""
+    position = 0
+    while (match := _SPECIAL.search(text, position)) is not None:
+        yield "code", text[position : match.start()]
+        if match[0] == "//":
+            end, after = text.find("\n", match.end()), 1
+        elif match[0] == "/*":
+            end, after = text.find("*/", match.end()), 2
+        elif match["mark"] is not None:
+            closing = f'){match["mark"]}"'
+            end, after = text.find(closing, match.end()), len(closing)
+            yield "literal", text[match.end() : end]
+        else:
+            plain = _PLAIN.match(text, match.end())
+            end, after = (-1 if plain is None else plain.end() - 1), 1
+            content = "" if plain is None else plain[1]
+            yield "literal", content.replace('\\"', '"').replace("\\n", " ")
+        if end < 0:
+            return
+        position = end + after
+    yield "code", text[position:]
