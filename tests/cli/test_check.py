@@ -142,3 +142,22 @@ def test_a_folder_without_builds_is_an_error(kernels: Kernels, tmp_path: Path) -
     done = kernels("check", tmp_path)
     assert done.exit_code == 1
     assert "has no builds" in done.stderr
+
+
+def test_what_a_backend_forbids_is_shown_and_then_removed(kernels: Callable[..., Any], tmp_path: Path) -> None:
+    from kernels.authoring.scaffold import new_kernel
+
+    folder = new_kernel("relu-it", tmp_path / "k", backends=["xpu"], noarch=True)
+    assert "nothing that their backends forbid" in kernels("check", folder, "--fix").stdout
+    file = folder / "torch-ext" / "relu_it" / "extra.py"
+    file.write_text("import torch\n\ntorch.cuda.synchronize()\n")
+    shown = kernels("check", folder, "--diff")
+    assert shown.exit_code == 1
+    assert "-torch.cuda.synchronize()" in shown.stdout.splitlines()
+    assert "Nothing was changed" in shown.stdout
+    assert "synchronize" in file.read_text()
+    fixed = kernels("check", folder, "--fix")
+    assert fixed.exit_code == 0
+    assert "-torch.cuda.synchronize()" in fixed.stdout.splitlines()
+    assert "run kernels build" in fixed.stdout
+    assert "synchronize" not in file.read_text()

@@ -96,3 +96,14 @@ def test_what_cannot_be_made_from_a_file_is_one_line(
     [line] = result.stderr.splitlines()
     assert says in line
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_with_lines_that_its_backend_forbids_is_noted(
+    kernels: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "import triton\n\n\n@triton.jit\ndef k(x):\n    pass\n\n\ntorch.cuda.synchronize()\n"
+    (tmp_path / "add.py").write_text(text)
+    result = kernels("init", "--from", "add.py", "--backends", "xpu")
+    assert "`kernels check add --diff` shows what --fix would remove" in result.stdout
+    assert (tmp_path / "add" / "torch-ext" / "add" / "add.py").read_text() == text

@@ -17,6 +17,7 @@ from kernels.cli._arguments import (
 )
 from kernels.cli._output import count_failed, print_json, print_line, print_table
 from kernels.support.formatting import plural
+from kernels.support.text import clean
 
 __all__ = ["check"]
 
@@ -28,6 +29,15 @@ def check(
     all_variants: AllVariants = False,
     static: Annotated[bool, typer.Option("--static", help="Only read the files; load nothing.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Hints, and what is missing, are errors.")] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Show what --fix would remove from the Python sources; change nothing.")
+    ] = False,
+    fix: Annotated[
+        bool,
+        typer.Option(
+            "--fix", help="Remove from the Python sources what their backends forbid, and show the difference."
+        ),
+    ] = False,
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
@@ -36,6 +46,9 @@ def check(
     from kernels.authoring.check.repository import audit_repository
     from kernels.operations.info import is_path
 
+    if diff or fix:
+        _strip(kernel, write=fix)
+        return
     if is_path(kernel):
         require_no_version(kernel, version, revision)
         found = audit(kernel, dynamic=not static)
@@ -64,4 +77,26 @@ def check(
             print_line()
         print_line(count_failed(plural(len(found), "variant"), failed))
     if failed:
+        raise typer.Exit(1)
+
+
+def _strip(folder: str, *, write: bool) -> None:
+    """Show what the backends of a kernel's sources forbid in them, and remove it if asked."""
+    from kernels.authoring.scaffold.strip import strip_sources
+
+    found = strip_sources(folder, write=write)
+    changed = [each for each in found if each.diff]
+    left = [(each.path, line, reason) for each in found for line, reason in each.left]
+    for each in changed:
+        for text in each.diff.splitlines():
+            print_line(clean(text))
+    for path, line, reason in left:
+        print_line(f"{path}, line {line}, needs a change by hand: {clean(reason)}")
+    if not found:
+        print_line("The Python sources have nothing that their backends forbid.")
+    elif changed and write:
+        print_line(f"Changed {plural(len(changed), 'file')}: run kernels build {folder}, and check again.")
+    elif changed:
+        print_line(f"Nothing was changed; kernels check {folder} --fix changes {plural(len(changed), 'file')}.")
+    if left or (changed and not write):
         raise typer.Exit(1)

@@ -48,6 +48,7 @@ def init(
     """Create a kernel that builds, passes its tests and has benchmarks."""
     from kernels.authoring.scaffold import adopt_kernel, new_kernel
     from kernels.authoring.scaffold.buildable import notes_on_building
+    from kernels.authoring.scaffold.strip import strip_sources
 
     names = None if backends is None else [each.strip() for each in backends.split(",") if each.strip()]
     notes: tuple[str, ...] = ()
@@ -56,6 +57,9 @@ def init(
             raise RequestError("`--noarch` and `--from`: the file decides; give one of the two.")
         made = adopt_kernel(sources, name, out, backends=names, license=license, repo_id=repo_id)
         folder, notes = made.folder, made.notes
+        if strip_sources(folder):
+            command = f"kernels check {out or name or folder.name} --diff"
+            notes += (f"the file has lines that its backends forbid; `{command}` shows what --fix would remove",)
     elif name is None:
         raise RequestError("`NAME` is missing; expected a name such as rms-norm, or --from FILE.")
     else:
