@@ -14,7 +14,7 @@ from logged import warned
 
 from kernels.authoring.compile import read_source, torch_installation
 from kernels.authoring.compile.build_plan import plan_build, source_state
-from kernels.authoring.compile.run_compiler import Compilation
+from kernels.authoring.compile.compiler_steps import Compilation
 from kernels.authoring.compile.toolchains import cuda_folders, nvcc
 from kernels.errors import CompilerNotFound
 from kernels.support.version import MajorMinor

@@ -15,7 +15,8 @@ import pytest
 
 import kernels.authoring.compile.run_compiler
 from kernels.authoring.compile import build_kernel, build_variants
-from kernels.authoring.compile.run_compiler import Compilation, CompileUnit, EmbeddedLibrary, compile_extension
+from kernels.authoring.compile.compiler_steps import Compilation, CompileUnit, EmbeddedLibrary
+from kernels.authoring.compile.run_compiler import compile_extension
 from kernels.errors import BuildError, RequestError
 
 compiler = pytest.mark.compiler

@@ -14,7 +14,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 
 from kernels.authoring.compile.build_plan import BuildPlan
-from kernels.authoring.compile.run_compiler import CompileUnit, compiler_steps
+from kernels.authoring.compile.compiler_steps import CompileUnit, compiler_steps
 from kernels.authoring.compile.source_files import COMPILE_COMMANDS
 from kernels.authoring.compile.toolchains.nvcc_for_clang import clang_command
 from kernels.authoring.compile.toolchains.spelling import NVCC
