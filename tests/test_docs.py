@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import typer
+import yaml
 from example_kernels import example_builder
 from forked import Interpreter, started
 from typer.testing import CliRunner
@@ -285,6 +286,27 @@ def test_a_command_prints_what_the_page_shows(page: Path, command: str, output: 
     write_files(page, reader)
     result = CliRunner().invoke(app, shlex.split(command)[1:], prog_name="kernels")
     assert same_everywhere(result.output) == same_everywhere(output)
+
+
+YAML = [(page, block) for page in PAGES for block in blocks(page) if block.language == "yaml"]
+
+
+@pytest.mark.parametrize(("page", "block"), YAML, ids=[f"{page_id(page)}:{block.line}" for page, block in YAML])
+def test_yaml_is_valid_and_a_workflow_can_run(page: Path, block: Block) -> None:
+    content = yaml.safe_load(block.text)
+    if not block.reason.startswith(".github/workflows/"):
+        return
+    jobs = content["jobs"]
+    for job in jobs.values():
+        needs = job.get("needs", [])
+        assert {needs} <= set(jobs) if isinstance(needs, str) else set(needs) <= set(jobs)
+        assert job["runs-on"]
+        for step in job["steps"]:
+            assert ("run" in step) != ("uses" in step)
+            # A tag can be moved to other code, a commit cannot.
+            assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", step.get("uses", f"a/b@{0:040}"))
+        # Outside of `with` and `env`, an expression would become a part of a script.
+        assert not any("${{" in step.get("run", "") for step in job["steps"])
 
 
 def test_every_command_is_documented() -> None:

@@ -43,6 +43,7 @@ __all__ = [
     "preferred_backend",
     "progress_disabled",
     "refresh_seconds",
+    "source_date",
     "telemetry_disabled",
     "token_source",
     "torch_environments",
@@ -80,6 +81,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("KERNELS_POLICY", "signing policy: a TOML file", "none"),
     Variable("KERNELS_VERIFY", "when a build's content is checked: install (or changed since), load, off", "install"),
     Variable("KERNELS_TORCH_ENVS", "folder of environments for kernels build --torch", "~/.cache/kernels/torch-envs"),
+    Variable("SOURCE_DATE_EPOCH", "time of the files in wheels, in seconds since 1970", "2020-02-02"),
     Variable("KERNELS_DEBUG", "1: errors show every frame of this package, and what led to them", "0"),
     Variable("LOCAL_KERNELS", "local folders used as repositories: org/name=/path:org/other=/path", "none"),
     Variable("DISABLE_KERNEL_MAPPING", "1: kernelize keeps every layer's own forward", "0"),
@@ -141,7 +143,7 @@ def invalid_settings() -> list[str]:
     readers: tuple[Callable[[], object], ...] = (
         hub_folder, endpoint, hub_token, cache_dir, offline, refresh_seconds, trusted_publishers, local_kernels,
         backend_files, vendor_folders, tune_files, disabled_backends, verify_when, policy_file, lock_file, locked_only,
-        torch_environments, mapping_disabled, debug, telemetry_disabled, progress_disabled,
+        torch_environments, source_date, mapping_disabled, debug, telemetry_disabled, progress_disabled,
     )  # fmt: skip
     problems = []
     for read in readers:
@@ -362,6 +364,18 @@ def locked_only() -> bool:
 def torch_environments() -> Path:
     """The folder of environments with a Torch each (`KERNELS_TORCH_ENVS`), which `kernels build --torch` looks into."""
     return _folder("KERNELS_TORCH_ENVS") or Path.home() / ".cache" / "kernels" / "torch-envs"
+
+
+def source_date() -> int:
+    """The time of the files in wheels, in seconds since 1970 (`SOURCE_DATE_EPOCH`); the default is that of Hatch.
+
+    The variable: https://reproducible-builds.org/specs/source-date-epoch/.
+    """
+    value = os.environ.get("SOURCE_DATE_EPOCH") or "1580601600"
+    # ZIP has no time after 2107.
+    if not (value.isascii() and value.isdecimal() and len(value) <= 10 and int(value) < 4_354_819_200):
+        raise RequestError(f"`SOURCE_DATE_EPOCH` is {value[:200]!r}; expected a number of seconds since 1970.")
+    return int(value)
 
 
 def debug() -> bool:

@@ -150,7 +150,7 @@ def test_a_noarch_kernel_is_built_once_for_every_torch(
 )
 def test_builds_for_real_environments_load_there(kernels: Callable[..., Any], tmp_path: Path) -> None:
     pythons = [Path(each) / "bin/python" for each in os.environ["KERNELS_TEST_TORCH_ENVS"].split(":")]
-    assert kernels("init", tmp_path / "twice", "--backends", "cpu").exit_code == 0
+    assert kernels("init", "twice", "--backends", "cpu", "--out", tmp_path / "twice").exit_code == 0
     arguments = [word for python in pythons for word in ("--python", python)]
     assert all(state == "built" for _, state in _built(kernels("build", tmp_path / "twice", *arguments, "--json")))
     program = """
