@@ -55,11 +55,13 @@ class AdoptedFiles:
         files: Their contents, by path in the kernel's folder.
         offered: What the Python package offers.
         notes: What could not be mapped, and what its author should look at.
+        backends: The names of its backends.
     """
 
     files: Mapping[PurePosixPath, str | bytes]
     offered: tuple[str, ...]
     notes: tuple[str, ...]
+    backends: tuple[str, ...]
 
 
 def compiled_files(
@@ -109,7 +111,8 @@ def compiled_files(
     files.update(_python_files(draft, operators, values, compiled))
     notes += _hints(source, headers, [bound.path, *(each.path for each in sources)])
     offered = tuple(operator.name for operator in operators)
-    return AdoptedFiles(files, offered, (*notes, *(note for each in operators for note in each.notes)))
+    noted = (*notes, *(note for each in operators for note in each.notes))
+    return AdoptedFiles(files, offered, noted, (backend.name,))
 
 
 def _registers(source: CppSource) -> bool:

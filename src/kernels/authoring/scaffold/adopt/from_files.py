@@ -13,6 +13,7 @@ from kernels.authoring.scaffold.adopt.cpp_source import read_cpp
 from kernels.authoring.scaffold.adopt.noarch import noarch_files
 from kernels.authoring.scaffold.adopt.python_source import InlineSources, read_python
 from kernels.authoring.scaffold.draft import Draft, draft_kernel
+from kernels.authoring.scaffold.guidance import guidance
 from kernels.authoring.scaffold.new import check_free, write_files
 from kernels.backends import Backend, all_backends
 from kernels.errors import RequestError
@@ -96,8 +97,11 @@ def adopt_kernel(
         made = _from_python(name, sources, backends, options)
     else:
         made = _from_cpp(name, sources, _headers(paths), backends, options)
+    chosen = [backend for backend in all_backends() if backend.name in made.backends]
+    notes = guidance(chosen)
+    page = {} if notes is None else {PurePosixPath("GUIDANCE.md"): notes}
     check_free(target)
-    write_files(made.files, target)
+    write_files({**made.files, **page}, target)
     return Adopted(target, made.offered, made.notes)
 
 
@@ -132,7 +136,7 @@ def _from_inline(
     left = [each for each in inline.functions if each not in found]
     note = f"{source.path} is the text that {file.path} gives to load_inline; its classes in Python were not taken"
     missing = [f"{each}, which load_inline lists, was not found in that text" for each in left]
-    return AdoptedFiles(made.files, made.offered, (note, *missing, *made.notes))
+    return AdoptedFiles(made.files, made.offered, (note, *missing, *made.notes), made.backends)
 
 
 def _from_cpp(

@@ -80,6 +80,7 @@ def noarch_files(draft: Draft, file: AdoptedSource, source: PythonSource) -> Ado
         },
         offered=tuple(offered),
         notes=tuple(notes),
+        backends=tuple(backend.name for backend in draft.backends),
     )
 
 
