@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
@@ -229,13 +230,21 @@ def test_what_benchmark_saves_is_what_a_card_reads(tmp_path: Path) -> None:
         target="x", backend="cpu", device="cpu", device_name="EPYC", torch="2.13", threads=1, python="3", kernels="1",
         date="2026",
     )  # fmt: skip
-    outcome = WorkloadOutcome(script="b.py", benchmark="Relu", workload="big", verified=True, times=Times.of([0.002]))
-    save(
-        Report(kernel="k", commit=None, variant="v", machine=machine, iterations=1, warmup=0, outcomes=(outcome,)),
-        tmp_path / "result.json",
+    times, slower = Times.of([0.002]), Times.of([0.004])
+    outcome = WorkloadOutcome(
+        script="b.py", benchmark="Relu", workload="big", verified=True, times=times, reference=slower, speedup=2.0
     )
-    [result] = read_results([tmp_path])
-    assert [(each.workload, each.mean, each.verified) for each in result.timings] == [("Relu.big", 2.0, True)]
+    report = Report(kernel="k", commit=None, variant="v", machine=machine, iterations=1, warmup=0, outcomes=(outcome,))
+    save(report, tmp_path / "result.json")
+    [saved] = read_results([tmp_path])
+    (tmp_path / "result.json").write_bytes(msgspec.json.encode(report))
+    [printed] = read_results([tmp_path])
+    expected = [("Relu.big", 2.0, True)]
+    for result in (saved, printed):
+        assert [(each.workload, each.mean, each.verified) for each in result.timings] == expected
+    facts = _facts()
+    card = make_card(CardFacts("acme/relu", "v1", facts.metadata, facts.builds, results=(printed,))).text
+    assert "| `Relu.big` | 2 ms | 2 - 2 ms | 4 ms | 2.00x | matches the reference |" in card
 
 
 # ---------------------------------------------------------------------------------------------------------------------

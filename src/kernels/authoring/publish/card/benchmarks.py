@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from kernels.authoring.bench.report import Report
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.files import read_bounded
 
@@ -86,11 +88,8 @@ class _File(msgspec.Struct):
     kernelCommitSha: str = ""
 
 
-_DECODER = msgspec.json.Decoder(_File)
-
-
 def read_results(folders: Iterable[Path]) -> list[BenchmarkResult]:
-    """The newest results of each machine that `kernels benchmark --output` saved in a kernel's folders.
+    """The newest results of each machine that `kernels benchmark` saved (`--output`, `--json`) in a kernel's folders.
 
     Args:
         folders: The folders: `*.json` in them, in `benchmarks/` and in `benchmarks/results/` is read. Files of another
@@ -131,9 +130,17 @@ def _read(path: Path) -> BenchmarkResult | None:
     try:
         data = read_bounded(path, _MAX_RESULT_BYTES)
         check_json(data)
-        file = _DECODER.decode(data)
-    except (OSError, TooComplex, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, TooComplex):
         return None
+    for form, convert in _FORMS.items():
+        try:
+            return convert(msgspec.json.decode(data, type=form))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+    return None
+
+
+def _of_payload(file: _File) -> BenchmarkResult:
     timings = (
         Timing(
             row.workload,
@@ -148,6 +155,28 @@ def _read(path: Path) -> BenchmarkResult | None:
     machine = file.machineInfo
     device = machine.cpu if machine.gpu == "N/A" else machine.gpu
     return BenchmarkResult(device, machine.backend, machine.pytorchVersion, file.kernelCommitSha, tuple(timings))
+
+
+def _of_report(report: Report) -> BenchmarkResult:
+    timings = (
+        Timing(
+            outcome.name,
+            1000 * outcome.times.mean_seconds,
+            1000 * outcome.times.q1_seconds,
+            1000 * outcome.times.q3_seconds,
+            None if outcome.reference is None else 1000 * outcome.reference.mean_seconds,
+            outcome.verified,
+        )
+        for outcome in report.outcomes[:_MAX_ROWS]
+        if outcome.times is not None
+    )
+    machine = report.machine
+    commit = report.id.rpartition("_")[2]
+    return BenchmarkResult(machine.device_name, machine.backend, machine.torch, commit, tuple(timings))
+
+
+#: What a file may hold: what `--output` saves, as the existing client does, and what `--json` prints.
+_FORMS: dict[Any, Callable[[Any], BenchmarkResult]] = {_File: _of_payload, Report: _of_report}
 
 
 def _is_image(path: Path, root: Path) -> bool:
