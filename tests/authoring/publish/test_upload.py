@@ -506,11 +506,12 @@ def test_large_files_that_arrived_are_not_sent_twice(hub: TestHub, kernel: Path)
     assert hub.count("/lfs-upload/") == 1
 
 
-def _release(folder: Path, count: int = 6) -> Path:
-    names = [f"torch2{minor}-cxx11-cpu-x86_64-linux" for minor in range(10, 10 + count)]
-    for number, name in enumerate(names):
-        files = kernel_files(REPO, name, digest=True, files={"_relu.abi3.so": LIBRARY + bytes([number])})
-        for path, data in files.items():
+def _release(folder: Path, count: int = 6, **same: bytes) -> Path:
+    """Builds with a library each, and libraries that all of them have."""
+    for number in range(count):
+        name = f"torch2{10 + number}-cxx11-cpu-x86_64-linux"
+        files = {"_relu.abi3.so": LIBRARY + bytes([number]), **{f"{key}.so": data for key, data in same.items()}}
+        for path, data in kernel_files(REPO, name, digest=True, files=files).items():
             target = folder / "build" / name / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
@@ -531,6 +532,13 @@ def test_an_upload_that_broke_sends_only_the_rest(hub: TestHub, tmp_path: Path) 
     assert hub.count("/lfs-upload/") == 2
     assert len(_published(hub)) == 1
     assert len(done.variants) == 6
+
+
+def test_files_with_the_same_content_are_sent_once(hub: TestHub, tmp_path: Path) -> None:
+    kernel = _release(tmp_path / "release", 4, one=LIBRARY, other=LIBRARY)
+    upload_kernel(kernel, REPO)
+    assert hub.count("/lfs-upload/") == 4 + 1
+    assert sum(path.endswith(".so") for path in _served(hub)) == 4 * 3
 
 
 def test_a_process_that_is_killed_loses_nothing_that_was_sent(hub: TestHub, tmp_path: Path) -> None:

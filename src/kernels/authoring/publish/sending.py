@@ -107,9 +107,14 @@ def send_files(
     large = [operation for operation in operations if _is_large(operation)]
     small = [operation for operation in operations if not _is_large(operation)]
     size, at_once = (_XET_GROUP, 1) if _uses_xet() else (1, _AT_ONCE)
-    groups = [small] * bool(small) + [large[start : start + size] for start in range(0, len(large), size)]
+    # Files with the same content are sent once: the Hub has it when the others are announced.
+    first = {operation.upload_info.sha256: operation for operation in reversed(large)} if size == 1 else {}
+    once = [operation for operation in large if first.get(operation.upload_info.sha256, operation) is operation]
+    others = [operation for operation in large if first.get(operation.upload_info.sha256, operation) is not operation]
+    groups = [small] * bool(small) + [once[start : start + size] for start in range(0, len(once), size)]
     try:
         side_by_side(send, groups, at_once=at_once, name="send")
+        side_by_side(send, [others] * bool(others), at_once=1, name="send")
     except KeyboardInterrupt:
         say(f"Interrupted: sent {progress}. Nothing was published. Run the same command again to send the rest.")
         raise
