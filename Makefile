@@ -16,7 +16,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
-.PHONY: help env demo test test-matrix compat compat-packages compat-transformers compat-diffusers test-changed coverage test-gpu lint format hooks dist bench lock lock-kernels reference clean
+.PHONY: help env demo test test-matrix compat compat-packages compat-transformers compat-diffusers compat-flaggems test-changed coverage test-gpu lint format hooks dist bench lock lock-kernels reference clean
 
 help:
 	@echo 'make demo      environment, install, and the main job on example kernels'
@@ -25,6 +25,7 @@ help:
 	@echo 'make compat-packages  what other packages use of this one, done here'
 	@echo 'make compat-transformers  every marked model of transformers, with kernels and without (hours on a busy machine)'
 	@echo 'make compat-diffusers  what diffusers does with kernels'
+	@echo 'make compat-flaggems  how many functions of FlagGems vendor folders find their operators'
 	@echo 'make test-changed  lint, and the tests that concern what changed since main'
 	@echo 'make test-matrix  the tests with the oldest and the newest versions that are allowed (needs uv; ROWS= names some)'
 	@echo 'make coverage  the whole suite, with its coverage'
@@ -77,6 +78,9 @@ compat-transformers: $(READY)
 
 compat-diffusers: $(READY)
 	$(RUN) compat/diffusers_models.py
+
+compat-flaggems: $(READY)
+	$(RUN) compat/flaggems.py --wheels .venv-wheels
 
 coverage: $(READY)
 	@$(RUN) -m compileall -q src tests

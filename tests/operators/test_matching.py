@@ -69,6 +69,11 @@ def functional_layer_norm(
         ("batch_norm_backward", lambda grad_out, input, weight=None, running_mean=None, running_var=None,
          save_mean=None, save_invstd=None, train=False, eps=1e-05, output_mask=None: (input, weight, input),
          "native_batch_norm_backward"),
+        ("scatter_reduce", lambda inp, dim, index, src, reduce, *, include_self=True: inp, "scatter_reduce.two"),
+        ("scatter_reduce_out", lambda inp, dim, index, src, reduce, *, include_self=True, out: inp,
+         "scatter_reduce.two_out"),
+        ("softmax_out", lambda self, dim, half_to_float, *, out: self, "_softmax.out"),
+        ("fmod_scalar_", lambda A, B: A, "fmod_.Scalar"),
         ("round", lambda input, decimals=0: input, "round round.decimals"),
     ],
 )  # fmt: skip

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from kernels.errors import RequestError
 from kernels.support.formatting import format_names, wrong_type
 
-__all__ = ["Operator", "check_dispatch_key", "find_operator", "meanings", "operator_names"]
+__all__ = ["Meaning", "Operator", "check_dispatch_key", "find_operator", "meanings", "operator_names"]
 
 _PREFIX = "aten::"
 
@@ -100,9 +100,10 @@ def find_operator(text: str, names: dict[str, list[str]]) -> Operator:
     if overload in names.get(base, ()):
         return Operator(base, overload)
     if not qualified:
-        for meaning in meanings(text, names):
-            if meaning.clear:
-                return meaning.operator
+        clear = [each for each in meanings(text, names) if each.clear]
+        spelled = [each for each in clear if each.exact and each.operator.overload]
+        if clear:
+            return (spelled or clear)[0].operator
     if base in names:
         overloads = [Operator(base, each) for each in names[base]]
         said = [str(each) if qualified else each.function_name for each in overloads]
@@ -169,11 +170,14 @@ def _meanings(text: str, names: Mapping[str, Sequence[str]]) -> Iterator[Meaning
         if overload and meant in names:
             for each in _overloads(meant, overload, names[meant]):
                 yield Meaning(Operator(meant, each), beneath=meant != base)
+        for beneath in _beneath(base, names):  # `softmax_out`
+            if overload in names[beneath.operator.base]:
+                yield replace(beneath, operator=Operator(beneath.operator.base, overload))
 
 
 def _without_overload(base: str, overloads: Sequence[str], *, exact: bool) -> Iterator[Meaning]:
     """The overloads of a name that says none: the main one first, the others for functions whose parameters say so."""
-    main = next((each for each in _MAIN if each in overloads), None)
+    main = _main(base, overloads)
     if main is not None:
         yield Meaning(Operator(base, main), exact=exact and not main)
     for each in overloads:
@@ -181,11 +185,22 @@ def _without_overload(base: str, overloads: Sequence[str], *, exact: bool) -> It
             yield Meaning(Operator(base, each), clear=False)
 
 
+def _main(base: str, overloads: Sequence[str]) -> str | None:
+    """The overload that is meant where none is named: a usual one, or the only one."""
+    usual = next((each for each in _MAIN if each in overloads), None)
+    if usual is not None:
+        return usual
+    plain = [each for each in overloads if _is_plain(Operator(base, each))]
+    # Not `int` of `softmax`, which Torch computes by `_softmax`.
+    only = len(plain) == 1 and not Operator(base, plain[0]).has_kernel("CompositeImplicitAutograd")
+    return plain[0] if only else None
+
+
 def _beneath(name: str, names: Mapping[str, Sequence[str]]) -> Iterator[Meaning]:
     """Operators by which Torch computes the one of a name, or which have the name without a prefix."""
     there = [Operator(name, each) for each in names.get(name, ()) if _is_plain(Operator(name, each))]
     composite = all(each.has_kernel("CompositeImplicitAutograd") for each in there)
-    main = any(each in names.get(name, ()) for each in _MAIN)
+    main = _main(name, names.get(name, ())) is not None
     forms = [f"native_{name}"]
     if not main:
         forms.append(f"_{name}")  # `softmax`
@@ -203,7 +218,7 @@ def _overloads(base: str, said: str, overloads: Sequence[str]) -> list[str]:
         return same
     words = said.split("_")
     if words == ["out"]:  # without an overload, that of the main one
-        given = [next((each for each in _MAIN if each in overloads), "")]
+        given = [_main(base, overloads) or ""]
         return [out for each in given for out in overloads if _is_out_of(Operator(base, out), Operator(base, each))]
     if words[-1] == "out" and len(words) > 1:
         given = _overloads(base, "_".join(words[:-1]), overloads)

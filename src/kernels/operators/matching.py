@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Mapping, Sequence
+from functools import partial
 from textwrap import dedent
 from typing import Any
 
 from kernels.errors import RequestError
-from kernels.operators.aten import Operator, find_operator, meanings
+from kernels.operators.aten import Meaning, Operator, find_operator, meanings
 from kernels.operators.schema import check_arguments, is_with_backward, takes_call
 
 __all__ = ["in_order", "operators_of"]
@@ -46,8 +47,9 @@ def operators_of(name: str, function: Any, names: dict[str, list[str]]) -> tuple
         return (find_operator(name, names),)
     possible = meanings(name, names)
     exact = next((each for each in possible if each.exact and each.operator.overload), None)
-    replaced = any(each.beneath for each in possible)
-    if exact is not None and not replaced:
+    # `scatter_reduce_out` may also be an overload of `scatter_reduce`, as `true_divide_out` is of `div`.
+    longer_base = exact is not None and any(len(each.operator.base) > len(exact.operator.base) for each in possible)
+    if exact is not None and not longer_base and not any(each.beneath for each in possible):
         longer = [each for each in names[exact.operator.base] if each.startswith(f"{exact.operator.overload}_")]
         return exact.operator, *_further(
             exact.operator, [Operator(exact.operator.base, each) for each in longer], function
@@ -55,8 +57,14 @@ def operators_of(name: str, function: Any, names: dict[str, list[str]]) -> tuple
     fitting = [each for each in possible if _fits(each.operator, function, [other.operator for other in possible])]
     if not fitting:
         return (find_operator(name, names),)
-    best = max(fitting, key=lambda each: (*_similarity(each.operator, function), each.beneath, each.clear)).operator
+    best = max(fitting, key=partial(_rank, name, function)).operator
     return best, *_further(best, [each.operator for each in fitting], function)
+
+
+def _rank(name: str, function: Any, meaning: Meaning) -> tuple[bool | int, ...]:
+    base = meaning.operator.base
+    same = len(base) if name.startswith(base) else 0
+    return *_similarity(meaning.operator, function), meaning.beneath, same, meaning.clear
 
 
 def _further(best: Operator, possible: Sequence[Operator], function: Any) -> list[Operator]:
