@@ -84,7 +84,8 @@ def compiled_files(
     source = read[bound.path]
     if names:
         source = replace(source, python_names={each: each for each in names})
-    everything = _all_of([source, *(each for path, each in read.items() if path != bound.path)])
+    others = [each for path, each in read.items() if path != bound.path]
+    everything = _all_of([source, *others, *(read_cpp(each.text) for each in headers)])
     operators, notes, is_registered = _operators(source, everything)
     if not operators:
         reasons = "; ".join(notes) or "it defines no function with a tensor or a pointer, and no __global__ function"
@@ -152,6 +153,16 @@ def _mapped(
         if function is None:
             notes.append(f"{function_name}, registered as {name!r}, was not found in the file")
             continue
+        if function.is_declaration:
+            notes.append(
+                f"{function.name} is declared and not defined in these files: give the file that defines it with "
+                "another --from, or the build does not load"
+            )
+        defaults = source.python_defaults.get(name, ())
+        if len(defaults) == len(function.parameters):
+            given = zip(function.parameters, defaults, strict=True)
+            changed = tuple(replace(each, default=default or each.default) for each, default in given)
+            function = replace(function, parameters=changed)
         try:
             operators.append(operator_of(name, function, source))
         except NotMapped as reason:

@@ -78,6 +78,7 @@ class CppSource:
         functions: Its functions, in order; of one that is declared and defined, the definition.
         includes: The files of its `#include`, as `"name"` or `<name>`.
         python_names: What `PYBIND11_MODULE` offers: names in Python, and the C++ function of each.
+        python_defaults: The defaults of `py::arg("name") = value`, by the name in Python: one for each `py::arg`.
         schemas: The operators that `TORCH_LIBRARY` defines, as written.
         implementations: The operators that `TORCH_LIBRARY_IMPL` implements, and the C++ function of each.
         aliases: Types that the file names: `typedef float real;`, `using real = float;`.
@@ -87,6 +88,7 @@ class CppSource:
     functions: tuple[CppFunction, ...]
     includes: tuple[str, ...]
     python_names: dict[str, str]
+    python_defaults: dict[str, tuple[str, ...]]
     schemas: tuple[str, ...]
     implementations: dict[str, str]
     aliases: dict[str, str]
@@ -131,6 +133,7 @@ def read_cpp(text: str) -> CppSource:
         functions=tuple(functions.values()),
         includes=tuple(dict.fromkeys(includes)),
         python_names={name: function for each in defined for name, function in each.items()},
+        python_defaults=dict(_python_defaults("".join(body for name, body in macros if name == "PYBIND11_MODULE"))),
         schemas=tuple(_schemas("".join(body for name, body in macros if "IMPL" not in name and "TORCH" in name))),
         implementations={name: function for each in implemented for name, function in each.items()},
         aliases=_aliases(code),
@@ -280,6 +283,14 @@ def _registered(body: str, method: str) -> dict[str, str]:
     name = r'(?:TORCH_SELECTIVE_NAME\(\s*)?"(\w+)"\s*\)?'
     found = re.findall(rf"\.\s*{method}\s*\(\s*{name}\s*,{wrapped}([A-Za-z_][\w:]*)", body)
     return {name: function.rpartition("::")[2] for name, function in found}
+
+
+def _python_defaults(body: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for match in re.finditer(r'\.\s*def\s*\(\s*"(\w+)"([^;]*)', body):
+        arguments = re.findall(
+            r'(?:arg\(\s*"\w+"\s*\)|"\w+"_a)(?:\.noconvert\(\w*\))?\s*(?:=\s*([^,;)]+(?:\(\))?))?', match[2]
+        )
+        yield match[1], tuple(_spaced(each) for each in arguments)
 
 
 def _schemas(body: str) -> Iterator[str]:
