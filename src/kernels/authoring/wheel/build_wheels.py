@@ -102,7 +102,7 @@ def build_wheels(
     public = _public_version(builds, version)
     texts = (_description(builds), _licenses(workspace, root))
     planned: dict[str, tuple[BuiltWheel, dict[str, bytes | Path]]] = {}
-    to = root / "dist" if out is None else Path(out).absolute()
+    to = root / "dist" if out is None else Path(os.path.abspath(out))
     for name, each in chosen.items():
         wheel, files = _wheel(name, each, builds, public, local, to, *texts)
         other = planned.setdefault(wheel.path.name, (wheel, files))[0]
@@ -154,7 +154,7 @@ def _public_version(builds: LocalBuilds, version: str | None) -> Version:
 
 def _description(builds: LocalBuilds) -> str:
     if builds.readme is None:
-        return ""
+        return f"# {builds.metadata.name}\n\nA compute kernel. `import {builds.metadata.name.python_name}` loads it.\n"
     text = builds.readme.read_text(encoding="utf-8", errors="replace")
     # The Hub's front matter is not for people.
     return re.sub(r"\A---\n.*?\n---\n", "", text, count=1, flags=re.DOTALL).lstrip("\n")
