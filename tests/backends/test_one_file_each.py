@@ -15,12 +15,22 @@ PACKAGE = Path(kernels.__file__).parent
 NAMES = {name for each in backends.all_backends() for name in (*each.device_names(), each.mapping_device)} - {
     "universal"
 }
-MODULES = sorted(path for path in PACKAGE.rglob("*.py") if PACKAGE / "backends" not in path.parents)
+#: A compiler's module names its language and its libraries, which are spelled as a backend that has them.
+EXEMPT = {PACKAGE / "backends", PACKAGE / "authoring" / "compile" / "toolchains"}
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if not EXEMPT & set(path.parents))
 
 
 def named_in_a_decision(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Backend names that are compared, matched, looked up, or stand in a table."""
+    """Backend names that are compared, matched, looked up, or stand in a table; an `example=` decides nothing."""
+    examples = {
+        id(each)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.keyword) and node.arg == "example"
+        for each in ast.walk(node.value)
+    }
     for node in ast.walk(tree):
+        if id(node) in examples:
+            continue
         if isinstance(node, ast.Compare):
             operands = [node.left, *node.comparators]
         elif isinstance(node, (ast.Tuple, ast.List, ast.Set)):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from kernels.authoring.compile.toolchains import toolchain_for
 from kernels.authoring.scaffold.adopt.compiled import AdoptedFiles, AdoptedSource, compiled_files
 from kernels.authoring.scaffold.adopt.cpp_source import read_cpp
 from kernels.authoring.scaffold.adopt.noarch import noarch_files
@@ -21,8 +22,11 @@ from kernels.support.files import open_regular
 
 __all__ = ["Adopted", "adopt_kernel"]
 
-#: The language of device code by a file's suffix; C++ has none.
-_LANGUAGES = {".cu": "cuda", ".hip": "hip", ".sycl": "sycl", ".cpp": "", ".cc": "", ".cxx": ""}
+#: The suffixes of files with device code, and of C++.
+_SUFFIXES = (".cu", ".hip", ".sycl", ".cpp", ".cc", ".cxx")
+
+#: The backend of a kernel in Triton if none is named: most are written for it.
+_OF_TRITON = "cuda"
 
 #: Torch adds these to the sources of `load_inline` (torch/utils/cpp_extension.py).
 _INLINE_CPP = "#include <torch/extension.h>\n"
@@ -114,7 +118,7 @@ def _from_python(
     source = read_python(file.data, file.path.name)
     if source.inline is not None and not source.kernels:
         return _from_inline(name, file, source.inline, backends, options)
-    return noarch_files(_draft(name, ["cuda"] if backends is None else backends, True, options), file, source)
+    return noarch_files(_draft(name, [_OF_TRITON] if backends is None else backends, True, options), file, source)
 
 
 def _from_inline(
@@ -163,7 +167,7 @@ def _draft(name: str, backends: Iterable[str], noarch: bool, options: dict[str, 
 
 def _backend(sources: Sequence[AdoptedSource]) -> Backend:
     """The backend of the files' language."""
-    languages = {_LANGUAGES[each.path.suffix] for each in sources}
+    languages = {toolchain_for(each.path.name).language for each in sources}
     languages |= {"sycl" for each in sources if b"sycl/sycl.hpp" in each.data}
     device = languages - {""}
     if len(device) > 1:
@@ -189,8 +193,8 @@ def _plain(path: Path) -> str:
             f"{path.name}: a Metal file needs host code in Objective-C++, which is not written here; start with "
             "`kernels init NAME --backends metal`, and copy the file into that folder."
         )
-    if path.suffix not in _LANGUAGES and path.suffix != ".py":
-        known = ", ".join([*_LANGUAGES, ".py"])
+    if path.suffix not in _SUFFIXES and path.suffix != ".py":
+        known = ", ".join([*_SUFFIXES, ".py"])
         raise RequestError(f"{path.name!r}: expected a file with one of the suffixes {known}.")
     if _PLAIN_NAME.fullmatch(path.name) is None:
         raise RequestError(f"{path.name!r}: expected a file name of letters, digits and . _ - +; rename the file.")
