@@ -69,6 +69,7 @@ def write_compile_commands(entries: Mapping[Path, list[dict[str, Any]]]) -> list
     for folder, commands in entries.items():
         path = folder / COMPILE_COMMANDS
         text = json.dumps(commands, indent=2) + "\n"
+        # A hidden name: another build that hashes the sources at this moment does not see it.
         with NamedTemporaryFile(
             "w", dir=folder, prefix=f".{COMPILE_COMMANDS}-", delete=False, encoding="utf-8"
         ) as file:
