@@ -451,6 +451,21 @@ def test_a_function_left_out_is_not_looked_at(vendor: Vendor) -> None:
         assert enabled.operators == ("aten::silu",)
 
 
+def test_an_operator_that_a_functions_parameters_tell_is_chosen_by_its_name(vendor: Vendor) -> None:
+    name = vendor("""
+        __all__ = ["masked_fill", "layer_norm", "silu"]
+        def masked_fill(inp, mask, value): return inp
+        def layer_norm(input, normalized_shape, weight=None, bias=None, eps=1e-5): return input, input, input
+        def silu(self): return self
+    """)
+    with use_vendor_ops(name, include=["aten::native_layer_norm", "aten::masked_fill.Scalar"]) as enabled:
+        assert enabled.operators == (
+            "aten::masked_fill.Tensor", "aten::masked_fill.Scalar", "aten::native_layer_norm",
+        )  # fmt: skip
+    with use_vendor_ops(name, exclude=["layer_norm", "aten::masked_fill.Tensor"]) as enabled:
+        assert enabled.operators == ("aten::silu",)
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [

@@ -212,7 +212,7 @@ def enable_vendor_ops(
     where = f"vendor {backend.vendor or backend.name} ({backend.folder})"
     functions, missing = read_functions(module, where)
     names = operator_names()
-    taken = chosen_functions([*functions, *missing], included, excluded, where, names)
+    taken = chosen_functions({**functions, **dict.fromkeys(missing)}, included, excluded, where, names)
     unused = [] if included is not None else left_out_by(backend, taken)
     kept = {
         each: functions[each] for each in taken if each in functions and each not in {one.function for one in unused}

@@ -83,18 +83,17 @@ def read_functions(module: ModuleType, where: str) -> tuple[dict[str, Any], dict
 
 
 def chosen_functions(
-    functions: Iterable[str],
+    functions: Mapping[str, Any],
     included: list[str] | None,
     excluded: list[str],
     where: str,
     names: dict[str, list[str]],
 ) -> list[str]:
-    """The functions to use, in their own order."""
-    functions = list(functions)
+    """The functions to use, in their own order; an operator means every function that is for it."""
 
     def meant(entry: str, argument: str) -> set[str]:
         operator = _operator(entry, names)
-        found = {each for each in functions if each == entry or (operator and _operator(each, names) == operator)}
+        found = {each for each in functions if each == entry or operator in _operators(each, functions[each], names)}
         if not found:
             raise RequestError(
                 f"`{argument}` has {entry!r}, which {where} does not offer; it offers {', '.join(functions)}."
@@ -106,6 +105,13 @@ def chosen_functions(
     for entry in excluded:
         taken -= meant(entry, "exclude")
     return [each for each in functions if each in taken]
+
+
+def _operators(name: str, function: Any, names: dict[str, list[str]]) -> tuple[Operator, ...]:
+    try:
+        return operators_of(name, function, names)
+    except RequestError:
+        return ()
 
 
 def _operator(text: str, names: dict[str, list[str]]) -> Operator | None:
