@@ -51,8 +51,9 @@ COMMON = {
         (["tpu"], False, {"rms_norm_tpu/rms_norm.cpp", "GUIDANCE.md"}),
         (["cpu"], True, set()),
         (["cpu", "rocm"], True, {"GUIDANCE.md"}),
+        (["rocm"], False, {"rms_norm_rocm/rms_norm.hip", "GUIDANCE.md"}),
     ],
-    ids=["cpu", "cpu and cuda", "xpu", "metal", "tpu", "noarch cpu", "noarch cpu and rocm"],
+    ids=["cpu", "cpu and cuda", "xpu", "metal", "tpu", "noarch cpu", "noarch cpu and rocm", "rocm"],
 )
 def test_a_kernel_has_the_files_of_its_kind(
     tmp_path: Path, backends: list[str], noarch: bool, further: set[str]
@@ -168,6 +169,31 @@ def test_nvcc_compiles_the_cuda_source_to_loads_of_16_bytes(tmp_path: Path) -> N
     moves = set(re.findall(r"\b(?:ld|st)\.global[\w.]*\.v[248]\.[\w]+", (tmp_path / "ptx").read_text()))
     widths = {int(vector) * int(bits) for vector, bits in re.findall(r"\.v(\d)\.\w(\d+)", " ".join(moves))}
     assert widths == {128}, moves
+
+
+@pytest.mark.compiler
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_the_hip_source_is_valid_in_the_place_of_hipcc_nvcc_reads_it(tmp_path: Path) -> None:
+    from torch.utils.cpp_extension import include_paths
+
+    folder = new_kernel("rms-norm", tmp_path / "k", backends=["rocm"])
+    assert read_source(folder).kernels[0].archs
+    # The names of ROCm's headers, with CUDA behind them: the language is the same.
+    stream = "inline auto getCurrentHIPStream() { return c10::cuda::getCurrentCUDAStream(); }"
+    check = "#define C10_HIP_KERNEL_LAUNCH_CHECK C10_CUDA_KERNEL_LAUNCH_CHECK"
+    for name, text in {
+        "hip/hip_runtime.h": "#include <cuda_runtime.h>\n",
+        "c10/hip/HIPStream.h": f"#include <c10/cuda/CUDAStream.h>\nnamespace c10::hip {{ {stream} }}\n",
+        "c10/hip/HIPException.h": f"#include <c10/cuda/CUDAException.h>\n{check}\n",
+    }.items():
+        (tmp_path / "stand-in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "stand-in" / name).write_text(text)
+    command = ["nvcc", "-x", "cu", "-std=c++20", "-DC10_CUDA_NO_CMAKE_CONFIGURE_FILE", "-ptx", "-o", tmp_path / "ptx"]
+    command += [option for path in (tmp_path / "stand-in", *include_paths()) for option in ("-isystem", path)]
+    done = subprocess.run([*command, folder / "rms_norm_rocm" / "rms_norm.hip"], capture_output=True, text=True)
+    if "host compiler" in done.stderr or "unsupported GNU version" in done.stderr:
+        pytest.skip(done.stderr.splitlines()[0])
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_without_nvcc_the_cuda_source_is_what_it_must_be(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from kernels.authoring.scaffold.draft import TEMPLATES, Draft
 from kernels.authoring.scaffold.guidance import guidance
 from kernels.backends import Backend
 
-__all__ = ["common_values", "fill", "fragment", "has_device_code", "render"]
+__all__ = ["common_values", "device_templates", "fill", "fragment", "has_device_code", "render"]
 
 #: The suffix of every template, so that none is taken for a source of this package.
 _SUFFIX = ".in"
@@ -52,7 +52,7 @@ def has_device_code(backend: Backend) -> bool:
         >>> has_device_code(get("cuda")), has_device_code(get("tpu"))
         (True, False)
     """
-    return _device_templates(backend).name != _ANY
+    return device_templates(backend).name != _ANY
 
 
 def common_values(draft: Draft) -> dict[str, str]:
@@ -92,7 +92,7 @@ def _compiled(draft: Draft, values: dict[str, str]) -> dict[PurePosixPath, str]:
     kernels, registrations = [], []
     for backend in draft.backends:
         own = {**values, **_backend_values(backend)}
-        device = _device_templates(backend)
+        device = device_templates(backend)
         folder = PurePosixPath(f"{draft.name.python_name}_{backend.name}")
         sources = {path: text for path, text in _tree(device, own) if path.name != _OPTIONS.removesuffix(_SUFFIX)}
         files.update({folder / path: text for path, text in sources.items()})
@@ -114,7 +114,7 @@ def _backend_values(backend: Backend) -> dict[str, str]:
     }
 
 
-def _device_templates(backend: Backend) -> Path:
+def device_templates(backend: Backend) -> Path:
     """The templates for a backend, or for its device language, or else those for any device."""
     named = (_DEVICE / name for name in (backend.name, backend.device_language) if name)
     return next((folder for folder in named if folder.is_dir()), _DEVICE / _ANY)

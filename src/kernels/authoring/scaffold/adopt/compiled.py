@@ -16,7 +16,7 @@ from kernels.authoring.scaffold.adopt.cpp_schema import (
 )
 from kernels.authoring.scaffold.adopt.cpp_source import CppFunction, CppSource, read_cpp
 from kernels.authoring.scaffold.draft import TEMPLATES, Draft
-from kernels.authoring.scaffold.render import common_values, fill
+from kernels.authoring.scaffold.render import common_values, device_templates, fill
 from kernels.backends import Backend
 from kernels.errors import RequestError
 
@@ -102,7 +102,7 @@ def compiled_files(
         compiled = [bindings, *(path for path in compiled if path != folder / bound.path)]
     adapters = _adapters(folder, [*sources, *headers], values)
     files.update(adapters)
-    options = TEMPLATES / "device" / backend.name / "options.toml.in"
+    options = device_templates(backend) / "options.toml.in"
     values["SOURCES"] = ", ".join(f'"{path}"' for path in compiled)
     values["INCLUDE"] = f'include = ["{folder}", "{folder}/adapters"]\n' if adapters else f'include = ["{folder}"]\n'
     values["OPTIONS"] = options.read_text(encoding="utf-8").rstrip("\n") if options.is_file() else ""
