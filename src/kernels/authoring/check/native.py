@@ -8,20 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from io import BufferedReader
 from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
 from kernels.authoring.check.checked_variant import CheckedVariant
+from kernels.authoring.check.elf_file import open_elf, require_pyelftools
 from kernels.authoring.check.faults import report_faults
 from kernels.authoring.check.foreign_library import library_format, require_lief
 from kernels.authoring.check.foreign_native import FOREIGN, foreign_faults
 from kernels.authoring.check.stable_abi import PYTHON, beyond_stable_abi
 from kernels.backends import listed
-from kernels.errors import MissingPythonDependency
 from kernels.support.checks import StepResult, StepResults, failed, missing, ok, skipped
-from kernels.support.files import open_regular
 
 __all__ = ["POLICY", "SymbolPolicy", "is_native", "native_files", "require_reader"]
 
@@ -82,12 +80,7 @@ def require_reader(checked: CheckedVariant) -> None:
     if checked.variant is not None and checked.variant.os in FOREIGN:
         require_lief()
         return
-    try:
-        import elftools.elf.elffile  # noqa: F401
-    except ImportError:
-        raise MissingPythonDependency(
-            "Checking native files needs pyelftools, which is not installed: pip install pyelftools (extra `build`)"
-        ) from None
+    require_pyelftools()
 
 
 def native_files(checked: CheckedVariant) -> StepResults:
@@ -131,14 +124,12 @@ def _faults(checked: CheckedVariant, name: str, cpu: str | None) -> Iterator[Ste
     if checked.start(name, len(_MAGIC)) != _MAGIC:
         yield failed(f"{name}: expected an ELF file")
         return
-    with BufferedReader(open_regular(checked.folder / name)) as file:  # type: ignore[type-var]
-        try:
-            from elftools.elf.elffile import ELFFile
-
-            found = _look(ELFFile(file), name, cpu, name == _tvm_ffi_library(checked))
+    try:
+        with open_elf(checked.folder / name) as elf:
+            found = _look(elf, name, cpu, name == _tvm_ffi_library(checked))
             yield from ((verdict, f"{name}: {what}") for verdict, what in found)
-        except Exception as error:  # noqa: BLE001 - pyelftools does not validate the file
-            yield failed(f"{name}: cannot be read as an ELF file ({type(error).__name__})")
+    except Exception as error:  # noqa: BLE001 - pyelftools does not validate the file
+        yield failed(f"{name}: cannot be read as an ELF file ({type(error).__name__})")
 
 
 def _look(elf: Any, name: str, cpu: str | None, tvm_ffi: bool) -> Iterator[StepResult]:

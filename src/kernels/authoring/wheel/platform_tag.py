@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from packaging.tags import Tag
 
+from kernels.authoring.check.elf_file import open_elf, require_pyelftools
 from kernels.authoring.check.foreign_library import UnreadableLibrary, read_library, require_lief
 from kernels.authoring.wheel.core_metadata import OLDEST_PYTHON
-from kernels.errors import MissingPythonDependency, RequestError
+from kernels.errors import RequestError
 from kernels.resolver.variant import Variant
-from kernels.support.files import open_regular
 
 __all__ = ["oldest_glibc", "oldest_macos", "wheel_tag"]
 
@@ -119,21 +118,16 @@ def oldest_glibc(path: Path) -> int | None:
 
 
 def _symbol_versions(path: Path) -> list[str]:
+    require_pyelftools()
     try:
-        from elftools.elf.elffile import ELFFile
-    except ImportError:
-        raise MissingPythonDependency(
-            "A wheel's name depends on its libraries, which pyelftools reads: pip install pyelftools (extra `build`)"
-        ) from None
-    with BufferedReader(open_regular(path)) as file:  # type: ignore[type-var]
-        try:
-            every: Iterable[Any] = ELFFile(file).iter_sections()
+        with open_elf(path) as elf:
+            every: Iterable[Any] = elf.iter_sections()
             sections = [each for each in every if each["sh_type"] == "SHT_GNU_verneed"]
             found = (each.name for section in sections for _, versions in section.iter_versions() for each in versions)
             # Entries of a hostile file may refer to themselves and never end.
             return list(islice(found, _MAX_VERSIONS))
-        except Exception as error:  # noqa: BLE001 - pyelftools does not validate the file
-            raise RequestError(f"{path} cannot be read as an ELF file ({type(error).__name__}).") from None
+    except Exception as error:  # noqa: BLE001 - pyelftools does not validate the file
+        raise RequestError(f"{path} cannot be read as an ELF file ({type(error).__name__}).") from None
 
 
 def oldest_macos(path: Path) -> tuple[int, int]:
