@@ -532,6 +532,58 @@ def test_mistakes_in_older_files_have_their_line_too(write: Callable[[str], Path
         read_source(write(toml))
 
 
+LANGUAGES = """
+[general]
+name = "add-one"
+version = 1
+edition = 6
+license = "Apache-2.0"
+backends = ["cpu", "cuda"]
+
+[torch]
+src = ["torch-ext/binding.cpp"]
+
+[kernel.one]
+language = "cpp-cuda"
+depends = ["torch"]
+cuda-capabilities = ["9.0"]
+src = ["one.cu"]
+
+[kernel.one_cpu]
+language = "cpp-cpu"
+src = ["one.cpp"]
+"""
+
+
+def test_edition_6_names_the_backend_in_the_language(write: Callable[[str], Path]) -> None:
+    folder = write(LANGUAGES)
+    with logged() as records:
+        source = read_source(folder)
+    assert not records
+    assert (source.edition, source.archs) == (6, {})
+    assert [(each.backend, each.src, each.archs) for each in source.kernels] == [
+        ("cuda", ("one.cu",), ("9.0",)),
+        ("cpu", ("one.cpp",), ()),
+    ]
+    assert not update_build_toml(folder)
+    assert (folder / "build.toml").read_text() == LANGUAGES
+
+
+@pytest.mark.parametrize(
+    ("language", "says"),
+    [
+        ('language = "rust-cpu"', r":19: `kernel\.one_cpu\.language` is 'rust-cpu'; expected \"cpp-\" and a backend"),
+        ("language = 1", r":19: `kernel\.one_cpu\.language` is 1; expected \"cpp-\""),
+        ("", r":18: `kernel\.one_cpu\.language` is missing; expected \"cpp-\" and a backend"),
+        ('language = "cpp-cpus"', r":18: `kernel\.one_cpu\.backend` is 'cpus'; expected one of cpu, cuda"),
+        ('language = "cpp-cpu"\nbackend = "cuda"', r":19: `kernel\.one_cpu` has the unknown key `language`"),
+    ],
+)
+def test_languages_that_are_not_compiled_are_refused(write: Callable[[str], Path], language: str, says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        read_source(write(LANGUAGES.replace('language = "cpp-cpu"', language)))
+
+
 def test_a_failed_write_leaves_the_file(write: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write('[general]\nname = "add-one"\nlicense = "mit"\nbackends = ["cpu"]\n')
     before = (folder / "build.toml").read_text()

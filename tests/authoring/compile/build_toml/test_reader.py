@@ -215,11 +215,11 @@ def test_a_third_party_backend_is_named_like_any_other(write_source: Callable[..
                 ("[5]", "[5]"),
             ]
         ),
-        (NOARCH.replace("edition = 5", "edition = 4"), 4, "`general.edition` is 4; expected 5; files of older"),
+        (NOARCH.replace("edition = 5", "edition = 4"), 4, "`general.edition` is 4; expected 5 or 6; files of older"),
         (
-            NOARCH.replace("edition = 5", "edition = 6"),
+            NOARCH.replace("edition = 5", "edition = 7"),
             4,
-            "`general.edition` is 6; expected 5; a newer edition needs",
+            "`general.edition` is 7; expected 5 or 6; a newer edition needs",
         ),
         (NOARCH.replace("version = 1\n", ""), 1, "`general.version` is missing; expected 0 or a positive integer"),
         (NOARCH.replace("version = 1", "version = -1"), 3, "`general.version` is -1; expected 0 or a positive"),

@@ -1,7 +1,8 @@
-"""Older editions of `build.toml`, upgraded to the current one.
+"""Other editions of `build.toml`, brought to the current one.
 
-Only edition 5 has the key `edition`. An older one is recognized by its content: edition 4 has a framework section, a
-version and a license; edition 3 may omit each of them; edition 2 has `universal` and lists no backends.
+Only editions from 5 have the key `edition`. An older one is recognized by its content: edition 4 has a framework
+section, a version and a license; edition 3 may omit each of them; edition 2 has `universal` and lists no backends.
+Edition 6 has `language = "cpp-cuda"` where edition 5 has `backend = "cuda"`.
 """
 
 from __future__ import annotations
@@ -18,23 +19,31 @@ __all__ = ["canonical", "edition_of", "upgraded"]
 _OLDER = "files of older editions do not have this key"
 _NEWER = "a newer edition needs a newer version of this package"
 
+#: The newest edition that is read. Files are written as `EDITION`, which other builders and older clients read.
+_NEWEST = 6
+#: Its key for what a section is written in, and the beginning of each value that is compiled here.
+_LANGUAGE, _CPP = "language", "cpp-"
+
 
 def edition_of(file: TomlFile) -> int:
     """The edition of a file.
 
     Raises:
-        RequestError: The edition is not supported, or `[general]` is missing.
+        RequestError: The edition, or a language that its sections name, is not supported, or `[general]` is missing.
     """
     top = Section(file, (), file.data)
     general = top.section("general")
     if general is None:
         raise top.missing("general", "a section with at least `name` and `backends`")
     key = GeneralKeys.edition.key
-    edition = general.integer(key, f"{EDITION}; {_OLDER}")
+    supported = " or ".join(map(str, range(EDITION, _NEWEST + 1)))
+    edition = general.integer(key, f"{supported}; {_OLDER}")
     if edition is not None:
-        if edition != EDITION:
-            raise general.wrong(key, edition, f"{EDITION}; {_NEWER if edition > EDITION else _OLDER}")
-        return EDITION
+        if not EDITION <= edition <= _NEWEST:
+            raise general.wrong(key, edition, f"{supported}; {_NEWER if edition > EDITION else _OLDER}")
+        if edition > EDITION:
+            _check_languages(top)
+        return edition
     framework = [name for name in FRAMEWORKS if name in file.data]
     tables = [general.table, *(table for name in framework if isinstance(table := file.data[name], dict))]
     only_in_kernels = bool(file.data.get("kernel")) and not {"version", "backends"} & general.table.keys()
@@ -45,8 +54,23 @@ def edition_of(file: TomlFile) -> int:
     return 3
 
 
+def _check_languages(top: Section) -> None:
+    """Raise if a section is written in a language that is not compiled here, such as Rust."""
+    kernels = top.section("kernel")
+    for name, table in () if kernels is None else kernels.table.items():
+        if not isinstance(table, dict):
+            continue  # the reader reports it
+        section = Section(top.file, ("kernel", name), table)
+        expected = f'"{_CPP}" and a backend, such as "{_CPP}cuda"'
+        language = section.text(_LANGUAGE, expected)
+        if language is None and KernelKeys.backend.key not in table:
+            raise section.missing(_LANGUAGE, expected)
+        if language is not None and not language.startswith(_CPP):
+            raise section.wrong(_LANGUAGE, language, f"{expected}; other languages are not compiled by this package")
+
+
 def upgraded(data: Mapping[str, Any], edition: int) -> dict[str, Any]:
-    """Upgrade a file's content to edition 5.
+    """Bring a file's content to edition 5.
 
     Values of a wrong type stay as they are, for the reader to report.
 
@@ -61,6 +85,8 @@ def upgraded(data: Mapping[str, Any], edition: int) -> dict[str, Any]:
     new = dict(data)
     if edition == EDITION:
         return new
+    if edition > EDITION:
+        return _from_edition_6(new)
     general = dict(new["general"])
     if isinstance(name := general.get("name"), str):
         general["name"] = name.replace("_", "-")
@@ -101,6 +127,23 @@ def _lacks_archs(kernel: Any, backend: str) -> bool:
         return False
     fields = KernelKeys.capabilities.of(backend), KernelKeys.archs.of(backend)
     return not any(key in kernel for field in fields for key in field.spellings)
+
+
+def _from_edition_6(new: dict[str, Any]) -> dict[str, Any]:
+    new["general"] = {**new["general"], GeneralKeys.edition.key: EDITION}
+    if isinstance(kernels := new.get("kernel"), dict):
+        new["kernel"] = {name: _with_backend(kernel) for name, kernel in kernels.items()}
+    return new
+
+
+def _with_backend(kernel: Any) -> Any:
+    """A section of edition 6, with the backend of its language."""
+    if not isinstance(kernel, dict) or KernelKeys.backend.key in kernel:
+        return kernel
+    return {
+        (KernelKeys.backend.key if key == _LANGUAGE else key): (value.removeprefix(_CPP) if key == _LANGUAGE else value)
+        for key, value in kernel.items()
+    }
 
 
 def _from_edition_2(new: dict[str, Any], general: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -37,7 +37,7 @@ def read_source(source_dir: os.PathLike[str] | str) -> KernelSource:
 
     Returns:
         The file's content; every path in it is a file inside the folder. A file of edition 4 or older is upgraded in
-        memory, with a warning.
+        memory, with a warning; one of edition 6 is read as it is.
 
     Raises:
         RequestError: The file is missing, is not TOML, is of an unsupported edition, or a key is unknown, missing or
@@ -55,7 +55,7 @@ def read_source(source_dir: os.PathLike[str] | str) -> KernelSource:
     """
     file = read_build_toml(source_dir)
     source = parse_source(file)
-    if source.edition != EDITION:
+    if source.edition < EDITION:
         warn_once(
             _log,
             f"{file.path} has edition {source.edition} and was read as edition {EDITION}; "

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernels.authoring.compile.build_toml.editions import canonical, upgraded
+from kernels.authoring.compile.build_toml.keys import EDITION
 from kernels.authoring.compile.build_toml.reader import parse_source, read_build_toml
 from kernels.errors import BuildError
 from kernels.support.json_store import replace_file
@@ -16,7 +17,7 @@ __all__ = ["update_build_toml"]
 
 
 def update_build_toml(source_dir: os.PathLike[str] | str) -> bool:
-    """Rewrite a source folder's `build.toml` as edition 5, spelled for every builder.
+    """Rewrite a source folder's `build.toml` as edition 5, spelled for every builder. A newer edition stays.
 
     Comments, order and layout stay. The file is replaced in one step: a failure leaves it unchanged.
 
@@ -53,7 +54,7 @@ def update_build_toml(source_dir: os.PathLike[str] | str) -> bool:
     if source.license is None:
         raise file.error(("general",), '`general.license` is missing; set an SPDX identifier such as "apache-2.0".')
     wanted = canonical(upgraded(file.data, source.edition))
-    if wanted == file.data:
+    if source.edition > EDITION or wanted == file.data:
         return False
     text, mode = _rewritten(file, wanted), path.stat().st_mode & 0o777
     try:
