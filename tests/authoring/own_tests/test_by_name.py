@@ -183,7 +183,9 @@ def test_a_folder_of_tests_can_be_called_kernels(write_kernel: Write) -> None:
         "kernels/conftest.py": "import kernels\n\nops = kernels.get_kernel('org/real-one', version=1)\n",
         "kernels/utils.py": "SIZE = 3\n",
         "kernels/test_it.py": (
-            "import real_one\n\nfrom .utils import SIZE\n\n\ndef test_it():\n    assert real_one.twice(SIZE) == 6\n"
+            "import subprocess, sys\n\nimport real_one\n\nfrom .utils import SIZE\n\n\ndef test_it():\n"
+            "    assert real_one.twice(SIZE) == 6\n"
+            "    subprocess.run([sys.executable, '-c', 'from kernels.utils import SIZE'], check=True)\n"
         ),
     }
     assert run_tests(write_kernel(tests), QUIET) == 0

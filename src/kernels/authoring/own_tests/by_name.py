@@ -17,7 +17,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import FrameType, ModuleType
 from typing import Any
 
-__all__ = ["BuildFinder", "install", "next_sitecustomize", "source_folders"]
+__all__ = ["BuildFinder", "FolderFinder", "add_folder", "install", "next_sitecustomize", "source_folders"]
 
 #: The source folders of the kernel that is tested.
 source_folders: list[str] = []
@@ -99,6 +99,22 @@ class _Given(Loader):
         sys.modules[module.__spec__.name] = self.module
 
 
+class FolderFinder:
+    """Finds further modules of a package in a folder, where the package itself has none of that name.
+
+    pytest imports `tests/kernels/test_a.py` as `kernels.test_a`, a module of the package that loads kernels.
+    """
+
+    def __init__(self, package: str, folder: str) -> None:
+        self.package, self.folder = package, folder
+
+    def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """The spec of a module in the folder; None for other modules."""
+        if fullname.rpartition(".")[0] != self.package:
+            return None
+        return PathFinder.find_spec(fullname, [self.folder])
+
+
 def _importer() -> str:
     """The top-level name of the module whose code imports."""
     frame: FrameType | None = sys._getframe(2)
@@ -135,6 +151,20 @@ def install(name: str, build: str, id: str, why_not: str = "") -> BuildFinder:
     """
     finder = BuildFinder(name, build, id, why_not)
     sys.meta_path.insert(0, finder)
+    return finder
+
+
+def add_folder(package: str, folder: str) -> FolderFinder:
+    """Put a finder of a package's further modules last on `sys.meta_path`.
+
+    Example:
+        >>> finder = add_folder("json", "/nowhere")
+        >>> finder is sys.meta_path[-1] and finder.find_spec("json.nothing") is None
+        True
+        >>> sys.meta_path.remove(finder)
+    """
+    finder = FolderFinder(package, folder)
+    sys.meta_path.append(finder)
     return finder
 
 

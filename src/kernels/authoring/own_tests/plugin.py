@@ -40,16 +40,8 @@ def pytest_load_initial_conftests() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker of the tests that a repository's CI runs; find tests in a folder `kernels`."""
+    """Declare the marker of the tests that a repository's CI runs."""
     config.addinivalue_line("markers", "kernels_ci: the tests that CI runs on each build")
-    for folder in source_folders:
-        own = os.path.join(folder, "tests", "kernels")
-        if os.path.isfile(os.path.join(own, "__init__.py")) and not os.path.isfile(
-            os.path.join(folder, "tests", "__init__.py")
-        ):
-            # pytest imports `tests/kernels/test_a.py` as `kernels.test_a`, beside this package's modules.
-            sys.modules[__name__.partition(".")[0]].__path__.append(own)
-            os.environ["PY_IGNORE_IMPORTMISMATCH"] = "1"
 
 
 def pytest_report_header() -> list[str]:

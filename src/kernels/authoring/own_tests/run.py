@@ -92,10 +92,13 @@ def run_tests(
     tested = choose_tested_build(path, backend=backend, variant=variant)
     check_prerequisites(tested)
     environment = _environment(repo_ids, tested)
+    # pytest imports their modules as those of this package, `kernels.test_a`, if their parent is no package.
+    hidden = [each / "kernels" for each in tests if _is_package(each / "kernels") and not _is_package(each)]
+    if hidden:
+        environment["PY_IGNORE_IMPORTMISMATCH"] = "1"
     with tempfile.TemporaryDirectory(prefix="kernels-test-") as startup:
-        Path(startup, "sitecustomize.py").write_text(
-            _startup(name, tested, startup, workspace.folders), encoding="utf-8"
-        )
+        source = _startup(name, tested, startup, workspace.folders, hidden)
+        Path(startup, "sitecustomize.py").write_text(source, encoding="utf-8")
         paths = [startup, *filter(None, [environment.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(paths)
         # Two source folders can have test files with one name.
@@ -140,7 +143,9 @@ def _repositories(workspace: Workspace, tests: Sequence[Path]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _startup(name: str | None, tested: TestedBuild, folder: str, sources: Sequence[Path]) -> str:
+def _startup(
+    name: str | None, tested: TestedBuild, folder: str, sources: Sequence[Path], hidden: Sequence[Path]
+) -> str:
     """The source of the `sitecustomize` of every Python process that the run starts."""
     arguments = (name, os.fspath(tested.folder), tested.id, tested.why_not)
     lines = [
@@ -150,9 +155,14 @@ def _startup(name: str | None, tested: TestedBuild, folder: str, sources: Sequen
         "spec.loader.exec_module(found)",
         f"found.source_folders += {[*map(os.fspath, sources)]!r}",
         *([f"found.install{arguments!r}"] if name is not None else []),
+        *(f"found.add_folder('kernels', {os.fspath(each)!r})" for each in hidden),
         f"found.next_sitecustomize({folder!r})",
     ]
     return "\n".join([*lines, ""])
+
+
+def _is_package(folder: Path) -> bool:
+    return (folder / "__init__.py").is_file()
 
 
 def _explain_crash(workspace: Workspace) -> None:
