@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from writable_hub import WritableHub
 
 from kernels.authoring.compile import build_kernel, build_variants
-from kernels.authoring.compile.workspace import find_workspace, read_sources
+from kernels.authoring.compile.sources.workspace import find_workspace, read_sources
 from kernels.authoring.scaffold import new_kernel
 from kernels.cli import app
 from kernels.errors import RequestError

@@ -19,8 +19,8 @@ from pathlib import Path
 from kernels.authoring.bench.messages import decode
 from kernels.authoring.check.checked_variant import MAX_TEXT_BYTES, CheckedVariant, VariantFiles
 from kernels.authoring.check.python_sources import parsed
-from kernels.authoring.compile.objects import keep_objects
-from kernels.authoring.compile.python_files import syntax_error
+from kernels.authoring.compile.execution.objects import keep_objects
+from kernels.authoring.compile.sources.python_files import syntax_error
 from kernels.backends.plugins.json_schema import MAX_FILE_BYTES, read_declarations
 from kernels.errors import KernelsError
 from kernels.models.kernel_status import MAX_STATUS_BYTES, destination

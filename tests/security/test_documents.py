@@ -183,9 +183,9 @@ from kernels import get_local_kernel
 from kernels.authoring.check.checked_variant import CheckedVariant, VariantFiles
 from kernels.backends.plugins.json_schema import read_declarations
 from kernels.backends.torch_build import _library_abi, _version_file
-from kernels.authoring.compile.python_files import file_syntax_error
-from kernels.authoring.compile.source_files import hash_sources
-from kernels.authoring.compile.objects import keep_objects
+from kernels.authoring.compile.sources.python_files import file_syntax_error
+from kernels.authoring.compile.sources.source_files import hash_sources
+from kernels.authoring.compile.execution.objects import keep_objects
 from kernels.authoring.compile.build_toml.reader import read_source
 from kernels.authoring.compile.freshness import stamped_code
 from kernels.cli._arguments import parse_target

@@ -15,8 +15,8 @@ from kernels.support.text import one_line
 
 if TYPE_CHECKING:
     from kernels.authoring.compile import BuildResult
-    from kernels.authoring.compile.torch_installation import TorchInstallation
-    from kernels.authoring.compile.variant_plans import VariantPlan
+    from kernels.authoring.compile.frameworks.torch_installation import TorchInstallation
+    from kernels.authoring.compile.plan.variant_plans import VariantPlan
 
 __all__ = ["build"]
 
@@ -102,7 +102,7 @@ def build(
 def _torches(python: list[str] | None, torch: list[str] | None, make: bool) -> list[TorchInstallation]:
     if not python and not torch:
         return []
-    from kernels.authoring.compile.torch_environments import find_torches
+    from kernels.authoring.compile.frameworks.torch_environments import find_torches
 
     return find_torches(python or (), torch or (), make=_show_command if make else None)
 
@@ -145,8 +145,8 @@ def _list(source: Path, out: Path, selection: _Selection, as_json: bool) -> None
 def _dry_run(source: Path, folder: Path, selection: _Selection, as_json: bool) -> None:
     from kernels.authoring.compile.dry_run import build_commands, shell_script
     from kernels.authoring.compile.output_folders import output_folders
-    from kernels.authoring.compile.variant_plans import plan_variants
-    from kernels.authoring.compile.workspace import read_sources
+    from kernels.authoring.compile.plan.variant_plans import plan_variants
+    from kernels.authoring.compile.sources.workspace import read_sources
 
     sources = read_sources(source)
     out, work = output_folders(sources, folder)
@@ -182,8 +182,8 @@ def _commands(each: VariantPlan, out: Path, work: Path) -> dict[str, Any]:
 def _compile_commands(source: Path, folder: Path, selection: _Selection, as_json: bool) -> None:
     from kernels.authoring.compile.compile_commands import compile_commands, write_compile_commands
     from kernels.authoring.compile.output_folders import output_folders
-    from kernels.authoring.compile.variant_plans import plan_variants
-    from kernels.authoring.compile.workspace import read_sources
+    from kernels.authoring.compile.plan.variant_plans import plan_variants
+    from kernels.authoring.compile.sources.workspace import read_sources
 
     sources = read_sources(source)
     _, work = output_folders(sources, folder)
@@ -203,7 +203,7 @@ def _compile_commands(source: Path, folder: Path, selection: _Selection, as_json
 def _update(source: Path, as_json: bool) -> None:
     from kernels.authoring.compile.build_toml.model import BUILD_TOML
     from kernels.authoring.compile.build_toml.update import update_build_toml
-    from kernels.authoring.compile.workspace import source_folders
+    from kernels.authoring.compile.sources.workspace import source_folders
 
     changed = {folder / BUILD_TOML: update_build_toml(folder) for folder in source_folders(source) or [source]}
     if as_json:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from kernels import backends
+from kernels.authoring.compile.frameworks.torch_installation import this_torch
 from kernels.authoring.compile.toolchains import Toolkit, toolkit_for
-from kernels.authoring.compile.torch_installation import this_torch
 from kernels.diagnosis.finding import Findings
 from kernels.errors import CompilerNotFound
 

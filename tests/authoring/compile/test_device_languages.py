@@ -16,9 +16,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kernels.authoring.compile import BuildResult, build_variants, framework, toolchains
+from kernels.authoring.compile import BuildResult, build_variants, toolchains
+from kernels.authoring.compile.frameworks import installed as framework
+from kernels.authoring.compile.frameworks.torch_installation import this_torch
 from kernels.authoring.compile.toolchains import msvc
-from kernels.authoring.compile.torch_installation import this_torch
 from kernels.resolver.target import Target
 from kernels.support.version import MajorMinor
 
@@ -284,7 +285,7 @@ def test_on_windows_microsofts_compiler_and_linker_are_told_things_in_their_mann
     windows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: bool
 ) -> None:
     if long:
-        monkeypatch.setattr("kernels.authoring.compile.run_compiler._LONGEST_COMMAND", 50)
+        monkeypatch.setattr("kernels.authoring.compile.execution.run_compiler._LONGEST_COMMAND", 50)
     _torch_for(monkeypatch, "cpu", None, abi=None)
     kernel = '\n[kernel.device]\nbackend = "cpu"\nsrc = ["device.cpp", "number.h"]\ncxx-flags = ["-O3", "-mavx2"]\n'
     files = {"number.h": "#define NUMBER 42\n", "device.cpp": '#include "number.h"\nint device() { return NUMBER; }\n'}

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.authoring.compile import build_kernel, torch_installation
+from kernels.authoring.compile import build_kernel
+from kernels.authoring.compile.frameworks import torch_installation
 from kernels.errors import CompilerNotFound
 from kernels.loader.load import load_variant
 from kernels.models.metadata import Metadata

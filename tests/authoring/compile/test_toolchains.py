@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.authoring.compile.compiler_steps import Compilation, CompileUnit
-from kernels.authoring.compile.run_compiler import compile_extension
+from kernels.authoring.compile.execution.compiler_steps import Compilation, CompileUnit
+from kernels.authoring.compile.execution.run_compiler import compile_extension
 from kernels.authoring.compile.toolchains import compiler_version, toolchain_for, toolkit_for
 from kernels.errors import BuildError, CompilerNotFound
 

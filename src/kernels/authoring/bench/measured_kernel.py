@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from kernels import backends
 from kernels.authoring.bench.scripts import FOLDER, PATTERN
 from kernels.authoring.compile.freshness import rebuild_advice, stale_builds
-from kernels.authoring.compile.workspace import Workspace, find_workspace
+from kernels.authoring.compile.sources.workspace import Workspace, find_workspace
 from kernels.errors import InvalidRepository, RequestError, UntrustedSignature
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import RepoFile, is_bytecode

@@ -16,7 +16,7 @@ from kernels.authoring.check.native import is_native, native_files, require_read
 from kernels.authoring.check.python_sources import forbidden_lines, namespaces
 from kernels.authoring.check.static_layers import static_layers
 from kernels.authoring.compile.freshness import rebuild_advice, stale_builds
-from kernels.authoring.compile.workspace import find_workspace
+from kernels.authoring.compile.sources.workspace import find_workspace
 from kernels.errors import KernelsError
 from kernels.models.snapshot import BUILD_FOLDER
 from kernels.support.checks import CheckResult, StepResults, failed, ok, run_step, skipped

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from kernels.authoring.compile.workspace import find_workspace, source_folders
+from kernels.authoring.compile.sources.workspace import find_workspace, source_folders
 from kernels.errors import InvalidRepository, InvalidVariant, RepositoryNotFound
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, is_bytecode

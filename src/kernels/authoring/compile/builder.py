@@ -13,16 +13,16 @@ from typing import Literal
 
 from filelock import FileLock
 
-from kernels.authoring.compile.build_plan import BuildPlan, plan_builds
 from kernels.authoring.compile.build_toml.model import KernelSource
 from kernels.authoring.compile.compile_commands import compile_commands, write_compile_commands
+from kernels.authoring.compile.execution.run_compiler import compile_extension
+from kernels.authoring.compile.frameworks.torch_installation import TorchInstallation
 from kernels.authoring.compile.freshness import inputs_hash, is_current, stamp_file, write_stamp
 from kernels.authoring.compile.output_folders import output_folders
-from kernels.authoring.compile.run_compiler import compile_extension
-from kernels.authoring.compile.source_files import COMPILE_COMMANDS
-from kernels.authoring.compile.torch_installation import TorchInstallation
-from kernels.authoring.compile.variant_plans import VariantPlan, check_backends, plan_variants
-from kernels.authoring.compile.workspace import read_sources
+from kernels.authoring.compile.plan.build_plan import BuildPlan, plan_builds
+from kernels.authoring.compile.plan.variant_plans import VariantPlan, check_backends, plan_variants
+from kernels.authoring.compile.sources.source_files import COMPILE_COMMANDS
+from kernels.authoring.compile.sources.workspace import read_sources
 from kernels.authoring.compile.write_variant import install_variant, write_package
 from kernels.errors import BuildError, KernelsError, RequestError
 from kernels.models.snapshot import BUILD_FOLDER

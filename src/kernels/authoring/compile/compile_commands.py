@@ -13,9 +13,9 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-from kernels.authoring.compile.build_plan import BuildPlan
-from kernels.authoring.compile.compiler_steps import CompileUnit, compiler_steps
-from kernels.authoring.compile.source_files import COMPILE_COMMANDS
+from kernels.authoring.compile.execution.compiler_steps import CompileUnit, compiler_steps
+from kernels.authoring.compile.plan.build_plan import BuildPlan
+from kernels.authoring.compile.sources.source_files import COMPILE_COMMANDS
 from kernels.authoring.compile.toolchains.nvcc_for_clang import clang_command
 from kernels.authoring.compile.toolchains.spelling import NVCC
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.authoring.compile.build_plan import BuildPlan
-from kernels.authoring.compile.compiler_steps import compiler_steps
-from kernels.authoring.compile.python_files import package_files
+from kernels.authoring.compile.execution.compiler_steps import compiler_steps
+from kernels.authoring.compile.plan.build_plan import BuildPlan
+from kernels.authoring.compile.sources.python_files import package_files
 from kernels.authoring.compile.write_variant import OPS_FILE, metadata_bytes, ops_module
 from kernels.models.metadata import Digest
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE

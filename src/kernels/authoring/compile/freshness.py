@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from kernels.authoring.compile.build_plan import BuildPlan, source_state
-from kernels.authoring.compile.source_files import hash_sources
-from kernels.authoring.compile.workspace import Workspace, source_folders
+from kernels.authoring.compile.plan.build_plan import BuildPlan, source_state
+from kernels.authoring.compile.sources.source_files import hash_sources
+from kernels.authoring.compile.sources.workspace import Workspace, source_folders
 from kernels.errors import InvalidMetadata, KernelsError, RequestError
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE

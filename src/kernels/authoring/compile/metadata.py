@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.authoring.compile.build_toml.model import KernelSource
-from kernels.authoring.compile.git_tree import GitTree, git_tree
+from kernels.authoring.compile.sources.git_tree import GitTree, git_tree
 from kernels.models.metadata import Digest, Metadata
 
 __all__ = ["build_metadata", "provenance"]

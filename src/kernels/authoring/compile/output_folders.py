@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from kernels.authoring.compile.build_toml.model import KernelSource
 from kernels.authoring.compile.freshness import WORK_FOLDER
-from kernels.authoring.compile.source_files import is_source
+from kernels.authoring.compile.sources.source_files import is_source
 from kernels.errors import RequestError
 from kernels.models.snapshot import BUILD_FOLDER
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from kernels.authoring.compile.build_plan import BuildPlan
+from kernels.authoring.compile.frameworks.torch_installation import TorchInstallation
 from kernels.authoring.compile.freshness import inputs_hash, is_current, stale_builds, stamp_file
 from kernels.authoring.compile.output_folders import output_folders
-from kernels.authoring.compile.torch_installation import TorchInstallation
-from kernels.authoring.compile.variant_plans import VariantPlan, plan_variants
-from kernels.authoring.compile.workspace import Workspace, read_sources
+from kernels.authoring.compile.plan.build_plan import BuildPlan
+from kernels.authoring.compile.plan.variant_plans import VariantPlan, plan_variants
+from kernels.authoring.compile.sources.workspace import Workspace, read_sources
 from kernels.errors import CompilerNotFound, InvalidMetadata
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE

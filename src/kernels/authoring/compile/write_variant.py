@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from kernels.authoring.compile.build_plan import BuildPlan
 from kernels.authoring.compile.metadata import build_metadata
-from kernels.authoring.compile.python_files import package_files
+from kernels.authoring.compile.plan.build_plan import BuildPlan
+from kernels.authoring.compile.sources.python_files import package_files
 from kernels.models.metadata import Digest
 from kernels.models.snapshot import METADATA_FILE
 from kernels.trust.digest import variant_digest

@@ -17,7 +17,7 @@ from kernels import settings
 from kernels.authoring.check.loading import crash_reason
 from kernels.authoring.compile import build_kernel, read_source
 from kernels.authoring.compile.freshness import refuse_stale, stale_builds
-from kernels.authoring.compile.workspace import Workspace, find_workspace
+from kernels.authoring.compile.sources.workspace import Workspace, find_workspace
 from kernels.authoring.own_tests import by_name
 from kernels.authoring.own_tests.choice import TestedBuild, check_prerequisites, choose_tested_build
 from kernels.authoring.scaffold.draft import LOCAL_PUBLISHER

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from kernels.authoring.check import audit_variant
 from kernels.authoring.compile.freshness import refuse_stale, stale_builds
-from kernels.authoring.compile.python_files import file_syntax_error
-from kernels.authoring.compile.workspace import Workspace
+from kernels.authoring.compile.sources.python_files import file_syntax_error
+from kernels.authoring.compile.sources.workspace import Workspace
 from kernels.authoring.publish.local_builds import LocalBuilds
 from kernels.errors import RequestError
 from kernels.models.snapshot import BUILD_FOLDER

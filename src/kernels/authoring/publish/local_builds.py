@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.authoring.compile.freshness import digest_remedy
-from kernels.authoring.compile.workspace import source_folders
+from kernels.authoring.compile.sources.workspace import source_folders
 from kernels.errors import InvalidMetadata, InvalidRepository, InvalidVariant, RequestError
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE

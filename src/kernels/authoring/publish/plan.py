@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from kernels.authoring.compile.workspace import Workspace
+from kernels.authoring.compile.sources.workspace import Workspace
 from kernels.authoring.publish.card import CARD_FILE, Card
 from kernels.authoring.publish.hub_client import CommitChanges, RemoteBranch, same_file
 from kernels.authoring.publish.local_builds import BENCHMARK_FILES, BENCHMARKS, LocalBuilds, LocalFile

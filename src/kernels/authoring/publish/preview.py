@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from kernels.authoring.compile.workspace import find_workspace
+from kernels.authoring.compile.sources.workspace import find_workspace
 from kernels.authoring.publish.card import Card, make_card, read_facts
 from kernels.authoring.publish.local_builds import read_builds
 from kernels.authoring.publish.upload import publish_target

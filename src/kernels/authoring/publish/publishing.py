@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from kernels.authoring.compile.workspace import Workspace
+from kernels.authoring.compile.sources.workspace import Workspace
 from kernels.authoring.publish.card import CARD_FILE, Card, PublishedCards, make_card, read_facts
 from kernels.authoring.publish.card.facts import BuildFact
 from kernels.authoring.publish.hub_client import (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from kernels.authoring.compile import build_variants
-from kernels.authoring.compile.workspace import Workspace, find_workspace, read_sources
+from kernels.authoring.compile.sources.workspace import Workspace, find_workspace, read_sources
 from kernels.authoring.publish.build_checks import check_builds
 from kernels.authoring.publish.hub_client import PublishClient, open_hub
 from kernels.authoring.publish.local_builds import LocalBuilds, read_builds

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from kernels.authoring.compile import read_source
-from kernels.authoring.compile.build_plan import plan_build, source_state
+from kernels.authoring.compile.plan.build_plan import plan_build, source_state
 from kernels.authoring.scaffold.render import has_device_code
 from kernels.backends import find
 from kernels.errors import CompilerNotFound

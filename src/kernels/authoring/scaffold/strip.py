@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.authoring.compile import read_source
-from kernels.authoring.compile.workspace import find_workspace
+from kernels.authoring.compile.sources.workspace import find_workspace
 from kernels.backends import find
 from kernels.support.documents import TooComplex, check_source
 from kernels.support.files import read_bounded

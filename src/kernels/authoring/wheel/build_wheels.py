@@ -14,7 +14,7 @@ from packaging.version import InvalidVersion, Version
 from kernels import settings
 from kernels.authoring.compile import build_kernel
 from kernels.authoring.compile.freshness import refuse_stale, stale_builds
-from kernels.authoring.compile.workspace import Workspace, find_workspace
+from kernels.authoring.compile.sources.workspace import Workspace, find_workspace
 from kernels.authoring.publish.local_builds import LocalBuild, LocalBuilds, read_builds
 from kernels.authoring.wheel.archive import write_wheel
 from kernels.authoring.wheel.core_metadata import core_metadata, local_version, requirements

@@ -12,7 +12,7 @@ from logged import logged, warned
 from kernels.authoring.compile import read_source
 from kernels.authoring.compile.build_toml.update import update_build_toml
 from kernels.authoring.compile.metadata import build_metadata
-from kernels.authoring.compile.workspace import find_workspace, read_sources
+from kernels.authoring.compile.sources.workspace import find_workspace, read_sources
 from kernels.backends import Backend, BackendProbe, register_backend, unregister_backend
 from kernels.errors import RequestError
 

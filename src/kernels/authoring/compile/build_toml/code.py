@@ -9,8 +9,8 @@ from pathlib import Path
 
 from kernels.authoring.compile.build_toml.keys import KernelKeys, TorchKeys, TorchNoarchKeys
 from kernels.authoring.compile.build_toml.model import Framework, KernelSection
-from kernels.authoring.compile.header_dependencies import DEPENDS, is_dependency
-from kernels.authoring.compile.source_files import is_file, path_inside, source_problem
+from kernels.authoring.compile.frameworks.header_dependencies import DEPENDS, is_dependency
+from kernels.authoring.compile.sources.source_files import is_file, path_inside, source_problem
 from kernels.backends import all_backends, arch_of_build, known
 from kernels.support.formatting import did_you_mean
 from kernels.support.toml import Section

@@ -23,7 +23,7 @@ from kernels.authoring.compile.build_toml.fields import (
     VersionField,
 )
 from kernels.authoring.compile.build_toml.model import PYEXT, Framework
-from kernels.authoring.compile.header_dependencies import DEPENDS
+from kernels.authoring.compile.frameworks.header_dependencies import DEPENDS
 from kernels.backends.base import GENERAL_PYTHON_DEPENDS
 
 __all__ = [

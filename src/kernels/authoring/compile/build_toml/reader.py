@@ -17,7 +17,7 @@ from kernels.authoring.compile.build_toml.general import (
 from kernels.authoring.compile.build_toml.keys import EDITION, FRAMEWORKS, FileKeys, GeneralKeys, TorchKeys
 from kernels.authoring.compile.build_toml.model import BUILD_TOML, PYEXT, Framework, KernelSource
 from kernels.authoring.compile.metadata import build_metadata
-from kernels.authoring.compile.source_files import resolve_folder
+from kernels.authoring.compile.sources.source_files import resolve_folder
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.models.spdx import license_problem
 from kernels.support.logs import logger

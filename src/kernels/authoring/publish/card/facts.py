@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kernels.authoring.compile.workspace import Workspace
+from kernels.authoring.compile.sources.workspace import Workspace
 from kernels.authoring.publish.card.benchmarks import BenchmarkResult, Plot, read_plots, read_results
 from kernels.authoring.publish.card.operators import operator_schemas
 from kernels.authoring.publish.card.python_api import KernelApi, read_api

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from logged import logged, warned
 
-from kernels.authoring.compile import build_kernel, read_source, sections, torch_installation
-from kernels.authoring.compile.build_plan import BuildPlan, plan_build, source_state
+from kernels.authoring.compile import build_kernel, read_source
+from kernels.authoring.compile.frameworks import torch_installation
+from kernels.authoring.compile.plan import sections
+from kernels.authoring.compile.plan.build_plan import BuildPlan, plan_build, source_state
 from kernels.errors import CompilerNotFound, RequestError
 from kernels.resolver.target import Target
 from kernels.support.version import MajorMinor

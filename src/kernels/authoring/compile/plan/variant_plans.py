@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kernels.authoring.compile.build_plan import BuildPlan, SourceState, plan_build, source_state
 from kernels.authoring.compile.build_toml.model import KernelSource
-from kernels.authoring.compile.torch_installation import TorchInstallation
+from kernels.authoring.compile.frameworks.torch_installation import TorchInstallation
+from kernels.authoring.compile.plan.build_plan import BuildPlan, SourceState, plan_build, source_state
 from kernels.backends import find
 from kernels.errors import CompilerNotFound, RequestError
 

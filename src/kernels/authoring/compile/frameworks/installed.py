@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 from kernels.authoring.compile.build_toml.model import KernelSource
+from kernels.authoring.compile.frameworks.torch_installation import TorchInstallation, this_torch
 from kernels.authoring.compile.toolchains import compiled_sources, toolchain_for
-from kernels.authoring.compile.torch_installation import TorchInstallation, this_torch
 from kernels.backends import Backend, find
 from kernels.errors import CompilerNotFound
 from kernels.resolver.target import Target
@@ -23,7 +23,7 @@ __all__ = ["InstalledFramework", "default_backends", "installed_framework"]
 #: The oldest CPython whose stable ABI an extension is compiled for: 3.10.
 _LIMITED_API = "0x030A0000"
 
-_INCLUDE = Path(__file__).parent / "include"
+_INCLUDE = Path(__file__).parent.parent / "include"
 
 #: The suffixes of the libraries that tvm-ffi loads; elsewhere `.so`.
 _SUFFIXES = {"darwin": ".dylib", "windows": ".dll"}

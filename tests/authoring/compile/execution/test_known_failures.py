@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels.authoring.compile.compiler_steps import Compilation, CompileUnit
-from kernels.authoring.compile.known_failures import advice_for
-from kernels.authoring.compile.run_compiler import compile_extension
+from kernels.authoring.compile.execution.compiler_steps import Compilation, CompileUnit
+from kernels.authoring.compile.execution.known_failures import advice_for
+from kernels.authoring.compile.execution.run_compiler import compile_extension
 from kernels.errors import BuildError
 
 

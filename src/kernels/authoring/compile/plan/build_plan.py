@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels.authoring.compile.build_toml.model import KernelSource
-from kernels.authoring.compile.compilation import plan_compilation
-from kernels.authoring.compile.compiler_steps import Compilation
-from kernels.authoring.compile.framework import default_backends, installed_framework
-from kernels.authoring.compile.git_tree import git_tree
+from kernels.authoring.compile.execution.compiler_steps import Compilation
+from kernels.authoring.compile.frameworks.installed import default_backends, installed_framework
+from kernels.authoring.compile.frameworks.torch_installation import TorchInstallation
 from kernels.authoring.compile.metadata import provenance
-from kernels.authoring.compile.python_files import check_python
-from kernels.authoring.compile.sections import declared_archs, plan_files, plan_sections
-from kernels.authoring.compile.source_files import SourceHashes, hash_sources
-from kernels.authoring.compile.torch_installation import TorchInstallation
-from kernels.authoring.compile.variant_name import variant_name
+from kernels.authoring.compile.plan.compilation import plan_compilation
+from kernels.authoring.compile.plan.sections import declared_archs, plan_files, plan_sections
+from kernels.authoring.compile.plan.variant_name import variant_name
+from kernels.authoring.compile.sources.git_tree import git_tree
+from kernels.authoring.compile.sources.python_files import check_python
+from kernels.authoring.compile.sources.source_files import SourceHashes, hash_sources
 from kernels.backends import Backend, find
 
 __all__ = ["BuildPlan", "SourceState", "plan_build", "plan_builds", "source_state"]

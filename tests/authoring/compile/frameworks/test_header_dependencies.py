@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernels.authoring.compile import build_kernel
-from kernels.authoring.compile.header_dependencies import dependency_flags
+from kernels.authoring.compile.frameworks.header_dependencies import dependency_flags
 from kernels.errors import CompilerNotFound
 
 

@@ -13,10 +13,10 @@ from threading import Thread
 
 import pytest
 
-import kernels.authoring.compile.run_compiler
+import kernels.authoring.compile.execution.run_compiler
 from kernels.authoring.compile import build_kernel, build_variants
-from kernels.authoring.compile.compiler_steps import Compilation, CompileUnit, EmbeddedLibrary
-from kernels.authoring.compile.run_compiler import compile_extension
+from kernels.authoring.compile.execution.compiler_steps import Compilation, CompileUnit, EmbeddedLibrary
+from kernels.authoring.compile.execution.run_compiler import compile_extension
 from kernels.errors import BuildError, RequestError
 
 compiler = pytest.mark.compiler
@@ -65,7 +65,7 @@ def _library(source: Path) -> bytes:
 
 
 def _without_ninja(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels.authoring.compile.run_compiler, "_ninja", lambda: None)
+    monkeypatch.setattr(kernels.authoring.compile.execution.run_compiler, "_ninja", lambda: None)
 
 
 @compiler
@@ -209,7 +209,7 @@ def test_what_a_shell_would_read_is_passed_as_it_is(plain: Path, tmp_path: Path)
 _HOLDER = """
 import pathlib, subprocess, sys
 log, ended = map(pathlib.Path, sys.argv[1:])
-from kernels.authoring.compile.run_compiler import open_log
+from kernels.authoring.compile.execution.run_compiler import open_log
 with open_log(log) as out:
     # What a build that was killed leaves running: a process that has the log open, and waits.
     code = "import sys, pathlib; sys.stdin.read(); pathlib.Path(sys.argv[1]).touch()"
@@ -233,9 +233,9 @@ def test_compilers_that_outlive_a_killed_build_are_waited_for(
         assert killed.stdout is not None
         assert killed.stdin is not None
         assert killed.stdout.readline() == b"there\n"
-        keep = kernels.authoring.compile.run_compiler.keep_objects
+        keep = kernels.authoring.compile.execution.run_compiler.keep_objects
         monkeypatch.setattr(
-            kernels.authoring.compile.run_compiler,
+            kernels.authoring.compile.execution.run_compiler,
             "keep_objects",
             lambda *arguments: (seen.append(ended.exists()), keep(*arguments)),
         )
@@ -337,7 +337,7 @@ def test_a_shader_that_does_not_compile_is_named(embedding: tuple[Compilation, P
 def test_a_long_command_is_passed_in_a_file(plain: Path, monkeypatch: pytest.MonkeyPatch, ninja: bool) -> None:
     if not ninja:
         _without_ninja(monkeypatch)
-    monkeypatch.setattr(kernels.authoring.compile.run_compiler, "_LONGEST_COMMAND", 100)
+    monkeypatch.setattr(kernels.authoring.compile.execution.run_compiler, "_LONGEST_COMMAND", 100)
     _library(plain)
     (written,) = (plain / ".kernels-build").rglob("*.rsp") if not ninja else [None]
     assert written is None or "two words.cpp.o" in written.read_text()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kernels.authoring.compile.build_toml.model import BUILD_TOML, KernelSource
 from kernels.authoring.compile.build_toml.reader import read_source
-from kernels.authoring.compile.source_files import resolve_folder
+from kernels.authoring.compile.sources.source_files import resolve_folder
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE

@@ -12,9 +12,10 @@ import pytest
 from cuda_toolkits import cuda_packages, cuda_toolkit
 from logged import warned
 
-from kernels.authoring.compile import read_source, torch_installation
-from kernels.authoring.compile.build_plan import plan_build, source_state
-from kernels.authoring.compile.compiler_steps import Compilation
+from kernels.authoring.compile import read_source
+from kernels.authoring.compile.execution.compiler_steps import Compilation
+from kernels.authoring.compile.frameworks import torch_installation
+from kernels.authoring.compile.plan.build_plan import plan_build, source_state
 from kernels.authoring.compile.toolchains import cuda_folders, nvcc
 from kernels.errors import CompilerNotFound
 from kernels.support.version import MajorMinor

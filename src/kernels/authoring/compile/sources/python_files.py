@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path, PurePosixPath
 
 from kernels.authoring.compile.build_toml.model import KernelSource
-from kernels.authoring.compile.source_files import source_entries
+from kernels.authoring.compile.sources.source_files import source_entries
 from kernels.errors import RequestError
 from kernels.support.documents import TooComplex, check_source
 from kernels.support.files import FileTooLarge, read_bounded

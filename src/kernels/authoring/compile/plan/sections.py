@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kernels.authoring.compile.build_toml.model import KernelSection, KernelSource
-from kernels.authoring.compile.framework import InstalledFramework
-from kernels.authoring.compile.header_dependencies import dependency_flags
+from kernels.authoring.compile.frameworks.header_dependencies import dependency_flags
+from kernels.authoring.compile.frameworks.installed import InstalledFramework
 from kernels.authoring.compile.toolchains import Toolchain, compiled_sources, toolchain_for
 from kernels.backends import Backend
 from kernels.errors import CompilerNotFound, RequestError

@@ -79,7 +79,8 @@ def test_a_device_build_declares_what_was_compiled(
     archs: tuple[str, ...],
     this_gpu: bool,
 ) -> None:
-    from kernels.authoring.compile import build_plan, sections, torch_installation
+    from kernels.authoring.compile.frameworks import torch_installation
+    from kernels.authoring.compile.plan import build_plan, sections
 
     nvcc = tmp_path / "nvcc"
     nvcc.write_text("#!/bin/sh\n[ $1 = --list-gpu-arch ] && printf 'compute_80\\ncompute_90\\n' || echo release 13.0\n")
@@ -109,7 +110,8 @@ def test_a_device_build_declares_what_was_compiled(
 def test_this_gpu_needs_a_device_that_the_sources_cover(
     write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, listed: str, target: str, says: str
 ) -> None:
-    from kernels.authoring.compile import build_plan, sections, torch_installation
+    from kernels.authoring.compile.frameworks import torch_installation
+    from kernels.authoring.compile.plan import build_plan, sections
 
     source = _device_source(write, listed)
     monkeypatch.setattr(torch_installation, "torch_builds", lambda: {"cuda": MajorMinor(13, 0)})

@@ -17,9 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from kernels.authoring.compile.compiler_steps import Compilation, Step, compiler_steps
-from kernels.authoring.compile.known_failures import advice_for
-from kernels.authoring.compile.objects import keep_objects
+from kernels.authoring.compile.execution.compiler_steps import Compilation, Step, compiler_steps
+from kernels.authoring.compile.execution.known_failures import advice_for
+from kernels.authoring.compile.execution.objects import keep_objects
 from kernels.errors import BuildError
 
 __all__ = ["compile_extension", "joined", "open_log"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernels.authoring.compile.build_toml.model import KernelSource
-from kernels.authoring.compile.framework import InstalledFramework
+from kernels.authoring.compile.frameworks.installed import InstalledFramework
 from kernels.backends import Backend
 from kernels.resolver.target import Target
 from kernels.resolver.variant import Variant

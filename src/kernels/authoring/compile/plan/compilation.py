@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kernels.authoring.compile.build_toml.model import KernelSource
-from kernels.authoring.compile.compiler_steps import Compilation, CompileUnit, EmbeddedLibrary
-from kernels.authoring.compile.framework import InstalledFramework
-from kernels.authoring.compile.sections import PlannedFile
-from kernels.authoring.compile.source_files import SourceHashes
+from kernels.authoring.compile.execution.compiler_steps import Compilation, CompileUnit, EmbeddedLibrary
+from kernels.authoring.compile.frameworks.installed import InstalledFramework
+from kernels.authoring.compile.plan.sections import PlannedFile
+from kernels.authoring.compile.sources.source_files import SourceHashes
 from kernels.authoring.compile.toolchains import Toolkit, device_toolchain, link_extension, toolkit_for
 from kernels.backends import Backend
 from kernels.errors import CompilerNotFound

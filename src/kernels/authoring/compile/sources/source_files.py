@@ -70,7 +70,7 @@ def hash_sources(folder: Path) -> SourceHashes:
         RequestError: The folders are nested too deep.
 
     Example:
-        >>> sorted(hash_sources(Path(__file__).parent / "include").hashes)
+        >>> sorted(hash_sources(Path(__file__).parent.parent / "include").hashes)
         ['older_glibc.h', 'registration.h']
     """
     hashes, naming = {}, set()

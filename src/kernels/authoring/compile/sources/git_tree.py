@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from kernels.authoring.compile.source_files import COMPILE_COMMANDS, is_source
+from kernels.authoring.compile.sources.source_files import COMPILE_COMMANDS, is_source
 from kernels.models.snapshot import BUILD_FOLDER
 
 __all__ = ["GitTree", "git_tree"]

@@ -15,7 +15,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from kernels import settings
-from kernels.authoring.compile.torch_installation import TorchInstallation, python_in, this_torch, torch_of
+from kernels.authoring.compile.frameworks.torch_installation import TorchInstallation, python_in, this_torch, torch_of
 from kernels.errors import CompilerNotFound, RequestError
 from kernels.support.formatting import format_value
 

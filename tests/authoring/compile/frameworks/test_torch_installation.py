@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.authoring.compile.torch_installation import python_in, this_torch, torch_of
+from kernels.authoring.compile.frameworks.torch_installation import python_in, this_torch, torch_of
 from kernels.errors import CompilerNotFound, RequestError
 from kernels.support.version import MajorMinor
 

@@ -1,0 +1,1 @@
+"""What a build does, decided before anything runs: variants, sections, compiler steps."""
