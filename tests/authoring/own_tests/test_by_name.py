@@ -185,7 +185,9 @@ def test_a_folder_of_tests_can_be_called_kernels(write_kernel: Write) -> None:
         "kernels/test_it.py": (
             "import subprocess, sys\n\nimport real_one\n\nfrom .utils import SIZE\n\n\ndef test_it():\n"
             "    assert real_one.twice(SIZE) == 6\n"
-            "    subprocess.run([sys.executable, '-c', 'from kernels.utils import SIZE'], check=True)\n"
+            "    # As a spawned process, which gets this one's `sys.path`.\n"
+            "    script = f'import sys; sys.path[:] = {sys.path}; import kernels.api; from kernels.utils import SIZE'\n"
+            "    subprocess.run([sys.executable, '-c', script], check=True)\n"
         ),
     }
     assert run_tests(write_kernel(tests), QUIET) == 0

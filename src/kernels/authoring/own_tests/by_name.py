@@ -100,19 +100,22 @@ class _Given(Loader):
 
 
 class FolderFinder:
-    """Finds further modules of a package in a folder, where the package itself has none of that name.
+    """Finds a package in its own place, and further modules of it in a folder.
 
-    pytest imports `tests/kernels/test_a.py` as `kernels.test_a`, a module of the package that loads kernels.
+    pytest imports `tests/kernels/test_a.py` as `kernels.test_a`, a module of the package that loads kernels, and puts
+    `tests` on `sys.path`, where a spawned process would take `tests/kernels` for that package.
     """
 
-    def __init__(self, package: str, folder: str) -> None:
-        self.package, self.folder = package, folder
+    def __init__(self, package: str, place: str, folder: str) -> None:
+        self.package, self.place, self.folder = package, place, folder
 
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The spec of a module in the folder; None for other modules."""
+        """The spec of the package, or of a module in the folder; None for other modules."""
+        if fullname == self.package:
+            return PathFinder.find_spec(fullname, [self.place])
         if fullname.rpartition(".")[0] != self.package:
             return None
-        return PathFinder.find_spec(fullname, [self.folder])
+        return PathFinder.find_spec(fullname, path) or PathFinder.find_spec(fullname, [self.folder])
 
 
 def _importer() -> str:
@@ -154,17 +157,19 @@ def install(name: str, build: str, id: str, why_not: str = "") -> BuildFinder:
     return finder
 
 
-def add_folder(package: str, folder: str) -> FolderFinder:
-    """Put a finder of a package's further modules last on `sys.meta_path`.
+def add_folder(folder: str) -> FolderFinder:
+    """Let a folder's modules be modules of this package too.
 
     Example:
-        >>> finder = add_folder("json", "/nowhere")
-        >>> finder is sys.meta_path[-1] and finder.find_spec("json.nothing") is None
+        >>> finder = add_folder("/nowhere")
+        >>> finder.find_spec("kernels.nothing") is None and finder.find_spec("json") is None
         True
         >>> sys.meta_path.remove(finder)
     """
-    finder = FolderFinder(package, folder)
-    sys.meta_path.append(finder)
+    package = __name__.partition(".")[0]
+    up = [os.pardir] * (__name__.count(".") + 1)
+    finder = FolderFinder(package, os.path.abspath(os.path.join(__file__, *up)), folder)
+    sys.meta_path.insert(0, finder)
     return finder
 
 

@@ -155,7 +155,7 @@ def _startup(
         "spec.loader.exec_module(found)",
         f"found.source_folders += {[*map(os.fspath, sources)]!r}",
         *([f"found.install{arguments!r}"] if name is not None else []),
-        *(f"found.add_folder('kernels', {os.fspath(each)!r})" for each in hidden),
+        *(f"found.add_folder({os.fspath(each)!r})" for each in hidden),
         f"found.next_sitecustomize({folder!r})",
     ]
     return "\n".join([*lines, ""])
