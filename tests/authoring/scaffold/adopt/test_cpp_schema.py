@@ -79,3 +79,15 @@ def test_schemas_of_the_file_itself_become_functions() -> None:
         ("eps", "float", "1e-6", False),
         ("sizes", "list[int]", "", False),
     ]
+
+
+@pytest.mark.parametrize("name", ["ops", "torch", "__all__"])
+def test_a_name_of_the_package_itself_is_not_given_to_a_function(name: str) -> None:
+    with pytest.raises(NotMapped, match=f"the package uses the name '{name}' itself"):
+        schema(f"at::Tensor {name}(at::Tensor x)")
+
+
+def test_a_function_with_more_parameters_than_an_operator_can_have_is_not_mapped() -> None:
+    parameters = ", ".join(f"at::Tensor x{number}" for number in range(300))
+    with pytest.raises(NotMapped, match="it has 300 parameters"):
+        schema(f"at::Tensor f({parameters})")

@@ -88,3 +88,18 @@ def test_registrations_are_found() -> None:
 )  # fmt: skip
 def test_a_broken_file_is_read_to_its_end(text: str) -> None:
     assert read_cpp(text).python_names == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"\\' * 100_000, "'\\" * 100_000, 'R"(' * 100_000, "/*" * 100_000, "<<<" * 200_000,
+        "typedef " + " " * 100_000, "using x = " + " " * 100_000, "typedef a " * 20_000,
+        'PYBIND11_MODULE(x, m) { m.def("x", ' + "static_cast<a>(&" * 100 + "1); }",
+        "alignas(" * 20_000 + ")" * 20_000 + "x;", "[[" * 100_000 + ";", "namespace " * 50_000 + "() {}",
+    ],
+    ids=lambda text: ascii(text[:12]),
+)  # fmt: skip
+def test_a_text_that_is_made_to_take_long_does_not(text: str) -> None:
+    source = read_cpp(f"int first(int a) {{}}\n{text}")
+    assert [each.name for each in source.functions] == ["first"]

@@ -354,3 +354,8 @@ def test_several_files_are_compiled_together(tmp_path: Path) -> None:
 def test_a_files_name_names_the_kernel(tmp_path: Path, name: str, expected: str) -> None:
     path = file(tmp_path, name.replace(" ", "-"), KERNELS)
     assert read_source(adopt_kernel([path], folder=tmp_path / "k").folder).name == expected
+
+
+def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    path = file(tmp_path, "add.cpp", "\ufeffat::Tensor add(at::Tensor x) { return x; }\n")
+    assert adopt_kernel([path], folder=tmp_path / "add", backends=["cpu"]).offered == ("add",)

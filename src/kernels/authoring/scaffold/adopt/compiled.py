@@ -26,6 +26,7 @@ _ADOPTED = TEMPLATES / "adopted"
 #: Templates of parts of a file, which keep the empty line at their end.
 _PARTS = frozenset({"data_of", "launch_size"})
 
+_CALL = re.compile(r"\b(\w+)\b(?=\s*(?:<[^;(]{0,500}>\s*)?\()")
 _PYBIND = re.compile(r"<(torch/extension\.h|torch/python\.h|pybind11/[\w/]+\.h)>")
 
 
@@ -44,7 +45,7 @@ class AdoptedSource:
     @property
     def text(self) -> str:
         """Its content as text."""
-        return self.data.decode("utf-8", "replace")
+        return self.data.decode("utf-8-sig", "replace")
 
 
 @dataclass(frozen=True)
@@ -175,11 +176,8 @@ def _callable_functions(source: CppSource) -> dict[str, str]:
     host = [each for each in source.functions if not each.is_kernel and not each.is_declaration]
     has_kernels = any(each.is_kernel for each in source.functions)
     launching = {each.name for each in host if "<<<" in each.body or "hipLaunchKernelGGL" in each.body}
-    while has_kernels:
-        callers = {each.name for each in host if _calls(each, launching)} - launching
-        if not callers:
-            break
-        launching |= callers
+    if has_kernels:
+        launching = _with_callers(launching, host)
     found = {}
     for each in host:
         types = [parameter.type for parameter in each.parameters]
@@ -190,8 +188,18 @@ def _callable_functions(source: CppSource) -> dict[str, str]:
     return found
 
 
-def _calls(function: CppFunction, names: Iterable[str]) -> bool:
-    return any(re.search(rf"\b{name}\s*(?:<[^;(]*>\s*)?\(", function.body) for name in names)
+def _with_callers(names: Iterable[str], functions: Iterable[CppFunction]) -> set[str]:
+    """Functions, and those that call them, directly or through others."""
+    callers: dict[str, set[str]] = {}
+    for each in functions:
+        for name in _CALL.findall(each.body):
+            callers.setdefault(name, set()).add(each.name)
+    found, left = set[str](), list(names)
+    while left:
+        if (name := left.pop()) not in found:
+            found.add(name)
+            left += callers.get(name, ())
+    return found
 
 
 def _definitions(operators: Sequence[AdoptedOperator]) -> str:

@@ -46,6 +46,13 @@ _PYTHON = {
 }
 
 
+#: Names of the module in which an operator's function stands.
+_TAKEN = frozenset({"ops", "torch"})
+
+#: Python's own limit in older versions; no operator of Torch has a third of it.
+_MAX_PARAMETERS = 255
+
+
 class NotMapped(Exception):
     """A function that cannot become an operator; its message is the reason."""
 
@@ -127,6 +134,10 @@ def operator_of(name: str, function: CppFunction, source: CppSource) -> AdoptedO
         raise NotMapped("it is a template; write a function that calls it with a type")
     if keyword.iskeyword(name):
         raise NotMapped("its name is a keyword of Python")
+    if name in _TAKEN or name.startswith("__"):
+        raise NotMapped(f"the package uses the name {name!r} itself")
+    if len(function.parameters) > _MAX_PARAMETERS:
+        raise NotMapped(f"it has {len(function.parameters)} parameters")
     returns = "()" if function.returns == "void" else _returned(_resolved(function.returns, source))
     names = _names(function.parameters)
     arguments = tuple(

@@ -15,12 +15,20 @@ _SPECIFIERS = re.compile(
 )
 _NOT_FUNCTIONS = re.compile(r"if|for|while|switch|return|sizeof|decltype|defined|operator|main")
 
-# Comments, and the literals in which their signs mean nothing.
+# Comments, and the literals in which their signs mean nothing. One that is not closed ends with its line or the file:
+# if it matched nothing, each of its signs would be the start of another search.
 _LEXEMES = re.compile(
-    r'//(?:[^\n\\]|\\.|\\\n)*|/\*.*?\*/|R"([^()\\\s]{0,16})\(.*?\)\1"|"(?:[^"\\\n]|\\.)*"|(?<![0-9a-fA-F])\'(?:[^\'\\\n]|\\.)*\'',
+    r'//(?:[^\n\\]|\\.)*|/\*.*?(?:\*/|\Z)|R"([^()\\\s]{0,16})\(.*?(?:\)\1"|\Z)|"(?:[^"\\\n]|\\.)*"?|'
+    r"(?<![0-9a-fA-F])'(?:[^'\\\n]|\\.){0,20}'",
     re.DOTALL,
 )
 _STRINGS = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+
+_ATTRIBUTES = re.compile(r"\b(?:__launch_bounds__|__attribute__|__declspec|alignas)\s*(?=\()")
+
+#: The longest text before a function's body, in characters: no real one is near it, and the search for its parts in
+#: text without end takes its square.
+_MAX_HEAD = 5_000
 
 
 @dataclass(frozen=True)
@@ -110,19 +118,22 @@ def read_cpp(text: str) -> CppSource:
     uncommented = _LEXEMES.sub(lambda match: _blank(match[0]) if match[0][:2] in ("//", "/*") else match[0], text)
     includes = re.findall(r'^[ \t]*#[ \t]*include[ \t]*(<[^>\n]+>|"[^"\n]+")', uncommented, re.MULTILINE)
     code = _LEXEMES.sub(
-        lambda match: '"' + _blank(match[0])[1:-1] + '"' if match[0][-1] == '"' else match[0], uncommented
+        lambda match: '"' + _blank(match[0])[1:-1] + '"' if match[0][-1] == '"' != match[0] else match[0], uncommented
     )
     code = re.sub(
         r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", lambda match: _blank(match[0]), code, flags=re.MULTILINE | re.DOTALL
     )
     functions: dict[tuple[str, str, int], CppFunction] = {}
     macros: list[tuple[str, str]] = []
+    line = counted = 0
     for scope, head, start, body in _declarations(code):
         macro = re.match(r"\s*(PYBIND11_MODULE|TORCH_LIBRARY\w*)\s*\(", head)
         if macro:
             macros.append((macro[1], uncommented[start : start + len(head) + len(body)]))
             continue
-        function = _function(head, scope, body, 1 + code.count("\n", 0, start + len(head) - len(head.lstrip())))
+        place = start + len(head) - len(head.lstrip())
+        line, counted = line + code.count("\n", counted, place), place
+        function = _function(head, scope, body, 1 + line)
         if function is not None:
             key = (function.scope, function.name, len(function.parameters))
             if key not in functions or functions[key].is_declaration:
@@ -173,11 +184,11 @@ def _declarations(code: str) -> Iterator[tuple[str, str, int, str]]:
 
 
 def _opens_scope(head: str) -> bool:
-    return re.search(r'(?:^|\s)(?:namespace\b[^()=;]*|extern\s+" *"\s*)$', head.strip()) is not None
+    return re.search(r'(?:^|\s)(?:namespace\b[^()=;]*|extern\s+" *"\s*)$', head[-_MAX_HEAD:].strip()) is not None
 
 
 def _opened_scope(head: str) -> str:
-    named = re.search(r"namespace\s+([\w:]+)\s*$", head.strip())
+    named = re.search(r"namespace\s+([\w:]+)\s*$", head[-_MAX_HEAD:].strip())
     return named[1] if named else ""
 
 
@@ -195,12 +206,13 @@ def _closing(code: str, place: int) -> int:
 
 
 def _function(head: str, scope: str, body: str, line: int) -> CppFunction | None:
+    if len(head) > _MAX_HEAD:
+        return None
     head = re.sub(r"\[\[.*?\]\]", " ", head, flags=re.DOTALL)
     is_template = re.match(r"\s*template\b", head) is not None
     head = _without_template(head)
-    head = re.sub(
-        r"\b(?:__launch_bounds__|__attribute__|__declspec|alignas)\s*\(.*?\)+(?=\s*\w)", " ", head, flags=re.DOTALL
-    )
+    while (attribute := _ATTRIBUTES.search(head)) is not None:
+        head = f"{head[: attribute.start()]} {head[_closing(head, attribute.end()) :]}"
     match = re.match(r'(?P<before>(?:[\w:&*,<>\s]|" *")*?[\s&*>])(?P<name>[A-Za-z_]\w*)\s*\(', head)
     if match is None or _NOT_FUNCTIONS.fullmatch(match["name"]):
         return None
@@ -279,7 +291,7 @@ def _spaced(text: str) -> str:
 
 def _registered(body: str, method: str) -> dict[str, str]:
     """The names and functions of `m.def("name", &function, …)` or `m.impl("name", TORCH_FN(function))`."""
-    wrapped = r"(?:&|TORCH_FN\(|torch::wrap_pybind_function\(|static_cast<[^;]*?>\(&?|\s)*"
+    wrapped = r"(?:&|TORCH_FN\(|torch::wrap_pybind_function\(|static_cast<(?:(?!static_cast<)[^;])*?>\(|\s)*"
     name = r'(?:TORCH_SELECTIVE_NAME\(\s*)?"(\w+)"\s*\)?'
     found = re.findall(rf"\.\s*{method}\s*\(\s*{name}\s*,{wrapped}([A-Za-z_][\w:]*)", body)
     return {name: function.rpartition("::")[2] for name, function in found}
@@ -302,14 +314,17 @@ def _schemas(body: str) -> Iterator[str]:
 
 def _aliases(code: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    for type_, name in re.findall(r"\btypedef\s+([\w:\s]+?)\s+(\w+)\s*;", code):
-        found.setdefault(name, _spaced(type_))
-    for name, type_ in re.findall(r"\busing\s+(\w+)\s*=\s*([\w:\s]+?)\s*;", code):
-        found.setdefault(name, _spaced(type_))
+    for declared in re.findall(r"\btypedef\s([\w:\s]{1,500});", code):
+        *type_, name = declared.split() or [""]
+        if type_ and name.isidentifier():
+            found.setdefault(name, _spaced(" ".join(type_)))
+    for name, declared in re.findall(r"\busing\s+(\w+)\s*=([\w:\s]{1,500});", code):
+        if declared.strip():
+            found.setdefault(name, _spaced(declared))
     return found
 
 
 def _launches_without_stream(code: str) -> Iterator[int]:
-    for match in re.finditer(r"<<<(.*?)>>>", code, re.DOTALL):
+    for match in re.finditer(r"<<<((?:(?!<<<).){0,5000}?)>>>", code, re.DOTALL):
         if len(_split(match[1])) < 4:
             yield 1 + code.count("\n", 0, match.start())

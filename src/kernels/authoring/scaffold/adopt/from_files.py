@@ -222,7 +222,7 @@ def _headers(paths: Sequence[Path]) -> list[AdoptedSource]:
     while left and len(found) < _MAX_HEADERS:
         root, path = left.pop()
         data = found[PurePosixPath(path.relative_to(root))].data if path not in own else _read(path)
-        for include in read_cpp(data.decode("utf-8", "replace")).includes:
+        for include in read_cpp(data.decode("utf-8-sig", "replace")).includes:
             header = path.parent / include[1:-1]
             real = Path(os.path.realpath(header))
             # Of somebody's own folder only: a link or `..` may lead anywhere.
