@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from logged import warned
 
 from kernels.authoring.compile.toolchains import hipcc, link_extension, toolchain_for, toolkit_for
 from kernels.authoring.compile.toolchains.interface import Toolkit
@@ -103,3 +104,29 @@ def test_another_major_version_than_torchs_is_refused(tmp_path: Path) -> None:
 def test_without_it_the_error_says_what_to_install() -> None:
     with pytest.raises(CompilerNotFound, match=r"^hipcc was not found .* Install ROCm, or set ROCM_PATH to its folder"):
         _found()
+
+
+#: What clang 15 and, the last one, clang 20 say of processors that they do not know.
+_COMPLAINS = r"""#!/bin/sh
+[ "$HIP_PLATFORM" = amd ] || exit
+for each; do
+    case $each in
+    --offload-arch=gfx940) echo "clang: error: invalid target ID 'gfx940'; format is a processor name" >&2 ;;
+    --offload-arch=gfx942:fast+) echo "clang: error: invalid target ID 'gfx942:fast+'; format is" >&2 ;;
+    --offload-arch=gfx9999) echo "error: unsupported HIP gpu architecture: gfx9999" >&2 ;;
+    esac
+done
+"""
+
+
+def test_processors_that_it_does_not_know_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "hipcc"
+    program.write_text(_COMPLAINS)
+    program.chmod(0o755)
+    monkeypatch.setenv("HIPCC", str(program))
+    toolchain = toolchain_for("a.hip", "hip")
+    with warned(r"/hipcc does not support gfx940, gfx942:fast\+, gfx9999: left out of the build\."):
+        found = toolchain.compiled_archs(["gfx940", "gfx942:xnack+", "gfx942:fast+", "gfx950", "gfx9999"])
+    assert found == ("gfx942:xnack+", "gfx950")
+    with pytest.raises(CompilerNotFound, match=r"/hipcc supports none of gfx940, gfx9999\."):
+        toolchain.compiled_archs(["gfx940", "gfx9999"])

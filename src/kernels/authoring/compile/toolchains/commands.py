@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +15,14 @@ from kernels.errors import CompilerNotFound
 from kernels.support.formatting import format_value
 from kernels.support.version import MajorMinor
 
-__all__ = ["compiler_output", "compiler_version", "find_command", "present_libraries", "version_in_answer"]
+__all__ = [
+    "compiler_complaints",
+    "compiler_output",
+    "compiler_version",
+    "find_command",
+    "present_libraries",
+    "version_in_answer",
+]
 
 #: The time limit for a compiler's `--version`.
 _VERSION_SECONDS = 60
@@ -89,6 +96,28 @@ def compiler_output(*command: str) -> str:
         reason = format_value(said[-1], 300) if said else str(error)
         raise CompilerNotFound(f"`{shlex.join(command)}` failed: {reason}") from error
     return done.stdout or done.stderr  # Microsoft's compiler says its version as if it were an error
+
+
+def compiler_complaints(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """What a command that may fail prints to its error output, within a minute; "" if it cannot be run.
+
+    Args:
+        command: The command.
+        environment: Environment variables that it needs beside this process's.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_VERSION_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stderr
 
 
 def present_libraries(torch_lib: Path | None, *names: str) -> list[str]:

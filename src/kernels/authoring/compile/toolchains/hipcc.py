@@ -7,9 +7,15 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from kernels.authoring.compile.toolchains.commands import compiler_output, present_libraries, version_in_answer
+from kernels.authoring.compile.toolchains.commands import (
+    compiler_complaints,
+    compiler_output,
+    present_libraries,
+    version_in_answer,
+)
 from kernels.authoring.compile.toolchains.interface import Toolkit
 from kernels.authoring.compile.toolchains.places import (
     Place,
@@ -21,10 +27,19 @@ from kernels.authoring.compile.toolchains.places import (
 )
 from kernels.authoring.compile.toolchains.spelling import GNU
 from kernels.errors import BuildError, CompilerNotFound
+from kernels.support.logs import logger
 from kernels.support.version import MajorMinor
+from kernels.support.warn import warn_once
 
 __all__ = ["Hipcc"]
 
+_log = logger(__name__)
+
+#: Where it finds nvcc and no clang++ of its own, as on Debian, it would compile for NVIDIA's GPUs.
+_ENVIRONMENT = (("HIP_PLATFORM", "amd"),)
+
+#: What clang says of a processor that it does not know: all versions, and those of 20 and later for some.
+_UNKNOWN = r"(?:invalid target ID|unsupported HIP gpu architecture:) '?(gfx[0-9a-f]+(?::[a-z]+[+-])*)"
 
 #: "HIP version: 7.0.51831-a3e329ad8"
 _VERSION = r"HIP version: ([0-9]+\.[0-9]+)"
@@ -68,7 +83,14 @@ class Hipcc:
         for arch in archs:
             if re.fullmatch(r"gfx[0-9a-f]+(:[a-z]+[+-])*", arch) is None:
                 raise BuildError(f"hipcc cannot compile for {arch!r}; expected an architecture such as gfx942.")
-        return tuple(archs)
+        command = self.command()
+        unknown = _unknown_archs(tuple(command), tuple(dict.fromkeys(archs)))
+        known = tuple(arch for arch in archs if arch not in unknown)
+        if not known:
+            raise CompilerNotFound(f"{command[0]} supports none of {', '.join(archs)}.")
+        if unknown:
+            warn_once(_log, f"{command[0]} does not support {', '.join(unknown)}: left out of the build.")
+        return known
 
     def command(self) -> list[str]:
         return list(self._place().command)
@@ -100,10 +122,21 @@ class Hipcc:
             include=existing_folders([folder / "include"]),
             libraries=existing_folders([folder / "lib", folder / "lib64"]),
             defines=("-D__HIP_PLATFORM_AMD__=1",),
-            # Where it finds nvcc and no clang++ of its own, as on Debian, it would compile for NVIDIA's GPUs.
-            environment=(("HIP_PLATFORM", "amd"),),
+            environment=_ENVIRONMENT,
             remarks=fit,
         )
+
+
+@cache
+def _unknown_archs(command: tuple[str, ...], archs: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of some processors that hipcc does not know: older ones, such as gfx940, are removed from newer ROCms.
+
+    hipcc has no list of them. Asked how it would compile an empty file for all, it names each that it does not know.
+    """
+    asked = [*command, "-###", "-x", "hip", "-nogpulib", "-nogpuinc", *(f"--offload-arch={arch}" for arch in archs)]
+    said = compiler_complaints([*asked, "-c", os.devnull, "-o", os.devnull], dict(_ENVIRONMENT))
+    named = set(re.findall(_UNKNOWN, said))
+    return tuple(arch for arch in archs if arch in named)
 
 
 def _usual_folders(packages: Path | None) -> Iterator[tuple[Path, str]]:
