@@ -37,6 +37,9 @@ def test_device_code_is_made_for_the_architectures_that_the_build_declares() -> 
         "-gencode=arch=compute_120,code=compute_120",
     ]
     assert flags[-1] == "-lineinfo"
+    # Two sections of one file: what both ask for is compiled once.
+    both = [flag for flag in toolchain_for("kernel.cu").flags(["9.0", "9.0+PTX"], []) if flag.startswith("-gencode")]
+    assert both == ["-gencode=arch=compute_90,code=sm_90", "-gencode=arch=compute_90,code=compute_90"]
 
 
 def test_an_architecture_of_another_family_is_refused() -> None:
@@ -55,7 +58,7 @@ def _nvcc(folder: Path) -> Path:
     [
         (["8.0", "9.0a", "13.0"], ("8.0", "9.0a")),
         (["12.0+PTX"], ("12.0+PTX",)),
-        ([], ("8.0", "9.0", "12.0")),
+        ([], ("8.0", "9.0", "12.0+PTX")),  # PTX: for devices that are newer than the compiler
     ],
 )
 def test_device_code_is_made_for_what_the_compiler_knows(

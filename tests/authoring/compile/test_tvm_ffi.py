@@ -182,7 +182,7 @@ def test_cuda_is_built_with_the_version_and_the_architectures_of_its_compiler(
     _nvcc(tmp_path, monkeypatch)
     (plan,) = plan_builds(read_source(write_tvm_ffi_source(tmp_path / "source")), ["cuda"])
     assert plan.variant == "tvm-ffi01-cu130-x86_64-linux"
-    assert plan.archs == ("8.0", "9.0")
+    assert plan.archs == ("8.0", "9.0+PTX")
     assert plan.extension_file == f"{plan.id}.so"
     assert plan.compilation is not None
     binding, device = (unit.command for unit in plan.compilation.units)

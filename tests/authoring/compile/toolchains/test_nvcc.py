@@ -249,3 +249,12 @@ def test_without_a_stub_the_drivers_own_library_is_linked(
     driver.touch()
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path / 'none'}:{tmp_path / 'searched'}")
     assert str(driver) in link()
+
+
+@pytest.mark.parametrize(("version", "knows"), [("12.6", False), ("12.8", True), ("13.0", True)])
+def test_a_flag_that_an_older_nvcc_does_not_know_is_left_out(tmp_path: Path, version: str, knows: bool) -> None:
+    cuda_toolkit(tmp_path / "usual/cuda", version)
+    stub = "static-global-template-stub"
+    for given in ([f"-{stub}=false"], [f"--{stub}=true"], [f"-{stub}", "false"]):
+        flags = Nvcc().flags(["9.0"], ["-O2", *given, f"-DX={stub}"])
+        assert flags[flags.index("-O2") :] == ["-O2", *(given if knows else []), f"-DX={stub}"]

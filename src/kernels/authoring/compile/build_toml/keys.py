@@ -285,14 +285,16 @@ class KernelKeys(Keys):
         TextsField,
         "The device architectures to compile for. CUDA: compute capabilities; `9.0a` and `10.0f` are the variants for "
         "one architecture and for a family, `9.0+PTX` has PTX for newer devices too. Those that the compiler does not "
-        "know are left out; if it knows none, that is an error. Without the key: all that it knows.",
+        "know are left out; if it knows none, that is an error. Without the key: all that it knows, and PTX of the "
+        "newest.",
         MappingProxyType({"cuda-capabilities": ["8.0", "9.0a", "12.0+PTX"]}),
     )
     archs = ByBackend(
         "archs",
         TextsField,
         "The same by another name. ROCm: names of processors, also with features that the device must have: "
-        "`gfx942:sramecc+:xnack-`. The metadata has the processors.",
+        "`gfx942:sramecc+:xnack-`. The metadata has the processors. Those that the installed ROCm does not know are "
+        "left out, with a warning; if it knows none, that is an error.",
         MappingProxyType({"rocm-archs": ["gfx942:sramecc+:xnack-", "gfx1100"]}),
     )
     minver = ByBackend(

@@ -34,6 +34,12 @@ _HOST_FLAGS = (
 #: lambdas in device code (torch/share/cmake/Caffe2/public/cuda.cmake).
 _AS_TORCH = ("--expt-relaxed-constexpr", "--expt-extended-lambda")
 
+#: Whether the host's code for a template's kernel has internal linkage: published sources choose with it, and say
+#: nothing about older toolkits, which have one way only (CUDA 12.8 release notes, "NVCC").
+#: The flags are searched with null bytes between them: the value may be in the next one.
+_STUB_FLAG = re.compile(r"(?:^|\0)--?static-global-template-stub(?:[=\0](?:true|false))?(?=\0|$)")
+_STUB_SINCE = MajorMinor(12, 8)
+
 #: "Cuda compilation tools, release 13.0, V13.0.48"
 _VERSION = r"release ([0-9]+\.[0-9]+)"
 
@@ -82,7 +88,8 @@ class Nvcc:
     def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
         known = _nvcc_archs(tuple(self.command()))
         if not archs:
-            return known
+            # Without PTX nothing would run on the next generation of devices.
+            return (*known[:-1], f"{known[-1]}+PTX")
         _generated_code(archs)  # rejects what is not a capability
         # nvcc lists no suffixes: if it supports 9.0, it supports 9.0a.
         found = tuple(arch for arch in archs if re.split("[af+]", arch)[0] in known)
@@ -102,7 +109,18 @@ class Nvcc:
 
     def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
         host = f"-Xcompiler={','.join(_HOST_FLAGS)}"
+        extra = self._known_flags(extra)
         return ["-std=c++20", "-O3", "--threads=0", *_AS_TORCH, host, *_generated_code(archs), *extra]
+
+    def _known_flags(self, extra: Sequence[str]) -> Sequence[str]:
+        """The flags of a section without those that this nvcc is too old for, and compiles the same code without."""
+        joined = "\0".join(extra)
+        rest = _STUB_FLAG.sub("", joined)
+        if rest != joined:
+            with suppress(CompilerNotFound):
+                if version_in_answer(self.command(), _VERSION) < _STUB_SINCE:
+                    return [flag for flag in rest.split("\0") if flag]
+        return extra
 
     def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[Sequence[str]] = ()) -> list[str]:
         folders: tuple[Path, ...] = ()
@@ -215,13 +233,13 @@ def _nvcc_archs(command: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _generated_code(archs: Sequence[str]) -> list[str]:
-    flags = []
+    flags: dict[str, None] = {}  # of `9.0` and `9.0+PTX`, both from sections of one file, the first flag once
     for arch in archs:
         match = re.fullmatch(r"(\d+)\.(\d)([af]?)(\+PTX)?", arch)
         if match is None:
             raise BuildError(f"nvcc cannot compile for {arch!r}; expected an architecture such as 9.0a or 9.0+PTX.")
         number = match[1] + match[2] + match[3]
-        flags.append(f"-gencode=arch=compute_{number},code=sm_{number}")
+        flags[f"-gencode=arch=compute_{number},code=sm_{number}"] = None
         if match[4]:
-            flags.append(f"-gencode=arch=compute_{number},code=compute_{number}")
-    return flags
+            flags[f"-gencode=arch=compute_{number},code=compute_{number}"] = None
+    return list(flags)
