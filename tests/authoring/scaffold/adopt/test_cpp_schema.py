@@ -88,6 +88,6 @@ def test_a_name_of_the_package_itself_is_not_given_to_a_function(name: str) -> N
 
 
 def test_a_function_with_more_parameters_than_an_operator_can_have_is_not_mapped() -> None:
-    parameters = ", ".join(f"at::Tensor x{number}" for number in range(300))
+    parameters = ", ".join(f"int x{number}" for number in range(300))
     with pytest.raises(NotMapped, match="it has 300 parameters"):
         schema(f"at::Tensor f({parameters})")
