@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-from kernels.authoring.compile.execution.compiler_steps import CompileUnit, compiler_steps
+from kernels.authoring.compile.execution.compiler_steps import CompileUnit, compiler_steps, working_folder
 from kernels.authoring.compile.plan.build_plan import BuildPlan
 from kernels.authoring.compile.sources.source_files import COMPILE_COMMANDS
 from kernels.authoring.compile.toolchains.nvcc_for_clang import clang_command
@@ -26,7 +26,7 @@ def compile_commands(plans: Iterable[BuildPlan], work: Path) -> dict[Path, list[
     """The entries of the file, by the source folder that it belongs in.
 
     A source that several variants compile has one entry, of the first of them: editors read no other. nvcc's command
-    lines are written as clang's.
+    lines are written as clang's. Of sources that are translated, the entries are those of the translation.
 
     Args:
         plans: The variants.
@@ -40,9 +40,10 @@ def compile_commands(plans: Iterable[BuildPlan], work: Path) -> dict[Path, list[
         units = {unit.source: unit for unit in compilation.units}
         *_, compiled, _ = compiler_steps(compilation, plan.extension_file, work / plan.variant)
         entries = found.setdefault(compilation.folder, {})
+        here = working_folder(compilation, work / plan.variant)
         for step in compiled:
-            path = str(compilation.folder / step.name)
-            entry = {"directory": str(compilation.folder), "file": path, "output": str(step.output)}
+            path = str(here / step.name)
+            entry = {"directory": str(here), "file": path, "output": str(step.output)}
             entries.setdefault(path, {**entry, "arguments": _arguments(units[step.name], step.command)})
     return {folder: list(entries.values()) for folder, entries in found.items()}
 

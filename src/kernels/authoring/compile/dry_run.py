@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.authoring.compile.execution.compiler_steps import compiler_steps
+from kernels.authoring.compile.execution.compiler_steps import compiler_steps, working_folder
 from kernels.authoring.compile.plan.build_plan import BuildPlan
 from kernels.authoring.compile.sources.python_files import package_files
 from kernels.authoring.compile.write_variant import OPS_FILE, metadata_bytes, ops_module
@@ -27,11 +27,13 @@ class BuildCommand:
         argv: The command line, to run in the source folder; empty for a file.
         makes: The file that it makes; None for a command that makes none.
         content: The content of the file.
+        folder: The folder to run in if it is another one: that of the translated sources.
     """
 
     argv: tuple[str, ...] = ()
     makes: Path | None = None
     content: str = ""
+    folder: Path | None = None
 
 
 def build_commands(plan: BuildPlan, out: Path, work: Path) -> list[BuildCommand]:
@@ -68,10 +70,12 @@ def _compiling(plan: BuildPlan, variant_dir: Path, work: Path) -> Iterator[Build
     if plan.compilation is not None:
         waves = compiler_steps(plan.compilation, plan.extension_file, work / plan.variant)
         steps = [step for wave in waves for step in wave]
-        folders = dict.fromkeys(str(step.output.parent) for step in steps)
+        here = working_folder(plan.compilation, work / plan.variant)
+        other = None if here == plan.compilation.folder else here
+        folders = dict.fromkeys(map(str, [*([other] if other else []), *(step.output.parent for step in steps)]))
         yield BuildCommand(("mkdir", "-p", *folders))
         for step in steps:
-            yield BuildCommand(tuple(step.command), step.output)
+            yield BuildCommand(tuple(step.command), step.output, folder=other)
     yield BuildCommand(("rm", "-rf", str(variant_dir)))
 
 
@@ -92,10 +96,14 @@ def shell_script(plan: BuildPlan, commands: list[BuildCommand], note: str = "") 
         note: What to say about it in a comment.
     """
     yield f"# {plan.variant}{note and ': '}{note}"
-    yield f"cd {shlex.quote(str(plan.source.folder))}"
+    here = plan.source.folder
+    yield f"cd {shlex.quote(str(here))}"
     if plan.compilation is not None:
         yield from (f"export {name}={shlex.quote(value)}" for name, value in plan.compilation.environment)
     for command in commands:
+        if command.argv and here != (command.folder or plan.source.folder):
+            here = command.folder or plan.source.folder
+            yield f"cd {shlex.quote(str(here))}"
         if command.argv:
             yield shlex.join(command.argv)
         elif command.makes is not None:

@@ -6,17 +6,29 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernels.authoring.compile.toolchains import compiler_version
 from kernels.authoring.compile.toolchains.spelling import GNU, Spelling
 from kernels.errors import RequestError
 
-__all__ = ["Compilation", "CompileUnit", "EmbeddedLibrary", "Step", "compiler_steps"]
+__all__ = [
+    "Compilation",
+    "CompileUnit",
+    "EmbeddedLibrary",
+    "Step",
+    "Translation",
+    "compiler_steps",
+    "working_folder",
+]
 
 #: Writes the header of an embedded library; it is run as a script.
 _EMBED = Path(__file__).with_name("embed_library.py")
+
+
+#: Translates CUDA to HIP; it is run as a script.
+_HIPIFY = Path(__file__).with_name("hipify_sources.py")
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,21 @@ class EmbeddedLibrary:
 
 
 @dataclass(frozen=True)
+class Translation:
+    """The translation of CUDA sources to HIP: they are written to a folder of the build, which the compilers run in.
+
+    All files keep their paths, so that the compilers' messages name those of the author.
+
+    Attributes:
+        translator: The folder of Torch's translator.
+        files: The files that are written, translated or not.
+    """
+
+    translator: Path
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Compilation:
     """The compiler runs of one extension.
 
@@ -69,6 +96,7 @@ class Compilation:
         spelling: How the linker is told its output.
         embedded: The device library that is made before the units are compiled.
         environment: Environment variables that the compilers need.
+        translation: The translation of the sources, before anything is compiled.
     """
 
     folder: Path
@@ -80,6 +108,7 @@ class Compilation:
     spelling: Spelling = GNU
     embedded: EmbeddedLibrary | None = None
     environment: tuple[tuple[str, str], ...] = ()
+    translation: Translation | None = None
 
     @property
     def all_units(self) -> tuple[CompileUnit, ...]:
@@ -100,7 +129,8 @@ class Compilation:
         """Everything that the result depends on, except the sources: command lines and versions."""
         commands = [[*unit.command, unit.source] for unit in self.all_units]
         embedded = [list(self.embedded.link)] if self.embedded else []
-        return [*map(shlex.join, [*commands, *embedded, [*self.link, *self.libraries]]), *self.versions()]
+        first = [] if self.translation is None else [[str(self.translation.translator)]]
+        return [*map(shlex.join, [*first, *commands, *embedded, [*self.link, *self.libraries]]), *self.versions()]
 
 
 @dataclass(frozen=True)
@@ -116,6 +146,8 @@ class Step:
         compiles: Whether it is a compiler, which lists further files that it reads.
         needed: Further files that it may read, which other steps make.
         movable: How many words at its end can be passed in a file.
+        others: Further files that it makes, and writes only if they change.
+        note: What else to say if it fails.
     """
 
     name: str
@@ -126,6 +158,18 @@ class Step:
     compiles: bool = False
     needed: tuple[str, ...] = ()
     movable: int = 0
+    others: tuple[str, ...] = ()
+    note: str = ""
+
+
+def working_folder(compilation: Compilation, object_dir: Path) -> Path:
+    """The folder that the commands run in: the source folder, or that of the translated sources.
+
+    Args:
+        compilation: The compiler runs.
+        object_dir: The folder of the objects.
+    """
+    return compilation.folder if compilation.translation is None else object_dir / "hip"
 
 
 def compiler_steps(compilation: Compilation, name: str, object_dir: Path) -> list[list[Step]]:
@@ -143,6 +187,8 @@ def compiler_steps(compilation: Compilation, name: str, object_dir: Path) -> lis
         RequestError: A path or a flag has a line break or a null byte.
     """
     waves: list[list[Step]] = []
+    if compilation.translation is not None:
+        waves = [[_translate(compilation.translation, compilation.folder, object_dir)]]
     includes: list[str] = []
     needed: tuple[str, ...] = ()
     embedded = compilation.embedded
@@ -152,13 +198,16 @@ def compiler_steps(compilation: Compilation, name: str, object_dir: Path) -> lis
         made = object_dir / "embedded" / embedded.file
         header = made.with_name(embedded.header)
         command = [sys.executable, "-I", str(_EMBED), str(made), str(header), embedded.namespace]
-        waves = [
+        waves += [
             shaders,
             [_link(embedded.file, embedded.link, objects, made, GNU)],
             [Step(embedded.header, command, [str(made)], header)],
         ]
         includes, needed = [f"-I{header.parent}"], (str(header),)
     steps = [_compile(unit, object_dir, includes, needed) for unit in compilation.units]
+    if compilation.translation is not None:
+        here = working_folder(compilation, object_dir)
+        steps = [replace(step, note=f"Compiled is its translation to HIP: {here / step.name}") for step in steps]
     objects, library = [str(step.output) for step in steps], object_dir / "extension.so"
     link = _link(name, compilation.link, objects, library, compilation.spelling, compilation.libraries)
     waves = [*waves, steps, [link]]
@@ -166,6 +215,19 @@ def compiler_steps(compilation: Compilation, name: str, object_dir: Path) -> lis
         if any(set(part) & set("\0\n\r") for part in step.command):
             raise RequestError(f"A path or a flag for {step.name} has a line break or a null byte; remove it.")
     return waves
+
+
+def _translate(translation: Translation, folder: Path, object_dir: Path) -> Step:
+    listed, to = object_dir / "translated.txt", object_dir / "hip"
+    own = [sys.executable, "-I", str(_HIPIFY), str(translation.translator), str(folder), str(to), str(listed)]
+    return Step(
+        "the translation from CUDA to HIP",
+        [*own, *translation.files],
+        [str(folder / path) for path in translation.files],
+        listed,
+        movable=len(translation.files),
+        others=translation.files,
+    )
 
 
 def _link(

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from kernels.authoring.compile.execution.compiler_steps import Compilation, Step, compiler_steps
+from kernels.authoring.compile.execution.compiler_steps import Compilation, Step, compiler_steps, working_folder
 from kernels.authoring.compile.execution.known_failures import advice_for
 from kernels.authoring.compile.execution.objects import keep_objects
 from kernels.errors import BuildError
@@ -57,14 +57,15 @@ def compile_extension(
     log.parent.mkdir(parents=True, exist_ok=True)
     with open_log(log) as out:
         keep_objects(object_dir, compilation.folder, dict(compilation.files), compilation.versions())
-        for step in steps:
-            step.output.parent.mkdir(parents=True, exist_ok=True)
-        ninja = _ninja()
+        folder = working_folder(compilation, object_dir)
+        for made in (folder, *(step.output.parent for step in steps)):
+            made.mkdir(parents=True, exist_ok=True)
+        ninja, paths = _ninja(), [path for step in steps for path in (*step.inputs, *step.others, str(step.output))]
         # Ninja's build files cannot escape this character in a path.
-        if ninja is None or any("|" in path for step in steps for path in (*step.inputs, str(step.output))):
-            _run_all(waves, compilation, log, out, jobs)
+        if ninja is None or any("|" in path for path in paths):
+            _run_all(waves, compilation, folder, log, out, jobs)
         else:
-            _run_changed(ninja, steps, compilation, object_dir, log, out, jobs)
+            _run_changed(ninja, steps, compilation, folder, object_dir, log, out, jobs)
         shutil.copyfile(steps[-1].output, output)
 
 
@@ -94,6 +95,7 @@ def _run_changed(
     ninja: str,
     steps: Sequence[Step],
     compilation: Compilation,
+    folder: Path,
     object_dir: Path,
     log: Path,
     out: BinaryIO,
@@ -104,7 +106,7 @@ def _run_changed(
     command = [ninja, "-f", str(script), *([] if jobs is None else ["-j", str(jobs)])]
     environment = {**os.environ, **dict(compilation.environment), "NINJA_STATUS": _STEP}
     process = subprocess.Popen(
-        command, cwd=compilation.folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
     )
     try:
         status = process.wait()
@@ -129,9 +131,12 @@ def _ninja_script(steps: Sequence[Step], object_dir: Path) -> str:
             lines += [f"  rspfile = {_escaped(str(_response_file(step)))}", f"  rspfile_content = {content}"]
         if step.compiles:
             lines += [f"  {line}" for line in step.spelling.ninja_deps(_escaped(f"{step.output}.d"))]
+        if step.others:
+            lines.append("  restat = 1")  # what it left as it was makes nothing out of date
         made = "".join(f" {_escaped(path)}" for path in step.needed)
         inputs = " ".join(map(_escaped, step.inputs)) + (f" |{made}" if made else "")
-        lines.append(f"build {_escaped(str(step.output))}: step{number} {inputs}")
+        outputs = " ".join(map(_escaped, (str(step.output), *step.others)))
+        lines.append(f"build {outputs}: step{number} {inputs}")
     return "\n".join(lines) + "\n"
 
 
@@ -168,13 +173,18 @@ def _in_file(part: str) -> str:
 
 
 def _run_all(
-    waves: Sequence[Sequence[Step]], compilation: Compilation, log: Path, out: BinaryIO, jobs: int | None
+    waves: Sequence[Sequence[Step]],
+    compilation: Compilation,
+    folder: Path,
+    log: Path,
+    out: BinaryIO,
+    jobs: int | None,
 ) -> None:
     outputs: list[str] = []
     try:
         with ThreadPoolExecutor(jobs or os.cpu_count()) as pool:
             for wave in waves:
-                runs = [pool.submit(_run, step, compilation, outputs) for step in wave]
+                runs = [pool.submit(_run, step, compilation, folder, outputs) for step in wave]
                 try:
                     for run in runs:
                         run.result()
@@ -191,14 +201,14 @@ class _StepFailed(Exception):
     """A command failed; its output is in the log."""
 
 
-def _run(step: Step, compilation: Compilation, outputs: list[str]) -> None:
+def _run(step: Step, compilation: Compilation, folder: Path, outputs: list[str]) -> None:
     command, file = _shortened_command(step.command, step)
     if file is not None:
         _response_file(step).write_text(" ".join(map(_in_file, file)), encoding="utf-8")
     try:
         done = subprocess.run(
             command,
-            cwd=compilation.folder,
+            cwd=folder,
             env={**os.environ, **dict(compilation.environment)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -221,7 +231,7 @@ def _failure(text: str, steps: Sequence[Step], log: Path) -> BuildError:
         if rest.startswith("FAILED: "):
             _, command, output = [*rest.split("\n", 2), "", ""][:3]
             output = output.split("\nninja: ")[0]
-            said = f"$ {command}\n{_shortened(output)}{_advice(output)}"
+            said = f"$ {command}\n{_shortened(output)}{_advice(output)}{_note(name, steps)}"
             return BuildError(f"Building {name} failed; the full log: {log}\n{said}")
     return BuildError(f"Building {steps[-1].name} failed; the full log: {log}\n{_shortened(text)}")
 
@@ -229,6 +239,11 @@ def _failure(text: str, steps: Sequence[Step], log: Path) -> BuildError:
 def _advice(output: str) -> str:
     advice = advice_for(output)
     return f"\n> {advice}" if advice else ""
+
+
+def _note(name: str, steps: Sequence[Step]) -> str:
+    note = next((step.note for step in steps if step.name == name), "")
+    return f"\n> {note}" if note else ""
 
 
 def _shortened(output: str) -> str:

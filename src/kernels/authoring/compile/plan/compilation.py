@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
 
 from kernels.authoring.compile.build_toml.model import KernelSource
-from kernels.authoring.compile.execution.compiler_steps import Compilation, CompileUnit, EmbeddedLibrary
+from kernels.authoring.compile.execution.compiler_steps import Compilation, CompileUnit, EmbeddedLibrary, Translation
 from kernels.authoring.compile.frameworks.installed import InstalledFramework
 from kernels.authoring.compile.plan.sections import PlannedFile
 from kernels.authoring.compile.sources.source_files import SourceHashes
 from kernels.authoring.compile.toolchains import Toolkit, device_toolchain, link_extension, toolkit_for
+from kernels.authoring.compile.toolchains.hipify import hip_translator
 from kernels.backends import Backend
 from kernels.errors import CompilerNotFound
 from kernels.support.logs import logger
@@ -18,6 +20,9 @@ from kernels.support.warn import warn_once
 __all__ = ["plan_compilation"]
 
 _log = logger(__name__)
+
+#: Suffixes of files that no source includes.
+_NOT_INCLUDED = frozenset({".ipynb", ".md", ".png", ".py", ".pyi", ".toml"})
 
 
 def plan_compilation(
@@ -81,7 +86,15 @@ def plan_compilation(
         spelling=linking.spelling,
         embedded=library,
         environment=linking.environment,
+        translation=_translation(source, contents, framework),
     )
+
+
+def _translation(source: KernelSource, contents: SourceHashes, framework: InstalledFramework) -> Translation | None:
+    """The translation of the sources, all files but Python's and texts among them: some may be included."""
+    files = [path for path in contents.hashes if PurePosixPath(path).suffix not in _NOT_INCLUDED]
+    translator = hip_translator(source.folder, files, framework.language, framework.torch_lib)
+    return None if translator is None else Translation(translator, tuple(files))
 
 
 def _host_toolkit(files: Iterable[PlannedFile], framework: InstalledFramework) -> Toolkit | None:
