@@ -87,6 +87,7 @@ def test_where_torch_is_hips_device_code_is_hips_too(
     assert toolchain.command() == [str(hipcc)]
     flags = toolchain.flags(toolchain.compiled_archs(["gfx90a", "gfx942"]), ["-O2"])
     assert flags[:2] == ["-x", "hip"]
+    assert {"-DUSE_ROCM=1", "-DHIPBLAS_V2", "-DHIP_ENABLE_WARP_SYNC_BUILTINS=1"} <= {*flags}  # as Torch's own builds
     assert flags[-3:] == ["--offload-arch=gfx90a", "--offload-arch=gfx942", "-O2"]
     (tmp_path / "libc10_hip.so").touch()
     assert toolchain.link_flags(tmp_path) == ["-shared", "-lc10_hip", "-lamdhip64"]

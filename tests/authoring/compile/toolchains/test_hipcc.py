@@ -50,7 +50,7 @@ def test_c_plus_plus_sources_are_compiled_with_its_headers_for_amds_gpus(tmp_pat
     folder = _rocm(tmp_path / "opt/rocm-7.0.2", "7.0")
     (tmp_path / "opt/rocm").symlink_to(folder)
     found = _found((7, 0))
-    assert found.header_flags() == ["-D__HIP_PLATFORM_AMD__=1", "-isystem", str(folder / "include")]
+    assert found.header_flags() == ["-D__HIP_PLATFORM_AMD__=1", "-DHIPBLAS_V2", "-isystem", str(folder / "include")]
     assert found.header_flags(device=True) == []  # its own compiler knows them
     assert (found.folder, found.libraries) == (folder, (folder / "lib",))
 

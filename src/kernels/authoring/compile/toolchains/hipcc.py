@@ -38,6 +38,10 @@ _log = logger(__name__)
 #: Where it finds nvcc and no clang++ of its own, as on Debian, it would compile for NVIDIA's GPUs.
 _ENVIRONMENT = (("HIP_PLATFORM", "amd"),)
 
+#: What Torch's own build system defines for extensions, and their sources rely on: hipBLAS with the names of its second
+#: version, and warp functions with a mask, such as `__shfl_xor_sync` (torch/utils/cpp_extension.py, COMMON_HIP_FLAGS).
+_AS_TORCH = ("-DHIPBLAS_V2", "-DCUDA_HAS_FP16=1", "-DHIP_ENABLE_WARP_SYNC_BUILTINS=1")
+
 #: What clang says of a processor that it does not know: all versions, and those of 20 and later for some.
 _UNKNOWN = r"(?:invalid target ID|unsupported HIP gpu architecture:) '?(gfx[0-9a-f]+(?::[a-z]+[+-])*)"
 
@@ -103,7 +107,7 @@ class Hipcc:
     def flags(self, archs: Sequence[str], extra: Sequence[str]) -> list[str]:
         # A `.cu` source is HIP here; Torch's headers need to know which of the two device languages it is.
         flags = ["-x", "hip", "-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden"]
-        defines = ["-D__HIP_PLATFORM_AMD__=1", "-DUSE_ROCM=1"]
+        defines = ["-D__HIP_PLATFORM_AMD__=1", "-DUSE_ROCM=1", *_AS_TORCH]
         return [*flags, *defines, *(f"--offload-arch={arch}" for arch in archs), *extra]
 
     def link_flags(self, torch_lib: Path | None, compiled_with: Sequence[Sequence[str]] = ()) -> list[str]:
@@ -121,7 +125,7 @@ class Hipcc:
             compiler=place.command,
             include=existing_folders([folder / "include"]),
             libraries=existing_folders([folder / "lib", folder / "lib64"]),
-            defines=("-D__HIP_PLATFORM_AMD__=1",),
+            defines=("-D__HIP_PLATFORM_AMD__=1", "-DHIPBLAS_V2"),
             environment=_ENVIRONMENT,
             remarks=fit,
         )
