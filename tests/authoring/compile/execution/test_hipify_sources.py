@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from kernels.authoring.compile.execution.hipify_sources import translate
 from kernels.authoring.compile.frameworks import torch_installation
 from kernels.authoring.compile.frameworks.torch_installation import this_torch
 from kernels.authoring.compile.plan.build_plan import BuildPlan, plan_build, source_state
+from kernels.authoring.compile.toolchains import toolkit_for
 from kernels.errors import BuildError
 from kernels.support.version import MajorMinor
 
@@ -59,7 +61,9 @@ struct { int x; } static threadIdx;
 """,
     "hip/hip_bf16.h": "#pragma once\nstruct __hip_bfloat16 { float value; };\n",
     "hipcub/hipcub.hpp": "#pragma once\nnamespace hipcub { struct Max { float operator()(float a, float b); }; }\n",
+    # The first name since Torch 2.11, the second one before.
     "c10/hip/HIPStream.h": "#pragma once\n#include <hip/hip_runtime.h>\n",
+    "ATen/hip/impl/HIPStreamMasqueradingAsCUDA.h": "#pragma once\n#include <hip/hip_runtime.h>\n",
 }
 
 _TOML = """
@@ -201,6 +205,38 @@ def test_the_printed_commands_translate_too(source: Path, tmp_path: Path) -> Non
     assert {entry["directory"] for entry in entries} == {str(here)}
     assert str(here / "csrc/cuda/scale.cu") in {entry["file"] for entry in entries}
     json.dumps(entries)
+
+
+@pytest.mark.compiler
+@pytest.mark.skipif(shutil.which("hipcc") is None, reason="hipcc is not installed")
+def test_hipcc_compiles_the_translation(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HIPCC")
+    toolkit = toolkit_for("hip")
+    assert toolkit is not None
+    monkeypatch.setattr(torch_installation, "torch_builds", lambda: {"rocm": toolkit.version})
+    kernel = """#include <cuda_runtime.h>
+#include <cuda_fp16.h>
+#include "util.cuh"
+__global__ void kernel(__half* x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] = __float2half(STEP * __half2float(x[i]));
+}
+int launch(cudaStream_t stream) {
+  kernel<<<1, 256, 0, stream>>>(nullptr, 0);
+  return cudaPeekAtLastError() == cudaSuccess ? 1 : 2;
+}
+"""
+    changed = {
+        "build.toml": _TOML.replace('["gfx942"]', '["gfx906", "gfx9999"]'),
+        "csrc/cuda/scale.cu": kernel,
+        "csrc/cuda/util.cuh": "#pragma once\n#define STEP 2\n",
+        "torch-ext/binding.cpp": '#include "../csrc/launch.h"\nint answer() { return launch(nullptr) + own(); }\n',
+    }
+    with warned(r"hipcc does not support gfx9999"):
+        (variant,) = build_kernel(_write(source, changed), tmp_path / "out")
+    assert json.loads((variant / "metadata.json").read_text())["backend"]["archs"] == ["gfx906"]
+    (library,) = variant.glob("*.so")
+    assert b"amdgcn-amd-amdhsa--gfx906" in library.read_bytes()
 
 
 def test_sources_without_cudas_names_are_compiled_as_they_are(source: Path) -> None:
