@@ -37,6 +37,14 @@ from kernels.errors import BuildError
         ),
         ("cuda_runtime.h:82:10: fatal error: crt/host_config.h: No such file or directory", "nvidia-cuda-crt (CUDA 12"),
         ("a.hip:1:10: fatal error: 'hip/hip_runtime.h' file not found", "set ROCM_PATH"),
+        ("cc1plus: error: bad value ‘armv8-a+sve’ for ‘-march=’ switch", "-march=armv8-a+sve is for another processor"),
+        ("clang: error: unsupported argument 'armv8-a+sve' to option '-march='", "-march=armv8-a+sve is for another"),
+        (
+            "c++: error: unrecognized command-line option ‘-mavx512bf16’; did you mean ‘-mavx512f’?",
+            "-mavx512bf16 is for",
+        ),
+        ("clang++: error: unsupported option '-mavx2' for target 'aarch64-linux-gnu'", "-mavx2 is for another"),
+        ("c++: error: unrecognized command-line option ‘-fsycl’", ""),
         ("pyport.h:1:10: fatal error: Python.h: No such file or directory", "python3-dev"),
         (
             "fatal error: nvrtc.h: No such file or directory\nfatal error: cublas_v2.h: No such file or directory",

@@ -38,6 +38,14 @@ def _in_package(package: str) -> Callable[[re.Match[str]], str]:
     )
 
 
+def _of_processor(match: re.Match[str]) -> str:
+    flag = match["flag"] or f"-march={match['value']}"
+    return (
+        f"{flag} is for another processor than this machine's, or for a newer compiler: build the kernel on a machine "
+        "with that processor, or install a newer compiler."
+    )
+
+
 def _as_is(advice: str) -> Callable[[re.Match[str]], str]:
     return lambda match: advice
 
@@ -72,6 +80,12 @@ _KNOWN: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
             "ROCm was not found, or has no headers: install it, or set ROCM_PATH to its folder. `kernels doctor` shows "
             "which one is used."
         ),
+    ),
+    # GCC and Clang, each with a value of another processor and with an option of one.
+    (
+        r"(?:bad value|unsupported argument) .(?P<value>[a-z0-9.+-]+). (?:for|to option) .-m(?:arch|cpu)="
+        r"|(?:unrecognized command-line option|unsupported option) .(?P<flag>-m[a-z0-9=.+-]+)",
+        _of_processor,
     ),
     (
         _MISSING.format(r"Python\.h"),
