@@ -50,6 +50,8 @@ def functional_layer_norm(
         ("div_mode", lambda A, B, rounding_mode=None: A, "div.Scalar_mode div.Tensor_mode"),
         ("scatter", lambda inp, dim, index, src, reduce=None: inp, "scatter.reduce scatter.src"),
         ("scatter", lambda inp, dim, index, src: inp, "scatter.src"),
+        ("where", lambda condition, self, other: self, "where.self"),
+        ("where", lambda cond, a, b: a, "where.self"),
         ("arange_start", lambda start, end, step=1, *, dtype=None, layout=None, device=None, pin_memory=None: 0,
          "arange.start arange.start_step"),
         ("bernoulli_", lambda x, p=0.5, *, generator=None: x, "bernoulli_.float"),

@@ -516,6 +516,7 @@ def test_operators_that_cannot_be_read_are_refused_and_nothing_changes(vendor: V
     [
         ("__all__ = ['silu']", "names 'silu', which does not exist"),
         ("__all__ = ['silu']\ndef __getattr__(name): raise OSError('no')", "names 'silu', which fails: no"),
+        ("__all__ = ['silu']\ndef __getattr__(name): raise SystemExit('no')", "names 'silu', which fails: no"),
         (
             "__all__ = ['add_Tensor', 'add.Tensor']\ndef add_Tensor(a, b, *, alpha=1): ...\n"
             "globals()['add.Tensor'] = add_Tensor",

@@ -64,7 +64,9 @@ def operators_of(name: str, function: Any, names: dict[str, list[str]]) -> tuple
 def _rank(name: str, function: Any, meaning: Meaning) -> tuple[bool | int, ...]:
     base = meaning.operator.base
     same = len(base) if name.startswith(base) else 0
-    return *_similarity(meaning.operator, function), meaning.beneath, same, meaning.clear
+    # Of overloads that differ in nothing else, the one for tensors: `where.self`, not `where.Scalar`.
+    tensors = sum(str(each.real_type) == "Tensor" for each in _arguments(meaning.operator))
+    return *_similarity(meaning.operator, function), meaning.beneath, same, meaning.clear, tensors
 
 
 def _further(best: Operator, possible: Sequence[Operator], function: Any) -> list[Operator]:

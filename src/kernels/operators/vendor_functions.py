@@ -76,7 +76,7 @@ def read_functions(module: ModuleType, where: str) -> tuple[dict[str, Any], dict
     for name in dict.fromkeys(listed_functions(module, where)):
         try:
             functions[name] = getattr(module, name)
-        except Exception as error:  # noqa: BLE001 - the module may have its own `__getattr__`
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the module may have its own `__getattr__`
             why = "which does not exist" if isinstance(error, AttributeError) else f"which fails: {error}"
             missing[name] = RequestError(f"`__all__` of `ops` of {where} names {name!r}, {why}.")
     return functions, missing
