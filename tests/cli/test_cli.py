@@ -420,3 +420,4 @@ def test_sizes_are_in_powers_of_1000(size: int, text: str) -> None:
 
 def test_an_error_of_many_lines_reads_as_sentences() -> None:
     assert _output.describe_error(ValueError("First.\n  Second\n\nthird")) == "First. Second; third"
+    assert _output.describe_error(ValueError("Did you mean 'cuda'?\nA note")) == "Did you mean 'cuda'? A note"

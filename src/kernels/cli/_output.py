@@ -155,7 +155,7 @@ def describe_error(error: Exception) -> str:
     text = ""
     whole = clean("\n".join([str(error), *getattr(error, "__notes__", ())]))
     for line in filter(None, (line.strip().removeprefix("| ") for line in whole.splitlines())):
-        separator = "" if not text else " " if text.endswith((":", ".", ",", ";")) else "; "
+        separator = "" if not text else " " if text.endswith((":", ".", ",", ";", "?")) else "; "
         text += separator + line
     if isinstance(error, _READABLE) and text:
         return text

@@ -29,7 +29,7 @@ def skills(
         _Action,
         typer.Argument(metavar="ACTION", help="list: show the skills. add: copy them to where an agent reads them."),
     ] = _Action.list,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Skills to add. Default: all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME…]", help="Skills to add. Default: all.")] = None,
     to: Annotated[
         Path | None,
         typer.Option("--to", "--dest", metavar="DIR", help="Folder of skills to copy to.", rich_help_panel=_ADD),
