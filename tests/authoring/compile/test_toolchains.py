@@ -93,13 +93,9 @@ def test_where_torch_is_hips_device_code_is_hips_too(
     assert toolchain.link_flags(tmp_path) == ["-shared", "-lc10_hip", "-lamdhip64"]
 
 
-@pytest.mark.parametrize(
-    ("archs", "error", "says"),
-    [([], CompilerNotFound, "rocm-archs, or give --this-gpu"), (["9.0"], BuildError, "hipcc cannot compile for '9.0'")],
-)
-def test_hip_code_needs_architectures_of_its_own_family(archs: list[str], error: type[Exception], says: str) -> None:
-    with pytest.raises(error, match=says):
-        toolchain_for("kernel.hip").compiled_archs(archs)
+def test_hip_code_needs_architectures_of_its_own_family() -> None:
+    with pytest.raises(BuildError, match=r"hipcc cannot compile for '9\.0'"):
+        toolchain_for("kernel.hip").compiled_archs(["9.0"])
 
 
 def test_compilers_come_from_the_environment_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from logged import warned
+from logged import logged, warned
 
 from kernels.authoring.compile.toolchains import hipcc, link_extension, toolchain_for, toolkit_for
 from kernels.authoring.compile.toolchains.interface import Toolkit
@@ -111,6 +111,7 @@ _COMPLAINS = r"""#!/bin/sh
 [ "$HIP_PLATFORM" = amd ] || exit
 for each; do
     case $each in
+    --offload-arch=gfx1201) echo "clang: error: invalid target ID 'gfx1201'; format is a processor name" >&2 ;;
     --offload-arch=gfx940) echo "clang: error: invalid target ID 'gfx940'; format is a processor name" >&2 ;;
     --offload-arch=gfx942:fast+) echo "clang: error: invalid target ID 'gfx942:fast+'; format is" >&2 ;;
     --offload-arch=gfx9999) echo "error: unsupported HIP gpu architecture: gfx9999" >&2 ;;
@@ -119,14 +120,34 @@ done
 """
 
 
-def test_processors_that_it_does_not_know_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def complains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "hipcc"
     program.write_text(_COMPLAINS)
     program.chmod(0o755)
     monkeypatch.setenv("HIPCC", str(program))
+
+
+@pytest.mark.usefixtures("complains")
+def test_processors_that_it_does_not_know_are_left_out() -> None:
     toolchain = toolchain_for("a.hip", "hip")
     with warned(r"/hipcc does not support gfx940, gfx942:fast\+, gfx9999: left out of the build\."):
         found = toolchain.compiled_archs(["gfx940", "gfx942:xnack+", "gfx942:fast+", "gfx950", "gfx9999"])
     assert found == ("gfx942:xnack+", "gfx950")
     with pytest.raises(CompilerNotFound, match=r"/hipcc supports none of gfx940, gfx9999\."):
         toolchain.compiled_archs(["gfx940", "gfx9999"])
+
+
+@pytest.mark.usefixtures("complains")
+def test_without_a_list_those_of_torch_are_compiled_that_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTORCH_ROCM_ARCH", raising=False)
+    toolchain = toolchain_for("a.hip", "hip")
+    with logged() as lines:
+        found = toolchain.compiled_archs([])
+    assert {"gfx90a", "gfx942", "gfx1100", "gfx1200"} <= {*found}
+    assert "gfx1201" not in found
+    assert lines == []  # nobody asked for it
+
+    monkeypatch.setenv("PYTORCH_ROCM_ARCH", "gfx90a;gfx942:xnack-, gfx940")  # as Torch's own builds of extensions
+    with warned("does not support gfx940"):
+        assert toolchain.compiled_archs([]) == ("gfx90a", "gfx942:xnack-")

@@ -294,7 +294,8 @@ class KernelKeys(Keys):
         TextsField,
         "The same by another name. ROCm: names of processors, also with features that the device must have: "
         "`gfx942:sramecc+:xnack-`. The metadata has the processors. Those that the installed ROCm does not know are "
-        "left out, with a warning; if it knows none, that is an error.",
+        "left out, with a warning; if it knows none, that is an error. Without the key: `$PYTORCH_ROCM_ARCH`, else "
+        "those that Torch's wheels are for.",
         MappingProxyType({"rocm-archs": ["gfx942:sramecc+:xnack-", "gfx1100"]}),
     )
     minver = ByBackend(

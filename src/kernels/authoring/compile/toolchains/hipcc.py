@@ -42,6 +42,12 @@ _ENVIRONMENT = (("HIP_PLATFORM", "amd"),)
 #: version, and warp functions with a mask, such as `__shfl_xor_sync` (torch/utils/cpp_extension.py, COMMON_HIP_FLAGS).
 _AS_TORCH = ("-DHIPBLAS_V2", "-DCUDA_HAS_FP16=1", "-DHIP_ENABLE_WARP_SYNC_BUILTINS=1")
 
+#: The processors that Torch's wheels for ROCm are compiled for, of several releases.
+_USUAL_ARCHS = (
+    *("gfx906", "gfx908", "gfx90a", "gfx942", "gfx950"),
+    *("gfx1030", "gfx1100", "gfx1101", "gfx1102", "gfx1150", "gfx1151", "gfx1200", "gfx1201"),
+)
+
 #: What clang says of a processor that it does not know: all versions, and those of 20 and later for some.
 _UNKNOWN = r"(?:invalid target ID|unsupported HIP gpu architecture:) '?(gfx[0-9a-f]+(?::[a-z]+[+-])*)"
 
@@ -82,8 +88,8 @@ class Hipcc:
 
     def compiled_archs(self, archs: Sequence[str]) -> tuple[str, ...]:
         # Without any, hipcc would compile for the visible devices, or for a default that may be wrong.
-        if not archs:
-            raise CompilerNotFound("hipcc needs architectures: set rocm-archs, or give --this-gpu.")
+        asked = archs or _environment_archs()
+        archs = asked or _USUAL_ARCHS
         for arch in archs:
             if re.fullmatch(r"gfx[0-9a-f]+(:[a-z]+[+-])*", arch) is None:
                 raise BuildError(f"hipcc cannot compile for {arch!r}; expected an architecture such as gfx942.")
@@ -92,7 +98,7 @@ class Hipcc:
         known = tuple(arch for arch in archs if arch not in unknown)
         if not known:
             raise CompilerNotFound(f"{command[0]} supports none of {', '.join(archs)}.")
-        if unknown:
+        if unknown and asked:
             warn_once(_log, f"{command[0]} does not support {', '.join(unknown)}: left out of the build.")
         return known
 
@@ -141,6 +147,11 @@ def _unknown_archs(command: tuple[str, ...], archs: tuple[str, ...]) -> tuple[st
     said = compiler_complaints([*asked, "-c", os.devnull, "-o", os.devnull], dict(_ENVIRONMENT))
     named = set(re.findall(_UNKNOWN, said))
     return tuple(arch for arch in archs if arch in named)
+
+
+def _environment_archs() -> list[str]:
+    """The processors that Torch's own builds of extensions are for, if the user says so."""
+    return os.environ.get("PYTORCH_ROCM_ARCH", "").replace(";", " ").replace(",", " ").split()
 
 
 def _usual_folders(packages: Path | None) -> Iterator[tuple[Path, str]]:
