@@ -128,6 +128,31 @@ def test_its_folder_stands_in_for_the_repository_and_others_stay(
     assert seen["local"] == f"org/dep=/somewhere:org/seen=/elsewhere:local/seen={kernel}:org/seen={kernel}"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "passed"),
+    [
+        (["tests/test_two.py"], ["test_two"]),
+        (["test_two.py::test_two"], ["test_two"]),
+        (["{tests}/test_two.py"], ["test_two"]),
+        (["tests/more/", "-k", "tests/test_two.py or more"], ["test_more"]),
+        (["--ignore", "{tests}/more"], ["test_it", "test_two"]),
+        (["--rootdir", "{tests}/more"], ["test_it", "test_more", "test_two"]),
+    ],
+)
+def test_arguments_can_select_tests_from_anywhere(
+    kernel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], passed: list[str]
+) -> None:
+    tests = kernel / "tests"
+    (tests / "test_two.py").write_text("def test_two(): pass\n")
+    (tests / "more").mkdir()
+    (tests / "more" / "test_more.py").write_text("def test_more(): pass\n")
+    monkeypatch.chdir(tmp_path)
+    report = tmp_path / "report.xml"
+    further = [f"--junitxml={report}", "-p", "no:cacheprovider", "-q"]
+    assert run_tests(kernel, [*(each.format(tests=tests) for each in arguments), *further]) == 0
+    assert sorted(re.findall(r'<testcase [^>]*name="([^"]*)"', report.read_text())) == passed
+
+
 def test_the_exit_status_is_pytests(kernel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_tests(kernel, ["-q", "-k", "nothing"]) == 5
     assert run_tests(kernel, ["--no-such-option"]) == 4

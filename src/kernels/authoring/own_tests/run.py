@@ -33,6 +33,9 @@ TESTS = "tests"
 #: The owner in a repository's name, and bytes of a test file that are searched for such names.
 _OWNER, _MAX_TEST_BYTES = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", 1024 * 1024
 
+#: Options of pytest whose next argument can be the path of a test that is not selected by it.
+_WITH_PATHS = frozenset({"--ignore", "--ignore-glob", "--deselect", "-k", "-m", "-c", "--config-file", "--rootdir"})
+
 _PLUGIN = "kernels.authoring.own_tests.plugin"
 
 #: Packages that loading and testing a kernel needs: a kernel of that name is not importable by it.
@@ -58,7 +61,8 @@ def run_tests(
     Args:
         folder: A source folder, or the parent of a kernel's source folders. A source folder without tests uses those of
             the others.
-        arguments: Further arguments for pytest.
+        arguments: Further arguments for pytest. Without a test file or folder among them, all tests are run. Such a
+            path is relative to the working directory, else to the kernel's folder or that of its tests.
         build: First build what this machine can build.
         backend: The backend whose build is imported by name, and the default of `get_kernel`. Default: Torch's.
         variant: The build that is tested, by its name. Default: the one that fits this machine best.
@@ -104,7 +108,7 @@ def run_tests(
         # Two source folders can have test files with one name.
         mode = ["--import-mode=importlib"] if len(tests) > 1 else []
         # If all tests are skipped, the run passes: show the reasons.
-        further = [*mode, *map(str, tests), *(arguments or ("-rs",))]
+        further = [*mode, *_with_tests(arguments or ("-rs",), path, tests)]
         command = [sys.executable, "-m", "pytest", "-p", _PLUGIN, *further]
         process = subprocess.run(command, env=environment, stdout=stdout, stdin=subprocess.DEVNULL, check=False)
     if process.returncode < 0:
@@ -181,6 +185,29 @@ def _tests(folder: Path, workspace: Workspace) -> list[Path]:
     if not found:
         raise RequestError(f"`folder` is {str(folder)!r}, which has no tests: {own} does not exist.")
     return found
+
+
+def _with_tests(arguments: Sequence[str], folder: Path, tests: Sequence[Path]) -> list[str]:
+    """Pytest's arguments with the tests to run: those that the arguments select, else all."""
+    selected = [
+        None if before in _WITH_PATHS else _selected(argument, (Path.cwd(), folder, *tests), tests)
+        for before, argument in zip(("", *arguments), arguments, strict=False)
+    ]
+    if not any(selected):
+        return [*map(str, tests), *arguments]
+    return [chosen or argument for chosen, argument in zip(selected, arguments, strict=True)]
+
+
+def _selected(argument: str, places: Sequence[Path], tests: Sequence[Path]) -> str | None:
+    """The test that an argument names, with its whole path; None for other arguments."""
+    path, separator, test = argument.partition("::")
+    if argument.startswith("-") or not (separator or path.endswith(".py") or "/" in path or os.sep in path):
+        return None
+    for place in places:
+        at = Path(os.path.realpath(place / path))
+        if os.path.exists(at) and any(at.is_relative_to(os.path.realpath(own)) for own in tests):
+            return f"{at}{separator}{test}"
+    return None
 
 
 def _check_built(workspace: Workspace, variant: str | None) -> None:
