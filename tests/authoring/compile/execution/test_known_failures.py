@@ -37,6 +37,16 @@ from kernels.errors import BuildError
         ),
         ("cuda_runtime.h:82:10: fatal error: crt/host_config.h: No such file or directory", "nvidia-cuda-crt (CUDA 12"),
         ("a.hip:1:10: fatal error: 'hip/hip_runtime.h' file not found", "set ROCM_PATH"),
+        (
+            "a.cu:1:10: fatal error: 'hipcub/hipcub.hpp' file not found",
+            "hipcub/hipcub.hpp is in a library of ROCm that",
+        ),
+        (
+            "complex.h:9:10: fatal error: 'thrust/complex.h' file not found\n#include <thrust/complex.h>\n"
+            "1 error generated when compiling for gfx90a.",
+            "thrust/complex.h is in a library of ROCm",
+        ),
+        ("a.cu:1:10: fatal error: 'thrust/complex.h' file not found", "thrust/complex.h is not in the CUDA toolkit"),
         ("cc1plus: error: bad value ‘armv8-a+sve’ for ‘-march=’ switch", "-march=armv8-a+sve is for another processor"),
         ("clang: error: unsupported argument 'armv8-a+sve' to option '-march='", "-march=armv8-a+sve is for another"),
         (

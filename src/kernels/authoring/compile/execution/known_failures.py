@@ -16,11 +16,17 @@ _PACKAGES = {
     r"cufft\w*\.h": "nvidia-cufft",
     r"nvrtc\.h": "nvidia-cuda-nvrtc",
     r"nvJitLink\.h": "nvidia-nvjitlink",
-    r"(?:nvtx3/|nvToolsExt)\S*": "nvidia-nvtx",
-    r"(?:cub|thrust|cuda/std|nv)/\S*": "nvidia-cuda-cccl",
-    r"crt/\S*": "nvidia-cuda-crt",
+    r"(?:nvtx3/|nvToolsExt)[^\s':]*": "nvidia-nvtx",
+    r"(?:cub|thrust|cuda/std|nv)/[^\s':]*": "nvidia-cuda-cccl",
+    r"crt/[^\s':]*": "nvidia-cuda-crt",
     r"cupti\w*\.h": "nvidia-cuda-cupti",
 }
+
+#: Headers of ROCm's libraries, and what follows in the output of its compiler.
+_ROCM_LIBRARIES = (
+    (r"(?:hip(?:cub|blas|fft|rand|solver|sparse)|roc(?:blas|prim|rand|thrust|wmma))\w*[/.][^\s':]*", ""),
+    (r"thrust/[^\s':]*", r"[\s\S]*when compiling for gfx"),
+)
 
 _CCBIN = "name an older one with NVCC_CCBIN (g++-13, for example), or install a newer CUDA toolkit"
 _ONE_VERSION = (
@@ -35,6 +41,13 @@ def _in_package(package: str) -> Callable[[re.Match[str]], str]:
     return lambda match: (
         f"{match[1]} is not in the CUDA toolkit: install the rest of it, or pip install {package} (CUDA 12: "
         f"{package}-cu12)."
+    )
+
+
+def _of_rocm(match: re.Match[str]) -> str:
+    return (
+        f"{match[1]} is in a library of ROCm that is not installed: install ROCm's libraries for developers (Ubuntu: "
+        "apt-get install rocm-dev hipcub-dev rocthrust-dev hipblas-dev hipsparse-dev hipsolver-dev)."
     )
 
 
@@ -73,6 +86,8 @@ _KNOWN: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
             "doctor` shows which one is used."
         ),
     ),
+    # Torch's headers include thrust's, which is a library of ROCm too.
+    *((_MISSING.format(header) + end, _of_rocm) for header, end in _ROCM_LIBRARIES),
     *((_MISSING.format(header), _in_package(package)) for header, package in _PACKAGES.items()),
     (
         _MISSING.format(r"hip/\S+"),
