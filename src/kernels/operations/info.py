@@ -249,7 +249,7 @@ def explain_folder(
 
 
 def is_path(kernel: str | os.PathLike[str]) -> bool:
-    """Whether a kernel's name is the path of a folder, not a repository's name.
+    """Whether a kernel's name is the path of a folder (or of a file, by mistake), not a repository's name.
 
     Raises:
         RequestError: It can be neither.
@@ -260,7 +260,7 @@ def is_path(kernel: str | os.PathLike[str]) -> bool:
     """
     if not isinstance(kernel, str):
         return True
-    if kernel.startswith((".", "/", "~", os.sep)) or (kernel != "" and os.path.isdir(kernel)):
+    if kernel.startswith((".", "/", "~", os.sep)) or (kernel != "" and os.path.exists(kernel)):
         return True
     try:
         check_repo_id(kernel)

@@ -326,6 +326,8 @@ def _check_no_link(folder: Path, path: str) -> None:
 
 
 def _find_builds(path: Path) -> tuple[Path, str | None]:
+    if path.is_file():
+        raise RepositoryNotFound(f"{path} is a file; expected the folder of a kernel or a build.")
     if not path.is_dir():
         raise RepositoryNotFound(f"The folder {path} does not exist.")
     if (path / METADATA_FILE).is_file():

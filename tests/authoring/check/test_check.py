@@ -12,6 +12,7 @@ import pytest
 import kernels.authoring.check.checked_variant as checked_variant
 from kernels.authoring.check import VariantAudit, audit
 from kernels.errors import InvalidRepository, RepositoryNotFound
+from kernels.operations.info import is_path, repository_info
 from kernels.support.checks import CheckResult
 
 ID = "_add_one_cpu_1a2b3c4"
@@ -659,3 +660,13 @@ def test_the_process_says_what_became_of_the_layers(write_variant: Write, layers
     files = {"__init__.py": "", "_ops.py": None, "layers.py": layers}
     found = load_and_look(str(write_variant(files, metadata={"id": "_add_one_cpu_l4yers"})))
     assert [each.verdict for each in found if each.step == "loaded layers"] == [verdict]
+
+
+def test_a_file_is_no_folder_of_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("relu").mkdir()
+    Path("relu/build.toml").touch()
+    assert is_path("relu/build.toml"), "also without ./ before it"
+    for look in (audit, repository_info):
+        with pytest.raises(RepositoryNotFound, match=r"build\.toml is a file; expected the folder of a kernel"):
+            look("./relu/build.toml")

@@ -92,6 +92,8 @@ def find_variants(path: os.PathLike[str] | str) -> list[Path]:
         ['torch-cpu']
     """
     folder = Path(os.path.realpath(os.path.expanduser(path)))
+    if folder.is_file():
+        raise RepositoryNotFound(f"{os.fspath(path)} is a file; expected the folder of a kernel or a build.")
     if not folder.is_dir():
         raise RepositoryNotFound(f"The folder {os.fspath(path)} does not exist.")
     if _is_variant(folder):
