@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
+from torch_headers import torch_headers
 
 from kernels import load_backends, register_backend, unregister_backend
 from kernels.authoring.check import audit
@@ -148,8 +149,6 @@ def test_no_template_looks_like_a_source_of_this_package() -> None:
 @pytest.mark.compiler
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_nvcc_compiles_the_cuda_source_to_loads_of_16_bytes(tmp_path: Path) -> None:
-    from torch.utils.cpp_extension import include_paths
-
     folder = new_kernel("rms-norm", tmp_path / "k", backends=["cuda"])
     # A header that only Torch's builds for CUDA have.
     command = [
@@ -161,7 +160,7 @@ def test_nvcc_compiles_the_cuda_source_to_loads_of_16_bytes(tmp_path: Path) -> N
         "-o",
         tmp_path / "ptx",
     ]
-    command += [option for path in include_paths() for option in ("-isystem", path)]
+    command += [option for path in torch_headers() for option in ("-isystem", path)]
     done = subprocess.run([*command, folder / "rms_norm_cuda" / "rms_norm.cu"], capture_output=True, text=True)
     if "host compiler" in done.stderr or "unsupported GNU version" in done.stderr:
         pytest.skip(done.stderr.splitlines()[0])
@@ -174,8 +173,6 @@ def test_nvcc_compiles_the_cuda_source_to_loads_of_16_bytes(tmp_path: Path) -> N
 @pytest.mark.compiler
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_the_hip_source_is_valid_in_the_place_of_hipcc_nvcc_reads_it(tmp_path: Path) -> None:
-    from torch.utils.cpp_extension import include_paths
-
     folder = new_kernel("rms-norm", tmp_path / "k", backends=["rocm"])
     assert read_source(folder).kernels[0].archs
     # The names of ROCm's headers, with CUDA behind them: the language is the same.
@@ -189,7 +186,7 @@ def test_the_hip_source_is_valid_in_the_place_of_hipcc_nvcc_reads_it(tmp_path: P
         (tmp_path / "stand-in" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "stand-in" / name).write_text(text)
     command = ["nvcc", "-x", "cu", "-std=c++20", "-DC10_CUDA_NO_CMAKE_CONFIGURE_FILE", "-ptx", "-o", tmp_path / "ptx"]
-    command += [option for path in (tmp_path / "stand-in", *include_paths()) for option in ("-isystem", path)]
+    command += [option for path in (tmp_path / "stand-in", *torch_headers()) for option in ("-isystem", path)]
     done = subprocess.run([*command, folder / "rms_norm_rocm" / "rms_norm.hip"], capture_output=True, text=True)
     if "host compiler" in done.stderr or "unsupported GNU version" in done.stderr:
         pytest.skip(done.stderr.splitlines()[0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import keyword
 import os
 import sys
 import threading
@@ -17,10 +18,24 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import FrameType, ModuleType
 from typing import Any
 
-__all__ = ["BuildFinder", "FolderFinder", "add_folder", "install", "next_sitecustomize", "source_folders"]
+__all__ = [
+    "BuildFinder",
+    "FolderFinder",
+    "add_folder",
+    "install",
+    "is_importable",
+    "next_sitecustomize",
+    "source_folders",
+]
 
 #: The source folders of the kernel that is tested.
 source_folders: list[str] = []
+
+
+#: Packages that loading and testing a kernel needs: a kernel of that name is not importable by it.
+_NEEDED = frozenset(
+    {"filelock", "huggingface_hub", "kernels", "msgspec", "numpy", "packaging", "pytest", "torch", "triton", "yaml"}
+)
 
 
 class BuildFinder:
@@ -133,6 +148,16 @@ def _importer() -> str:
 def _is_kernel(name: str) -> bool:
     registry = sys.modules.get("kernels.loader.registry")
     return registry is not None and name in registry.packages
+
+
+def is_importable(name: str) -> bool:
+    """Whether tests can import a kernel by a name: a keyword they cannot, and what tests need is not replaced.
+
+    Example:
+        >>> [is_importable(name) for name in ("rms_norm", "class", "torch")]
+        [True, False, False]
+    """
+    return not keyword.iskeyword(name) and name not in _NEEDED
 
 
 def install(name: str, build: str, id: str, why_not: str = "") -> BuildFinder:

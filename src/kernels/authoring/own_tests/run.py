@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import keyword
 import os
 import re
 import subprocess
@@ -37,11 +36,6 @@ _OWNER, _MAX_TEST_BYTES = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", 1024 * 1024
 _WITH_PATHS = frozenset({"--ignore", "--ignore-glob", "--deselect", "-k", "-m", "-c", "--config-file", "--rootdir"})
 
 _PLUGIN = "kernels.authoring.own_tests.plugin"
-
-#: Packages that loading and testing a kernel needs: a kernel of that name is not importable by it.
-_NEEDED = frozenset(
-    {"filelock", "huggingface_hub", "kernels", "msgspec", "numpy", "packaging", "pytest", "torch", "triton", "yaml"}
-)
 
 
 def run_tests(
@@ -128,7 +122,7 @@ def _module_name(workspace: Workspace) -> str | None:
             f"`general.name` is {workspace.sources[0].name!r}, and `import {name}` gives a module of Python's standard "
             "library, which the tests and other packages need; choose another name for the kernel."
         )
-    return None if keyword.iskeyword(name) or name in _NEEDED else name
+    return name if by_name.is_importable(name) else None
 
 
 def _environment(repo_ids: Sequence[str], tested: TestedBuild) -> dict[str, str]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
+from kernels.authoring.own_tests.by_name import is_importable
 from kernels.authoring.scaffold.draft import TEMPLATES, Draft
 from kernels.authoring.scaffold.guidance import guidance
 from kernels.backends import Backend
@@ -72,6 +73,8 @@ def common_values(draft: Draft) -> dict[str, str]:
     has_notes = guidance(draft.backends) is not None
     values["GUIDANCE_NOTE"] = fragment("guidance-note.md", values) + "\n\n" if has_notes else ""
     values["HUB"] = fragment("no-hub.toml" if draft.repo_id is None else "hub.toml", values)
+    by_name = is_importable(draft.name.python_name)
+    values["IMPORT_TEST"] = fragment("import-test.py", values) + "\n\n\n" if by_name else ""
     values["GENERAL"] = fragment("general.toml", values)
     return values
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch_headers import torch_headers
 
 from kernels import get_local_kernel
 from kernels.authoring.check import audit
@@ -243,8 +244,6 @@ def test_cuda_files_become_a_cuda_kernel(tmp_path: Path, name: str, text: str, s
 @pytest.mark.compiler
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_nvcc_compiles_the_launch_of_a_kernel(tmp_path: Path) -> None:
-    from torch.utils.cpp_extension import include_paths
-
     import kernels.authoring.compile
 
     made = adopt_kernel([file(tmp_path, "kk.cu", KERNELS)], folder=tmp_path / "k")
@@ -260,7 +259,7 @@ def test_nvcc_compiles_the_launch_of_a_kernel(tmp_path: Path) -> None:
         "-o",
         tmp_path / "ptx",
     ]
-    command += [option for path in (*include_paths(), registration) for option in ("-isystem", path)]
+    command += [option for path in (*torch_headers(), registration) for option in ("-isystem", path)]
     command += ["-DTORCH_EXTENSION_NAME=_kk_cuda_1", made.folder / "kk_cuda" / "kk_bindings.cu"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
