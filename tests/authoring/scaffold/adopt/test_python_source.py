@@ -77,3 +77,9 @@ def test_a_text_that_is_not_in_the_file_is_not_guessed(text: str) -> None:
 def test_what_is_no_python_is_an_error(data: bytes) -> None:
     with pytest.raises(RequestError, match=r"f\.py"):
         read_python(data, "f.py")
+
+
+def test_a_launch_through_thousands_of_functions_is_found() -> None:
+    chain = "".join(f"def f{number}(x):\n  f{number + 1}(x)\n" for number in range(5000))
+    source = read_python(f"@triton.jit\ndef k(x):\n  pass\n{chain}def f5000(x):\n  k[(1,)](x)\n".encode(), "f.py")
+    assert len(source.launchers) == 5001

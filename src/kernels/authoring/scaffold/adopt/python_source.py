@@ -85,8 +85,15 @@ def read_python(data: bytes, name: str) -> PythonSource:
     others: dict[str, ast.stmt] = {name: node for name, node in functions.items() if name not in reached}
     classes = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
     others.update(classes)
-    while callers := {name for name, node in others.items() if _names(node) & reached} - reached:
+    users: dict[str, list[str]] = {}
+    for name, node in others.items():
+        for used in _names(node):
+            users.setdefault(used, []).append(name)
+    left = list(kernels)
+    while left:
+        callers = set(users.get(left.pop(), ())) - reached
         reached |= callers
+        left += callers
     return PythonSource(
         kernels=tuple(kernels),
         launchers=tuple(name for name in others if name in reached and name not in classes and name[0] != "_"),
