@@ -145,7 +145,7 @@ def test_by_name():
     assert my_relu.ops.relu is not None
 """
     )
-    [outcome] = build_variants(folder, folder / "build", this_gpu=True)
+    [outcome] = build_variants(folder, folder, this_gpu=True)
     if outcome.reason.startswith("No compiler"):
         pytest.skip(outcome.reason)
     assert outcome.path is not None, f"{outcome.reason}\n{outcome.detail}"
