@@ -29,7 +29,6 @@ _FILTERS = frozenset({"capitalize", "count", "d", "default", "first", "last", "l
 _FILTERS |= {"upper"}
 _ORDERS = frozenset({"list", "reverse", "sort", "unique"})
 
-
 #: What a template of values of the wrong kind, or one that is nested too deep, ends with.
 _FAILURES = (TypeError, ValueError, LookupError, ArithmeticError, RecursionError, SyntaxError)
 
@@ -118,15 +117,7 @@ def fill_template(template: str, facts: CardFacts, where: str) -> tuple[str, lis
             f"{where}, line {error.lineno}: this is not a Jinja template: {format_text(error.message)}. Put text with "
             "double braces between {% raw %} and {% endraw %}."
         ) from None
-    except (
-        jinja2.TemplateError,
-        TypeError,
-        ValueError,
-        LookupError,
-        ArithmeticError,
-        RecursionError,
-        SyntaxError,
-    ) as error:
+    except (jinja2.TemplateError, *_FAILURES) as error:
         raise RequestError(f"{where}: the template cannot be filled in: {format_text(error)}.") from None
     notes = [
         f"{where}: the placeholder {name!r} is not known, and left empty.{did_you_mean(name, PLACEHOLDERS)}"
