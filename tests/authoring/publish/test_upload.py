@@ -262,29 +262,6 @@ def _card(hub: TestHub, repo_id: str, branch: str) -> str:
     return hub.catalog.commit(repo_id, branch).files["README.md"].source.read_text()
 
 
-@pytest.mark.skipif(sys.platform != "linux" or shutil.which("gcc") is None, reason="links an ELF file")
-def test_a_build_that_older_systems_cannot_load_is_published_with_a_note(
-    hub: TestHub, kernel: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "versions").write_text("GLIBC_2.77 { global: newer; };\n")
-    (tmp_path / "newer.c").write_text("int newer(void) { return 0; }")
-    (tmp_path / "relu.c").write_text("int newer(void);\nint relu(void) { return newer(); }")
-    script = ["-Wl,--version-script=versions", "-Wl,-soname,libc.so.6"]
-    for name, flags in (("newer", script), ("relu", ["newer.so"])):
-        command = ["gcc", "-shared", "-fPIC", "-o", f"{name}.so", f"{name}.c", *flags]
-        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    variant = "torch213-cxx11-cpu-x86_64-linux"
-    files = {"_relu.abi3.so": (tmp_path / "relu.so").read_bytes()}
-    for path, data in kernel_files(REPO, variant, digest=True, files=files).items():
-        (kernel / "build" / variant / path).write_bytes(data)
-    said: list[str] = []
-    done = upload_kernel(kernel, REPO, report=said.append)
-    (note,) = (each for each in done.notes if "GLIBC" in each)
-    assert note.startswith(f"{variant}: _relu.abi3.so: needs GLIBC_2.77 (for newer), which systems of manylinux_2_28 ")
-    assert f"Note: {note}" in said
-    assert f"build/{variant}/_relu.abi3.so" in _served(hub)
-
-
 def test_private_creates_a_private_repository_and_refuses_a_public_one(hub: TestHub, kernel: Path) -> None:
     upload_kernel(kernel, REPO, private=True)
     assert not HfApi(endpoint=hub.url, token=False).repo_exists(REPO, repo_type="kernel")

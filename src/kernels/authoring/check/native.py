@@ -19,12 +19,9 @@ from kernels.authoring.check.foreign_library import library_format, require_lief
 from kernels.authoring.check.foreign_native import FOREIGN, foreign_faults
 from kernels.authoring.check.stable_abi import PYTHON, beyond_stable_abi
 from kernels.backends import listed
-from kernels.support.checks import StepResult, StepResults, failed, hint, missing, ok, skipped
+from kernels.support.checks import StepResult, StepResults, failed, missing, ok, skipped
 
 __all__ = ["POLICY", "SymbolPolicy", "is_native", "native_files", "require_reader"]
-
-
-_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,5}")
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,9 @@ class SymbolPolicy:
         family, _, number = version.partition("_")
         if family not in self.newest or version in self.others:
             return True
-        return _NUMBER.fullmatch(number) is not None and tuple(map(int, number.split("."))) <= self.newest[family]
+        if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9}){0,5}", number) is None:
+            return False
+        return tuple(map(int, number.split("."))) <= self.newest[family]
 
 
 #: manylinux_2_28 as auditwheel 6.8 has it for x86_64 and aarch64
@@ -61,9 +60,6 @@ POLICY = SymbolPolicy(
 
 #: Bounds for one file; flash-attention's has some 10,000 symbols.
 _MAX_SYMBOLS, _MAX_VERSIONS, _MAX_TAGS = 500_000, 10_000, 10_000
-
-#: Symbols that a message lists of one version.
-_SHOWN = 3
 
 _MAGIC = b"\x7fELF"
 
@@ -108,7 +104,7 @@ def native_files(checked: CheckedVariant) -> StepResults:
         for name in natives:
             faults = list(_faults(checked, name, variant.cpu))
             yield from faults
-            if not any(verdict in ("failed", "hint") for verdict, _ in faults):
+            if not any(verdict == "failed" for verdict, _ in faults):
                 yield ok(f"{name}: {POLICY.name}, Python {PYTHON}")
         library = _tvm_ffi_library(checked)
         if library is not None and library not in natives:
@@ -204,24 +200,12 @@ def _versions(needed: Any, symbols: Any, versym: Any) -> Iterator[StepResult]:
         index = versym.get_symbol(number).entry["ndx"]
         if index in indices:
             users[indices[index]].append(symbols.get_symbol(number).name)
-    newer: list[str] = []
     for version, by in sorted(users.items()):
-        wanted = f"{version}{_used_by(by)}"
-        if _NUMBER.fullmatch(version.partition("_")[2]) is None:  # GLIBC_PRIVATE: of one release of the library
-            yield failed(f"needs {listed([wanted])}, which only the build machine's release of the library may have")
-        else:
-            newer.append(wanted)
-    if newer:  # the build loads on this system and on newer ones
-        yield hint(
-            f"needs {listed(newer)}, which systems of {POLICY.name} do not have; for users of such systems, build it "
-            "on one"
+        wanted = f" (for {listed([symbol[:80] for symbol in sorted(by)][:50])})" if by else ""
+        yield failed(
+            f"needs {version}{wanted}, which systems of {POLICY.name} do not have; build it on such a system or "
+            "an older one"
         )
-
-
-def _used_by(symbols: list[str]) -> str:
-    shown = [symbol[:80] for symbol in sorted(symbols)[:_SHOWN]]
-    more = f" and {len(symbols) - _SHOWN} more" * (len(symbols) > _SHOWN)
-    return f" (for {', '.join(shown)}{more})" if shown else ""
 
 
 def _python_symbols(symbols: Iterable[Any], name: str) -> Iterator[StepResult]:

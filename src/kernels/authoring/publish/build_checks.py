@@ -17,19 +17,13 @@ __all__ = ["check_builds"]
 #: Problems that a message lists.
 _SHOWN = 5
 
-#: The step and the verdict on a native file that older systems cannot load.
-_OLDER_SYSTEMS = ("native files", "hint")
 
-
-def check_builds(builds: LocalBuilds, workspace: Workspace | None) -> list[str]:
+def check_builds(builds: LocalBuilds, workspace: Workspace | None) -> None:
     """Raise if a build is stale or would fail `kernels check --static`, or Python cannot compile a benchmark.
 
     Args:
         builds: The builds; none of their code is run.
         workspace: Their sources, if present.
-
-    Returns:
-        Notes on builds that older systems cannot load.
 
     Raises:
         RequestError: A check failed.
@@ -42,24 +36,21 @@ def check_builds(builds: LocalBuilds, workspace: Workspace | None) -> list[str]:
             stale,
             "and so does --build; delete builds that no machine can rebuild. --no-check publishes them as they are",
         )
-    notes: list[str] = []
-    problems = [*_problems(builds, notes)]
+    problems = [*_problems(builds)]
     if problems:
         more = f"; and {len(problems) - _SHOWN} more" * (len(problems) > _SHOWN)
         raise RequestError(
             f"Nothing was published. {'; '.join(problems[:_SHOWN])}{more}. Run `kernels check {builds.folder}` for the "
             "full report; --no-check publishes the builds anyway."
         )
-    return notes
 
 
-def _problems(builds: LocalBuilds, notes: list[str]) -> Iterator[str]:
+def _problems(builds: LocalBuilds) -> Iterator[str]:
     for name in builds.builds:
         folder = builds.folder / BUILD_FOLDER / name
         # The digest was compared when the builds were read, and their files hashed.
         found = audit_variant(folder, dynamic=False, root=builds.folder, bytecode=False, without=("digest",))
         yield from (f"{name}: {each.step}: {each.what}" for each in found.findings if each.verdict == "failed")
-        notes += (f"{name}: {each.what}" for each in found.findings if (each.step, each.verdict) == _OLDER_SYSTEMS)
     for path, file in builds.benchmarks.items():
         problem = file_syntax_error(file.path, path)
         if problem is not None:

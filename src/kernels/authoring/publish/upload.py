@@ -89,8 +89,9 @@ def upload_kernel(
     builds = read_builds(folder) if workspace is None else read_builds(workspace.folder, workspace.folders)
     repo_id, branch = publish_target(builds, workspace, repo_id, branch)
     client = open_hub(hub, token, writing=not dry_run)
-    checked = check_builds(builds, workspace) if check else []
-    notes = (*checked, *_notes(builds, workspace))
+    if check:
+        check_builds(builds, workspace)
+    notes = tuple(_notes(builds, workspace))
     for note in notes:
         say(f"Note: {note}")
     say(f"{repo_id}, branch {branch}, at {client.url}: {plural(len(builds.builds), 'build')}")
