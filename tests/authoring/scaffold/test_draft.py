@@ -29,6 +29,12 @@ def test_a_name_that_a_kernel_can_have_is_taken(name: str) -> None:
     assert draft_kernel(name).test_repo_id == f"local/{name}"
 
 
+@pytest.mark.parametrize("name", ["json", "string", "sys"])
+def test_a_name_of_the_standard_library_is_refused_before_tests_cannot_import_it(name: str) -> None:
+    with pytest.raises(RequestError, match=f"`import {name}` gives a module of Python's standard library"):
+        draft_kernel(name)
+
+
 @pytest.mark.parametrize("license", ["", "MIT\n", 'MIT"', "@NAME@", "x" * 200, " MIT"])
 def test_a_licence_that_is_no_spdx_expression_is_refused(license: str) -> None:
     with pytest.raises(RequestError, match=r"`license` is .* expected an SPDX expression"):

@@ -22,6 +22,7 @@ __all__ = [
     "BuildFinder",
     "FolderFinder",
     "add_folder",
+    "hides_the_standard_library",
     "install",
     "is_importable",
     "next_sitecustomize",
@@ -158,6 +159,21 @@ def is_importable(name: str) -> bool:
         [True, False, False]
     """
     return not keyword.iskeyword(name) and name not in _NEEDED
+
+
+def hides_the_standard_library(name: str) -> str | None:
+    """Why a kernel cannot have the name of a module of Python's standard library, as a clause; None for other names.
+
+    Example:
+        >>> hides_the_standard_library("rms_norm") is None
+        True
+    """
+    if name not in sys.stdlib_module_names and name not in sys.builtin_module_names:
+        return None
+    return (
+        f"`import {name}` gives a module of Python's standard library, which the tests and other packages need; choose "
+        "another name for the kernel"
+    )
 
 
 def install(name: str, build: str, id: str, why_not: str = "") -> BuildFinder:

@@ -117,11 +117,9 @@ def _module_name(workspace: Workspace) -> str | None:
         RequestError: `import` of that name gives a module of Python's standard library.
     """
     name = workspace.sources[0].name.python_name
-    if name in sys.stdlib_module_names or name in sys.builtin_module_names:
-        raise RequestError(
-            f"`general.name` is {workspace.sources[0].name!r}, and `import {name}` gives a module of Python's standard "
-            "library, which the tests and other packages need; choose another name for the kernel."
-        )
+    problem = by_name.hides_the_standard_library(name)
+    if problem is not None:
+        raise RequestError(f"`general.name` is {workspace.sources[0].name!r}, and {problem}.")
     return name if by_name.is_importable(name) else None
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernels.authoring.own_tests.by_name import hides_the_standard_library
 from kernels.backends import Backend, all_backends, find
 from kernels.errors import InvalidMetadata, RequestError
 from kernels.models.metadata import KernelName, Metadata
@@ -91,12 +92,16 @@ def _name(name: Any) -> KernelName:
         # The Hub and readers of the metadata must accept it.
         check_repo_id(f"{LOCAL_PUBLISHER}/{name}")
         fields = {"name": name, "id": "_", "backend": {"type": "any"}}
-        return Metadata.from_bytes(json.dumps(fields).encode()).name
+        checked = Metadata.from_bytes(json.dumps(fields).encode()).name
     except (RequestError, InvalidMetadata):
         raise RequestError(
             f"`name` is {name[:200]!r}; expected 2 to 96 lower-case letters, digits and single dashes, "
             "starting with a letter, not ending with a dash, such as 'rms-norm'."
         ) from None
+    problem = hides_the_standard_library(checked.python_name)
+    if problem is not None:
+        raise RequestError(f"`name` is {name!r}, and {problem}.")
+    return checked
 
 
 def _by_default() -> tuple[Backend, ...]:

@@ -94,6 +94,13 @@ def test_it_is_written_nowhere_else(tmp_path: Path, force: bool) -> None:
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
+def test_a_file_in_place_of_a_folder_is_said(tmp_path: Path) -> None:
+    (tmp_path / ".agents").write_text("")
+    [skill] = list_skills()
+    with pytest.raises(RequestError, match="a folder above it is a file"):
+        add_skill(skill, tmp_path / ".agents" / "skills")
+
+
 def test_every_agent_has_a_folder_of_skills(tmp_path: Path) -> None:
     for agent in AGENTS:
         folder = agent_folder(agent, tmp_path)

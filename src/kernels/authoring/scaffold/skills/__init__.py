@@ -103,7 +103,12 @@ def add_skill(skill: Skill, to: os.PathLike[str] | str, *, force: bool = False) 
             f"{folder} has other content than this version's: {', '.join(differing)}. Use --force to replace it."
         )
     wanted = {name: data for name, data in skill.files.items() if _found(folder / name) != data}
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise RequestError(
+            f"{folder} cannot be made: a folder above it is a file. Give another one with --to."
+        ) from None
     with TemporaryDirectory(prefix=".skill-", dir=folder) as staging:
         for number, (name, data) in enumerate(wanted.items()):
             new = Path(staging, str(number))
