@@ -79,6 +79,24 @@ def test_a_kernel_is_made_from_a_file_and_what_is_left_is_said(
     assert last.startswith("Next: kernels build add, kernels test add, kernels check add, ")
 
 
+@pytest.mark.parametrize("from_file", [False, True], ids=["new", "from a file"])
+def test_its_page_names_the_repository_that_it_is_published_to(
+    kernels: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_file: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "twice.py").write_text(
+        "import triton\n\n\n@triton.jit\ndef _twice(x):\n    pass\n\n\ndef twice(x):\n    _twice[(1,)](x)\n"
+    )
+    made = kernels("init", *(["--from", "twice.py"] if from_file else ["twice", "--noarch", "--backends", "cpu"]))
+    assert made.exit_code == 0, made.stderr
+    built = kernels("build", "twice")
+    assert built.exit_code == 0, built.stderr
+    card = kernels("card", "twice", "--repo-id", "acme/twice").stdout
+    assert "local/twice" not in card
+    # Before the steps for those who build it.
+    assert card.index('get_kernel("acme/twice", version=1)') < card.index("## Build from source")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
