@@ -31,6 +31,7 @@ def main() -> None:
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     sys.dont_write_bytecode = True  # a kernel's folder stays as it is
+    logging.getLogger("kernels").setLevel(logging.ERROR)  # the parent process has logged the warnings
     job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
     sys.argv = [sys.argv[0]]
     work(job, lambda message: own.write(encode(message)))
@@ -47,7 +48,6 @@ def work(job: Job, send: Callable[[Message], object]) -> None:
         send(Stopped(f"{type(error).__name__}: {error}", device=True))
         return
     try:
-        logging.getLogger("kernels").setLevel(logging.ERROR)  # the parent process has logged the warnings
         kernel = _load(job)
     except Exception as error:  # noqa: BLE001 - also what the kernel's own code raises
         send(Stopped(error_on_one_line(error, _MAX_REASON)))
