@@ -604,6 +604,8 @@ def test_the_process_looks_at_what_a_load_registers_and_at_the_layers(write_vari
     assert "stolen_inside::x" in found[1].what
     assert "has helper, scale" in found[2].what
     assert found[3].what == "1 layer"
+    audited = VariantAudit("torch-cpu", "torch-cpu", tuple(found)).strict()
+    assert [each.verdict for each in audited.findings if each.step == "loaded layers"] == ["failed", "ok"]
 
 
 @pytest.mark.parametrize(
