@@ -1,0 +1,1 @@
+"""A mirror's tree: its archives, its signatures, and the stores that hold it."""

@@ -1,0 +1,1 @@
+"""Where a mirror's tree lies: a folder, or an object store."""
