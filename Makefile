@@ -122,7 +122,7 @@ bench: $(READY)
 lock: $(READY)
 	@$(PIP) install uv
 	@$(VENV)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.10 --no-annotate --custom-compile-command 'make lock' \
-	  $(foreach extra,torch serve build bench sign dev,--extra $(extra)) pyproject.toml lockfiles/requirements.in --output-file lockfiles/requirements-cuda.txt
+	  $(foreach extra,torch serve build bench mirror sign dev,--extra $(extra)) pyproject.toml lockfiles/requirements.in --output-file lockfiles/requirements-cuda.txt
 	@grep -Ev '^(cuda|nvidia)-' lockfiles/requirements-cuda.txt > lockfiles/requirements-cpu.txt
 
 # The kernels that GPU runs use: the commits that follow from the sources in examples/kernels.
