@@ -13,7 +13,7 @@ import pytest
 from hub import TestHub
 
 import kernels.operations.install_check
-import kernels.sources.hub
+import kernels.sources.cached
 from kernels import download_kernels, get_kernel, get_local_kernel, get_locked_kernel, install_kernel, load_kernel
 from kernels.api import KernelRequest, get_kernels
 from kernels.errors import DigestMismatch, RequestError
@@ -38,7 +38,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append("digest")
         verify_digest(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(kernels.sources.hub, "changed_files", changed)
+    monkeypatch.setattr(kernels.sources.cached, "changed_files", changed)
     monkeypatch.setattr(kernels.operations.install_check, "verify_digest", digest)
     return seen
 

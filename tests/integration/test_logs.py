@@ -39,7 +39,7 @@ def test_a_load_says_which_build_of_which_commit_from_where_and_why(hub: TestHub
         f"acme/relu version 1 is loaded: build torch-cpu (the best of 2 for cpu) of {commit} (its branch v1) from the "
         f"Hub at {hub.url}, as {module.__name__}"
     ]
-    [fetched] = said(records, "kernels.sources.hub")
+    [fetched] = said(records, "kernels.sources.cached")
     assert fetched.startswith(f"acme/relu: build torch-cpu of {commit} was fetched from {hub.url}: ")
     assert {each.levelno for each in records} == {logging.INFO}
     with logged(logging.INFO) as records:
@@ -71,7 +71,7 @@ def test_what_the_cache_had_and_who_was_asked_is_logged_for_debugging(
     with logged(logging.DEBUG) as records:
         get_kernel("acme/relu", version=1)
     commit = f"commit {hub.commit()[:12]}"
-    texts = said(records, "kernels.sources.hub")
+    texts = said(records, "kernels.sources.cached")
     assert f"acme/relu: the files of {commit} are known" in texts
     assert f"acme/relu: build torch-cpu of {commit} is in the cache" in texts
     assert said(records, "kernels.trust.publishers")[0].startswith("acme is a trusted publisher, as the Hub said ")

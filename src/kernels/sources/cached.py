@@ -1,0 +1,374 @@
+"""A Hub or a mirror as a source: its answers are stored in the cache, and used again as long as they hold."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from kernels import settings
+from kernels.cache.repo_store import CLEARING, RepoStore
+from kernels.errors import (
+    DigestMismatch,
+    HubUnavailable,
+    InvalidMetadata,
+    InvalidRepository,
+    NotInCache,
+    RevisionNotFound,
+    StoreError,
+)
+from kernels.models.metadata import Metadata
+from kernels.models.requirement import Requirement, is_commit
+from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Heads, RepoFile, Snapshot
+from kernels.settings import Verify
+from kernels.sources.base import Source
+from kernels.sources.hub_client import BRIEF, Patience
+from kernels.sources.hub_errors import of_hub
+from kernels.sources.hub_responses import CommitInfo
+from kernels.sources.remote import REPO_TYPES, Remote
+from kernels.sources.session_cache import memory_of
+from kernels.support.logs import logger
+from kernels.support.process_lock import exclusively
+from kernels.support.warn import warn_once
+from kernels.trust.digest import changed_files, content_mismatch
+from kernels.trust.publishers import Publishers
+
+__all__ = ["CachedSource"]
+
+_log = logger(__name__)
+
+#: How often a build is completed again if `prune` removed its contents meanwhile.
+_CLEARED_TRIES = 3
+
+
+class CachedSource(Source):
+    """The kernels of a Hub or a mirror, through the cache.
+
+    Args:
+        remote: Sends the requests.
+        cache: The cache's folder.
+        verify: When the content of builds is checked, the default as `KERNELS_VERIFY` says.
+    """
+
+    def __init__(self, remote: Remote, cache: Path, *, verify: Verify | None = None) -> None:
+        self.endpoint: str = remote.endpoint
+        self.publishers: Publishers = remote.publishers
+        self.verify = settings.verify_when(verify)
+        self.cache = cache
+        self._remote = remote
+        self._memory = memory_of(remote.endpoint, cache)
+        # Repositories, commits and files that were checked as they arrived: a Hub may give two repositories one commit.
+        self._fresh: set[tuple[Path, str, str]] = set()
+
+    @property
+    def name(self) -> str:
+        """`the Hub at https://…`, or `the cache at /path` while offline."""
+        return f"the cache at {self.cache}" if self.offline else self._remote.name
+
+    @property
+    def offline(self) -> bool:
+        """Whether this source answers from the cache alone."""
+        return self._remote.offline
+
+    # Heads
+
+    def heads(self, repo_id: str) -> Heads:
+        """The branches and tags of a repository: requested once per process, or from the cache without an answer.
+
+        Raises:
+            RepositoryNotFound: The Hub has no such repository.
+            NotInCache: Offline, and not in the cache.
+            HubUnavailable: The Hub did not answer, and it is not in the cache.
+        """
+        with self._memory.lock(repo_id):
+            known = self._memory.heads.get(repo_id)
+            if known is not None:
+                return known
+            stored = self._stored_heads(repo_id)
+            if self.offline:
+                if stored is None:
+                    raise self._not_in_cache(repo_id)
+                return stored[1]
+            heads = self._fresh_heads(repo_id, stored)
+            self._memory.heads[repo_id] = heads
+            return heads
+
+    def _fresh_heads(self, repo_id: str, stored: tuple[str, Heads] | None) -> Heads:
+        if stored is not None and 0 <= time.time() - stored[1].time < settings.refresh_seconds():
+            _log.debug("%s: the branches are those of %s ago", repo_id, _age(time.time() - stored[1].time))
+            return stored[1]
+        # For what the cache can answer, the wait is short; a Hub that did not answer recently is not asked.
+        if stored is not None and self._memory.resting():
+            return self._aged(repo_id, stored[1], "did not answer recently")
+        try:
+            # Several kernels do not each wait for a Hub that did not answer recently.
+            brief = stored is not None or self._memory.resting()
+            repo_type, heads = self._remote.heads(repo_id, stored, BRIEF if brief else Patience())
+        except HubUnavailable as error:
+            self._memory.rest(error)
+            if stored is None:
+                raise
+            return self._aged(repo_id, stored[1], str(error))
+        self._store(repo_type, repo_id).keep_heads(self.endpoint, heads)
+        return heads
+
+    def _types(self, repo_id: str) -> Iterable[str]:
+        # The type of the stored branches comes first.
+        stored = self._stored_heads(repo_id)
+        return dict.fromkeys([stored[0], *REPO_TYPES]) if stored is not None else REPO_TYPES
+
+    def _stored_heads(self, repo_id: str) -> tuple[str, Heads] | None:
+        stored = [
+            (kind, heads)
+            for kind in REPO_TYPES
+            if (heads := self._store(kind, repo_id).heads(self.endpoint)) is not None
+        ]
+        if stored:
+            return max(stored, key=lambda item: item[1].time)
+        for kind in REPO_TYPES:
+            store = self._store(kind, repo_id)
+            heads = _heads_of_snapshots(store)
+            if heads.branches or store.commits():
+                return kind, heads
+        return None
+
+    def _aged(self, repo_id: str, heads: Heads, problem: str) -> Heads:
+        if not self._memory.warned:  # one warning for a Hub that does not answer, for any number of kernels
+            self._memory.warned = True
+            age = f" as it was {_age(time.time() - heads.time)} ago" if heads.time else ""
+            warn_once(_log, f"Kernels are loaded from the cache, such as {repo_id}{age}. {problem}")
+        return heads
+
+    def find_commit(self, repo_id: str, revision: str) -> str | None:
+        """The commit of a pull request's branch (`refs/pr/1`) or of a shortened commit."""
+        answer = None if self.offline else self._revision(repo_id, revision)
+        commit = None if answer is None else answer.sha
+        return commit if commit is not None and is_commit(commit) else None
+
+    def commit_date(self, repo_id: str, commit: str) -> str | None:
+        """When a commit was made, in ISO 8601; None if the Hub cannot be asked."""
+        try:
+            answer = None if self.offline or self._memory.resting() else self._revision(repo_id, commit)
+        except HubUnavailable as error:
+            self._memory.rest(error)
+            return None
+        return None if answer is None else answer.last_modified
+
+    def _revision(self, repo_id: str, revision: str) -> CommitInfo | None:
+        return self._remote.revision(repo_id, revision, self._types(repo_id))
+
+    def missing_revision(self, repo_id: str, revision: str | None, message: str) -> RevisionNotFound:
+        """The error, with the Hub's answer about the revision."""
+        refusal = None if revision is None else self._remote.refusal(repo_id, revision)
+        return of_hub(RevisionNotFound(message), "RevisionNotFoundError", refusal)
+
+    # Snapshots
+
+    def snapshot(self, requirement: Requirement, commit: str) -> Snapshot:
+        """The repository at a commit: from the index, else from the Hub, else from the files in the cache."""
+        repo_id = requirement.repo_id
+        key = (repo_id, commit)
+        with self._memory.lock(f"{repo_id}@{commit}"):
+            known = self._memory.snapshots.get(key)
+            if known is None:
+                known = self._indexed(repo_id, commit) or self._listed(requirement, commit)
+                self._memory.snapshots[key] = known
+            return known
+
+    def _indexed(self, repo_id: str, commit: str) -> Snapshot | None:
+        for kind in REPO_TYPES:
+            files = self._store(kind, repo_id).index(self.endpoint, commit)
+            if files is not None:
+                with suppress(InvalidRepository):  # a damaged index is not used
+                    snapshot = Snapshot(repo_id, commit, files, kind)
+                    _log.debug("%s: the files of commit %s are known", repo_id, commit[:12])
+                    return snapshot
+        return None
+
+    def _listed(self, requirement: Requirement, commit: str) -> Snapshot:
+        repo_id = requirement.repo_id
+        cached = next((kind for kind in REPO_TYPES if self._store(kind, repo_id).snapshot(commit).is_dir()), None)
+        if self.offline:
+            if cached is None:
+                raise self._not_in_cache(str(requirement))
+            return self._found(cached, repo_id, commit)
+        kind = self._stored_heads(repo_id)
+        store = self._store(kind[0] if kind else REPO_TYPES[0], repo_id)
+        try:
+            try:
+                with exclusively(store.lock(f"{commit}-index")):  # of several processes, one sends the request
+                    return self._indexed(repo_id, commit) or self._ask_files(requirement, commit, cached is not None)
+            except StoreError:  # the Hub is asked although the cache cannot be written
+                return self._ask_files(requirement, commit, cached is not None)
+        except HubUnavailable as error:
+            if cached is None:
+                raise
+            self._aged(repo_id, Heads({}), str(error))
+            return self._found(cached, repo_id, commit)
+
+    def _found(self, kind: str, repo_id: str, commit: str) -> Snapshot:
+        """The files in the cache of a commit that this Hub never listed."""
+        return Snapshot(repo_id, commit, self._store(kind, repo_id).listing(commit), kind, listed=False)
+
+    def _ask_files(self, requirement: Requirement, commit: str, cached: bool) -> Snapshot:
+        repo_id = requirement.repo_id
+        snapshot = self._remote.snapshot(repo_id, commit, self._types(repo_id), BRIEF if cached else Patience())
+        self._store(snapshot.repo_type, repo_id).keep_index(self.endpoint, commit, snapshot.files)
+        return snapshot
+
+    # Files
+
+    def read(self, snapshot: Snapshot, file: RepoFile, limit: int) -> bytes:
+        """The content of a small file, from the snapshot, or from the Hub and then stored in the snapshot.
+
+        Raises:
+            InvalidRepository: The file is larger than `limit` bytes.
+        """
+        if file.size > limit:
+            raise InvalidRepository(
+                f"{snapshot.repo_id}: {file.path} has {file.size} bytes; more than {limit} are not read."
+            )
+        store = self._store(snapshot.repo_type, snapshot.repo_id)
+        content = store.read(snapshot.commit, file)
+        if content is not None:
+            return content
+        if self.offline and store.exists(snapshot.commit, file):
+            raise self._mismatch(snapshot, [file])
+        if self.offline:
+            raise self._not_in_cache(f"{file.path} of {snapshot.repo_id}")
+        with exclusively(store.reading_lock(snapshot.commit, file.path)):
+            content = store.read(snapshot.commit, file)
+            if content is None:
+                content = self._remote.content(snapshot, file)
+                store.mark_fetched(snapshot.commit)
+                store.place(snapshot.commit, file, content)
+        return content
+
+    def is_local(self, snapshot: Snapshot, variant: str) -> bool:
+        """Whether a build is complete in the snapshot."""
+        return not self._store(snapshot.repo_type, snapshot.repo_id).missing(snapshot.commit, snapshot.builds[variant])
+
+    def is_damaged(self, snapshot: Snapshot, variant: str) -> bool:
+        """Whether a build is in the snapshot, and files of it have another size or content name than listed."""
+        store = self._store(snapshot.repo_type, snapshot.repo_id)
+        return bool(store.damaged(snapshot.commit, snapshot.builds[variant]))
+
+    def advice(self, repo_id: str, target: str) -> str:
+        """How to download a build that may not be downloaded now."""
+        return (
+            "Nothing may be downloaded (HF_HUB_OFFLINE, or local_files_only): while online, "
+            f"install_kernel({repo_id!r}, …, target={target!r})."
+        )
+
+    def fetch(self, snapshot: Snapshot, variant: str) -> Path:
+        """The folder of a build in the snapshot; files that are missing or have another size are downloaded."""
+        store = self._store(snapshot.repo_type, snapshot.repo_id)
+        self._fetch(store, snapshot, variant)
+        return store.snapshot(snapshot.commit) / BUILD_FOLDER / variant
+
+    def link_boundary(self, snapshot: Snapshot) -> Path | None:
+        """The cache: huggingface_hub may share contents between its repositories."""
+        return self.cache
+
+    def check_record(self, snapshot: Snapshot, variant: str) -> Path | None:
+        """A file in the repository's folder, for this Hub; None for a snapshot that it never listed."""
+        if not snapshot.listed:
+            return None
+        store = self._store(snapshot.repo_type, snapshot.repo_id)
+        return store.check_record(self.endpoint, snapshot.commit, variant)
+
+    def repair(self, snapshot: Snapshot, variant: str) -> None:
+        """Compare the content of a build's files with the listing, and download those that differ again.
+
+        Raises:
+            DigestMismatch: Files differ, and nothing may be downloaded.
+            HubUnavailable, StoreError: They cannot be downloaded, or not be written.
+        """
+        store = self._store(snapshot.repo_type, snapshot.repo_id)
+        commit, files = snapshot.commit, snapshot.builds[variant]
+        root = store.snapshot(commit)
+        altered = changed_files(root, [file for file in files if (store.folder, commit, file.path) not in self._fresh])
+        if altered and self.offline:
+            raise self._mismatch(snapshot, altered)
+        if altered:
+            with exclusively(store.lock(f"{commit}-{variant}")):
+                store.mark_fetched(commit)
+                altered = changed_files(root, altered)
+                for file in altered:
+                    store.discard(commit, file)
+                self._remote.download(store, snapshot, variant, altered)
+
+    def _fetch(self, store: RepoStore, snapshot: Snapshot, variant: str) -> None:
+        files = snapshot.builds[variant]
+        if not store.missing(snapshot.commit, files):
+            _log.debug("%s: build %s of commit %s is in the cache", snapshot.repo_id, variant, snapshot.commit[:12])
+        else:
+            if self.offline:
+                damaged = store.damaged(snapshot.commit, files)
+                if damaged:
+                    raise self._mismatch(snapshot, damaged)
+                raise self._not_in_cache(f"build {variant} of {snapshot.repo_id}")
+            with exclusively(store.lock(f"{snapshot.commit}-{variant}")):
+                store.sweep()
+                store.mark_fetched(snapshot.commit)
+                begun, size = time.monotonic(), 0
+                for _ in range(_CLEARED_TRIES):
+                    fresh = store.missing(snapshot.commit, files)
+                    if not fresh:
+                        break
+                    missing = [file for file in fresh if not store.adopt(snapshot.commit, file)]
+                    self._remote.download(store, snapshot, variant, missing)
+                    size += sum(file.size for file in missing)
+                    self._fresh.update((store.folder, snapshot.commit, file.path) for file in fresh)
+                    # A `prune` that runs now may not have seen the new links, and removes their contents.
+                    with exclusively(store.lock(CLEARING)):
+                        pass
+                _log.info(
+                    "%s: build %s of commit %s was fetched from %s: %d bytes in %.1f s",
+                    *(snapshot.repo_id, variant, snapshot.commit[:12], self.endpoint),
+                    *(size, time.monotonic() - begun),
+                )
+        store.check_links(snapshot.commit, files)
+
+    def _store(self, repo_type: str, repo_id: str) -> RepoStore:
+        return RepoStore(self.cache, repo_type, repo_id)
+
+    def _mismatch(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> DigestMismatch:
+        root = self._store(snapshot.repo_type, snapshot.repo_id).snapshot(snapshot.commit)
+        advice = "Go online to download them again, or delete the repository's folder in the cache."
+        return content_mismatch(snapshot.repo_id, root, (file.path for file in files), advice)
+
+    def _not_in_cache(self, what: str) -> NotInCache:
+        error = NotInCache(
+            f"{what} is not in the cache at {self.cache}, and nothing may be downloaded (HF_HUB_OFFLINE, or "
+            "local_files_only). Download it while online, or set KERNELS_CACHE to the folder that has it."
+        )
+        return of_hub(error, "LocalEntryNotFoundError")
+
+
+def _age(seconds: float) -> str:
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {unit}{'s' if count > 1 else ''}"
+    return f"{max(0, int(seconds))} seconds"
+
+
+def _heads_of_snapshots(store: RepoStore) -> Heads:
+    """The branches of a cache that another tool filled: those it recorded, and the versions in the builds' metadata."""
+    heads = store.foreign_heads()
+    branches: dict[str, str] = {}
+    for commit in store.commits():  # the newest commit of a version first
+        version = _stated_version(store.snapshot(commit))
+        if version is not None:
+            branches.setdefault(f"v{version}", commit)
+    return replace(heads, branches={**branches, **heads.branches})
+
+
+def _stated_version(snapshot: Path) -> int | None:
+    for path in sorted(snapshot.glob(f"build/*/{METADATA_FILE}")):
+        with suppress(InvalidMetadata):
+            return Metadata.read_from_file(path).version
+    return None

@@ -1,0 +1,138 @@
+"""The requests to a Hub: its branches, listings and files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from kernels.errors import InvalidRepository
+from kernels.models.snapshot import MAX_FILES, Heads, RepoFile, Snapshot
+from kernels.sources.base import Moved
+from kernels.sources.hub_client import BRIEF, HubClient, Patience
+from kernels.sources.hub_errors import HubMoved, HubRefused, no_answer, not_found
+from kernels.sources.hub_publishers import HubPublishers
+from kernels.sources.hub_responses import REFS, REVISION, CommitInfo, listed_files, named_commits
+from kernels.sources.remote import REPO_TYPES, Remote
+from kernels.sources.session_cache import memory_of
+
+if TYPE_CHECKING:
+    from kernels.cache.repo_store import RepoStore
+
+__all__ = ["HubRemote"]
+
+#: Characters of all names in a listing: 250,000 names of 250.
+_MAX_NAMES = 64 * 2**20
+
+
+class HubRemote(Remote):
+    """The wire of one Hub.
+
+    Args:
+        client: Sends the requests.
+        cache: The cache's folder, where the verdicts on publishers are kept.
+    """
+
+    def __init__(self, client: HubClient, cache: Path) -> None:
+        self.endpoint = client.endpoint
+        self.publishers = HubPublishers(client, cache)
+        self._client = client
+        self._memory = memory_of(client.endpoint, cache)
+        self._refused: dict[tuple[str, str], HubRefused] = {}  # by repository and revision
+
+    @property
+    def name(self) -> str:
+        """`the Hub at https://…`."""
+        return f"the Hub at {self.endpoint}"
+
+    @property
+    def offline(self) -> bool:
+        """Whether no request may be sent."""
+        return self._client.offline
+
+    def heads(self, repo_id: str, stored: tuple[str, Heads] | None, patience: Patience) -> tuple[str, Heads]:
+        """The type of a repository, and its branches and tags."""
+        refusal: HubRefused | None = None
+        for repo_type in REPO_TYPES:
+            try:
+                answer = self._client.json(f"/api/{repo_type}s/{repo_id}/refs", patience, REFS)
+            except HubMoved as moved:
+                raise Moved(repo_id, moved.repo_id) from None
+            except HubRefused as error:
+                if not error.repository_missing:
+                    raise no_answer(self.endpoint, repo_id, error) from error
+                refusal = refusal or error
+                continue
+            self._memory.answered = True
+            return repo_type, Heads(named_commits(answer.branches), named_commits(answer.tags), time.time())
+        assert refusal is not None
+        raise not_found(self.endpoint, repo_id, refusal) from refusal
+
+    def revision(self, repo_id: str, revision: str, types: Iterable[str]) -> CommitInfo | None:
+        """The commit of any revision; None if there is none."""
+        for kind in types:
+            try:
+                return self._client.json(f"/api/{kind}s/{repo_id}/revision/{quote(revision, safe='')}", BRIEF, REVISION)
+            except HubRefused as refusal:
+                if refusal.revision_missing:
+                    self._refused[repo_id, revision] = refusal
+            except HubMoved:
+                pass
+        return None
+
+    def refusal(self, repo_id: str, revision: str) -> HubRefused | None:
+        """The Hub's answer about a revision that is missing."""
+        return self._refused.get((repo_id, revision))
+
+    def snapshot(self, repo_id: str, commit: str, types: Iterable[str], patience: Patience) -> Snapshot:
+        """The files of a commit."""
+        refusal: HubRefused | None = None
+        for kind in types:
+            path = f"/api/{kind}s/{repo_id}/tree/{commit}?recursive=true&expand=false"
+            files: list[RepoFile] = []
+            entries = names = 0
+            try:
+                for page in self._client.pages(path, patience):
+                    entries += len(page)
+                    names += sum(len(entry.path) for entry in page)
+                    files += listed_files(page)
+                    if entries > 2 * MAX_FILES or len(files) > MAX_FILES:
+                        raise InvalidRepository(
+                            f"{repo_id} lists more than {MAX_FILES} files; a kernel repository has fewer."
+                        )
+                    if names > _MAX_NAMES:
+                        raise InvalidRepository(
+                            f"{repo_id} lists names of more than {_MAX_NAMES} characters, the most that are read."
+                        )
+            except HubMoved as moved:
+                raise Moved(repo_id, moved.repo_id) from None
+            except HubRefused as error:
+                if not error.repository_missing and not error.revision_missing:
+                    raise no_answer(self.endpoint, repo_id, error) from error
+                refusal = refusal if refusal is not None and not error.revision_missing else error
+                continue
+            self._memory.answered = True
+            return Snapshot(repo_id, commit, tuple(files), kind)
+        assert refusal is not None
+        raise not_found(self.endpoint, repo_id, refusal, commit) from refusal
+
+    def content(self, snapshot: Snapshot, file: RepoFile) -> bytes:
+        """The content of a small file, checked against its listing."""
+        from kernels.sources.download import resolve_path
+
+        try:
+            content = self._client.content(resolve_path(snapshot, file), file, Patience())
+        except HubRefused as error:
+            if not error.repository_missing:
+                raise no_answer(self.endpoint, f"{file.path} of {snapshot.repo_id}", error) from error
+            raise not_found(self.endpoint, snapshot.repo_id, error) from error
+        self._memory.answered = True
+        return content
+
+    def download(self, store: RepoStore, snapshot: Snapshot, variant: str, files: list[RepoFile]) -> None:
+        """Put files of a build into the cache, each checked against its listing."""
+        from kernels.sources.download import download
+
+        download(self._client, store, snapshot, files)

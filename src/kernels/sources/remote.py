@@ -1,0 +1,91 @@
+"""The interface of what `CachedSource` asks: a Hub, or a mirror."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from kernels.cache.repo_store import RepoStore
+    from kernels.models.snapshot import Heads, RepoFile, Snapshot
+    from kernels.sources.hub_client import Patience
+    from kernels.sources.hub_errors import HubRefused
+    from kernels.sources.hub_responses import CommitInfo
+    from kernels.trust.publishers import Publishers
+
+__all__ = ["REPO_TYPES", "Remote"]
+
+#: Repository types in the order of requests: kernels published before the type `kernel` existed are models.
+REPO_TYPES = ("kernel", "model")
+
+
+class Remote(Protocol):
+    """Sends the requests of a `CachedSource`, which decides when one is needed and stores what it answers.
+
+    A method raises `HubUnavailable` without an answer, and `Moved` where a repository has another name now.
+
+    Attributes:
+        endpoint: The URL, without a secret. What is stored is stored for it.
+        publishers: Says whether the publishers of the repositories are trusted.
+    """
+
+    endpoint: str
+    publishers: Publishers
+
+    @property
+    def name(self) -> str:
+        """Its name in messages: `the Hub at https://…`."""
+        ...
+
+    @property
+    def offline(self) -> bool:
+        """Whether no request may be sent."""
+        ...
+
+    def heads(self, repo_id: str, stored: tuple[str, Heads] | None, patience: Patience) -> tuple[str, Heads]:
+        """The type of a repository, and its branches and tags.
+
+        Args:
+            repo_id: The repository.
+            stored: What the cache has of the last answer.
+            patience: The limits of retries.
+
+        Raises:
+            RepositoryNotFound: There is no such repository.
+        """
+        ...
+
+    def revision(self, repo_id: str, revision: str, types: Iterable[str]) -> CommitInfo | None:
+        """The commit of any revision; None if there is none.
+
+        Args:
+            repo_id: The repository.
+            revision: A branch, tag, commit, part of a commit, or pull request.
+            types: The types of the repository, the likeliest first.
+        """
+        ...
+
+    def refusal(self, repo_id: str, revision: str) -> HubRefused | None:
+        """The answer that `revision` had for a revision that is missing."""
+        ...
+
+    def snapshot(self, repo_id: str, commit: str, types: Iterable[str], patience: Patience) -> Snapshot:
+        """The files of a commit.
+
+        Raises:
+            RepositoryNotFound, RevisionNotFound: There is no such repository, or no such commit.
+            InvalidRepository: It has too many files, or files that cannot be written safely.
+        """
+        ...
+
+    def content(self, snapshot: Snapshot, file: RepoFile) -> bytes:
+        """The content of a small file, checked against its listing."""
+        ...
+
+    def download(self, store: RepoStore, snapshot: Snapshot, variant: str, files: list[RepoFile]) -> None:
+        """Put files of a build into the cache, each checked against its listing.
+
+        Raises:
+            StoreError: The cache cannot be written.
+        """
+        ...
