@@ -12,6 +12,7 @@ from kernels.errors import InvalidRepository
 from kernels.models.mirror import MirrorDocument, RepositoryIndex, archive_path, is_mirror_document
 
 COMMIT, CONTENT, ARCHIVE = "1" * 40, "sha256-" + "2" * 64, "3" * 64
+TIME = "2026-11-22T20:00:00Z"
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -61,7 +62,55 @@ def test_a_document_is_read_as_it_was_written() -> None:
 
 def test_the_document_of_a_commit_has_that_commit_alone() -> None:
     alone = parsed(document(older=["4" * 40])).of_commit(COMMIT)
-    assert (alone.branches, alone.older, list(alone.commits)) == ({}, (), [COMMIT])
+    assert (alone.commit, alone.branches, alone.older, list(alone.commits)) == (COMMIT, {}, (), [COMMIT])
+    written = MirrorDocument.of(alone)
+    assert written.repository("org/relu", "here", COMMIT) == alone
+
+
+@pytest.mark.parametrize(
+    ("commit", "asked", "says"),
+    [
+        (COMMIT, None, f"it is the document of commit '{COMMIT}', not of the repository"),
+        (None, COMMIT, f"it is the document of the repository, not of commit {COMMIT}"),
+        (COMMIT, "4" * 40, f"it is the document of commit '{COMMIT}', not of commit {'4' * 40}"),
+    ],
+)
+def test_a_document_is_not_taken_for_another_one_of_the_repository(
+    commit: str | None, asked: str | None, says: str
+) -> None:
+    index = parsed(document())
+    written = MirrorDocument.of(index if commit is None else index.of_commit(commit))
+    with pytest.raises(InvalidRepository, match=says):
+        written.repository("org/relu", "here", asked)
+
+
+def test_the_document_of_a_commit_names_no_other_commit() -> None:
+    wrong = msgspec.structs.replace(parsed(document()).of_commit(COMMIT), older=("4" * 40,))
+    with pytest.raises(InvalidRepository, match="has more than that commit"):
+        MirrorDocument.of(wrong).repository("org/relu", "here", COMMIT)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, None),
+        ({"number": 0}, "0 is not the number of an index"),
+        ({"repositories": {"org/relu": {"number": -1, "time": TIME}}}, "-1 is not the number of an index"),
+        ({"repositories": {"org/relu": {"number": 1, "time": "now"}}}, "'now' is not a time"),
+        ({"repositories": {"../relu": {"number": 1, "time": TIME}}}, "expected 'org/name'"),
+        ({"repositories": {"org/\u212aelu": {"number": 1, "time": TIME}}}, "expected 'org/name'"),
+        ({"repositories": {name: {"number": 1, "time": TIME} for name in ("org/relu", "org/Relu")}}, "only in case"),
+        ({"repositories": {"org/relu": {"number": 1, "time": TIME, "versions": [-1]}}}, "expected 0 or a positive"),
+    ],
+)
+def test_an_invalid_index_of_a_mirror_is_refused(changes: dict[str, Any], says: str | None) -> None:
+    index = {"number": 1, "time": TIME, "writer": "kernels", "repositories": {}, **changes}
+    written = MirrorDocument(json.dumps(index).encode())
+    if says is None:
+        assert written.mirror("here").number == 1
+        return
+    with pytest.raises(InvalidRepository, match=says):
+        written.mirror("here")
 
 
 FILE = {"path": "__init__.py", "size": 0, "oid": "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"}
@@ -88,6 +137,11 @@ FILE = {"path": "__init__.py", "size": 0, "oid": "e69de29bb2d1d6434b8b29ae775ad8
             "is not",
         ),
         ({"number": "1"}, "Expected `int`"),
+        ({"number": 0}, "0 is not the number of an index"),
+        ({"number": 2**53}, "is not the number of an index"),
+        ({"number": 10**4000}, "not a valid document"),
+        ({f"builds.{CONTENT}.archive": {"name": archive_path(ARCHIVE), "size": 2**51, "sha256": ARCHIVE}}, "the size"),
+        ({"repo-id": "org/re\u217bu"}, "not of org/relu"),
     ],
 )
 def test_an_invalid_index_is_refused(changes: dict[str, Any], says: str) -> None:

@@ -19,8 +19,8 @@ from typing import TypeVar
 import msgspec
 
 from kernels.errors import InvalidRepository, KernelsError
-from kernels.models.requirement import check_repo_id, check_revision, is_commit
-from kernels.models.snapshot import BUILD_FOLDER, MAX_FILES, METADATA_FILE, RepoFile, Snapshot
+from kernels.models.requirement import check_repo_id, check_revision, check_version, is_commit
+from kernels.models.snapshot import BUILD_FOLDER, MAX_FILE_BYTES, MAX_FILES, METADATA_FILE, RepoFile, Snapshot
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.formatting import format_text, format_value
 
@@ -171,6 +171,7 @@ class RepositoryIndex(msgspec.Struct, frozen=True, kw_only=True, rename="kebab",
         repo_type: `kernel` or `model`.
         number: Grows by one with each change, so that an older index is recognized.
         time: When the index was written.
+        commit: The commit that this is the document of; None for the index of the repository.
         origin: Where the repository was taken from.
         publisher: Its publisher.
         branches: The commit of each branch.
@@ -189,6 +190,7 @@ class RepositoryIndex(msgspec.Struct, frozen=True, kw_only=True, rename="kebab",
     commits: dict[str, MirrorCommit]
     builds: dict[str, MirrorBuild]
     repo_type: str = "kernel"
+    commit: str | None = None
     branches: dict[str, str] = {}
     tags: dict[str, str] = {}
     moved_to: str | None = None
@@ -215,7 +217,7 @@ class RepositoryIndex(msgspec.Struct, frozen=True, kw_only=True, rename="kebab",
         entry = self.commits[commit]
         builds = {content: self.builds[content] for content in sorted(set(entry.variants.values()))}
         return msgspec.structs.replace(
-            self, commits={commit: entry}, builds=builds, branches={}, tags={}, older=(), moved_to=None
+            self, commit=commit, commits={commit: entry}, builds=builds, branches={}, tags={}, older=(), moved_to=None
         )
 
 
@@ -308,18 +310,21 @@ class MirrorDocument(msgspec.Struct, frozen=True):
             raise _invalid(where, f"it has more than {_MAX_SIGNATURES} signatures")
         return cls(bytes(found.content), tuple(found.signatures))
 
-    def repository(self, repo_id: str, where: str) -> RepositoryIndex:
-        """The index of a repository in this document, checked.
+    def repository(self, repo_id: str, where: str, commit: str | None = None) -> RepositoryIndex:
+        """The index of a repository, or of one commit of it, in this document, checked.
 
         Args:
             repo_id: The repository that was requested: an index of another one is refused.
             where: The file, for messages.
+            commit: The commit whose document was requested; None for the index of the repository. Either is refused
+                in place of the other: both may be signed.
 
         Raises:
-            InvalidRepository: It is not a valid index of that repository.
+            InvalidRepository: It is not a valid index of that repository, or that commit.
         """
         index = _decode(self.content, RepositoryIndex, where)
         _check_repository(index, repo_id, where)
+        _check_subject(index, commit, where)
         return index
 
     def mirror(self, where: str) -> MirrorIndex:
@@ -333,11 +338,20 @@ class MirrorDocument(msgspec.Struct, frozen=True):
         """
         index = _decode(self.content, MirrorIndex, where)
         _check_times(where, [index.time, *(each.time for each in index.repositories.values())])
+        _check_numbers(where, [index.number, *(each.number for each in index.repositories.values())])
+        known: dict[str, str] = {}
         try:
-            for repo_id in index.repositories:
+            for repo_id, repository in index.repositories.items():
                 check_repo_id(repo_id)
+                for version in repository.versions:
+                    check_version(version)
         except KernelsError as error:
             raise _invalid(where, format_text(error)) from None
+        for repo_id in index.repositories:
+            # A Hub ignores case, and some file systems cannot hold both.
+            other = known.setdefault(repo_id.lower(), repo_id)
+            if other != repo_id:
+                raise _invalid(where, f"it lists {repo_id} and {other}, which differ only in case")
         return index
 
 
@@ -348,6 +362,9 @@ class _Envelope(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 _MAX_SIGNATURES = 16
+
+#: The largest number of an index: every reader of JSON reads it exactly (RFC 8259, section 6).
+_MAX_NUMBER = 2**53 - 1
 
 
 def is_mirror_document(data: bytes) -> bool:
@@ -423,6 +440,7 @@ def _check_repository(index: RepositoryIndex, repo_id: str, where: str) -> None:
     for commit in (*index.branches.values(), *index.tags.values(), *index.commits, *index.older):
         if not is_commit(commit):
             raise _invalid(where, f"{format_value(commit)} is not a commit")
+    _check_numbers(where, [index.number])
     _check_times(where, [index.time, index.origin.time, *(entry.taken for entry in index.commits.values())])
     for content, build in index.builds.items():
         _check_build(where, content, build)
@@ -437,12 +455,23 @@ def _check_repository(index: RepositoryIndex, repo_id: str, where: str) -> None:
         index.snapshot(commit)  # raises for a path that could leave its folder
 
 
+def _check_subject(index: RepositoryIndex, commit: str | None, where: str) -> None:
+    if index.commit != commit:
+        found = "of the repository" if index.commit is None else f"of commit {format_value(index.commit)}"
+        expected = "of the repository" if commit is None else f"of commit {commit}"
+        raise _invalid(where, f"it is the document {found}, not {expected}")
+    if commit is not None and (list(index.commits) != [commit] or index.branches or index.tags or index.older):
+        raise _invalid(where, f"the document of commit {commit} has more than that commit, or not even that")
+
+
 def _check_build(where: str, content: str, build: MirrorBuild) -> None:
     if _CONTENT.fullmatch(content) is None:
         raise _invalid(where, f"{format_value(content)} is not the hash of a build")
     archive = build.archive
-    if _SHA256.fullmatch(archive.sha256) is None or archive.name != archive_path(archive.sha256) or archive.size < 0:
+    if _SHA256.fullmatch(archive.sha256) is None or archive.name != archive_path(archive.sha256):
         raise _invalid(where, f"{format_value(archive.name)} is not the name of an archive")
+    if not 0 < archive.size <= MAX_FILE_BYTES:
+        raise _invalid(where, f"{format_value(archive.size)} is not the size of an archive")
     paths = [file.path for file in build.files]
     if paths != sorted(paths):
         raise _invalid(where, "the files of a build are not sorted")
@@ -461,6 +490,12 @@ def _check_build(where: str, content: str, build: MirrorBuild) -> None:
 def _check_text(where: str, file: MirrorFile, text: str | None) -> None:
     if text is not None and not file.listed().describes(text.encode()):
         raise _invalid(where, f"its text of {format_value(file.path)} is not the file that it lists")
+
+
+def _check_numbers(where: str, numbers: Sequence[int]) -> None:
+    for number in numbers:
+        if not 0 < number <= _MAX_NUMBER:
+            raise _invalid(where, f"{format_value(number)} is not the number of an index")
 
 
 def _check_times(where: str, times: Sequence[str]) -> None:
