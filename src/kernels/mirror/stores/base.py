@@ -62,9 +62,14 @@ class ReadStore(Protocol):
 
     Attributes:
         url: The root's address as messages show it, without a secret: `s3://bucket/prefix`.
+        parallel: Whether parts of an entry can be requested, and arrive faster side by side than one after the other.
+            False for a folder; of a web server False until an answer had `Accept-Ranges: bytes`.
     """
 
     url: str
+
+    @property
+    def parallel(self) -> bool: ...
 
     def read(self, path: str, limit: int, *, etag: str = "") -> StoredDocument | None:
         """A small document.

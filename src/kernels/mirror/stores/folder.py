@@ -60,6 +60,9 @@ class FolderStore:
         True
     """
 
+    #: A folder gives one stream as fast as several.
+    parallel = False
+
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
         self.url = self.root.as_uri()
