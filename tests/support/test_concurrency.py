@@ -11,7 +11,15 @@ import pytest
 
 from kernels.sources import xet
 from kernels.support import concurrency
-from kernels.support.concurrency import Cancelled, check_cancelled, is_cancelled, pause, side_by_side, when_cancelled
+from kernels.support.concurrency import (
+    Cancelled,
+    check_cancelled,
+    is_cancelled,
+    pause,
+    results_ahead,
+    side_by_side,
+    when_cancelled,
+)
 
 
 def test_results_have_the_order_of_the_items_and_done_runs_in_the_callers_thread() -> None:
@@ -142,3 +150,59 @@ def test_the_end_of_a_process_does_not_wait_for_work_that_does_not_listen(times:
     )
     assert (done.returncode, done.stdout) == (0, "True\n")
     assert "Exception in thread" not in done.stderr
+
+
+def test_results_ahead_are_in_order_and_only_so_many_are_kept() -> None:
+    begun: list[int] = []
+
+    def work(item: int) -> int:
+        begun.append(item)
+        time.sleep(0.01 * (item % 2))
+        return item
+
+    with results_ahead(work, range(10), at_once=3, name="test") as results:
+        assert next(results) == 0
+        time.sleep(0.1)
+        assert len(begun) <= 3
+        assert list(results) == list(range(1, 10))
+    with results_ahead(work, [], at_once=3, name="test") as results:
+        assert list(results) == []
+
+
+@pytest.mark.parametrize("fault", ["in the work", "in the block", "left early", "from outside"])
+def test_work_ahead_leaves_no_thread(fault: str) -> None:
+    started = threading.Event()
+
+    def work(item: int) -> int:
+        if item == 1 and fault == "in the work":
+            started.wait(60)
+            raise KeyError(item)
+        if item > 1:
+            started.set()
+            pause(600)
+        return item
+
+    def use(item: int) -> None:
+        with results_ahead(work, range(10), at_once=4, name="fault") as results:
+            assert next(results) == 0
+            started.wait(60)
+            if fault == "in the block":
+                raise KeyError(item)
+            if fault != "left early":
+                list(results)
+
+    def outer(item: int) -> None:
+        if item == 1:
+            started.wait(60)
+            raise KeyError(item)
+        use(item)
+
+    if fault == "left early":
+        use(0)
+    else:
+        with pytest.raises(KeyError):
+            side_by_side(outer, [0, 1], at_once=2, name="outer") if fault == "from outside" else use(0)
+    deadline = time.monotonic() + 60
+    while any("fault" in thread.name for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -10,13 +10,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from kernels.support.warn import on_behalf_of_the_caller
 
-__all__ = ["Cancelled", "check_cancelled", "is_cancelled", "pause", "side_by_side", "when_cancelled"]
+__all__ = ["Cancelled", "check_cancelled", "is_cancelled", "pause", "results_ahead", "side_by_side", "when_cancelled"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -102,6 +102,40 @@ def side_by_side(
         >>> side_by_side(len, ["a", "bc"], at_once=2, name="example")
         [1, 2]
     """
+    with _at_work(work, items, at_once, name) as crew:
+        return crew.results(done)
+
+
+@contextmanager
+def results_ahead(work: Callable[[_T], _R], items: Iterable[_T], *, at_once: int, name: str) -> Iterator[Iterator[_R]]:
+    """Run a function on items in parallel threads, some items ahead of who uses the results.
+
+    Args:
+        work: The function.
+        items: The items.
+        at_once: The most threads; also the most results that are kept, counting the one that is used.
+        name: Part of the threads' names.
+
+    Yields:
+        The results, in the order of the items. The first error of any item is raised there. When the block ends, work
+        that still runs is cancelled as `side_by_side` does it.
+
+    Example:
+        >>> with results_ahead(len, ["a", "bc"], at_once=2, name="example") as lengths:
+        ...     list(lengths)
+        [1, 2]
+    """
+    with _at_work(work, items, at_once, name, ahead=at_once) as crew:
+        yield crew.in_order()
+        crew.cancel()
+        crew.join()
+
+
+@contextmanager
+def _at_work(
+    work: Callable[[_T], _R], items: Iterable[_T], at_once: int, name: str, ahead: int | None = None
+) -> Iterator[_Crew]:
+    """Threads that work while the block runs; an error in the block cancels them."""
     listed = list(items)
     outer = _cancellation.get()
     own = _Cancellation()
@@ -111,13 +145,11 @@ def side_by_side(
             tasks = [(contextvars.copy_context(), item) for item in listed]
     finally:
         _cancellation.reset(token)
-    crew = _Crew(work, tasks, own)
+    crew = _Crew(work, tasks, own, len(listed) if ahead is None else ahead)
     try:
         crew.start(min(at_once, len(listed)), name)
-        if outer is None:
-            return crew.results(done)
-        with outer.during(crew.cancel):
-            return crew.results(done)
+        with nullcontext() if outer is None else outer.during(crew.cancel):
+            yield crew
     except BaseException:
         crew.cancel()
         crew.join()  # another Ctrl-C ends this wait
@@ -131,9 +163,14 @@ class _Crew:
     """
 
     def __init__(
-        self, work: Callable[[Any], Any], tasks: list[tuple[contextvars.Context, Any]], cancelled: _Cancellation
+        self,
+        work: Callable[[Any], Any],
+        tasks: list[tuple[contextvars.Context, Any]],
+        cancelled: _Cancellation,
+        ahead: int,
     ) -> None:
         self._work = work
+        self._permits = threading.Semaphore(ahead)
         self._cancelled = cancelled
         self._number = len(tasks)
         self._tasks: queue.SimpleQueue[tuple[int, contextvars.Context, Any]] = queue.SimpleQueue()
@@ -149,10 +186,14 @@ class _Crew:
             self._threads.append(thread)
 
     def _run(self) -> None:
-        while not self._cancelled.is_set():
+        while True:
+            self._permits.acquire()
+            if self._cancelled.is_set():
+                return
             try:
                 index, context, item = self._tasks.get_nowait()
             except queue.Empty:
+                self._permits.release()
                 return
             try:
                 self._outcomes.put((index, context.run(self._work, item), None))
@@ -163,25 +204,38 @@ class _Crew:
         """The results, in the order of the tasks."""
         found: list[Any] = [None] * self._number
         for _ in range(self._number):
-            index, result, error = self._next()
-            found[index] = result
-            if error is not None:
-                try:
-                    raise error
-                finally:
-                    del error
+            index, found[index] = self._next()
             done()
         return found
 
-    def _next(self) -> tuple[int, Any, BaseException | None]:
+    def in_order(self) -> Iterator[Any]:
+        """Each result when it is asked for; the work on another item begins when the next one is."""
+        found: dict[int, Any] = {}
+        for wanted in range(self._number):
+            while wanted not in found:
+                index, result = self._next()
+                found[index] = result
+            yield found.pop(wanted)
+            self._permits.release()
+
+    def _next(self) -> tuple[int, Any]:
+        """The next outcome: the number of its task, and the result."""
         while True:
             with suppress(queue.Empty):
-                return self._outcomes.get(timeout=_POLL_SECONDS)
+                index, result, error = self._outcomes.get(timeout=_POLL_SECONDS)
+                break
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
+        return index, result
 
     def cancel(self) -> None:
         """End the threads, and the wait for their results."""
         self._cancelled.cancel()
         self._outcomes.put((0, None, Cancelled()))
+        self._permits.release(max(1, len(self._threads)))
 
     def join(self) -> None:
         """Wait a limited time for the threads to end."""

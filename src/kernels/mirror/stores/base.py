@@ -93,6 +93,8 @@ class ReadStore(Protocol):
     ) -> AbstractContextManager[Iterator[bytes]]:
         """The bytes of an entry from `start` to before `stop`, in pieces of at most 1 MiB, as they arrive.
 
+        Until the first byte the store tries again by itself; later breaks are for the caller to resume.
+
         Args:
             path: Its path.
             size: Bytes of the whole entry. No more are given than were asked for.

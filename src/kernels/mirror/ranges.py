@@ -1,0 +1,83 @@
+"""The bytes of an archive: in one request, or in parts that arrive side by side; a break is resumed where it was."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+
+from kernels.errors import HubUnavailable
+from kernels.mirror.stores.base import ReadStore
+from kernels.models.mirror import MirrorArchive
+from kernels.support.concurrency import check_cancelled, pause, results_ahead
+from kernels.support.logs import logger
+
+__all__ = ["archive_chunks"]
+
+_log = logger(__name__)
+
+#: Archives larger than this arrive in parts.
+_WHOLE_BYTES = 32 * 1024 * 1024
+
+#: Bytes of a part. Four of them are in memory at most.
+_PART_BYTES = 8 * 1024 * 1024
+_AT_ONCE = 4
+
+#: Breaks in a row, each with less than a megabyte after the one before, until the store is given up.
+_BREAKS = 5
+_ADVANCE = 1024 * 1024
+
+#: Seconds before the second of such tries; it doubles up to 8.
+_WAIT = 0.5
+
+
+@contextmanager
+def archive_chunks(store: ReadStore, archive: MirrorArchive) -> Iterator[Iterator[bytes]]:
+    """The bytes of an archive, as they arrive.
+
+    Args:
+        store: The store that has it.
+        archive: The archive.
+
+    Yields:
+        Its bytes in order, in pieces. They are not checked. Requests that still run when the block ends are cancelled.
+
+    Raises:
+        EntryNotFound: The store does not have it.
+        HubUnavailable: No answer, or breaks without progress.
+    """
+    if archive.size <= _WHOLE_BYTES or not store.parallel:
+        with closing(_resumed(store, archive, 0, archive.size)) as pieces:
+            yield pieces
+        return
+    with results_ahead(
+        lambda start: list(_resumed(store, archive, start, min(start + _PART_BYTES, archive.size))),
+        range(0, archive.size, _PART_BYTES),
+        at_once=_AT_ONCE,
+        name="archive",
+    ) as parts:
+        yield (piece for part in parts for piece in part)
+
+
+def _resumed(store: ReadStore, archive: MirrorArchive, start: int, stop: int) -> Generator[bytes, None, None]:
+    """The bytes from `start` to before `stop`."""
+    breaks, resumed_at = 0, start
+    while start < stop:
+        with store.stream(archive.name, archive.size, start, stop) as pieces:
+            try:
+                for piece in pieces:
+                    check_cancelled()
+                    start += len(piece)
+                    yield piece
+                if start < stop:
+                    raise HubUnavailable(f"{store.url}: {archive.name} ended after {start} of {stop} bytes.")
+            except HubUnavailable as error:
+                if start - resumed_at >= _ADVANCE:
+                    breaks = 0
+                breaks += 1
+                if breaks >= _BREAKS:
+                    raise
+                _log.debug("%s: %s broke off at byte %d: %s", store.url, archive.name, start, error)
+        if start < stop:
+            resumed_at = start
+            pause(min(_WAIT * 2 ** (breaks - 1), 8.0) * random.uniform(0.5, 1.0))
