@@ -10,13 +10,16 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from kernels.errors import RequestError
 from kernels.models.requirement import check_repo_id
 from kernels.support import secrets
 from kernels.support.env_values import folder_in, is_url, split_paths, url_in, without_password
 from kernels.support.formatting import did_you_mean
+
+if TYPE_CHECKING:
+    from kernels.models.mirror_keys import MirrorKey
 
 __all__ = [
     "VARIABLES",
@@ -38,6 +41,8 @@ __all__ = [
     "lock_file",
     "locked_only",
     "mapping_disabled",
+    "mirror_keys",
+    "mirror_sign_key",
     "offline",
     "policy_file",
     "preferred_backend",
@@ -79,6 +84,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("KERNELS_REFRESH", "seconds until the Hub is asked for a branch again", "0"),
     Variable("KERNELS_TRUSTED_PUBLISHERS", "trusted publishers besides the Hub's own, separated by commas", "none"),
     Variable("KERNELS_POLICY", "signing policy: a TOML file", "none"),
+    Variable("KERNELS_MIRROR_KEYS", "public keys or Sigstore identities, one of which must sign a mirror", "none"),
+    Variable("KERNELS_MIRROR_SIGN_KEY", "file with the private key that kernels mirror signs with", "none"),
     Variable("KERNELS_VERIFY", "when a build's content is checked: install (or changed since), load, off", "install"),
     Variable("KERNELS_TORCH_ENVS", "folder of environments for kernels build --torch", "~/.cache/kernels/torch-envs"),
     Variable("SOURCE_DATE_EPOCH", "time of the files in wheels, in seconds since 1970", "2020-02-02"),
@@ -98,6 +105,9 @@ VARIABLES: tuple[Variable, ...] = (
 
 #: When the content of a build is checked: never, when it was installed or has changed since, or at every load.
 Verify = Literal["off", "install", "load"]
+
+#: The most bytes of a file with public keys.
+_MAX_KEYS_BYTES = 1024 * 1024
 
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 _FALSE = frozenset({"", "0", "OFF", "NO", "FALSE"})
@@ -127,10 +137,15 @@ def _names(name: str) -> frozenset[str]:
 def active_variables() -> dict[str, str]:
     """The variables of `VARIABLES` that are set, with their values; secrets are hidden."""
     return {
-        variable.name: "(set)" if variable.secret else without_password(os.environ[variable.name])
+        variable.name: "(set)" if variable.secret else _shown(variable, os.environ[variable.name])
         for variable in VARIABLES
         if variable.name in os.environ
     }
+
+
+def _shown(variable: Variable, value: str) -> str:
+    # A signer's name has an `@` without a password before it.
+    return value if variable.name == "KERNELS_MIRROR_KEYS" else without_password(value)
 
 
 def environment() -> dict[str, str]:
@@ -142,8 +157,9 @@ def invalid_settings() -> list[str]:
     """The problems of the variables that are set, a sentence each."""
     readers: tuple[Callable[[], object], ...] = (
         hub_folder, endpoint, hub_token, cache_dir, offline, refresh_seconds, trusted_publishers, local_kernels,
-        backend_files, vendor_folders, tune_files, disabled_backends, verify_when, policy_file, lock_file, locked_only,
-        torch_environments, source_date, mapping_disabled, debug, telemetry_disabled, progress_disabled,
+        backend_files, vendor_folders, tune_files, disabled_backends, verify_when, policy_file, mirror_keys,
+        mirror_sign_key, lock_file, locked_only, torch_environments, source_date, mapping_disabled, debug,
+        telemetry_disabled, progress_disabled,
     )  # fmt: skip
     problems = []
     for read in readers:
@@ -345,6 +361,44 @@ def policy_file() -> Path | None:
     path = _folder("KERNELS_POLICY")
     if path is not None and not os.path.isfile(path):
         raise RequestError(f"`KERNELS_POLICY` is {os.environ['KERNELS_POLICY']!r}; expected a TOML file that exists.")
+    return path
+
+
+def mirror_keys() -> tuple[MirrorKey, ...]:
+    """Who may sign the documents of mirrors (`KERNELS_MIRROR_KEYS`); without any, no signature is required."""
+    name = "KERNELS_MIRROR_KEYS"
+    value = os.environ.get(name)
+    if not value:
+        return ()
+    from kernels.models.mirror_keys import parse_mirror_key, parse_mirror_keys
+    from kernels.support.files import read_bounded
+
+    found: list[MirrorKey] = []
+    for entry in (part.strip() for part in value.split(",")):
+        try:
+            if entry.startswith(("ed25519:", "sigstore:")):
+                found.append(parse_mirror_key(entry))
+            else:
+                found += parse_mirror_keys(read_bounded(folder_in(name, entry), _MAX_KEYS_BYTES).decode())
+        except UnicodeDecodeError:
+            raise RequestError(f"`{name}` names {entry[:200]!r}, which is not a text with public keys.") from None
+        except OSError as error:
+            raise RequestError(
+                f"`{name}` has the entry {entry[:200]!r}; expected ed25519:<base64 of 32 bytes>, "
+                f"sigstore:<identity>@<issuer>, or a file with public keys: {error.strerror or error}."
+            ) from None
+        except ValueError as error:
+            raise RequestError(f"`{name}` is not valid: {error}.") from None
+    return tuple(dict.fromkeys(found))
+
+
+def mirror_sign_key() -> Path | None:
+    """The file with the private key that mirrors are signed with (`KERNELS_MIRROR_SIGN_KEY`), or None."""
+    path = _folder("KERNELS_MIRROR_SIGN_KEY")
+    if path is not None and not os.path.isfile(path):
+        raise RequestError(
+            f"`KERNELS_MIRROR_SIGN_KEY` is {os.environ['KERNELS_MIRROR_SIGN_KEY']!r}; expected a file that exists."
+        )
     return path
 
 

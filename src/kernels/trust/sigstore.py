@@ -24,6 +24,7 @@ __all__ = [
     "MAX_BUNDLE_BYTES",
     "allowed",
     "check_signature",
+    "names_of",
     "parse_bundle",
     "signer_of",
     "too_large",
@@ -85,21 +86,25 @@ def verify_bundle(metadata: bytes, bundle: bytes, rule: Rule, *, offline: bool) 
     return allowed(found.identity, rule)
 
 
-def parse_bundle(bundle: bytes) -> Any:
-    """A Sigstore bundle from the content of `metadata.json.sigstore`.
+def parse_bundle(bundle: bytes, name: str = BUNDLE_FILE) -> Any:
+    """A Sigstore bundle.
+
+    Args:
+        bundle: The content of `metadata.json.sigstore`, or of another bundle.
+        name: What messages call it.
 
     Raises:
         UntrustedSignature: It is not one.
         MissingPythonDependency: sigstore is not installed.
     """
     if len(bundle) > MAX_BUNDLE_BYTES:
-        raise UntrustedSignature(too_large(len(bundle)))
+        raise UntrustedSignature(too_large(len(bundle), name))
     models = _sigstore()
     try:
         check_json(bundle)
         return models.Bundle.from_json(bundle)
     except Exception as error:  # noqa: BLE001 - untrusted bytes, for which the parsers raise errors of any type
-        raise UntrustedSignature(f"its {BUNDLE_FILE} is not a Sigstore bundle: {_line(error)}") from None
+        raise UntrustedSignature(f"its {name} is not a Sigstore bundle: {_line(error)}") from None
 
 
 def check_signature(metadata: bytes, bundle: Any, policy: Any, rule: Rule, *, offline: bool) -> None:
@@ -146,9 +151,9 @@ def allowed(identity: Identity, rule: Rule) -> Identity:
     )
 
 
-def too_large(size: int) -> str:
+def too_large(size: int, name: str = BUNDLE_FILE) -> str:
     """The problem of a bundle with too many bytes."""
-    return f"its {BUNDLE_FILE} has {size} bytes; at most {MAX_BUNDLE_BYTES} are read"
+    return f"its {name} has {size} bytes; at most {MAX_BUNDLE_BYTES} are read"
 
 
 class _SignerRecorder:
@@ -168,6 +173,22 @@ def signer_of(cert: Any) -> Identity:
         ValueError: An extension is missing, or is not a string.
     """
     return Identity(**{name: _extension(cert, *where) for name, where in _EXTENSIONS.items()})
+
+
+def names_of(cert: Any) -> tuple[tuple[str, ...], str]:
+    """The names in a Fulcio certificate, URLs and e-mail addresses, and the issuer who vouched for them.
+
+    Raises:
+        ValueError: It has no name or no issuer.
+    """
+    from cryptography.x509 import ExtensionNotFound, RFC822Name, SubjectAlternativeName, UniformResourceIdentifier
+
+    try:
+        named = cert.extensions.get_extension_for_class(SubjectAlternativeName).value
+    except ExtensionNotFound:
+        raise ValueError("the certificate has no name") from None
+    names = (named.get_values_for_type(kind) for kind in (UniformResourceIdentifier, RFC822Name))
+    return tuple(name for each in names for name in each), _extension(cert, *_EXTENSIONS["issuer"])
 
 
 def _extension(cert: Any, what: str, oid: str) -> str:
