@@ -25,6 +25,7 @@ from kernels.support.documents import TooComplex, check_json
 from kernels.support.formatting import format_text, format_value
 
 __all__ = [
+    "MAX_DOCUMENT_BYTES",
     "MIRROR_FILE",
     "MIRROR_FORMAT",
     "MirrorArchive",

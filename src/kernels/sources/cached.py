@@ -24,7 +24,7 @@ from kernels.models.requirement import Requirement, is_commit
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Heads, RepoFile, Snapshot
 from kernels.settings import Verify
 from kernels.sources.base import Source
-from kernels.sources.hub_client import BRIEF, Patience
+from kernels.sources.http_client import BRIEF, Patience
 from kernels.sources.hub_errors import of_hub
 from kernels.sources.hub_responses import CommitInfo
 from kernels.sources.remote import REPO_TYPES, Remote

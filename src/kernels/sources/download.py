@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 from kernels.cache.partial_file import PartialFile
 from kernels.errors import HubUnavailable, StoreError
-from kernels.sources.hub_client import HubClient, Patience
+from kernels.sources.http_client import Patience
+from kernels.sources.hub_client import HubClient
 from kernels.sources.hub_errors import HubMoved, HubRefused, of_hub
 from kernels.sources.progress import downloading, report
 from kernels.sources.xet import in_xet, xet_stream

@@ -8,7 +8,8 @@ from urllib.parse import quote
 from kernels.cache.repo_store import RepoStore
 from kernels.errors import HubUnavailable, NotInCache
 from kernels.models.snapshot import Snapshot
-from kernels.sources.hub_client import BRIEF, VERDICT, HubClient
+from kernels.sources.http_client import BRIEF, VERDICT
+from kernels.sources.hub_client import HubClient
 from kernels.sources.hub_errors import HubRefused, no_answer
 from kernels.sources.hub_responses import PUBLISHER
 from kernels.sources.session_cache import memory_of

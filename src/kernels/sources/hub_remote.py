@@ -11,7 +11,8 @@ from urllib.parse import quote
 from kernels.errors import InvalidRepository
 from kernels.models.snapshot import MAX_FILES, Heads, RepoFile, Snapshot
 from kernels.sources.base import Moved
-from kernels.sources.hub_client import BRIEF, HubClient, Patience
+from kernels.sources.http_client import BRIEF, Patience
+from kernels.sources.hub_client import HubClient
 from kernels.sources.hub_errors import HubMoved, HubRefused, no_answer, not_found
 from kernels.sources.hub_publishers import HubPublishers
 from kernels.sources.hub_responses import REFS, REVISION, CommitInfo, listed_files, named_commits

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from kernels.cache.repo_store import RepoStore
     from kernels.models.snapshot import Heads, RepoFile, Snapshot
-    from kernels.sources.hub_client import Patience
+    from kernels.sources.http_client import Patience
     from kernels.sources.hub_errors import HubRefused
     from kernels.sources.hub_responses import CommitInfo
     from kernels.trust.publishers import Publishers

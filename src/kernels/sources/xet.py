@@ -15,7 +15,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from kernels.sources.hub_client import BRIEF, HubClient
+from kernels.sources.http_client import BRIEF
+from kernels.sources.hub_client import HubClient
 from kernels.sources.hub_responses import XET_TOKEN
 from kernels.support.concurrency import check_cancelled
 

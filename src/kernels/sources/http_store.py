@@ -1,0 +1,158 @@
+"""A mirror on any web server: nothing is asked of it but its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kernels.errors import HubUnavailable, KernelsError
+from kernels.mirror.stores.base import EntryNotFound, StoredDocument
+from kernels.sources.http_client import (
+    CONDITION,
+    SLOWEST,
+    HttpClient,
+    Patience,
+    begins_at,
+    download_timeout,
+    etag_of,
+    packed,
+    unpacked,
+    without_query,
+)
+from kernels.sources.hub_errors import HubMoved, HubRefused, no_answer
+from kernels.sources.response_body import WrongAnswer, chunks, read_body
+from kernels.sources.send_request import connection_errors
+
+__all__ = ["HttpStore"]
+
+#: Answers for a path that a web server does not have.
+_MISSING = frozenset({404, 410})
+
+
+class HttpStore:
+    """The files of a mirror over http or https, as a `ReadStore`.
+
+    Documents come from this host only. An archive may come from another host that the server redirects to: its hash is
+    known, and that host gets no token.
+
+    Args:
+        client: Sends the requests.
+        patience: The limits of retries; the default is that of an answer that nothing else has.
+
+    Attributes:
+        url: The root's URL.
+    """
+
+    def __init__(self, client: HttpClient, patience: Patience | None = None) -> None:
+        self.url = client.endpoint
+        self._client = client
+        self._patience = patience or Patience()
+        self._ranges = False
+
+    @property
+    def parallel(self) -> bool:
+        """Whether an answer said that the server knows ranges."""
+        return self._ranges
+
+    def read(self, path: str, limit: int, *, etag: str = "") -> StoredDocument | None:
+        """A small document; see `ReadStore.read`."""
+
+        def receive(response: Any, seconds: float) -> StoredDocument | None:
+            self._learn(response)
+            if response.status_code == 304:
+                return None
+            return StoredDocument(read_body(response, limit, seconds), etag_of(response))
+
+        def headers() -> dict[str, str]:
+            return packed() | ({CONDITION: etag} if etag else {})
+
+        try:
+            return self._client.ask(f"{self.url}/{path}", self._patience, receive, headers=headers)[0]
+        except (HubRefused, HubMoved) as error:
+            raise self._missing(path, error) from error
+
+    @contextmanager
+    def stream(self, path: str, size: int, start: int = 0, stop: int | None = None) -> Iterator[Iterator[bytes]]:
+        """The bytes of an entry; see `ReadStore.stream`. Retries end when the first bytes arrive."""
+        url = f"{self.url}/{path}"
+        end = size if stop is None else min(stop, size)
+
+        def headers() -> dict[str, str]:
+            whole = start == 0 and end == size
+            return unpacked() | ({} if whole else {"Range": f"bytes={start}-{end - 1}"})
+
+        def begin(response: Any, seconds: float) -> int:
+            """The bytes to skip."""
+            self._learn(response)
+            ranged = response.status_code == 206
+            if ranged and not begins_at(response, start):
+                raise WrongAnswer("with another part of the file than the requested one")
+            said = _said_size(response, ranged)
+            if said is not None and said != size:
+                raise WrongAnswer(f"with a file of {said} bytes, not the {size} listed")
+            return 0 if ranged else start
+
+        try:
+            skip, response, opened = self._client.open(
+                url, self._patience, begin, timeout=download_timeout(), any_host=True, headers=headers
+            )
+        except (HubRefused, HubMoved) as error:
+            raise self._missing(path, error) from error
+        with opened:
+            exact = response.status_code == 206 or end == size
+            yield self._pieces(url, response, skip, end - start, exact)
+
+    def _pieces(self, url: str, response: Any, skip: int, left: int, exact: bool) -> Iterator[bytes]:
+        """The wanted part of a body, which ends with it if `exact`."""
+        wanted = left
+        try:
+            for chunk in chunks(response, skip + left, self._patience.budget + (skip + left) / SLOWEST):
+                piece = chunk[skip:]
+                skip -= len(chunk) - len(piece)
+                if len(piece) > left:
+                    if exact:
+                        raise WrongAnswer(f"more than the {wanted} bytes requested")
+                    piece = piece[:left]
+                left -= len(piece)
+                if piece:
+                    yield piece
+                if not left and not exact:
+                    return
+            if left:
+                raise WrongAnswer(f"{wanted - left} of {wanted} bytes")
+        except WrongAnswer as error:
+            raise HubUnavailable(f"{self.url} answered {error}, for {without_query(url)}.") from None
+        except KernelsError:  # some are an OSError too, and none is a connection error
+            raise
+        except RuntimeError as error:
+            if "closed" not in str(error):
+                raise
+            raise self._broken(url, error) from None
+        except connection_errors() as error:
+            raise self._broken(url, error) from None
+
+    def _broken(self, url: str, error: BaseException) -> HubUnavailable:
+        return HubUnavailable(
+            f"{self.url} stopped to answer ({type(error).__name__}: {error}), for {without_query(url)}."
+        )
+
+    def _learn(self, response: Any) -> None:
+        if response.status_code == 206 or str(response.headers.get("Accept-Ranges", "")).strip().lower() == "bytes":
+            self._ranges = True
+
+    def _missing(self, path: str, error: HubRefused | HubMoved) -> KernelsError:
+        if isinstance(error, HubMoved):
+            return HubUnavailable(f"{self.url} redirects {path} to another repository, {error}.")
+        if error.status in _MISSING:
+            return EntryNotFound(f"{self.url} has no {path}.")
+        return no_answer(self.url, path, error)
+
+
+def _said_size(response: Any, ranged: bool) -> int | None:
+    """The size of the whole file, if the answer says it."""
+    if ranged:
+        text = str(response.headers.get("Content-Range", "")).rpartition("/")[2]
+    else:
+        text = "" if response.headers.get("Content-Encoding") else str(response.headers.get("Content-Length", ""))
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 20 else None
