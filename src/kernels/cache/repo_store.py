@@ -21,21 +21,20 @@ the new one. `repo_records.py` has the records under `index/`.
 from __future__ import annotations
 
 import errno
-import filecmp
 import hashlib
 import os
 import re
 import secrets
-import shutil
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernels.cache.links import link_to, real_path
 from kernels.cache.partial_file import GIVEN_UP, PartialFile, take_over
 from kernels.cache.repo_records import RepoRecords, cache_errors
+from kernels.cache.unpacking import UnpackedFiles
 from kernels.errors import InvalidRepository
 from kernels.models.requirement import is_commit
 from kernels.models.snapshot import RepoFile
@@ -235,6 +234,41 @@ class RepoStore(RepoRecords):
             os.replace(part.path, blob)
             self._link(commit, part.file, blob)
 
+    @contextmanager
+    def unpacking(
+        self,
+        commit: str,
+        files: Iterable[RepoFile],
+        folder: str,
+        arrived: Callable[[int, int], None] = lambda files, size: None,
+    ) -> Iterator[UnpackedFiles]:
+        """What takes the files of a build's archive; they are put into the snapshot when the block ends without error.
+
+        Until then they have temporary names. After an error nothing is placed, and nothing of them stays.
+
+        Args:
+            commit: The commit.
+            files: The files to place. The archive may have others, which are not written.
+            folder: The folder of the build in the snapshot, with a slash at its end.
+            arrived: Called with `(files, bytes)` that were written since the last call.
+
+        Raises:
+            StoreError: The cache cannot be written.
+            InvalidRepository: A folder of the cache is a link, or the archive has another file in the place of one.
+        """
+        wanted, blobs = tuple(files), self.folder / "blobs"
+        with cache_errors(blobs):
+            self._in_blobs(make_folders)
+        with UnpackedFiles(blobs, wanted, folder, arrived) as unpacked:
+            yield unpacked
+            paths = unpacked.take()
+            with cache_errors(blobs):
+                self._in_blobs(make_folders)
+                for blob, path in paths.items():
+                    os.replace(path, blobs / blob)
+                for file in wanted:
+                    self._link(commit, file, blobs / file.blob)
+
     def adopt(self, commit: str, file: RepoFile) -> bool:
         """Put a file into the snapshot if another commit already has its content; False if none has.
 
@@ -279,8 +313,14 @@ class RepoStore(RepoRecords):
 
     def _link(self, commit: str, file: RepoFile, blob: Path) -> None:
         link = self.snapshot(commit) / file.path
-        make_folders(link.parent, self.cache)
-        _link(link, blob)
+        for attempt in range(_PLACE_TRIES):
+            make_folders(link.parent, self.cache)
+            try:
+                link_to(link, blob)
+                return
+            except FileNotFoundError:  # `prune` removed a folder that was empty a moment ago
+                if attempt == _PLACE_TRIES - 1:
+                    raise
 
     def check_links(self, commit: str, files: Iterable[RepoFile]) -> None:
         """Check that every file of a build is inside this cache.
@@ -294,7 +334,7 @@ class RepoStore(RepoRecords):
         snapshot = os.fspath(self.snapshot(commit))
         for file in files:
             path = f"{snapshot}/{file.path}"
-            if not _real_path(path, resolved).startswith(roots):
+            if not real_path(path, resolved).startswith(roots):
                 raise InvalidRepository(
                     f"{path} is a link to {os.path.realpath(path)}, outside the repository's folder in the cache. "
                     f"Delete {self.folder} and download the kernel again."
@@ -329,23 +369,6 @@ class RepoStore(RepoRecords):
         return [path for path in found if _OWN_TEMPORARY.search(path.name)]
 
 
-def _real_path(path: str, resolved: dict[str, str]) -> str:
-    """`os.path.realpath` for many files in few folders: each folder is resolved once."""
-
-    def folder(name: str) -> str:
-        if name not in resolved:
-            resolved[name] = os.path.realpath(name)
-        return resolved[name]
-
-    parent, name = os.path.split(path)
-    try:
-        target_folder, name = os.path.split(os.path.join(folder(parent), os.readlink(path)))
-    except OSError:  # no link
-        return os.path.join(folder(parent), name)
-    target = os.path.join(folder(target_folder), name)
-    return os.path.realpath(target) if name in ("", ".", "..") or os.path.islink(target) else target
-
-
 #: A temporary name with a random part: huggingface_hub does not continue a download under it.
 _OWN_TEMPORARY = re.compile(r"(^|\.)([0-9a-f]{8}|[0-9a-f]{12})(\.left)?\.(incomplete|tmp)$")
 
@@ -358,33 +381,3 @@ def _is_stale(path: Path) -> bool:
 
 
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
-
-
-def _link(link: Path, blob: Path) -> None:
-    target = os.path.relpath(blob, link.parent)
-    # Not beside the link: a leftover of a kill must not be a file of the build.
-    temporary = blob.with_name(f"{secrets.token_hex(6)}.incomplete")
-    try:
-        try:
-            os.symlink(target, temporary)
-        except OSError as error:
-            if sys.platform != "win32" and error.errno not in _NO_LINKS:
-                raise
-            if _is_copy(link, blob):  # do not replace a file that another process may have open
-                return
-            shutil.copyfile(blob, temporary)
-        os.replace(temporary, link)
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
-
-
-def _is_copy(path: Path, blob: Path) -> bool:
-    try:
-        return not path.is_symlink() and filecmp.cmp(path, blob, shallow=False)
-    except OSError:
-        return False
-
-
-#: A file system without symbolic links.
-_NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.ENOTSUP})
