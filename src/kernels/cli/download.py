@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,21 +17,14 @@ from kernels.cli._arguments import (
     Version,
     parse_target,
 )
-from kernels.cli._output import console, describe_error, format_size, print_error, print_json, print_line, print_table
+from kernels.cli._output import describe_error, format_size, print_error, print_json, print_line, print_table
+from kernels.cli._progress import download_progress
 from kernels.support.formatting import plural
 
 if TYPE_CHECKING:
-    import rich.progress
-
-    from kernels.operations.download import Downloads, Progress
+    from kernels.operations.download import Downloads
 
 __all__ = ["download"]
-
-#: A download that takes less has no progress display.
-_DELAY_SECONDS = 0.4
-
-#: A longer name would leave no space for the bar.
-_LONGEST_NAME = 30
 
 
 def download(
@@ -76,7 +66,7 @@ def download(
     kernels, lock = _kernels_or_lock(what or [], lockfile)
     if lock is not None and not kernels:
         _warn_unpinned(lock)
-    with _progress(kernels) as progress:
+    with download_progress("Downloading", kernels) as progress:
         request = DownloadRequest(
             kernels,
             version=version,
@@ -136,75 +126,6 @@ def _warn_unpinned(lock: Path) -> None:
             f"{file} depends on {', '.join(map(str, missing))}, which {lock} does not pin and which is not downloaded. "
             f"Lock it first: kernels lock {lock.parent}",
         )
-
-
-@contextmanager
-def _progress(kernels: list[str]) -> Iterator[Progress | None]:
-    """One progress display for all files, on standard error if that is a terminal."""
-    from kernels import settings
-
-    out = console(stderr=True)
-    if not out.is_terminal or settings.progress_disabled():
-        yield None
-        return
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        ProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-    from rich.progress import Progress as Display
-    from rich.text import Text
-
-    def once_known(column: Any) -> ProgressColumn:
-        """A column that is empty until the size is known."""
-
-        class Known(column):  # type: ignore[misc]
-            def render(self, task: rich.progress.Task) -> Any:
-                return Text() if task.total is None else super().render(task)
-
-        made: ProgressColumn = Known()
-        return made
-
-    columns = [
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[files]}"),
-        *map(once_known, (DownloadColumn, TransferSpeedColumn, TimeRemainingColumn)),
-    ]
-    display = Display(*columns, console=out, transient=True)
-    timer = threading.Timer(_DELAY_SECONDS, display.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield _ProgressDisplay(display, kernels)
-    finally:
-        timer.cancel()
-        timer.join()
-        display.stop()
-
-
-class _ProgressDisplay:
-    """The display of one download."""
-
-    def __init__(self, display: rich.progress.Progress, kernels: list[str]) -> None:
-        self._display = display
-        self._name = f" {kernels[0]}" if len(kernels) == 1 and len(kernels[0]) <= _LONGEST_NAME else ""
-        self._task = display.add_task("Choosing builds", total=None, files="")
-        self._files = self._of = 0
-        self._guard = threading.Lock()
-
-    def start(self, files: int, size: int) -> None:
-        self._of = files
-        self._display.update(self._task, description=f"Downloading{self._name}", total=size)
-        self.arrived(0, 0)
-
-    def arrived(self, files: int, size: int) -> None:
-        with self._guard:
-            self._files += files
-            self._display.update(self._task, advance=size, files=f"{self._files}/{self._of} files")
 
 
 def _show(downloads: Downloads, to: Path | None, as_json: bool) -> None:

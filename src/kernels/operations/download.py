@@ -6,12 +6,10 @@ requirements x targets -> plans -> builds, each once -> the cache -> a folder th
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from kernels import settings
 from kernels.errors import LockError, RequestError
@@ -28,6 +26,7 @@ from kernels.operations.download_plan import (
     is_dependency_only,
     plan_download,
 )
+from kernels.operations.download_progress import ArrivalCounter, Progress
 from kernels.operations.load import AT_ONCE, check_user_agent, fetch_build, target_of
 from kernels.operations.mirror import MirrorFolder
 from kernels.operations.open_sources import open_sources
@@ -87,16 +86,6 @@ class Downloads:
 
     builds: tuple[DownloadedBuild, ...]
     failures: tuple[DownloadFailure, ...]
-
-
-class Progress(Protocol):
-    """Receives the progress of a download, from any thread."""
-
-    def start(self, files: int, size: int) -> None:
-        """The number and total size of the files to download."""
-
-    def arrived(self, files: int, size: int) -> None:
-        """The number of files and bytes that have arrived since the last call."""
 
 
 @dataclass(frozen=True)
@@ -286,7 +275,7 @@ def _fetch(
             if mirror is not None and not new:
                 folder = mirror.folder(snapshot, variant)
             else:
-                counter = None if progress is None or not new else _Counter(each, progress)
+                counter = None if progress is None or not new else ArrivalCounter(each.files, each.size, progress)
                 with nullcontext() if counter is None else watched(counter):
                     folder = fetch_build(planned).path
                 if mirror is not None:
@@ -301,25 +290,6 @@ def _fetch(
     done = side_by_side(bring, zip(wanted, is_new, strict=True), at_once=AT_ONCE, name="fetch")
     builds = [each for each in done if isinstance(each, DownloadedBuild)]
     return builds, [failure for each in done if isinstance(each, list) for failure in each]
-
-
-class _Counter:
-    """Counts what has arrived of one build, each byte once, also if it was on disk or is downloaded again."""
-
-    def __init__(self, wanted: WantedBuild, progress: Progress) -> None:
-        self._left = [wanted.files, wanted.size]
-        self._progress = progress
-        self._guard = threading.Lock()
-
-    def __call__(self, files: int, size: int) -> None:
-        with self._guard:
-            files, size = min(files, self._left[0]), min(size, self._left[1])
-            self._left = [self._left[0] - files, self._left[1] - size]
-        self._progress.arrived(files, size)
-
-    def finish(self) -> None:
-        """Count what was on disk already."""
-        self(*self._left)
 
 
 def _set_branches(mirror: MirrorFolder, plans: Iterable[KernelPlan], builds: Iterable[DownloadedBuild]) -> None:

@@ -72,6 +72,10 @@ class CachedSource(Source):
         """Whether this source answers from the cache alone."""
         return self._remote.offline
 
+    def with_cache(self, cache: Path) -> CachedSource:
+        """The same source with another cache."""
+        return CachedSource(self._remote, cache, verify=self.verify)
+
     # Heads
 
     def heads(self, repo_id: str) -> Heads:

@@ -1,0 +1,199 @@
+"""`kernels mirror`: put kernels into a mirror, which any object store, web server or folder can hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kernels.cli._arguments import AsJson, TrustRemoteCode, parse_target
+from kernels.cli._output import (
+    describe_error,
+    format_size,
+    print_error,
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+)
+from kernels.cli._progress import download_progress
+from kernels.support.formatting import plural
+
+if TYPE_CHECKING:
+    from kernels.operations.mirroring.request import MirroredCommit, MirrorRequest, MirrorResult
+
+__all__ = ["mirror"]
+
+_TAKE = "What to take"
+_SIGN = "Signing"
+
+#: What was left out is listed up to here; a whole Hub has hundreds of repositories without builds.
+_LISTED = 20
+
+
+def mirror(
+    url: Annotated[
+        str,
+        typer.Argument(metavar="URL", help="The mirror: a folder, s3://bucket/prefix, gs://… or az://…"),
+    ],
+    repo: Annotated[
+        list[str] | None,
+        typer.Option("--repo", metavar="REPO", help="Repository, org/name; may be repeated.", rich_help_panel=_TAKE),
+    ] = None,
+    lockfile: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--lockfile",
+            metavar="FILE",
+            help="Lockfile: the commits that it pins; may be repeated.",
+            rich_help_panel=_TAKE,
+        ),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="ADDRESS",
+            help="Hub, mirror or folder to take from. Default: KERNELS_HUB, or HF_ENDPOINT.",
+            rich_help_panel=_TAKE,
+        ),
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--target",
+            metavar="TARGET",
+            help="Only the builds for this machine, such as torch2.9-cu128-x86_64-linux+sm_90, or for a file with a "
+            "target's JSON; may be repeated. Default: all builds.",
+            rich_help_panel=_TAKE,
+        ),
+    ] = None,
+    versions: Annotated[
+        str,
+        typer.Option(
+            "--versions",
+            metavar="WHICH",
+            help="Versions of each repository: all, newest:2, or 1,3.",
+            rich_help_panel=_TAKE,
+        ),
+    ] = "all",
+    revision: Annotated[
+        str | None,
+        typer.Option(
+            "--revision", metavar="REV", help="Branch, tag or commit, in place of versions.", rich_help_panel=_TAKE
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="WHEN",
+            help="Only commits made since a date (2026-01-31), or in the last days (7d).",
+            rich_help_panel=_TAKE,
+        ),
+    ] = None,
+    trust_remote_code: TrustRemoteCode = False,
+    sign_key: Annotated[
+        Path | None,
+        typer.Option(
+            "--sign-key",
+            metavar="FILE",
+            help="Private key to sign with. Default: KERNELS_MIRROR_SIGN_KEY.",
+            rich_help_panel=_SIGN,
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be taken, with sizes.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put kernels into a mirror, or bring it up to date."""
+    from kernels.operations.mirroring.request import MirrorRequest, MirrorVersions, parse_since
+
+    request = MirrorRequest(
+        url,
+        repositories=repo or (),
+        lockfiles=lockfile or (),
+        source=source,
+        targets=[parse_target(each) for each in target or ()],
+        versions=MirrorVersions.parse(versions),
+        revision=revision,
+        since=None if since is None else parse_since(since),
+        trust_remote_code=trust_remote_code,
+        sign_key=sign_key,
+        dry_run=dry_run,
+    )
+    _write(request, as_json)
+
+
+def _write(request: MirrorRequest, as_json: bool) -> None:
+    from kernels.operations.mirroring.run import mirror
+
+    with download_progress("Mirroring", list(request.repositories)) as progress:
+        result = mirror(request, progress)
+    if as_json:
+        _print_json(result)
+    else:
+        _print(result)
+    for failure in result.failures:
+        target = "" if failure.target is None else f" for {failure.target}"
+        reason = describe_error(failure.error)
+        print_error(reason if failure.kernel in reason else f"{failure.kernel}{target}: {reason}")
+    if result.failures:
+        raise typer.Exit(1)
+
+
+def _print_json(result: MirrorResult) -> None:
+    failures = [
+        {"kernel": each.kernel, "target": each.target, "error": describe_error(each.error)} for each in result.failures
+    ]
+    print_json(
+        {
+            "mirror": result.url,
+            "origin": result.origin,
+            "dry_run": result.dry_run,
+            "sent": result.sent,
+            "commits": result.commits,
+            "left_out": result.left_out,
+            "failures": failures,
+        }
+    )
+
+
+def _print(result: MirrorResult) -> None:
+    if result.commits:
+        columns = ("Repository", "Version", "Commit", ">Builds", ">New", ">Size", ">Compressed")
+        print_table(columns, [_row(each) for each in result.commits])
+        print_line()
+    print_line(_summary(result))
+    for left in result.left_out[:_LISTED]:
+        print_note(f"Left out: {left.kernel}: {left.reason}")
+    if len(result.left_out) > _LISTED:
+        print_note(f"Left out: {len(result.left_out) - _LISTED} more (--json lists them)")
+
+
+def _row(commit: MirroredCommit) -> tuple[str, ...]:
+    new = [each for each in commit.builds if each.new]
+    packed = [each.archive for each in commit.builds if each.archive is not None]
+    return (
+        commit.repo_id,
+        " ".join(commit.names) or "-",
+        commit.commit[:12],
+        str(len(commit.builds)),
+        str(len(new)) if new else "-",
+        format_size(sum(each.size for each in commit.builds)),
+        format_size(sum(packed)) if packed else "-",
+    )
+
+
+def _summary(result: MirrorResult) -> str:
+    new = [each for each in result.builds if each.new]
+    failed = f"; {len(result.failures)} failed." if result.failures else "."
+    if result.dry_run:
+        return (
+            f"{plural(len(new), 'new build')}, {format_size(sum(each.size for each in new))}, nothing written{failed}"
+        )
+    changed = [each for each in result.commits if each.changed]
+    if changed or new:
+        where = f"{result.url}: {plural(len(changed), 'commit')} changed"
+        return f"{where}, {plural(len(new), 'new build')}, {format_size(result.sent)} sent{failed}"
+    return f"Nothing to do: {plural(len(result.builds), 'build')} in {result.url}{failed}"

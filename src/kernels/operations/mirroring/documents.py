@@ -1,0 +1,151 @@
+"""The documents of a mirror, read and changed: a change that another writer made meanwhile is never lost."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TypeVar
+
+from kernels.errors import InvalidRepository, StoreError
+from kernels.mirror.signing import MirrorSigner
+from kernels.mirror.stores.base import EntryNotFound, StoreChanged, WriteStore
+from kernels.models.mirror import (
+    MAX_DOCUMENT_BYTES,
+    MIRROR_FILE,
+    MirrorDocument,
+    MirrorIndex,
+    RepositoryIndex,
+    commit_path,
+    index_path,
+)
+from kernels.support.concurrency import pause
+
+__all__ = ["MirrorDocuments"]
+
+#: How often a change is made again. With dozens of writers of one mirror, each of them writes in turn.
+_TRIES = 64
+
+#: Seconds of the longest wait before a change is made again.
+_LONGEST_WAIT = 2.0
+
+_Index = TypeVar("_Index", RepositoryIndex, MirrorIndex)
+
+
+class MirrorDocuments:
+    """The documents in a store.
+
+    Args:
+        store: The store.
+        signer: Signs each document that is written, and each one that is there without its signature.
+    """
+
+    def __init__(self, store: WriteStore, signer: MirrorSigner | None = None) -> None:
+        self._store = store
+        self._signer = signer
+        self._unsigned: set[str] = set()
+
+    def mirror(self) -> MirrorIndex | None:
+        """The index of the mirror; None if there is none.
+
+        Raises:
+            InvalidRepository: It is not valid.
+            HubUnavailable: The store did not answer.
+        """
+        return self._read(MIRROR_FILE, _as_mirror)[0]
+
+    def repository(self, repo_id: str) -> RepositoryIndex | None:
+        """The index of a repository; None if there is none."""
+        return self._read(index_path(repo_id), _as_repository(repo_id, None))[0]
+
+    def commit(self, repo_id: str, commit: str) -> RepositoryIndex | None:
+        """The document of one commit; None if there is none."""
+        return self._read(commit_path(repo_id, commit), _as_repository(repo_id, commit))[0]
+
+    def change_mirror(self, change: Callable[[MirrorIndex | None], MirrorIndex]) -> MirrorIndex:
+        """Change the index of the mirror; see `change_repository`."""
+        return self._change(MIRROR_FILE, _as_mirror, change)
+
+    def change_repository(
+        self, repo_id: str, change: Callable[[RepositoryIndex | None], RepositoryIndex]
+    ) -> RepositoryIndex:
+        """Change the index of a repository.
+
+        Args:
+            repo_id: The repository.
+            change: Gives the new index for the one that is there, or that one itself, and then nothing is written. It
+                is called again if another writer was faster.
+
+        Returns:
+            The index that is there now.
+
+        Raises:
+            InvalidRepository: The document that is there is not valid, or the new one would be too large.
+            StoreError: It cannot be written.
+        """
+        return self._change(index_path(repo_id), _as_repository(repo_id, None), change)
+
+    def change_commit(
+        self, repo_id: str, commit: str, change: Callable[[RepositoryIndex | None], RepositoryIndex]
+    ) -> RepositoryIndex:
+        """Change the document of one commit; see `change_repository`."""
+        return self._change(commit_path(repo_id, commit), _as_repository(repo_id, commit), change)
+
+    def lacks_signature(self, repo_id: str) -> bool:
+        """Whether the index of a repository was read without the signature that it should have."""
+        return index_path(repo_id) in self._unsigned
+
+    def sign_commit(self, repo_id: str, commit: str) -> None:
+        """Add the signature to the document of a commit, if it is there without."""
+        path, parse = commit_path(repo_id, commit), _as_repository(repo_id, commit)
+        if self._read(path, parse)[0] is not None:
+            self._change(path, parse, lambda before: before)
+
+    def _read(self, path: str, parse: Callable[[MirrorDocument, str], _Index]) -> tuple[_Index | None, str]:
+        where = f"{self._store.url}/{path}"
+        try:
+            found = self._store.read(path, MAX_DOCUMENT_BYTES)
+        except EntryNotFound:
+            return None, "new"
+        assert found is not None  # only a conditional request has no document
+        document = MirrorDocument.parse(found.content, where)
+        if self._signer is not None and not self._signer.has_signed(document):
+            self._unsigned.add(path)
+        return parse(document, where), found.etag
+
+    def _change(
+        self,
+        path: str,
+        parse: Callable[[MirrorDocument, str], _Index],
+        change: Callable[[_Index | None], _Index | None],
+    ) -> _Index:
+        wait = 0.01
+        for _ in range(_TRIES):
+            before, etag = self._read(path, parse)
+            after = change(before)
+            assert after is not None
+            if after is before and path not in self._unsigned:
+                return after
+            document = MirrorDocument.of(after)
+            content = (document if self._signer is None else self._signer.sign(document)).to_bytes()
+            if len(content) > MAX_DOCUMENT_BYTES:
+                raise InvalidRepository(
+                    f"{self._store.url}/{path} would have {len(content)} bytes; more than {MAX_DOCUMENT_BYTES} are not "
+                    "read. Take fewer versions or builds. It was not changed."
+                )
+            try:
+                self._store.write(path, content, expect=etag)
+            except StoreChanged:
+                pause(random.uniform(0, wait))  # so that writers that collided once do not collide again
+                wait = min(wait * 2, _LONGEST_WAIT)
+            else:
+                self._unsigned.discard(path)
+                return after
+        raise StoreError(f"{self._store.url}/{path} is changed by other writers all the time. Try again later.")
+
+
+def _as_mirror(document: MirrorDocument, where: str) -> MirrorIndex:
+    return document.mirror(where)
+
+
+def _as_repository(repo_id: str, commit: str | None) -> Callable[[MirrorDocument, str], RepositoryIndex]:
+    return lambda document, where: document.repository(repo_id, where, commit)
