@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hub_fixtures import hub, isolated_env, quick_retries
 from process_fixtures import brief_waits, new_process, no_secrets, on_the_processor
+from s3_server import s3_environment, s3_server
 from torch_environments import older_torch
 from writable_hub import writable_hub
 
@@ -16,5 +17,7 @@ __all__ = [
     "older_torch",
     "on_the_processor",
     "quick_retries",
+    "s3_environment",
+    "s3_server",
     "writable_hub",
 ]

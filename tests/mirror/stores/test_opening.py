@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels.errors import RequestError
+from kernels.errors import MissingPythonDependency, RequestError
+from kernels.mirror.stores import opening
 from kernels.mirror.stores.folder import FolderStore
 from kernels.mirror.stores.opening import open_store
 
@@ -53,10 +54,47 @@ def test_another_address_is_refused(address: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("s3://bucket", "s3://bucket"),
+        ("s3://bucket/", "s3://bucket"),
+        ("s3://my.bucket/a/b c/", "s3://my.bucket/a/b c"),
+        ("S3A://bucket/a", "s3://bucket/a"),
+        ("gs://bucket/a", "gs://bucket/a"),
+        ("az://container/a", "az://container/a"),
+    ],
+)
+def test_a_bucket_is_named_with_its_prefix_and_nothing_is_requested(address: str, url: str) -> None:
+    assert open_store(address).url == url
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("s3://", "names no bucket"),
+        ("s3:///prefix", "names no bucket"),
+        ("s3://host:9000/bucket", "names no bucket"),
+        ("s3://bucket//prefix", "a prefix that no mirror can have"),
+        ("s3://bucket/../other", "a prefix that no mirror can have"),
+    ],
+)
+def test_an_address_without_a_bucket_is_refused(address: str, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        open_store(address)
+
+
+def test_a_missing_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "find_spec", lambda name: None)
+    with pytest.raises(MissingPythonDependency, match=r"pip install 'kernels\[mirror\]'"):
+        open_store("s3://bucket")
+
+
+@pytest.mark.parametrize(
     "address",
     [
         "s3://AKIAEXAMPLE:very-secret@bucket/prefix",
         "s3://very-secret@bucket",
+        "s3://AKIAEXAMPLE:very-secret?x@bucket",
         "s3://bucket/prefix?X-Amz-Signature=very-secret",
         "https://bucket.s3.amazonaws.com/x?sig=very-secret",
         "https://user:very-secret@mirror.example",

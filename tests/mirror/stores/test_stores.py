@@ -10,14 +10,18 @@ import pytest
 from kernels.errors import HubUnavailable, InvalidRepository
 from kernels.mirror.stores.base import EntryNotFound, StoreChanged, StoredEntry, WriteStore
 from kernels.mirror.stores.folder import FolderStore
+from kernels.mirror.stores.opening import open_store
 from kernels.support.concurrency import side_by_side
 
 DOCUMENT, ARCHIVE = "api/kernels/org/relu/refs", f"archives/0a/{'0a' * 32}.tar.zst"
 
 
-@pytest.fixture(params=["folder"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> WriteStore:
-    return FolderStore(tmp_path / "mirror")
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest, isolated_env: Path, tmp_path: Path) -> WriteStore:
+    if request.param == "folder":
+        return FolderStore(tmp_path / "mirror")
+    bucket = request.getfixturevalue("s3_environment").bucket()
+    return open_store(f"s3://{bucket}/path/of the mirror")
 
 
 def content(store: WriteStore, path: str) -> bytes:

@@ -225,8 +225,8 @@ class FolderStore:
 
     def _new(self, temporary: Path) -> BinaryIO:
         for _ in range(_TRIES):
-            _make_folder(temporary.parent, self.root)
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError):  # another process has removed the empty folder
+                _make_folder(temporary.parent, self.root)
                 return open(temporary, "xb")
         return open(temporary, "xb")
 
@@ -242,8 +242,8 @@ class FolderStore:
 
     def _put(self, temporary: Path, place: Path) -> None:
         for _ in range(_TRIES):
-            _make_folder(place.parent, self.root)
             try:
+                _make_folder(place.parent, self.root)
                 os.replace(temporary, place)
             except FileNotFoundError:  # `delete` of another process removed the folder again
                 if not temporary.exists():

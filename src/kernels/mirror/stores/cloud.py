@@ -1,0 +1,351 @@
+"""A mirror in an object store: S3, Google Cloud Storage, Azure, or another server with the interface of S3."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from kernels import settings
+from kernels.errors import HubUnavailable, KernelsError, NotInCache, StoreError
+from kernels.mirror.stores.base import EntryNotFound, StoreChanged, StoredDocument, StoredEntry
+from kernels.mirror.stores.cloud_errors import CloudProblem, cloud_errors, problem_of
+from kernels.mirror.stores.content_types import content_type
+from kernels.mirror.stores.paths import check_path
+from kernels.mirror.stores.waiting import result_of, started
+from kernels.support.concurrency import Cancelled, pause
+from kernels.support.formatting import plural
+from kernels.support.logs import logger
+from kernels.support.warn import warn_once
+
+__all__ = ["CloudStore"]
+
+_log = logger(__name__)
+
+#: The limits of retries, as of a Hub (`Patience` of `sources/hub_client.py`).
+_TRIES = 6
+_CONNECTION_TRIES = 4
+_BUDGET_SECONDS = 320.0
+_WAIT = 0.5
+_LONGEST_WAIT = 8.0
+
+#: The slowest transfer, in bytes per second; a slower one times out.
+_SLOWEST = 16 * 1024
+
+_PIECE = 1 << 20
+
+#: Bytes from which pieces are passed on: each costs some 100 µs.
+_LEAST_PIECE = 256 * 1024
+
+#: Larger content is sent in parts of so many bytes, of which some are sent side by side. S3 has 10,000 parts at most.
+_PART = 8 * 1024 * 1024
+_PARTS_AT_ONCE = 4
+_MOST_PARTS = 10_000
+
+_FOREVER, _ASK = "public, max-age=31536000, immutable", "no-cache"
+
+#: Between the ETag and the generation of Google, which a conditional write needs.
+_AND = " generation="
+
+_T = TypeVar("_T")
+
+
+class CloudStore:
+    """A mirror in an object store.
+
+    Args:
+        url: Its address, as messages show it.
+        connect: Makes obstore's store, at the first request. It is called with the number of retries of its own.
+
+    Attributes:
+        url: Its address.
+    """
+
+    #: Several streams are faster than one.
+    parallel = True
+
+    def __init__(self, url: str, connect: Callable[[int], Any]) -> None:
+        self.url = url
+        self._connect = connect
+        self._guard = threading.Lock()
+        self._reader: Any = None
+        self._writer: Any = None
+        self._checks_conditions: bool | None = None
+
+    def read(self, path: str, limit: int, *, etag: str = "") -> StoredDocument | None:
+        """A small document; see `ReadStore.read`."""
+        check_path(path, self.url)
+        store = self._reading()
+        known = etag.partition(_AND)[0]
+
+        async def get() -> tuple[bytes, dict[str, Any]]:
+            answer = await store.get_async(path, options={"if_none_match": known} if known else {})
+            if answer.meta["size"] > limit:
+                raise HubUnavailable(f"{self.url}/{path} has more than {limit} bytes.")
+            return bytes(await answer.bytes_async()), answer.meta
+
+        try:
+            content, facts = self._tried(path, get)
+        except _Refusal as error:
+            if error.problem.status == 304:
+                return None
+            raise self._unread(path, error.problem) from None
+        return StoredDocument(content, _etag(facts))
+
+    @contextmanager
+    def stream(self, path: str, size: int, start: int = 0, stop: int | None = None) -> Iterator[Iterator[bytes]]:
+        """The bytes of an entry; see `ReadStore.stream`."""
+        check_path(path, self.url)
+        end = size if stop is None else min(stop, size)
+        if end <= start:
+            yield iter(())
+            return
+        store = self._reading()
+        options = {} if (start, end) == (0, size) else {"range": (start, end)}
+
+        async def get() -> Any:
+            answer = await store.get_async(path, options=options)
+            found = answer.meta["size"]
+            if found != size or tuple(answer.range) != (start, end):
+                raise HubUnavailable(f"{self.url}/{path} has {found} bytes, expected {size}.")
+            return answer.stream(min_chunk_size=_LEAST_PIECE)
+
+        try:
+            answer = self._tried(path, get)
+        except _Refusal as error:
+            raise self._unread(path, error.problem) from None
+        pieces = self._pieces(path, answer, end - start)
+        try:
+            yield pieces
+        finally:
+            pieces.close()
+
+    def _pieces(self, path: str, answer: Any, left: int) -> Any:
+        async def following() -> bytes | None:
+            try:
+                return bytes(await answer.__anext__())
+            except StopAsyncIteration:
+                return None
+
+        deadline = time.monotonic() + _BUDGET_SECONDS + left / _SLOWEST
+        ahead = started(following)
+        try:
+            while True:
+                try:
+                    piece = result_of(ahead, deadline - time.monotonic())
+                except (KernelsError, Cancelled):
+                    raise
+                except cloud_errors() as error:
+                    raise self._unread(path, problem_of(error)) from None
+                if piece is None:
+                    break
+                left -= len(piece)
+                if left < 0:
+                    raise HubUnavailable(f"{self.url}/{path} has more bytes than were requested.")
+                ahead = started(following)  # it arrives while the caller uses this one
+                for begin in range(0, len(piece), _PIECE):
+                    yield piece[begin : begin + _PIECE]
+            if left:
+                raise HubUnavailable(f"{self.url}/{path} was cut short: {plural(left, 'byte')} did not arrive.")
+        finally:
+            ahead.cancel()
+
+    def write(
+        self, path: str, content: bytes | Path, *, expect: str | Literal["new"] | None = None, immutable: bool = False
+    ) -> str:
+        """Put an entry at a path; see `WriteStore.write`."""
+        check_path(path, self.url)
+        etag = self._put(path, content, expect, immutable)
+        if expect is not None and self._checks_conditions is None:
+            self._checks_conditions = self._refuses_another(path, content, immutable)
+        return etag
+
+    def _put(self, path: str, content: bytes | Path, expect: str | None, immutable: bool) -> str:
+        store = self._writing()
+        size = len(content) if isinstance(content, bytes) else content.stat().st_size
+        named: dict[str, Any] = {
+            "attributes": {"Content-Type": content_type(path), "Cache-Control": _FOREVER if immutable else _ASK}
+        }
+        if expect is None:
+            named |= {"chunk_size": max(_PART, -(-size // _MOST_PARTS)), "max_concurrency": _PARTS_AT_ONCE}
+        else:
+            known, _, generation = expect.partition(_AND)
+            version = {"e_tag": known, **({"version": generation} if generation else {})}
+            named |= {"mode": "create" if expect == "new" else version, "use_multipart": False}
+
+        async def put() -> Any:
+            return await store.put_async(path, content, **named)
+
+        try:
+            return _etag(self._answer(put, _BUDGET_SECONDS + size / _SLOWEST))
+        except _Refusal as error:
+            if expect is not None and (error.problem.conflict or error.problem.missing):
+                return self._conflict(path, content, error)
+            raise self._unwritten(path, error.problem, conditional=expect is not None) from None
+
+    def _conflict(self, path: str, content: bytes | Path, error: _Refusal) -> str:
+        """What a conflict means: after a retry, the entry there may be the one of the first try."""
+        if error.retried:
+            own = content if isinstance(content, bytes) else content.read_bytes()
+            try:
+                there = self.read(path, len(own))
+            except KernelsError:
+                there = None
+            if there is not None and there.content == own:
+                return there.etag
+        raise StoreChanged(f"{self.url}/{path} was changed by another process meanwhile.") from None
+
+    def _refuses_another(self, path: str, content: bytes | Path, immutable: bool) -> bool:
+        """Whether the store refuses to create what exists: some servers ignore the condition."""
+        try:
+            self._put(path, content, "new", immutable)
+        except StoreChanged:
+            return True
+        except KernelsError:
+            return True  # not known; the write itself has succeeded
+        warn_once(
+            _log,
+            f"{self.url} ignores the conditions of writes, so a writer may undo the change of another one. Let only "
+            "one process write to it at a time.",
+        )
+        return False
+
+    def size(self, path: str) -> int | None:
+        """Bytes of an entry, or None; see `WriteStore.size`."""
+        check_path(path, self.url)
+        store = self._reading()
+
+        async def head() -> int:
+            return int((await store.head_async(path))["size"])
+
+        try:
+            return self._tried(path, head)
+        except _Refusal as error:
+            if error.problem.missing:
+                return None
+            raise self._unread(path, error.problem) from None
+
+    def entries(self, prefix: str = "") -> Iterator[StoredEntry]:
+        """The entries below a prefix; see `WriteStore.entries`."""
+        if prefix:
+            check_path(prefix, self.url)
+        store = self._reading()
+
+        async def listed() -> list[StoredEntry]:
+            found = []
+            async for page in store.list(prefix or None, chunk_size=1000):
+                found += [StoredEntry(each["path"], int(each["size"])) for each in page]
+            return sorted(found, key=lambda entry: entry.path)
+
+        try:
+            yield from self._tried(prefix or "its listing", listed)
+        except _Refusal as error:
+            raise self._unread(prefix or "its listing", error.problem) from None
+
+    def delete(self, path: str) -> None:
+        """Remove an entry; see `WriteStore.delete`."""
+        check_path(path, self.url)
+        store = self._writing()
+
+        async def delete() -> None:
+            await store.delete_async(path)
+
+        try:
+            self._answer(delete, _BUDGET_SECONDS)
+        except _Refusal as error:
+            if not error.problem.missing:
+                raise self._unwritten(path, error.problem) from None
+
+    def _reading(self) -> Any:
+        """obstore's store for requests that are tried again here."""
+        if settings.offline():
+            raise NotInCache(f"{self.url} was not requested: HF_HUB_OFFLINE is set.")
+        with self._guard:
+            if self._reader is None:
+                self._reader = self._connect(0)
+            return self._reader
+
+    def _writing(self) -> Any:
+        """obstore's store for requests that it tries again itself: each part of an upload."""
+        if settings.offline():
+            raise NotInCache(f"{self.url} was not requested: HF_HUB_OFFLINE is set.")
+        with self._guard:
+            if self._writer is None:
+                self._writer = self._connect(_TRIES - 1)
+            return self._writer
+
+    def _tried(self, path: str, work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
+        """The answer to a request, which is tried again where that may help."""
+        deadline, wait = time.monotonic() + _BUDGET_SECONDS, _WAIT
+        for attempt in range(1, _TRIES + 1):
+            begun = time.monotonic()
+            try:
+                found = self._answer(work, deadline - begun)
+            except _Refusal as error:
+                problem = error.problem
+                _log.debug("%s: %s %s in %.3f s", self.url, path, problem.text, time.monotonic() - begun)
+                if not problem.retry or attempt == (_TRIES if problem.status else _CONNECTION_TRIES):
+                    raise _Refusal(problem, attempt) from None
+                # Random, so that many clients that were refused together do not retry together.
+                seconds = wait * (1 + random.random() / 4)
+                if time.monotonic() + seconds > deadline:
+                    raise _Refusal(problem, attempt) from None
+                wait = min(wait * 2, _LONGEST_WAIT)
+                pause(seconds)
+            else:
+                _log.debug("%s: %s in %.3f s", self.url, path, time.monotonic() - begun)
+                return found
+        raise AssertionError("unreachable")
+
+    def _answer(self, work: Callable[[], Coroutine[Any, Any, _T]], seconds: float) -> _T:
+        try:
+            return result_of(started(work), seconds)
+        except (KernelsError, Cancelled):
+            raise
+        except cloud_errors() as error:
+            # obstore says how often it has tried again.
+            raise _Refusal(problem_of(error), retried=" retries, max_retries" in str(error)) from None
+
+    def _unread(self, path: str, problem: CloudProblem) -> KernelsError:
+        if problem.missing:
+            return EntryNotFound(f"{self.url} has no {path}.")
+        return HubUnavailable(f"{self.url} {problem.text} for {path}.{self._advice(problem)}")
+
+    def _unwritten(self, path: str, problem: CloudProblem, *, conditional: bool = False) -> KernelsError:
+        if conditional and problem.status in (400, 501):
+            return StoreError(
+                f"{self.url} {problem.text} for {path}: it does not support conditional writes (If-Match, "
+                "If-None-Match), which keep writers from undoing each other's changes. Use another store, or write to "
+                "a folder and copy it."
+            )
+        if problem.status and not problem.retry:
+            return StoreError(f"Cannot write {self.url}/{path}: the store {problem.text}.{self._advice(problem)}")
+        return HubUnavailable(f"{self.url} {problem.text} for {path}.{self._advice(problem)}")
+
+    def _advice(self, problem: CloudProblem) -> str:
+        if problem.advice:
+            return f" {problem.advice}"
+        if problem.refused:
+            return (
+                " Check the credentials and their rights (docs/mirrors.md); to a reader that may not list the bucket, "
+                "a store answers so also where an entry is missing."
+            )
+        return ""
+
+
+class _Refusal(Exception):
+    def __init__(self, problem: CloudProblem, tries: int = 1, *, retried: bool = False) -> None:
+        super().__init__(problem.text)
+        self.problem = problem
+        self.tries = tries
+        self.retried = retried
+
+
+def _etag(facts: Any) -> str:
+    etag, version = facts["e_tag"] or "", facts["version"]
+    # Google's generation is a number; the versions of S3 and Azure are not needed.
+    return f"{etag}{_AND}{version}" if version and version.isdecimal() else etag
