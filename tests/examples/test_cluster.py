@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -184,3 +185,21 @@ def test_every_kernels_command_of_the_recipes_is_one_that_there_is() -> None:
 
 def test_every_file_is_in_the_readme() -> None:
     assert [path.name for path in (*SCRIPTS, *MANIFESTS) if f"{path.parent.name}/{path.name}`" not in README] == []
+
+
+def test_the_containers_run_the_scripts_that_are_there() -> None:
+    services = yaml.safe_load((CLUSTER / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    assert set(services) == {"proxy", "mirror"}
+    for name, service in services.items():
+        assert service["command"] == f"/{name}/serve.sh"
+        assert f"./{name}:/{name}:ro" in service["volumes"]
+        script = (CLUSTER / name / "serve.sh").read_text(encoding="utf-8")
+        assert all(f"${{{variable}:" in script for variable in service["environment"])
+
+
+@pytest.mark.parametrize("name", ["proxy", "mirror"])
+def test_each_variable_of_a_server_is_in_its_script(name: str) -> None:
+    script = (CLUSTER / name / "serve.sh").read_text(encoding="utf-8")
+    template = (CLUSTER / name / "nginx.conf.template").read_text(encoding="utf-8")
+    variables = set(re.findall(r"\$\{([A-Z_]+)\}", template))
+    assert variables == set(re.findall(r"^export ([A-Z_]+)", script, re.MULTILINE))
