@@ -18,7 +18,7 @@ from kernels.mirror.stores.instance_roles import (
     has_azure_identity,
     has_google_account,
 )
-from kernels.support.env_values import url_in
+from kernels.support.env_values import url_in, without_password
 from kernels.support.files import read_bounded
 from kernels.support.formatting import error_on_one_line
 from kernels.support.secrets import register
@@ -221,7 +221,12 @@ def _endpoint(*names: str) -> str:
 
 
 def _checked(name: str, value: str) -> str:
-    return url_in(name, value, "an http(s) URL with a host", token="the place of credentials (docs/mirrors.md)")
+    if "@" in value:
+        raise RequestError(
+            f"`{name}` is {without_password(value)!r}, with a user or a password. Credentials are read where the tools "
+            "of the cloud have them; docs/mirrors.md lists the places."
+        )
+    return url_in(name, value, "an http(s) URL with a host", token="")
 
 
 def _google_default() -> Path:
