@@ -6,8 +6,10 @@ import random
 from collections.abc import Callable
 from typing import TypeVar
 
-from kernels.errors import InvalidRepository, StoreError
-from kernels.mirror.signing import MirrorSigner
+from kernels import settings
+from kernels.errors import InvalidRepository, RequestError, StoreError
+from kernels.mirror.read_index import parse_document
+from kernels.mirror.signing import MirrorSigner, check_signatures
 from kernels.mirror.stores.base import EntryNotFound, StoreChanged, WriteStore
 from kernels.models.mirror import (
     MAX_DOCUMENT_BYTES,
@@ -19,6 +21,7 @@ from kernels.models.mirror import (
     index_path,
 )
 from kernels.support.concurrency import pause
+from kernels.support.formatting import format_names
 
 __all__ = ["MirrorDocuments"]
 
@@ -36,7 +39,9 @@ class MirrorDocuments:
 
     Args:
         store: The store.
-        signer: Signs each document that is written, and each one that is there without its signature.
+        signer: Signs each document that is written, and each one that is there without its signature. With
+            `KERNELS_MIRROR_KEYS` it signs nothing that one of those has not signed before: what someone else put
+            there gets no signature.
     """
 
     def __init__(self, store: WriteStore, signer: MirrorSigner | None = None) -> None:
@@ -107,7 +112,7 @@ class MirrorDocuments:
         except EntryNotFound:
             return None, "new"
         assert found is not None  # only a conditional request has no document
-        document = MirrorDocument.parse(found.content, where)
+        document = parse_document(found.content, where)
         if self._signer is not None and not self._signer.has_signed(document):
             self._unsigned.add(path)
         return parse(document, where), found.etag
@@ -126,7 +131,10 @@ class MirrorDocuments:
             if after is before and path not in self._unsigned:
                 return after
             document = MirrorDocument.of(after)
-            content = (document if self._signer is None else self._signer.sign(document)).to_bytes()
+            if self._signer is not None:
+                document = self._signer.sign(document)
+            self._check_readable(path, document)
+            content = document.to_bytes()
             if len(content) > MAX_DOCUMENT_BYTES:
                 raise InvalidRepository(
                     f"{self._store.url}/{path} would have {len(content)} bytes; more than {MAX_DOCUMENT_BYTES} are not "
@@ -141,6 +149,15 @@ class MirrorDocuments:
                 self._unsigned.discard(path)
                 return after
         raise StoreError(f"{self._store.url}/{path} is changed by other writers all the time. Try again later.")
+
+    def _check_readable(self, path: str, document: MirrorDocument) -> None:
+        keys = settings.mirror_keys()
+        if keys and self._signer is None:
+            raise RequestError(
+                f"KERNELS_MIRROR_KEYS requires a signature of {format_names(keys, limit=3)}, and nothing signs what is "
+                f"written to {self._store.url}: name the key (--sign-key FILE). Nothing was written."
+            )
+        check_signatures(document, f"What would be written to {self._store.url}/{path}", keys)
 
 
 def _as_mirror(document: MirrorDocument, where: str) -> MirrorIndex:
