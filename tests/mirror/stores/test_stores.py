@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from kernels.errors import HubUnavailable, InvalidRepository
-from kernels.mirror.stores.base import EntryNotFound, StoreChanged, StoredEntry, WriteStore
+from kernels.mirror.stores.base import EntryNotFound, StoreChanged, WriteStore
 from kernels.mirror.stores.folder import FolderStore
 from kernels.mirror.stores.opening import open_store
 from kernels.support.concurrency import side_by_side
@@ -161,7 +162,9 @@ def test_entries_are_sorted_by_path(store: WriteStore) -> None:
     for path in ("a-b/x", "a/b-c", "a/d/c", "a0", "mirror.json"):
         store.write(path, path.encode())
     paths = sorted(["a-b/x", "a/b-c", "a/d/c", "a0", "mirror.json"])
-    assert list(store.entries()) == [StoredEntry(path, len(path)) for path in paths]
+    assert [(each.path, each.size) for each in store.entries()] == [(path, len(path)) for path in paths]
+    now = time.time()
+    assert all(each.modified is not None and abs(each.modified - now) < 600 for each in store.entries())
     assert [entry.path for entry in store.entries("a")] == ["a/b-c", "a/d/c"]
 
 

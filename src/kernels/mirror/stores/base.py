@@ -51,10 +51,12 @@ class StoredEntry:
     Attributes:
         path: Its path.
         size: Bytes.
+        modified: When it was written, in seconds since 1970; None if the store does not say.
     """
 
     path: str
     size: int
+    modified: float | None = None
 
 
 class ReadStore(Protocol):

@@ -238,7 +238,9 @@ class CloudStore:
         async def listed() -> list[StoredEntry]:
             found = []
             async for page in store.list(prefix or None, chunk_size=1000):
-                found += [StoredEntry(each["path"], int(each["size"])) for each in page]
+                found += [
+                    StoredEntry(each["path"], int(each["size"]), each["last_modified"].timestamp()) for each in page
+                ]
             return sorted(found, key=lambda entry: entry.path)
 
         try:

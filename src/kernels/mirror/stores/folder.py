@@ -153,7 +153,8 @@ class FolderStore:
                 yield from self._entries(Path(each.path), before + name)
             elif each.is_file(follow_symlinks=False):
                 with suppress(FileNotFoundError):
-                    yield StoredEntry(before + name, each.stat(follow_symlinks=False).st_size)
+                    facts = each.stat(follow_symlinks=False)
+                    yield StoredEntry(before + name, facts.st_size, facts.st_mtime)
 
     def delete(self, path: str) -> None:
         """Remove an entry, and the folders that it leaves empty; see `WriteStore.delete`."""
