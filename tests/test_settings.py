@@ -28,7 +28,7 @@ def test_the_cache_is_kernels_cache_else_huggingface_hubs(monkeypatch: pytest.Mo
 def test_another_hub_is_named_by_its_url(monkeypatch: pytest.MonkeyPatch, value: str, expected: str) -> None:
     monkeypatch.setenv("KERNELS_HUB", value)
     assert settings.endpoint() == expected
-    assert settings.hub_folder() is None
+    assert settings.hub_folders() == ()
 
 
 def test_without_another_hub_it_is_huggingface_hubs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +36,8 @@ def test_without_another_hub_it_is_huggingface_hubs(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.delenv("KERNELS_HUB", raising=False)
     assert settings.endpoint() == constants.ENDPOINT
-    assert settings.hub_folder() is None
+    assert [(each.kind, each.value) for each in settings.hub_addresses()] == [("hub", constants.ENDPOINT)]
+    assert settings.hub_folders() == ()
 
 
 @pytest.mark.parametrize(
@@ -62,6 +63,11 @@ PASSWORDS = [
     "HTTP://a:secret@h",
     "http://a:b/secret@h",
     "http://a:se@cret@h",
+    "http://a:b,secret@h",
+    "http://a:b/x,secret@h",
+    "http://a:b?secret@h",
+    "https://mirror.example,http://ada:secret@h",
+    "s3://ada:secret@h/prefix",
 ]
 
 
@@ -69,7 +75,7 @@ PASSWORDS = [
 def test_a_password_in_a_url_is_refused_and_never_repeated(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("KERNELS_HUB", value)
     with pytest.raises(RequestError) as refused:
-        settings.endpoint() if value in PASSWORDS else settings.hub_folder()
+        settings.hub_addresses()
     monkeypatch.setenv("HF_ENDPOINT", value)
     for shown in (str(refused.value), *settings.active_variables().values(), *settings.invalid_settings()):
         assert "secret" not in shown
@@ -87,7 +93,7 @@ def test_who_puts_a_password_in_a_url_learns_where_a_token_goes(monkeypatch: pyt
     ("name", "value", "read"),
     [
         ("KERNELS_CACHE", "~no-such-user/x", settings.cache_dir),
-        ("KERNELS_HUB", "~no-such-user/x", settings.hub_folder),
+        ("KERNELS_HUB", "~no-such-user/x", settings.hub_folders),
         ("LOCAL_KERNELS", "a/b=~no-such-user/x", settings.local_kernels),
     ],
 )
@@ -262,3 +268,102 @@ def test_no_other_module_reads_the_environment() -> None:
                     or "compile" in path.parts
                     or path.name == "command.py"
                 ), (path, line)
+
+
+# Several addresses
+
+
+@pytest.fixture
+def hf_endpoint(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "https://hf.example")
+    return "https://hf.example"
+
+
+def addresses(monkeypatch: pytest.MonkeyPatch, value: str) -> list[tuple[str, str]]:
+    monkeypatch.setenv("KERNELS_HUB", value)
+    return [(each.kind, each.value) for each in settings.hub_addresses()]
+
+
+@pytest.mark.usefixtures("hf_endpoint")
+def test_addresses_are_asked_in_their_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    value = f"https://mirror.example/kernels/, s3://bucket/prefix/,gs://b,az://c/p,file://{tmp_path},{tmp_path},hub,"
+    assert addresses(monkeypatch, value) == [
+        ("http", "https://mirror.example/kernels"),
+        ("store", "s3://bucket/prefix"),
+        ("store", "gs://b"),
+        ("store", "az://c/p"),
+        ("folder", str(tmp_path)),  # once
+        ("hub", "https://hf.example"),
+    ]
+    assert settings.endpoint() == "https://mirror.example/kernels"
+    assert settings.hub_folders() == (tmp_path,)
+
+
+@pytest.mark.usefixtures("hf_endpoint")
+def test_the_hub_may_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [kind for kind, _ in addresses(monkeypatch, "hub,https://h")] == ["hub", "http"]
+
+
+def test_a_folder_may_have_a_comma_in_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "a,hub"
+    folder.mkdir()
+    assert addresses(monkeypatch, str(folder)) == [("folder", str(folder))]
+
+
+@pytest.mark.usefixtures("hf_endpoint")
+def test_hub_is_a_word_and_not_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "hub").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert addresses(monkeypatch, "hub") == [("hub", "https://hf.example")]
+    assert addresses(monkeypatch, "./hub") == [("folder", str(tmp_path / "hub"))]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("https://h,hubb", r"'hubb'; expected .* Did you mean 'hub'\?"),
+        ("htps://h", r"'htps://h'; expected .* Did you mean 'https'\?"),
+        ("ftp://h/x", "'ftp://h/x'; expected"),
+        ("https://h,/nowhere", "'/nowhere'; expected"),
+        ("file:///nowhere", "a folder that exists"),
+        ("file://host/x", "three slashes"),
+        ("s3://", "s3://bucket/prefix"),
+        ("s3://bucket/x y", "s3://bucket/prefix"),
+        ("s3://[x", "s3://bucket/prefix"),
+        (",", "has no address"),
+        ("https://h?X-Amz-Signature=secret", "with a query"),
+        ("az://c/p?sv=1&sig=secret", "with a query"),
+        ("https://h,az://c/p#secret", "with a query"),
+    ],
+)
+def test_an_address_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch, value: str, message: str) -> None:
+    with pytest.raises(RequestError, match=message) as refused:
+        addresses(monkeypatch, value)
+    assert str(refused.value).startswith("`KERNELS_HUB` ")
+    assert "secret" not in str(refused.value)
+    assert "secret" not in str(settings.active_variables())
+    assert str(refused.value) in settings.invalid_settings()
+
+
+@pytest.mark.usefixtures("hf_endpoint")
+def test_a_token_goes_to_the_url_in_kernels_hub_and_to_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELS_HUB_TOKEN", " token\n")
+    monkeypatch.setenv("KERNELS_HUB", "s3://bucket,https://h:1/x,hub")
+    assert settings.hub_token("https://h:1/x") == "token"
+    for other in ("https://hf.example", "http://h:1/x", "https://h/x", "https://h:1/y", "s3://bucket"):
+        assert settings.hub_token(other) is None
+    monkeypatch.setenv("KERNELS_HUB", "https://h/x,https://h/y")
+    assert settings.hub_token("https://h/y") == "token"
+
+
+@pytest.mark.parametrize("token", ["secret-of-one", "h=secret-of-h,secret-of-k", "h=secret-of-h,other=secret", "h="])
+def test_of_several_hosts_none_gets_a_token_that_does_not_name_it(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    monkeypatch.setenv("KERNELS_HUB", "https://h,https://k:2")
+    monkeypatch.setenv("KERNELS_HUB_TOKEN", token)
+    with pytest.raises(RequestError, match=r"does not say which host gets the token.*: h, k:2. Expected h=TOKEN") as no:
+        settings.hub_token("https://h")
+    assert "secret" not in str(no.value)
+    monkeypatch.setenv("KERNELS_HUB_TOKEN", "h=of-h,K:2=of=k")
+    assert (settings.hub_token("https://h"), settings.hub_token("https://k:2")) == ("of-h", "of=k")
+    monkeypatch.setenv("KERNELS_HUB_TOKEN", "k:2=of-k")
+    assert settings.hub_token("https://h") is None

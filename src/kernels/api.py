@@ -22,9 +22,8 @@ from kernels.operations.load import (
 )
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.active_lock import active_lock, required_lock
-from kernels.resolver.build_choice import BuildChoice, choose_build
+from kernels.resolver.build_choice import BuildChoice, choose_from_sources
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.finder import find_snapshot
 from kernels.resolver.planner import plan_tree
 from kernels.resolver.selection import choose_backend
 from kernels.resolver.target import Target
@@ -444,5 +443,4 @@ def explain(
         check_arch=check_arch,
         device=device,
     )
-    found = find_snapshot(context, Requirement(repo_id, version=version, revision=revision))
-    return choose_build(context, found, every=True)
+    return choose_from_sources(context, Requirement(repo_id, version=version, revision=revision))

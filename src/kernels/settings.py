@@ -7,15 +7,17 @@ ones once, when it is first imported.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from kernels.errors import RequestError
+from kernels.models.hub_address import HUB_WORD, HubAddress, parse_addresses
 from kernels.models.requirement import check_repo_id
 from kernels.support import secrets
-from kernels.support.env_values import folder_in, is_url, split_paths, url_in, without_password
+from kernels.support.env_values import folder_in, split_paths, url_in, without_password
 from kernels.support.formatting import did_you_mean
 
 if TYPE_CHECKING:
@@ -34,7 +36,8 @@ __all__ = [
     "endpoint",
     "environment",
     "environment_with_local_kernels",
-    "hub_folder",
+    "hub_addresses",
+    "hub_folders",
     "hub_token",
     "invalid_settings",
     "local_kernels",
@@ -72,8 +75,8 @@ class Variable:
 #: Every variable that this package reads, in the order of `kernels doctor`.
 VARIABLES: tuple[Variable, ...] = (
     Variable("KERNELS_CACHE", "folder of downloaded kernels", "huggingface_hub's cache"),
-    Variable("KERNELS_HUB", "another Hub for kernels only: a URL, or a folder of repositories", "HF_ENDPOINT"),
-    Variable("KERNELS_HUB_TOKEN", "token sent to the Hub that KERNELS_HUB names", "none", secret=True),
+    Variable("KERNELS_HUB", "where kernels come from: Hubs, mirrors and folders, asked in order", "HF_ENDPOINT"),
+    Variable("KERNELS_HUB_TOKEN", "token sent to the URL in KERNELS_HUB", "none", secret=True),
     Variable("KERNELS_BACKEND", "default backend", "the one Torch was built for"),
     Variable("KERNELS_BACKENDS_JSON", "files that declare backends: /path/a.json:/path/b.json", "none"),
     Variable("KERNELS_VENDOR_PATH", "folders of chip vendors: /path/a:/path/b", "none"),
@@ -144,8 +147,11 @@ def active_variables() -> dict[str, str]:
 
 
 def _shown(variable: Variable, value: str) -> str:
-    # A signer's name has an `@` without a password before it.
-    return value if variable.name == "KERNELS_MIRROR_KEYS" else without_password(value)
+    if variable.name == "KERNELS_MIRROR_KEYS":  # a signer's name has an `@` without a password before it
+        return value
+    value = without_password(value)
+    # A signed query is a secret.
+    return re.sub(r"[?#][^,]*", "?(hidden)", value) if variable.name == "KERNELS_HUB" else value
 
 
 def environment() -> dict[str, str]:
@@ -156,7 +162,7 @@ def environment() -> dict[str, str]:
 def invalid_settings() -> list[str]:
     """The problems of the variables that are set, a sentence each."""
     readers: tuple[Callable[[], object], ...] = (
-        hub_folder, endpoint, hub_token, cache_dir, offline, refresh_seconds, trusted_publishers, local_kernels,
+        hub_addresses, endpoint, hub_token, cache_dir, offline, refresh_seconds, trusted_publishers, local_kernels,
         backend_files, vendor_folders, tune_files, disabled_backends, verify_when, policy_file, mirror_keys,
         mirror_sign_key, lock_file, locked_only, torch_environments, source_date, mapping_disabled, debug,
         telemetry_disabled, progress_disabled,
@@ -178,33 +184,35 @@ def cache_dir() -> Path:
     return _folder("KERNELS_CACHE") or folder_in("HF_HUB_CACHE", _huggingface_hub().HF_HUB_CACHE)
 
 
+def hub_addresses() -> tuple[HubAddress, ...]:
+    """Where kernels come from, in the order in which it is asked: `KERNELS_HUB`, or else the Hub in `HF_ENDPOINT`.
+
+    A folder must exist, and no address may have a password.
+    """
+    value = os.environ.get("KERNELS_HUB", "")
+    return parse_addresses("KERNELS_HUB", value or HUB_WORD, _hf_endpoint)
+
+
 def endpoint() -> str:
-    """The URL of the Hub that kernels come from, without a trailing slash; it must not hold a password."""
-    constants = _huggingface_hub()  # also for another Hub, which its client is used for
-    value = os.environ.get("KERNELS_HUB", "")
-    if is_url(value):
-        return url_in("KERNELS_HUB", value, "a folder, or a URL with a host", token="KERNELS_HUB_TOKEN")
-    return url_in("HF_ENDPOINT", constants.ENDPOINT, "an http(s) URL with a host", token="HF_TOKEN")
+    """The URL of the first Hub or mirror that kernels come from over HTTP; of the Hub in `HF_ENDPOINT` without one."""
+    _huggingface_hub()  # also for another Hub, which its client is used for
+    urls = (each.value for each in hub_addresses() if each.kind in ("http", "hub"))
+    return next(urls, None) or _hf_endpoint()
 
 
-def hub_folder() -> Path | None:
-    """The folder of repositories that is used as the Hub, if `KERNELS_HUB` names a folder; it must exist."""
-    value = os.environ.get("KERNELS_HUB", "")
-    if not value or is_url(value):
-        return None
-    folder = folder_in("KERNELS_HUB", value)
-    if not os.path.isdir(folder):
-        raise RequestError(
-            f"`KERNELS_HUB` is {without_password(value)!r}; expected an http(s) URL, or a folder that exists."
-        )
-    return folder
+def hub_folders() -> tuple[Path, ...]:
+    """The folders that kernels come from."""
+    return tuple(Path(each.value) for each in hub_addresses() if each.kind == "folder")
 
 
-def hub_token() -> str | None:
-    """The token for the Hub in `KERNELS_HUB`: huggingface_hub's own token is never sent to another Hub.
+def hub_token(url: str | None = None) -> str | None:
+    """The token for a URL in `KERNELS_HUB`: it is sent to no other, and huggingface_hub's own token is not sent there.
 
     White space around it is removed: a secret that is mounted as a file ends with a line break. An error about it does
     not show it.
+
+    Args:
+        url: The URL; the default is the whole value of `KERNELS_HUB_TOKEN`.
     """
     token = os.environ.get("KERNELS_HUB_TOKEN", "").strip()
     secrets.register(token)
@@ -213,7 +221,32 @@ def hub_token() -> str | None:
             "`KERNELS_HUB_TOKEN` has a character that an HTTP header cannot carry. Expected printable ASCII without "
             "spaces."
         )
-    return token or None
+    if not token or url is None:
+        return token or None
+    named = [each for each in hub_addresses() if each.kind == "http"]
+    if all(each.value != url for each in named):
+        return None
+    hosts = {each.host for each in named}
+    return token if len(hosts) == 1 else _tokens_of_hosts(token, hosts).get(HubAddress("http", url).host)
+
+
+def _tokens_of_hosts(value: str, hosts: Collection[str]) -> dict[str, str]:
+    """The tokens of several hosts: which one a token without a host belongs to is not known, so none gets it."""
+    tokens = {}
+    for entry in value.split(","):
+        host, separator, token = entry.partition("=")
+        secrets.register(token)
+        if not separator or not token or host.lower() not in hosts:
+            raise RequestError(
+                "`KERNELS_HUB_TOKEN` does not say which host gets the token, and `KERNELS_HUB` names several: "
+                f"{', '.join(sorted(hosts))}. Expected {min(hosts)}=TOKEN; several are separated by commas."
+            )
+        tokens[host.lower()] = token
+    return tokens
+
+
+def _hf_endpoint() -> str:
+    return url_in("HF_ENDPOINT", _huggingface_hub().ENDPOINT, "an http(s) URL with a host", token="HF_TOKEN")
 
 
 def token_source(address: str) -> str:

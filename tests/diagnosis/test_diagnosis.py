@@ -25,7 +25,7 @@ from kernels.backends.hindrance import Hindrance
 from kernels.diagnosis import Finding, diagnose
 from kernels.diagnosis.cache import check_cache
 from kernels.diagnosis.hardware import check_backends, check_system, check_torch
-from kernels.diagnosis.hub import check_hub
+from kernels.diagnosis.hub import check_hubs
 from kernels.diagnosis.in_time import ask_all
 from kernels.diagnosis.lock import check_lock
 from kernels.diagnosis.packages import check_packages
@@ -135,7 +135,7 @@ def name(path: Path) -> str:
 )
 def test_a_hub_that_refuses(hub: TestHub, status: int, part: str) -> None:
     hub.fail(status=status)
-    report, found = check_hub()
+    [report], found = check_hubs()
     assert report.answers is False
     assert part in said(found)[0]
 
@@ -144,7 +144,7 @@ def test_a_hub_that_refuses(hub: TestHub, status: int, part: str) -> None:
 def test_a_token_that_is_refused(hub: TestHub, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     monkeypatch.setenv("KERNELS_HUB_TOKEN", "hf_" + "x" * 30)
     hub.fail("whoami", status=status)
-    report, found = check_hub()
+    [report], found = check_hubs()
     assert report.answers is True
     assert f"does not accept the token (status {status})" in said(found)[0]
     assert "KERNELS_HUB_TOKEN" in found.problems[0].fix
@@ -188,25 +188,25 @@ def server(isolated_env: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
 
 def test_what_is_no_hub_is_told(server: Callable[..., None]) -> None:
     server(200, {"Content-Type": "text/html"}, b"<html>log in</html>")
-    assert "answered with a page" in said(check_hub()[1])[0]
+    assert "answered with a page" in said(check_hubs()[1])[0]
     server(302, {"Location": "https://login.example/?token=abcdef"})
-    assert said(check_hub()[1])[0].endswith("redirects to https://login.example/?token=(hidden)")
+    assert said(check_hubs()[1])[0].endswith("redirects to https://login.example/?token=(hidden)")
     server(401, {"Content-Type": "application/json"}, b'{"error": "Token has \\u001b[31mexpired"}')
-    assert said(check_hub()[1])[0].endswith("(status 401): Token has \\x1b[31mexpired.")
+    assert said(check_hubs()[1])[0].endswith("(status 401): Token has \\x1b[31mexpired.")
 
 
 def test_a_server_that_answers_but_is_no_hub(
     hub: TestHub, server: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report, found = check_hub()
+    [report], found = check_hubs()
     assert (report.answers, report.note, said(found)) == (True, None, [])
     monkeypatch.setenv("KERNELS_HUB", f"{hub.url}/x")
-    report, found = check_hub()
+    [report], found = check_hubs()
     assert (report.answers, report.note) == (False, "answers, but not as a Hub (status 404)")
     assert said(found)[0].startswith(f"{hub.url}/x answers, but not as a Hub (status 404)")
     assert found.problems[0].fix.startswith("Check the URL in KERNELS_HUB")
     server(404, {"Content-Type": "text/html"}, b"<html>nothing here</html>")
-    assert "answers, but not as a Hub (status 404)" in said(check_hub()[1])[0]
+    assert "answers, but not as a Hub (status 404)" in said(check_hubs()[1])[0]
 
 
 @pytest.mark.parametrize(
@@ -221,13 +221,13 @@ def test_a_hub_without_a_list_is_known_by_what_it_says_of_a_repository(
     hub: TestHub, status: int, headers: dict[str, str]
 ) -> None:
     hub.fail("/refs$", status=status, headers=headers)
-    report, found = check_hub()
+    [report], found = check_hubs()
     assert (report.answers, said(found)) == (True, [])
 
 
 def test_a_clock_that_is_off(server: Callable[..., None]) -> None:
     server(200, {"Date": "Thu, 01 Jan 2015 00:00:00 GMT"})
-    assert "minutes ahead of" in said(check_hub()[1])[0]
+    assert "minutes ahead of" in said(check_hubs()[1])[0]
 
 
 def test_a_hub_that_sends_a_byte_now_and_then_costs_seconds(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ def test_a_hub_that_sends_a_byte_now_and_then_costs_seconds(hub: TestHub, monkey
 
 def test_a_certificate_that_is_not_trusted(server: Callable[..., None], tmp_path: Path) -> None:
     server(200, {}, context=certificate(tmp_path, days=1))
-    [found] = check_hub()[1].problems
+    [found] = check_hubs()[1].problems
     assert "has a certificate that is not trusted" in found.message
     assert "SSL_CERT_FILE" in found.fix
 
@@ -268,9 +268,9 @@ def certificate(folder: Path, *, days: int) -> ssl.SSLContext:
 
 def test_a_hub_without_an_address_or_a_port(isolated_env: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELS_HUB", "http://hub.invalid")
-    assert "no address is known for this name" in said(check_hub()[1])[0]
+    assert "no address is known for this name" in said(check_hubs()[1])[0]
     monkeypatch.setenv("KERNELS_HUB", "http://127.0.0.1:9")
-    assert "does not answer: ConnectionRefusedError" in said(check_hub()[1])[0]
+    assert "does not answer: ConnectionRefusedError" in said(check_hubs()[1])[0]
 
 
 # The variables
@@ -523,7 +523,7 @@ def test_a_check_that_fails_is_a_problem_of_its_own(
     isolated_env: Path, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for name in ("_machine", "check_variables", "check_cache", "check_hub", "check_lock", "check_packages"):
+    for name in ("_machine", "check_variables", "check_cache", "check_hubs", "check_lock", "check_packages"):
         monkeypatch.setattr(f"kernels.diagnosis.{name}", lambda: 1 / 0)
     report = diagnose()
     assert sorted(each.check for each in report.problems) == ["cache", "hub", "lock", "packages", "torch", "variables"]

@@ -240,11 +240,11 @@ class _HubOfHeads(StoredRecord):
 
 
 def _known_hubs(cache: Path) -> dict[str, str]:
-    """The URL of each Hub by its key: the active one, and those with recorded branches."""
+    """The URL of each Hub by its key: the active ones, and those with recorded branches."""
     known: dict[str, str] = {}
     with suppress(KernelsError):
-        endpoint = settings.endpoint()
-        known[endpoint_key(endpoint)] = endpoint
+        for address in settings.hub_addresses():
+            known[endpoint_key(address.value)] = address.value
     with suppress(OSError):
         for path in cache.glob("*s--*/index/heads-*.json"):
             record = read_record(path, _HubOfHeads)

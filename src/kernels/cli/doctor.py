@@ -10,7 +10,7 @@ from kernels.cli._output import console, format_size, print_fields, print_json, 
 from kernels.support.formatting import plural
 
 if TYPE_CHECKING:
-    from kernels.diagnosis import Diagnosis, Finding, ToolkitReport
+    from kernels.diagnosis import Diagnosis, Finding, HubReport, ToolkitReport
     from kernels.resolver.target import Device, Target
 
 __all__ = ["doctor"]
@@ -32,8 +32,7 @@ def doctor(
 
 
 def _print(report: Diagnosis) -> None:
-    cache, hub = report.cache, report.hub
-    answers = {True: "answers", False: "does not answer", None: ""}[hub.answers]
+    cache = report.cache
     print_fields(
         {
             "kernels": f"{report.version} in {report.location}",
@@ -46,7 +45,7 @@ def _print(report: Diagnosis) -> None:
                 f"{plural(cache.repositories, 'kernel')}, {format_size(cache.bytes)}" if cache.path else "",
                 cache.note or "",
             ],
-            "hub": [hub.endpoint, hub.note or answers],
+            "hub": [line for hub in (report.hub, *report.following) for line in _hub(hub)],
             "packages": [f"{name} {version}" for name, version in report.packages.items()],
             "variables": [f"{name}={value}" for name, value in report.variables.items()] or "none are set",
             "notes": [line for note in report.notes for line in _lines(note)],
@@ -56,6 +55,11 @@ def _print(report: Diagnosis) -> None:
     if report.target is not None and report.target.devices:
         console().print()
         print_table(("device", "name", "architecture", ">capability", ">memory"), map(_row, report.target.devices))
+
+
+def _hub(report: HubReport) -> tuple[str, str]:
+    answers = {True: "answers", False: "does not answer", None: ""}[report.answers]
+    return report.endpoint, report.note or answers
 
 
 def _lines(finding: Finding) -> tuple[str, str]:

@@ -88,6 +88,10 @@ def _plain(choice: BuildChoice, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "revision": choice.requirement.branch,
         "commit": choice.snapshot.commit or None,
         "lock": choice.lock,
+        "from": choice.source.name,
+        "passed_over": [
+            {"from": each.source.name, "reason": each.reason(choice.found.asked)} for each in choice.found.passed
+        ],
         "target": str(choice.resolution.target),
         "backend": choice.resolution.backend,
         "backend_origins": [asdict(each) for each in _origins(choice.resolution.backend)],

@@ -57,6 +57,7 @@ def _plain(found: RepositoryInfo) -> dict[str, Any]:
         "backends": found.backends,
         "commit": found.commit,
         "lock": found.lock,
+        "from": found.source,
         "kernel_depends": [
             {"repo_id": depend.repo_id, "version": depend.version, "revision": depend.revision}
             for depend in (() if metadata is None else metadata.kernel_depends)
@@ -86,6 +87,7 @@ def _fields(found: RepositoryInfo) -> dict[str, str | list[str]]:
         "Revision": found.revision or "",
         "Commit": found.commit if found.commit and found.commit != found.revision else "",
         "Pinned by": found.lock or "",
+        "From": [found.source or "", *found.passed] if found.passed else "",
     }
     if metadata is not None:
         fields |= {

@@ -26,6 +26,7 @@ def versions(repo: Repository, as_json: AsJson = False) -> None:
         title = f"{repo} has no versions: it has no branch named v<number>. Use --revision to load it."
     locked = any(each.locked for each in shown)
     moved = any(each.moved_to for each in shown)
+    several = len({each.source for each in shown}) > 1
     rows = [
         (
             str(each.version),
@@ -35,8 +36,9 @@ def versions(repo: Repository, as_json: AsJson = False) -> None:
             each.fits or (f"? {' '.join(each.problem.split())}" if each.problem else "none"),
             *(["" if each.locked is None else each.locked[:12]] if locked else []),
             *([each.moved_to or ""] if moved else []),
+            *([each.source or ""] if several else []),
         )
         for each in shown
     ]
-    columns = (">Version", "Commit", "Date", ">Builds", "Fits here", *["Locked"] * locked, *["Moved to"] * moved)
-    print_table(columns, rows, title=title)
+    optional = [*["Locked"] * locked, *["Moved to"] * moved, *["From"] * several]
+    print_table((">Version", "Commit", "Date", ">Builds", "Fits here", *optional), rows, title=title)

@@ -14,7 +14,7 @@ from kernels._version import __version__
 from kernels.diagnosis.cache import CacheReport, check_cache
 from kernels.diagnosis.finding import CheckName, Finding, Findings
 from kernels.diagnosis.hardware import check_backends, check_system, check_torch, joined_backends, probed_target
-from kernels.diagnosis.hub import HUB_SECONDS, HubReport, check_hub, no_answer_in_time
+from kernels.diagnosis.hub import HUB_SECONDS, HubReport, check_hubs, no_answer_in_time
 from kernels.diagnosis.in_time import ask_all
 from kernels.diagnosis.lock import check_lock
 from kernels.diagnosis.packages import LOCATION, check_packages, package_versions
@@ -40,7 +40,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
         python: The interpreter.
         target: The machine; None if it could not be examined.
         cache: The cache.
-        hub: The Hub.
+        hub: The Hub, or what else kernels come from: the first address in `KERNELS_HUB`.
+        following: The other addresses in `KERNELS_HUB`.
         variables: The environment variables that are set.
         joined: Backends that are not built in, each with its origin.
         toolkits: The toolkits that kernels would be built with.
@@ -55,6 +56,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     target: Target | None
     cache: CacheReport
     hub: HubReport
+    following: tuple[HubReport, ...]
     variables: dict[str, str]
     joined: dict[str, str]
     toolkits: tuple[ToolkitReport, ...]
@@ -77,7 +79,7 @@ def diagnose() -> Diagnosis:
             "toolkits": (_SECONDS, check_toolkits),
             "packages": (_SECONDS, lambda: (package_versions(), check_packages())),
             "cache": (_SECONDS, check_cache),
-            "hub": (HUB_SECONDS, check_hub),
+            "hub": (HUB_SECONDS, check_hubs),
             "lock": (_SECONDS, check_lock),
         }
     )
@@ -110,7 +112,7 @@ def diagnose() -> Diagnosis:
     toolkits, *compilers = part("toolkits", ((),))
     packages, *installed = part("packages", ({},))
     cache, *stored = part("cache", (CacheReport(""),))
-    hub, *asked = part("hub", (HubReport(""),))
+    hubs, *asked = part("hub", ((HubReport(""),),))
     lock = answers["lock"]
     found += [*machine, *compilers, *installed, *stored, *asked]
     found += [lock] if isinstance(lock, Findings) else part("lock", ())
@@ -120,7 +122,8 @@ def diagnose() -> Diagnosis:
         python=sys.executable,
         target=target,
         cache=cache,
-        hub=hub,
+        hub=hubs[0],
+        following=hubs[1:],
         variables=shown_variables(),
         joined=joined,
         toolkits=toolkits,

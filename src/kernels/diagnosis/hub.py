@@ -15,13 +15,15 @@ import msgspec
 from kernels import settings
 from kernels.diagnosis.finding import Findings
 from kernels.errors import HubUnavailable, RequestError
+from kernels.models.hub_address import HubAddress
 from kernels.sources.request_headers import request_headers
 from kernels.sources.response_body import read_body
 from kernels.sources.send_request import send
+from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import error_on_one_line, format_text
 from kernels.support.secrets import redacted
 
-__all__ = ["HUB_SECONDS", "HubReport", "check_hub", "no_answer_in_time"]
+__all__ = ["HUB_SECONDS", "HubReport", "check_address", "check_hubs", "no_answer_in_time"]
 
 #: How long all questions to the Hub may take.
 HUB_SECONDS = 8.0
@@ -44,18 +46,31 @@ class HubReport(msgspec.Struct, frozen=True):
     note: str | None = None
 
 
-def check_hub() -> tuple[HubReport, Findings]:
-    """Ask the Hub for a list of one kernel, and whose token it got."""
+def check_hubs() -> tuple[tuple[HubReport, ...], Findings]:
+    """Ask every Hub and mirror that kernels come from."""
     found = Findings("hub")
     try:
-        folder = settings.hub_folder()
-        endpoint = settings.endpoint() if folder is None else str(folder)
-        offline = folder is None and settings.offline()
+        addresses = settings.hub_addresses()
     except RequestError as error:  # reported with the variables
         shown = format_text(settings.active_variables().get("KERNELS_HUB", ""))
-        return HubReport(shown, False, format_text(error)), found
-    if folder is not None:
+        return (HubReport(shown, False, format_text(error)),), found
+    checked = side_by_side(check_address, addresses, at_once=len(addresses), name="hub")
+    for _, each in checked:
+        found.problems += each.problems
+        found.notes += each.notes
+    return tuple(report for report, _ in checked), found
+
+
+def check_address(address: HubAddress) -> tuple[HubReport, Findings]:
+    """Ask a Hub for a list of one kernel, and whose token it got; or a mirror for its index."""
+    found = Findings("hub")
+    endpoint = address.value
+    if address.kind == "folder":
         return HubReport(endpoint, note="a folder: no network requests"), found
+    try:
+        offline = settings.offline()
+    except RequestError as error:  # reported with the variables
+        return HubReport(endpoint, False, format_text(error)), found
     if offline:
         return HubReport(endpoint, note="offline (HF_HUB_OFFLINE): no request was sent"), found
     try:
@@ -72,8 +87,8 @@ def check_hub() -> tuple[HubReport, Findings]:
     return HubReport(endpoint, note is None, note), found
 
 
-def no_answer_in_time() -> tuple[HubReport, Findings]:
-    """The report about a Hub that was not waited for any longer."""
+def no_answer_in_time() -> tuple[tuple[HubReport, ...], Findings]:
+    """The report about Hubs that were not waited for any longer."""
     found = Findings("hub")
     try:
         endpoint = settings.endpoint()
@@ -81,7 +96,7 @@ def no_answer_in_time() -> tuple[HubReport, Findings]:
         endpoint = ""
     message = f"{endpoint} did not answer within {HUB_SECONDS:g} seconds."
     found.problem(message, f"Check that it can be reached from here{_proxies()}.")
-    return HubReport(endpoint, False, message), found
+    return (HubReport(endpoint, False, message),), found
 
 
 def _ask(endpoint: str, headers: dict[str, str], found: Findings) -> str | None:

@@ -5,31 +5,34 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, LockError, RepositoryNotFound, RequestError
 from kernels.models.requirement import Requirement, check_repo_id
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.active_lock import active_lock
-from kernels.resolver.build_choice import BuildChoice, choose_build
+from kernels.resolver.build_choice import BuildChoice, choose_build, choose_from_sources, misfit
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot
 from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
+from kernels.resolver.ordered_sources import PassedOver, SourcesExhausted, leads_on
 from kernels.resolver.read_metadata import read_metadata
 from kernels.resolver.selection import VariantRejected
 from kernels.resolver.target import Target
 from kernels.resolver.variant import Variant
-from kernels.sources import PathSource, Sources
+from kernels.sources import PathSource, Source, Sources
 from kernels.sources.base import Moved
 from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import format_text
+from kernels.support.logs import logger
+from kernels.support.warn import warn_once
 from kernels.trust import Policy
 from kernels.trust.publishers import TrustPolicy
 
 if TYPE_CHECKING:
     from kernels.models.metadata import Metadata
-    from kernels.sources import Source
 
 __all__ = [
     "MAX_VERSIONS",
@@ -41,6 +44,8 @@ __all__ = [
     "repository_info",
     "repository_versions",
 ]
+
+_log = logger(__name__)
 
 #: Repositories' answers that are waited for at once.
 _AT_ONCE = 8
@@ -67,6 +72,7 @@ class VersionInfo:
         problem: Why its builds could not be judged, if so.
         looked_at: Whether its date and builds were read; only those of the newest `MAX_VERSIONS` are.
         locked: The commit that the caller's lockfile pins for this version, or None.
+        source: Where it comes from: `the Hub at https://…`.
     """
 
     version: int
@@ -79,6 +85,7 @@ class VersionInfo:
     problem: str | None = None
     looked_at: bool = True
     locked: str | None = None
+    source: str | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,8 @@ class RepositoryInfo:
         builds: Its builds: those that fit this machine, best first, then the others.
         fits: The build that this machine would use, or None.
         lock: The lock that chose the commit, None where no lock did.
+        source: Where it comes from: `the Hub at https://…`.
+        passed: Why it does not come from the sources that were asked before; a sentence each.
     """
 
     repo_id: str | None
@@ -121,6 +130,8 @@ class RepositoryInfo:
     builds: tuple[BuildInfo, ...]
     fits: str | None
     lock: str | None = None
+    source: str | None = None
+    passed: tuple[str, ...] = ()
 
     @property
     def metadata(self) -> Metadata | None:
@@ -171,23 +182,17 @@ def repository_versions(repo_id: str) -> list[VersionInfo]:
         HubUnavailable: The Hub did not answer, and the cache does not help (a `ConnectionError`).
     """
     context = _context(open_sources(), NO_LOCK)
-    source = context.sources.of(check_repo_id(repo_id))
-    try:
-        heads = source.heads(repo_id)
-    except Moved as moved:
-        raise RepositoryNotFound(f"{repo_id} has moved to {format_text(moved.destination)}; ask for that.") from None
+    found = _versions_of_sources(context, check_repo_id(repo_id))
     lock = active_lock()
 
-    def look(item: tuple[int, str]) -> VersionInfo:
-        found = _version(context, source, repo_id, *item, heads.branches[item[1]])
-        return replace(found, locked=_pinned(lock, repo_id, found.version))
+    def look(item: _VersionHead) -> VersionInfo:
+        return replace(_version(context, repo_id, item), locked=_pinned(lock, repo_id, item.version))
 
-    versions = list(heads.versions.items())
     older = [
-        VersionInfo(version, branch, heads.branches[branch], looked_at=False)
-        for version, branch in versions[MAX_VERSIONS:]
+        VersionInfo(each.version, each.branch, each.commit, looked_at=False, source=each.source.name)
+        for each in found[MAX_VERSIONS:]
     ]
-    return [*side_by_side(look, versions[:MAX_VERSIONS], at_once=_AT_ONCE, name="offer"), *older]
+    return [*side_by_side(look, found[:MAX_VERSIONS], at_once=_AT_ONCE, name="offer"), *older]
 
 
 def repository_info(
@@ -210,7 +215,7 @@ def repository_info(
     if path is None:
         requirement = Requirement(os.fspath(kernel), version=version, revision=revision)
         context = _context(open_sources(), active_lock())
-        choice = choose_build(context, find_snapshot(context, requirement), every=True)
+        choice = choose_from_sources(context, requirement)
     elif version is not None or revision is not None:
         asked = f"`version` {version}" if version is not None else f"`revision` {revision!r}"
         raise RequestError(f"{asked} of {path}: a folder has one version only. Leave it out, or name a repository.")
@@ -224,6 +229,8 @@ def repository_info(
         builds=_builds(choice),
         fits=choice.best,
         lock=choice.lock,
+        source=choice.source.name,
+        passed=tuple(f"{each.reason(choice.found.asked)}." for each in choice.found.passed),
     )
 
 
@@ -245,7 +252,7 @@ def explain_folder(
     """
     source = PathSource(path.expanduser().absolute())
     context = replace(_context(Sources(source), NO_LOCK), backend=backend, target=target or Target.current())
-    return choose_build(context, find_snapshot(context, source.requirement), every=True)
+    return choose_from_sources(context, source.requirement, source)
 
 
 def is_path(kernel: str | os.PathLike[str]) -> bool:
@@ -292,19 +299,68 @@ def _pinned(lock: ActiveLock, repo_id: str, version: int) -> str | None:
     return None if pin is None else pin.commit
 
 
-def _version(
-    context: ResolveContext, source: Source, repo_id: str, version: int, branch: str, commit: str
-) -> VersionInfo:
+class _VersionHead(NamedTuple):
+    """A version, and the first source that has it."""
+
+    version: int
+    branch: str
+    commit: str
+    source: Source
+
+
+def _versions_of_sources(context: ResolveContext, repo_id: str) -> list[_VersionHead]:
+    """The versions of all sources, the newest first."""
+    versions: dict[int, _VersionHead] = {}
+    passed: list[PassedOver] = []
+    sources = context.sources.all_of(repo_id)
+    for source in sources:
+        try:
+            heads = source.heads(repo_id)
+        except Moved as moved:
+            if passed or versions:
+                continue
+            raise RepositoryNotFound(
+                f"{repo_id} has moved to {format_text(moved.destination)}; ask for that."
+            ) from None
+        except KernelsError as error:
+            if len(sources) == 1 or not leads_on(error):
+                raise
+            passed.append(PassedOver(source, error))
+            continue
+        for version, branch in heads.versions.items():
+            versions.setdefault(version, _VersionHead(version, branch, heads.branches[branch], source))
+    if len(passed) == len(sources):
+        raise SourcesExhausted(passed).error
+    for each in passed:
+        if isinstance(each.error, HubUnavailable):
+            warn_once(_log, f"{each.reason(repo_id)}.")
+    return sorted(versions.values(), reverse=True, key=lambda each: each.version)
+
+
+def _version(context: ResolveContext, repo_id: str, head: _VersionHead) -> VersionInfo:
+    version, branch, commit, source = head
     date = None
     with suppress(HubUnavailable):  # a date is worth a question, not an error: the rest may be in the cache
         date = source.commit_date(repo_id, commit)
     try:
         # By branch, as an older version is no choice of the caller's here that needs a warning.
-        choice = choose_build(context, find_snapshot(context, Requirement(repo_id, revision=branch)))
+        asked = Requirement(repo_id, revision=branch)
+        choice = choose_build(context, find_snapshot(context, asked, source))
+        if choice.best is None and len(context.sources.all_of(repo_id)) > 1:
+            choice = choose_build(context, find_snapshot(context, asked, misfit=partial(misfit, context)))
     except KernelsError as error:
-        return VersionInfo(version, branch, commit, date, problem=str(error))
+        return VersionInfo(version, branch, commit, date, problem=str(error), source=source.name)
     moved = choice.snapshot.repo_id if choice.snapshot.repo_id != repo_id else None
-    return VersionInfo(version, branch, commit, date, tuple(choice.snapshot.builds), choice.best, moved)
+    return VersionInfo(
+        version,
+        branch,
+        choice.snapshot.commit if moved is None else commit,
+        date,
+        tuple(choice.snapshot.builds),
+        choice.best,
+        moved,
+        source=choice.source.name,
+    )
 
 
 def _builds(choice: BuildChoice) -> tuple[BuildInfo, ...]:

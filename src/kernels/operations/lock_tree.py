@@ -9,7 +9,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernels.errors import InvalidMetadata, NotInCache, RepositoryNotFound, RequestError, RevisionNotFound
+from kernels.errors import InvalidMetadata, KernelsError, NotInCache, RepositoryNotFound, RequestError, RevisionNotFound
 from kernels.models.lockfile import Lock
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement, is_commit
@@ -17,6 +17,7 @@ from kernels.resolver.commit import SettledCommit, settle_commit
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.dependency_graph import Asked, GraphNode, walk_dependencies
 from kernels.resolver.finder import Resolved, resolve_snapshot
+from kernels.resolver.ordered_sources import with_passed
 from kernels.resolver.read_metadata import MetadataNotInCache, read_all_metadata
 from kernels.resolver.redirects import FoundSnapshot
 from kernels.sources import Source
@@ -72,10 +73,12 @@ def lock_tree(
         requirement = asked.requirement
         try:
             # Nothing that is allowed here is loaded: a later call decides about that on its own.
-            resolved = resolve_snapshot(context, requirement, settle=pins.settle, remember_allowed=False)
+            resolved = resolve_snapshot(
+                context, requirement, settle=pins.settle, remember_allowed=False, misfit=_not_admitted
+            )
             _check_admitted(context, resolved)
             if kept.older and _pins_another_version(resolved.found):
-                resolved = resolve_snapshot(context, requirement, remember_allowed=False)
+                resolved = resolve_snapshot(context, requirement, remember_allowed=False, misfit=_not_admitted)
                 _check_admitted(context, resolved)
         except (RepositoryNotFound, RevisionNotFound) as error:
             if requirement not in places:
@@ -132,8 +135,15 @@ def _check_admitted(context: ResolveContext, resolved: Resolved) -> None:
             trust = ask_trust(repo_id, publishers, context.trust)
             if admission(repo_id, trust, publishers, context.trust) is not Admission.GRANTED:
                 raise unverified(repo_id, publishers)
-    if resolved.admission is not Admission.GRANTED:
-        raise unverified(resolved.found.snapshot.repo_id, resolved.found.source.publishers)
+    problem = _not_admitted(resolved.found, resolved.admission)
+    if problem is not None:
+        raise with_passed(problem, resolved.found.passed)
+
+
+def _not_admitted(found: FoundSnapshot, admitted: Admission) -> KernelsError | None:
+    if admitted is Admission.GRANTED:
+        return None
+    return unverified(found.snapshot.repo_id, found.source.publishers)
 
 
 def _pins_another_version(found: FoundSnapshot) -> bool:

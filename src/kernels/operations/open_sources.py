@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from kernels import backends, settings
 from kernels._version import __version__
+from kernels.errors import RequestError
+from kernels.models.hub_address import HubAddress
 from kernels.resolver.target import Target
 from kernels.settings import Verify
-from kernels.sources import FolderSource, Sources
+from kernels.sources import FolderSource, Source, Sources
 
 __all__ = ["open_sources"]
 
@@ -20,7 +23,7 @@ def open_sources(
     overrides: bool = True,
     verify: Verify | None = None,
 ) -> Sources:
-    """The sources that the settings name.
+    """The sources that the settings name, in the order in which they are asked.
 
     Args:
         user_agent: What the caller adds to the `User-Agent` header of requests.
@@ -29,16 +32,25 @@ def open_sources(
         verify: When the content of builds is checked; the default is `KERNELS_VERIFY`.
     """
     local = settings.local_kernels() if overrides else {}
-    folder = settings.hub_folder()
-    if folder is not None:
-        return Sources(FolderSource(folder, verify=verify), local, verify)
+    first, *others = (
+        _open(address, user_agent, offline=local_files_only, verify=verify) for address in settings.hub_addresses()
+    )
+    return Sources(first, local, verify, tuple(others))
+
+
+def _open(
+    address: HubAddress, user_agent: str | Mapping[str, str] | None, *, offline: bool, verify: Verify | None
+) -> Source:
+    if address.kind == "folder":
+        return FolderSource(Path(address.value), verify=verify)
+    if address.kind == "store":
+        raise RequestError(f"`KERNELS_HUB` names {address.value}, which cannot be read yet.")
     from kernels.sources.hub import HubSource
 
     def describe() -> list[str]:
         return [*_caller(user_agent), *_machine()]
 
-    hub = HubSource(settings.endpoint(), settings.cache_dir(), describe, offline=local_files_only, verify=verify)
-    return Sources(hub, local, verify)
+    return HubSource(address.value, settings.cache_dir(), describe, offline=offline, verify=verify)
 
 
 def _machine() -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,7 @@ from kernels.models.snapshot import Heads, Snapshot
 from kernels.operations.open_sources import open_sources
 from kernels.operations.verify_report import NOT_PINNED, BuildReport, report_on_folder
 from kernels.resolver.active_lock import active_lock
-from kernels.resolver.build_choice import choose_build
+from kernels.resolver.build_choice import choose_build, misfit
 from kernels.resolver.content_hash import build_hash
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot
@@ -161,7 +162,7 @@ def _chosen(
         signing=None,  # missing signatures are not refused: the report has them
         lock=lock,
     )
-    found = find_snapshot(context, requirement)
+    found = find_snapshot(context, requirement, misfit=None if all_variants else partial(misfit, context))
     snapshot = found.snapshot
     if not snapshot.builds:
         raise NoSuitableBuild(f"{snapshot.repo_id} has no builds at {snapshot.commit}.")

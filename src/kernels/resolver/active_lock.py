@@ -3,7 +3,7 @@
 The caller is the code that calls `get_kernel` or makes a `LayerRepository`. Installed code has the lockfile of its
 distribution; other code that of the project its file is in; a terminal, a notebook or a command that of the project of
 the current folder. Lockfiles outside the project root are ignored. A caller that requires a lockfile and has none uses
-the one in the folder that `KERNELS_HUB` names.
+the one in a folder that `KERNELS_HUB` names.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def active_lock(
 
     Raises:
         LockError: The lock cannot be read.
-        RequestError: `KERNELS_LOCKFILE` is no path, or `KERNELS_HUB` no folder and no URL.
+        RequestError: `KERNELS_LOCKFILE` is no path, or `KERNELS_HUB` has an address that is not valid.
     """
     if only is None and settings.locked_only():
         only = "KERNELS_LOCKED=1 allows locked kernels only"
@@ -153,8 +153,7 @@ def _searched(by: Caller) -> tuple[str, ...]:
 
 def _carried_lock() -> tuple[str, ...]:
     """The lockfile that `kernels download --to` put beside the kernels."""
-    folder = settings.hub_folder()
-    return () if folder is None else (str(folder / LOCK_FILE),)
+    return tuple(str(folder / LOCK_FILE) for folder in settings.hub_folders())
 
 
 def _project_locks(folder: str) -> Iterator[str]:

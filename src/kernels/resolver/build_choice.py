@@ -9,6 +9,7 @@ from typing import Any
 
 from kernels import backends
 from kernels.errors import (
+    HubUnavailable,
     InvalidMetadata,
     InvalidRepository,
     KernelsError,
@@ -21,13 +22,14 @@ from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import METADATA_FILE
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.finder import OfSnapshot
+from kernels.resolver.finder import OfSnapshot, find_snapshot
 from kernels.resolver.no_suitable_build import no_suitable_build
 from kernels.resolver.read_metadata import MAX_READ_BYTES, check_signed_version, metadata_bytes, read_metadata
 from kernels.resolver.redirects import FoundSnapshot
 from kernels.resolver.selection import Ranking, RejectionKind, Resolution
 from kernels.resolver.target import Target
 from kernels.resolver.verdicts import Verdict, verdicts
+from kernels.sources.base import Source
 from kernels.sources.hub_errors import of_hub
 from kernels.support.formatting import format_names
 from kernels.support.html_table import html_table
@@ -36,7 +38,7 @@ from kernels.support.text import clean, one_line
 from kernels.support.warn import warn_once
 from kernels.trust.publishers import Admission, unverified
 
-__all__ = ["BuildChoice", "choose_build", "no_build_error"]
+__all__ = ["BuildChoice", "choose_build", "choose_from_sources", "misfit", "no_build_error"]
 
 _logger = logger(__name__)
 
@@ -85,13 +87,16 @@ class BuildChoice(OfSnapshot):
 
     @property
     def title(self) -> str:
-        """What was chosen among, and for which machine; where no build suits, a second line says so."""
+        """What was chosen among, and for which machine. More lines say where it is, and whether no build suits."""
         resolution = self.resolution
         pinned = "" if self.lock is None else f", pinned by {self.lock}"
         commit = f" (commit {self.snapshot.commit[:12]}{pinned})" if self.snapshot.commit else ""
         device = "" if resolution.device is None else f", device {resolution.device.index}"
         result = "" if self.best is not None else "\nNo build fits." if resolution.decisions else "\nIt has no builds."
-        return f"{self.requirement}{commit} for {resolution.target}, backend {resolution.backend}{device}{result}"
+        taken = f"{self.requirement}{commit} for {resolution.target}, backend {resolution.backend}{device}"
+        passed = [f"\n{one_line(each.reason(self.found.asked))}." for each in self.found.passed]
+        where = f"\nFrom {self.source.name}." if passed or self.found.more else ""
+        return f"{taken}{where}{''.join(passed)}{result}"
 
     def _repr_html_(self) -> str:
         title, *result = self.title.split("\n")
@@ -191,13 +196,54 @@ def _as_named(context: ResolveContext, choice: BuildChoice, name: str) -> BuildC
     return replace(choice, metadata={name: metadata}, named=name)
 
 
-def no_build_error(context: ResolveContext, choice: BuildChoice, admission: Admission) -> Exception:
+def choose_from_sources(context: ResolveContext, requirement: Requirement, source: Source | None = None) -> BuildChoice:
+    """Judge every build of a kernel, in the source that `get_kernel` would use; its publisher need not be trusted.
+
+    Args:
+        context: What the call resolves with.
+        requirement: The requirement.
+        source: Its source; the default are those that the context's sources name.
+    """
+
+    def misfits(found: FoundSnapshot, admission: Admission) -> KernelsError | None:
+        try:
+            return misfit(context, found, admission)
+        except (InvalidMetadata, InvalidRepository, UntrustedSignature):
+            return None  # with it, `get_kernel` asks no other source
+
+    return choose_build(context, find_snapshot(context, requirement, source, misfit=misfits), every=True)
+
+
+def misfit(context: ResolveContext, found: FoundSnapshot, admission: Admission) -> KernelsError | None:
+    """Why no build of a snapshot can be used here, so that another source is asked; None if one can.
+
+    Args:
+        context: What the call resolves with.
+        found: The snapshot.
+        admission: What may be done with it.
+
+    Raises:
+        KernelsError: As for `choose_build`. No other source is asked then.
+    """
+    try:
+        choice = choose_build(context, found, fetchable=admission is Admission.GRANTED)
+    except HubUnavailable as error:
+        return error
+    if choice.best is None:
+        return no_build_error(context, choice, admission, advice=False)
+    return unverified(found.snapshot.repo_id, found.source.publishers) if admission is Admission.REFUSED else None
+
+
+def no_build_error(
+    context: ResolveContext, choice: BuildChoice, admission: Admission, *, advice: bool = True
+) -> KernelsError:
     """The error for a snapshot of which no build can be used.
 
     Args:
         context: What the call resolves with.
         choice: The choice, without a best build.
         admission: What may be done with the snapshot.
+        advice: Whether to look for another version that has a suitable build.
     """
     found, source, snapshot = choice.found, choice.source, choice.snapshot
     if choice.resolution.rejects_for(RejectionKind.NOT_LOCAL):
@@ -214,7 +260,7 @@ def no_build_error(context: ResolveContext, choice: BuildChoice, admission: Admi
     error = no_suitable_build(_called(choice), choice.resolution, here=here_too)
     if not snapshot.builds and not source.user_owned:
         error = of_hub(error, "RemoteEntryNotFoundError")
-    hint = _LOCAL_HINT if source.user_owned else _alternative(context, found)
+    hint = _LOCAL_HINT if source.user_owned else _alternative(context, found) if advice else None
     return error.reworded(f"{error}\n{hint}") if hint else error
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
-from kernels.errors import HubUnavailable, PublisherUnknown
+from kernels.errors import HubUnavailable, KernelsError, PublisherUnknown
 from kernels.models.lockfile import lock_again
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.resolver.likely_repository import likely_names
-from kernels.resolver.redirects import FoundSnapshot, SettleCommit, follow_redirects, source_of
+from kernels.resolver.ordered_sources import PassedOver, SourcesExhausted, leads_on, mention_passed
+from kernels.resolver.redirects import FoundSnapshot, SettleCommit, follow_redirects, sources_of
 from kernels.sources.base import Source
 from kernels.sources.hub_errors import of_hub
 from kernels.support.concurrency import side_by_side
@@ -24,10 +25,15 @@ if TYPE_CHECKING:
     from kernels.resolver.context import ResolveContext
     from kernels.trust.publishers import PublisherTrust
 
-__all__ = ["OfSnapshot", "Resolved", "find_snapshot", "mention_unlocked", "resolve_snapshot"]
+__all__ = ["Misfit", "OfSnapshot", "Resolved", "find_snapshot", "mention_unlocked", "resolve_snapshot"]
 
 _log = logger(__name__)
 _log_moved = logger("kernels.status")
+
+
+#: Says why a snapshot, with what may be done with it, is not what is needed; None if it is. It is asked only if there
+#: are several sources.
+Misfit = Callable[[FoundSnapshot, Admission], "KernelsError | None"]
 
 
 class OfSnapshot:
@@ -75,6 +81,11 @@ class Resolved:
         """The snapshot that it leads to."""
         return self.steps[-1]
 
+    def with_passed(self, passed: Iterable[PassedOver]) -> Resolved:
+        """The same, with what other sources said."""
+        found = replace(self.found, passed=(*self.found.passed, *passed))
+        return replace(self, steps=(*self.steps[:-1], found))
+
 
 def resolve_snapshot(
     context: ResolveContext,
@@ -83,43 +94,85 @@ def resolve_snapshot(
     *,
     settle: SettleCommit | None = None,
     remember_allowed: bool = True,
+    misfit: Misfit | None = None,
 ) -> Resolved:
     """The snapshot that a requirement leads to, of publishers that are trusted.
 
     Each step of a redirect is trusted or refused on its own. The Hub is asked about the publisher and the repository
-    at the same time.
+    at the same time. Of several sources the first one that has it is used.
 
     Args:
         context: What the call resolves with.
         requirement: The requirement.
-        source: Its source; the default is the one that the context's sources name.
+        source: Its source; the default are those that the context's sources name.
         settle: Chooses commits; the default asks the context's lock, then the source.
         remember_allowed: Whether a repository that the caller allows may be loaded later without a Hub's answer.
+        misfit: Says why the next source is asked; without it, a source that has the snapshot is used.
 
     Raises:
         UntrustedPublisher: A publisher on the way is not trusted.
         KernelsError: As for `follow_redirects`.
     """
+    sources = sources_of(context, requirement) if source is None else (source,)
+
+    def resolve(unsuitable: _Unsuitable) -> Resolved:
+        return _resolve(context, requirement, sources, settle, remember_allowed, unsuitable)
+
+    def judge(resolved: Resolved) -> KernelsError | None:
+        return None if misfit is None else misfit(resolved.found, resolved.admission)
+
     with likely_names(requirement.repo_id, context.lock):
-        return _resolve(context, requirement, source, settle, remember_allowed)
+        resolved, fits = _first_that_fits(resolve, judge)
+    _mention(context, resolved.steps, fits)
+    return resolved
+
+
+_Unsuitable = Mapping[Requirement, tuple[PassedOver, ...]]
+
+
+def _first_that_fits(
+    resolve: Callable[[_Unsuitable], Resolved], judge: Callable[[Resolved], KernelsError | None]
+) -> tuple[Resolved, bool]:
+    """What the first source has that fits, and True; if none does, what was found, with what the others said."""
+    unsuitable: dict[Requirement, tuple[PassedOver, ...]] = {}
+    found_first: Resolved | None = None
+    while True:
+        try:
+            resolved = resolve(unsuitable)
+        except SourcesExhausted as exhausted:
+            if found_first is None:
+                raise exhausted.error from exhausted.passed[-1].error
+            lacking = exhausted.passed[len(found_first.found.passed) + 1 :]
+            return found_first.with_passed(lacking), False
+        except KernelsError as error:
+            if found_first is None or not leads_on(error):
+                raise
+            return found_first, False
+        found = resolved.found
+        problem = judge(resolved) if found.more or found.passed else None
+        if problem is None or not found.more:
+            return resolved, problem is None
+        found_first = found_first or resolved
+        unsuitable[found.asked] = (*found.passed, PassedOver(found.source, problem))
 
 
 def _resolve(
     context: ResolveContext,
     requirement: Requirement,
-    source: Source | None,
+    sources: Sequence[Source],
     settle: SettleCommit | None,
     remember_allowed: bool,
+    unsuitable: _Unsuitable,
 ) -> Resolved:
-    source = source or source_of(context, requirement)
+    source = sources[min(len(unsuitable.get(requirement, ())), len(sources) - 1)]
     if not source.user_owned and settle is None:
         context.lock.find(requirement)  # what the lock refuses is refused before any request
-    steps = follow_redirects(context, requirement, source, settle)
-    standings: dict[str, PublisherTrust] = {}
+    steps = follow_redirects(context, requirement, sources, settle, unsuitable)
+    standings: dict[tuple[str, int], PublisherTrust] = {}
     begun: list[FoundSnapshot] = []
 
     def ask_publisher() -> None:
-        standings[requirement.repo_id] = ask_trust(requirement.repo_id, source.publishers, context.trust)
+        standings[requirement.repo_id, id(source)] = ask_trust(requirement.repo_id, source.publishers, context.trust)
 
     def take_first_step() -> None:
         begun.append(next(steps))
@@ -128,43 +181,78 @@ def _resolve(
     try:
         side_by_side(lambda task: task(), tasks, at_once=2, name="find")
     except HubUnavailable as error:
-        if source.publishers is None or context.trust.allows(requirement.repo_id):
+        unknown = _publisher_unknown(context, requirement, source, error)
+        if unknown is error:
             raise
-        # The existing client asks about the publisher first, and raises a `ValueError` without an answer.
-        unknown = PublisherUnknown(str(error))
-        raise of_hub(unknown, "HfHubHTTPError", response=getattr(error, "response", None)) from error
+        raise unknown from error
+    except SourcesExhausted as exhausted:
+        last = exhausted.passed[-1]
+        if not isinstance(last.error, HubUnavailable):
+            raise
+        unknown = _publisher_unknown(context, requirement, last.source, last.error)
+        raise SourcesExhausted((*exhausted.passed[:-1], PassedOver(last.source, unknown))) from last.error
     taken: list[FoundSnapshot] = []
     least = Admission.GRANTED
     for found in chain(begun, steps):
         taken.append(found)
         repo_id, publishers = found.requirement.repo_id, found.source.publishers
-        if repo_id not in standings:
-            standings[repo_id] = ask_trust(repo_id, publishers, context.trust)
-        trust = standings[repo_id]
+        key = repo_id, id(found.source)
+        if key not in standings:
+            standings[key] = ask_trust(repo_id, publishers, context.trust)
+        trust = standings[key]
         admitted = admission(repo_id, trust, publishers, context.trust, found.snapshot, remember=remember_allowed)
         least = max(least, admitted, key=lambda each: each.value)
-    _warn_of_moves(context, taken)
     return Resolved(requirement, tuple(taken), least)
 
 
-def find_snapshot(context: ResolveContext, requirement: Requirement, source: Source | None = None) -> FoundSnapshot:
+def _publisher_unknown(
+    context: ResolveContext, requirement: Requirement, source: Source, error: HubUnavailable
+) -> HubUnavailable:
+    """The error of a source that cannot be reached, and was also asked about the publisher."""
+    if source.publishers is None or context.trust.allows(requirement.repo_id):
+        return error
+    # The existing client asks about the publisher first, and raises a `ValueError` without an answer.
+    unknown = PublisherUnknown(str(error))
+    return of_hub(unknown, "HfHubHTTPError", response=getattr(error, "response", None))
+
+
+def find_snapshot(
+    context: ResolveContext, requirement: Requirement, source: Source | None = None, *, misfit: Misfit | None = None
+) -> FoundSnapshot:
     """The snapshot that a requirement leads to, whether or not its publisher is trusted. None of its code may run.
 
     Args:
         context: What the call resolves with.
         requirement: The requirement.
-        source: Its source; the default is the one that the context's sources name.
+        source: Its source; the default are those that the context's sources name.
+        misfit: As for `resolve_snapshot`.
 
     Raises:
         KernelsError: As for `follow_redirects`.
     """
+    sources = sources_of(context, requirement) if source is None else (source,)
+
+    def resolve(unsuitable: _Unsuitable) -> Resolved:
+        steps = follow_redirects(context, requirement, sources, unsuitable=unsuitable)
+        return Resolved(requirement, tuple(steps), Admission.GRANTED)
+
+    def judge(resolved: Resolved) -> KernelsError | None:
+        return None if misfit is None else misfit(resolved.found, resolved.admission)
+
     with likely_names(requirement.repo_id, context.lock):
-        steps = list(follow_redirects(context, requirement, source or source_of(context, requirement)))
+        resolved, fits = _first_that_fits(resolve, judge)
+    _mention(context, resolved.steps, fits)
+    return resolved.found
+
+
+def _mention(context: ResolveContext, steps: Sequence[FoundSnapshot], fits: bool) -> None:
+    for step in steps:
+        if step.passed and fits:
+            mention_passed(step.asked, step.source, step.passed)
     _warn_of_moves(context, steps)
-    return steps[-1]
 
 
-def _warn_of_moves(context: ResolveContext, steps: list[FoundSnapshot]) -> None:
+def _warn_of_moves(context: ResolveContext, steps: Sequence[FoundSnapshot]) -> None:
     asked = [each for step in steps for each in (*step.former, step.asked)]
     for old, new in pairwise(each.repo_id for each in asked):
         warn_once(_log_moved, f"{old} has moved to {new}; ask for it there.")

@@ -51,8 +51,9 @@ def likely_names(repo_id: str, lock: ActiveLock) -> Iterator[None]:
 
 def _with_hint(message: str, hint: str) -> str:
     """The message with the hint after its first sentence, in place of the advice to check the name."""
-    first, end, rest = message.partition(NAME_ADVICE)[0].partition(". ")
-    return f"{first}.{hint} {rest}" if end else f"{first}{hint}"
+    line, newline, others = message.partition("\n")
+    first, end, rest = line.partition(NAME_ADVICE)[0].partition(". ")
+    return f"{first}.{hint} {rest}{newline}{others}" if end else f"{first}{hint}{newline}{others}"
 
 
 def _known(repo_id: str, lock: ActiveLock) -> Iterator[str]:

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kernels import backends
-from kernels.errors import InvalidMetadata, NoSuitableBuild, UntrustedSignature
+from kernels.errors import InvalidMetadata, KernelsError, NoSuitableBuild, UntrustedSignature
 from kernels.models.lockfile import ContentHash
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement
-from kernels.resolver.build_choice import BuildChoice, choose_build, no_build_error
+from kernels.resolver.build_choice import BuildChoice, choose_build, misfit, no_build_error
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.dependency_graph import Asked, GraphNode, walk_dependencies
-from kernels.resolver.finder import OfSnapshot, Resolved, mention_unlocked, resolve_snapshot
+from kernels.resolver.finder import Misfit, OfSnapshot, Resolved, mention_unlocked, resolve_snapshot
+from kernels.resolver.ordered_sources import with_passed
 from kernels.resolver.read_metadata import check_signed_version, read_all_metadata
 from kernels.resolver.redirects import FoundSnapshot, SnapshotKey
 from kernels.resolver.requirements_check import check_prerequisites
@@ -91,7 +93,11 @@ def plan_tree(context: ResolveContext, requirement: Requirement, source: Source 
         KernelsError: A kernel cannot be used; its subclasses say why.
     """
     return _plan(
-        context, Asked(requirement, source), lambda ways: [_planned_build(context, ways)], allowed=Admission.ON_DISK
+        context,
+        Asked(requirement, source),
+        lambda ways: [_planned_build(context, ways)],
+        partial(misfit, context),
+        allowed=Admission.ON_DISK,
     )
 
 
@@ -105,18 +111,21 @@ def plan_every_build(context: ResolveContext, requirement: Requirement) -> PlanT
     Raises:
         KernelsError: As for `plan_tree`.
     """
-    return _plan(context, Asked(requirement), lambda ways: _every_build(context, ways), allowed=Admission.GRANTED)
+    return _plan(
+        context, Asked(requirement), lambda ways: _every_build(context, ways), _no_builds, allowed=Admission.GRANTED
+    )
 
 
 def _plan(
     context: ResolveContext,
     root: Asked,
     builds_of: Callable[[Sequence[Resolved]], list[Planned]],
+    misfits: Misfit,
     *,
     allowed: Admission,
 ) -> PlanTree:
     def resolve(asked: Asked) -> Resolved:
-        return resolve_snapshot(context, asked.requirement, asked.source)
+        return resolve_snapshot(context, asked.requirement, asked.source, misfit=misfits)
 
     def edges_of(ways: Sequence[Resolved]) -> GraphNode[list[Planned]]:
         builds = builds_of(ways)
@@ -142,9 +151,9 @@ def _planned_build(context: ResolveContext, ways: Sequence[Resolved]) -> Planned
     admitted = max((way.admission for way in ways), key=lambda each: each.value)
     choice = choose_build(context, found, fetchable=admitted is Admission.GRANTED)
     if choice.best is None:
-        raise no_build_error(context, choice, admitted)
+        raise with_passed(no_build_error(context, choice, admitted), found.passed)
     if admitted is Admission.REFUSED:
-        raise unverified(snapshot.repo_id, source.publishers)
+        raise with_passed(unverified(snapshot.repo_id, source.publishers), found.passed)
     if admitted is Admission.ON_DISK:
         warn_unverified(snapshot.repo_id, source.publishers)
     for each in choice.resolution.rejected:
@@ -165,10 +174,9 @@ def _planned_build(context: ResolveContext, ways: Sequence[Resolved]) -> Planned
 def _every_build(context: ResolveContext, ways: Sequence[Resolved]) -> list[Planned]:
     found = ways[0].found
     snapshot = found.snapshot
-    if any(way.admission is not Admission.GRANTED for way in ways):
-        raise unverified(snapshot.repo_id, found.source.publishers)
-    if not snapshot.builds:
-        raise NoSuitableBuild(f"{found.asked} (commit {snapshot.commit[:12]}) has no builds.")
+    problem = next(filter(None, (_no_builds(found, way.admission) for way in ways)), None)
+    if problem is not None:
+        raise with_passed(problem, found.passed)
     planned = []
     read = read_all_metadata(found.requirement, found.source, snapshot, found.signing_rule(context))
     for variant, metadata in read.items():
@@ -177,6 +185,14 @@ def _every_build(context: ResolveContext, ways: Sequence[Resolved]) -> list[Plan
         else:
             planned.append(_of_variant(context, found, variant, metadata))
     return planned
+
+
+def _no_builds(found: FoundSnapshot, admission: Admission) -> KernelsError | None:
+    if admission is not Admission.GRANTED:
+        return unverified(found.snapshot.repo_id, found.source.publishers)
+    if not found.snapshot.builds:
+        return NoSuitableBuild(f"{found.asked} (commit {found.snapshot.commit[:12]}) has no builds.")
+    return None
 
 
 def _of_variant(context: ResolveContext, found: FoundSnapshot, variant: str, metadata: Metadata) -> Planned:

@@ -5,7 +5,7 @@ Redirects are limited in number. None leads in a circle, or out of a required si
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +23,7 @@ from kernels.models.lockfile import ContentHash, lock_again
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import STATUS_FILE, Snapshot
 from kernels.resolver.commit import SettledCommit, settle_commit
+from kernels.resolver.ordered_sources import PassedOver, ask_in_order
 from kernels.sources.base import Moved, Source
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from kernels.resolver.context import ResolveContext
     from kernels.trust import Rule
 
-__all__ = ["FoundSnapshot", "PinnedCommitGone", "SettleCommit", "SnapshotKey", "follow_redirects", "source_of"]
+__all__ = ["FoundSnapshot", "PinnedCommitGone", "SettleCommit", "SnapshotKey", "follow_redirects", "sources_of"]
 
 _log = logger(__name__)
 
@@ -61,6 +62,8 @@ class FoundSnapshot:
         listed_as: The repository as that lock lists it: under its former name, where it was renamed since.
         version: The version that was first asked for, or settled; a redirect may name a revision instead.
         former: The requirements on the way that name the repository as it was called before it was renamed.
+        passed: The sources that were asked before, and why they were passed over.
+        more: Whether there is a source that was not asked.
     """
 
     asked: Requirement
@@ -71,6 +74,8 @@ class FoundSnapshot:
     listed_as: str = ""
     version: int | None = None
     former: tuple[Requirement, ...] = ()
+    passed: tuple[PassedOver, ...] = ()
+    more: bool = False
 
     @property
     def key(self) -> SnapshotKey:
@@ -96,12 +101,33 @@ class FoundSnapshot:
 SettleCommit = Callable[[Requirement, Source, SettledCommit | None], SettledCommit]
 
 
+class _Answer(NamedTuple):
+    """What a source says of a requirement: its snapshot, or that the repository was renamed."""
+
+    source: Source
+    chosen: SettledCommit | None
+    snapshot: Snapshot | None
+    destination: str = ""
+
+
 def follow_redirects(
-    context: ResolveContext, requirement: Requirement, source: Source, settle: SettleCommit | None = None
+    context: ResolveContext,
+    requirement: Requirement,
+    sources: Sequence[Source],
+    settle: SettleCommit | None = None,
+    unsuitable: Mapping[Requirement, Sequence[PassedOver]] | None = None,
 ) -> Iterator[FoundSnapshot]:
     """The snapshot of a requirement, and each one that a redirect leads to, whether or not the publisher is trusted.
 
+    Args:
+        context: What the call resolves with.
+        requirement: The requirement.
+        sources: Its sources, in the order in which they are asked.
+        settle: Chooses commits; the default asks the context's lock, then the source.
+        unsuitable: By requirement, the sources that are not asked again: the first ones.
+
     Raises:
+        SourcesExhausted: None of several sources has it.
         InvalidRepository: A redirect leads in a circle, too far, or nowhere.
         RevisionNotFound: There is no such version or revision, or no longer the commit that a lock pins.
         LockError: The lock lists the repository in another version only; or its content is pinned, and it leads out of
@@ -115,23 +141,26 @@ def follow_redirects(
     version = requirement.named_version
     while True:
         asked = visited[-1]
-        chosen: SettledCommit | None = None
-        try:
-            chosen = settle(asked, source, renamed)
-            snapshot = source.snapshot(chosen.requirement, chosen.commit)
-        except Moved as moved:
-            following = Requirement(moved.destination, version=asked.version, revision=asked.revision)
+        answer, passed = _ask(context, asked, sources, settle, renamed, (unsuitable or {}).get(asked, ()))
+        source, chosen, snapshot = answer.source, answer.chosen, answer.snapshot
+        if chosen is None or snapshot is None:
+            following = Requirement(answer.destination, version=asked.version, revision=asked.revision)
             # A repository under a new name has the commits it had.
             renamed = chosen if chosen is not None and chosen.lock is not None else None
             former = (*former, asked)
-        except (NotInCache, RevisionNotFound) as error:
-            if chosen is None or chosen.lock is None:
-                raise
-            raise _error_of_lock(error, chosen) from error
         else:
             version = chosen.requirement.named_version if version is None else version
             found = FoundSnapshot(
-                asked, chosen.requirement, source, snapshot, chosen.lock, chosen.listed_as, version, former
+                asked,
+                chosen.requirement,
+                source,
+                snapshot,
+                chosen.lock,
+                chosen.listed_as,
+                version,
+                former,
+                passed,
+                more=len(passed) + 1 < len(sources),
             )
             yield found
             status = None if source.user_owned else snapshot.file(STATUS_FILE)
@@ -151,29 +180,63 @@ def follow_redirects(
         if len(visited) > kernel_status.MAX_REDIRECTS:
             raise InvalidRepository(f"{visited[0]} moved more than {kernel_status.MAX_REDIRECTS} times: {route}.")
         visited.append(following)
-        source = source_of(context, following)
-        _check_signing_kept(context, asked.repo_id, following.repo_id, source)
+        sources = sources_of(context, following)
+        _check_signing_kept(context, asked.repo_id, following.repo_id, sources[0])
 
 
-def source_of(context: ResolveContext, requirement: Requirement) -> Source:
-    """The source of a repository: a folder that `LOCAL_KERNELS` names, unless everything must be locked.
+def _ask(
+    context: ResolveContext,
+    asked: Requirement,
+    sources: Sequence[Source],
+    settle: SettleCommit,
+    renamed: SettledCommit | None,
+    passed: Sequence[PassedOver],
+) -> tuple[_Answer, tuple[PassedOver, ...]]:
+    """The snapshot of a requirement in the first source that has it."""
+
+    def ask(source: Source) -> _Answer:
+        chosen: SettledCommit | None = None
+        try:
+            chosen = settle(asked, source, renamed)
+            return _Answer(source, chosen, source.snapshot(chosen.requirement, chosen.commit))
+        except Moved as moved:
+            return _Answer(source, chosen, None, moved.destination)
+        except (NotInCache, RevisionNotFound) as error:
+            if chosen is None or chosen.lock is None:
+                raise
+            raise _error_of_lock(error, chosen) from error
+
+    # All ranks of a job use one commit, so a branch has to be that of one source.
+    alone = asked.commit is not None or renamed is not None or context.lock.lists(asked.repo_id)
+    question = None if alone else (asked.repo_id, asked.branch or "")
+    return ask_in_order(sources, ask, question=question, passed=passed, preliminary=_is_of_another_tool)
+
+
+def _is_of_another_tool(answer: _Answer) -> bool:
+    """Whether the files are in the cache, and the source never listed them: another source may have done so."""
+    return answer.snapshot is not None and not answer.snapshot.listed
+
+
+def sources_of(context: ResolveContext, requirement: Requirement) -> tuple[Source, ...]:
+    """The sources of a repository, in the order in which they are asked.
+
+    It is only a folder that `LOCAL_KERNELS` names, unless everything must be locked.
 
     Raises:
         NotLocked: `LOCAL_KERNELS` names a folder for it, and only locked kernels may be loaded.
     """
     repo_id, lock = requirement.repo_id, context.lock
-    source = context.sources.of(repo_id)
+    sources = context.sources.all_of(repo_id)
     if repo_id in context.sources.overrides:
+        name = sources[0].name
         if lock.required is not None:
             raise NotLocked(
-                f"{requirement} was not loaded: `LOCAL_KERNELS` puts {source.name} in its place, and "
-                f"{lock.required}. Take it out of LOCAL_KERNELS."
+                f"{requirement} was not loaded: `LOCAL_KERNELS` puts {name} in its place, and {lock.required}. Take it "
+                "out of LOCAL_KERNELS."
             )
         if lock.lists(repo_id):
-            warn_once(
-                _log, f"{repo_id} is {source.name}, as LOCAL_KERNELS says, and not the commit that {lock.where} pins."
-            )
-    return source
+            warn_once(_log, f"{repo_id} is {name}, as LOCAL_KERNELS says, and not the commit that {lock.where} pins.")
+    return sources
 
 
 def _settle_with(context: ResolveContext) -> SettleCommit:

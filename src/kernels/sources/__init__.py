@@ -1,4 +1,4 @@
-"""Where kernels are found: folders of the user first, then a Hub or a folder of repositories."""
+"""Where kernels are found: folders of the user first, then Hubs, mirrors and folders of repositories, in order."""
 
 from __future__ import annotations
 
@@ -20,17 +20,28 @@ class Sources:
     """The sources of one call.
 
     Attributes:
-        default: The source of every repository that is not in `overrides`.
+        default: The source of every repository that is not in `overrides`: the one that is asked first.
         overrides: The folders of the user (`LOCAL_KERNELS`), by repository.
         verify: When the content of the overrides is checked.
+        following: The sources of what the first one does not have, in the order in which they are asked.
     """
 
     default: Source
     overrides: Mapping[str, Path] = field(default_factory=dict)
     verify: Verify | None = None
+    following: tuple[Source, ...] = ()
+
+    def all_of(self, repo_id: str) -> tuple[Source, ...]:
+        """The sources of a repository, in the order in which they are asked.
+
+        Raises:
+            RepositoryNotFound: As for `of`.
+        """
+        first = self.of(repo_id)
+        return (first,) if repo_id in self.overrides else (first, *self.following)
 
     def of(self, repo_id: str) -> Source:
-        """The source that answers for a repository.
+        """The source of a repository that is asked first.
 
         Raises:
             RepositoryNotFound: `LOCAL_KERNELS` names a folder for it that holds no kernel.

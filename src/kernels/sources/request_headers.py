@@ -60,4 +60,4 @@ def _token(endpoint: str) -> str | bool | None:
     # huggingface_hub's token is for its own endpoint: it is never sent to another host.
     if endpoint == constants.ENDPOINT.rstrip("/"):
         return None
-    return settings.hub_token() or False
+    return settings.hub_token(endpoint) or False

@@ -15,7 +15,7 @@ def is_url(value: str) -> bool:
     return value.lower().startswith(("http://", "https://"))
 
 
-def url_in(name: str, value: str, expected: str, *, token: str) -> str:
+def url_in(name: str, value: str, expected: str, *, token: str, shown: str | None = None) -> str:
     """The URL in a variable, without a trailing slash.
 
     Args:
@@ -23,11 +23,12 @@ def url_in(name: str, value: str, expected: str, *, token: str) -> str:
         value: Its value.
         expected: The valid values, for the message.
         token: The variable for a token, which a URL must not hold.
+        shown: The value as the message shows it; the default is the value without a password.
 
     Raises:
         RequestError: It is not a URL with a host, or holds a user or a password.
     """
-    shown = without_password(value)
+    shown = without_password(value) if shown is None else shown
     try:
         parts = urlsplit(value)
         valid = is_url(value) and parts.hostname is not None and (parts.port is None or parts.port > 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from kernels.authoring.check import VariantAudit, audit_variant
@@ -12,9 +13,9 @@ from kernels.models.snapshot import Snapshot
 from kernels.operations.install_check import ExpectedContent, check_build
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.active_lock import active_lock
-from kernels.resolver.build_choice import choose_build
+from kernels.resolver.build_choice import choose_from_sources, misfit
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.finder import Resolved, find_snapshot, resolve_snapshot
+from kernels.resolver.finder import Resolved, resolve_snapshot
 from kernels.resolver.planner import plan_tree
 from kernels.resolver.read_metadata import check_signed_version, read_metadata
 from kernels.resolver.target import Target
@@ -63,7 +64,7 @@ def audit_repository(
     )
     requirement = Requirement(repo_id, version=version, revision=revision)
     if dynamic:
-        resolved = resolve_snapshot(context, requirement)
+        resolved = resolve_snapshot(context, requirement, misfit=partial(misfit, context))
         found = resolved.found
         variant: str | None = None
         try:
@@ -75,7 +76,7 @@ def audit_repository(
         folders = [_folder_to_load(context, resolved, name) for name in names]
         root = found.source.link_boundary(found.snapshot)
         return [audit_variant(folder, root=root) for folder in folders]
-    choice = choose_build(context, find_snapshot(context, requirement), every=True)
+    choice = choose_from_sources(context, requirement)
     if not all_variants and choice.best is None:
         raise NoSuitableBuild(
             f"{requirement} has no build that fits this machine; `kernels explain` says why for each. "

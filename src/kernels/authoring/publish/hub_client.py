@@ -320,21 +320,16 @@ def open_hub(url: str | None = None, token: str | None = None, *, writing: bool 
     """The client of the Hub to publish to.
 
     Args:
-        url: Its URL. Default: `KERNELS_HUB`, else `HF_ENDPOINT`.
+        url: Its URL. Default: the only Hub in `KERNELS_HUB`, else `HF_ENDPOINT`.
         token: The token. Default: `KERNELS_HUB_TOKEN` for the Hub in `KERNELS_HUB`, huggingface_hub's own for its own
             Hub; another URL needs this argument.
         writing: Whether a token is needed.
 
     Raises:
-        RequestError: No token is found, or `KERNELS_HUB` is a folder.
+        RequestError: No token is found, or `KERNELS_HUB` names no Hub, or several.
         NotInCache: `HF_HUB_OFFLINE` is set.
     """
-    if url is None and (folder := settings.hub_folder()) is not None:
-        raise RequestError(
-            f"`KERNELS_HUB` is the folder {str(folder)!r}, but kernels are published to a URL. To publish to it, "
-            f"run `kernels serve {folder} --writable --token …`, and set KERNELS_HUB to the URL that it prints."
-        )
-    address = settings.endpoint() if url is None else url.rstrip("/")
+    address = _only_hub() if url is None else url.rstrip("/")
     if not address.lower().startswith(("http://", "https://")):
         raise RequestError(f"`hub` is {url!r}; expected a URL such as http://127.0.0.1:8910.")
     if settings.offline():
@@ -353,6 +348,22 @@ def open_hub(url: str | None = None, token: str | None = None, *, writing: bool 
     return PublishClient(address, api, token or "")
 
 
+def _only_hub() -> str:
+    """The Hub to publish to: what several addresses mean to a reader says nothing about where to write."""
+    addresses = settings.hub_addresses()
+    hubs = [each.value for each in addresses if each.kind in ("http", "hub")]
+    folder = next((each.value for each in addresses if each.kind == "folder"), "FOLDER")
+    if not hubs and addresses[0].kind == "folder":
+        raise RequestError(
+            f"`KERNELS_HUB` is the folder {folder!r}, but kernels are published to a URL. To publish to it, "
+            f"run `kernels serve {folder} --writable --token …`, and set KERNELS_HUB to the URL that it prints."
+        )
+    if len(hubs) != 1:
+        found = f"several ({', '.join(hubs)})" if hubs else "none"
+        raise RequestError(f"Kernels are published to one Hub, and `KERNELS_HUB` names {found}. Set it to that Hub.")
+    return hubs[0]
+
+
 def same_file(remote: tuple[int, str] | None, content: bytes | LocalFile) -> bool:
     """Whether a file is equal to the Hub's: `remote` is its size and its SHA-256 or git blob id."""
     if remote is None:
@@ -369,7 +380,7 @@ def _token(address: str) -> str | None:
     if address == str(constants.ENDPOINT).rstrip("/"):
         return get_token()
     # A token is sent only to the Hub it was made for.
-    return settings.hub_token() if address == settings.endpoint() else None
+    return settings.hub_token(address)
 
 
 def _status(error: BaseException) -> int:

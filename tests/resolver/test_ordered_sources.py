@@ -1,0 +1,238 @@
+"""Several sources in order: what one does not have comes from the next one, and nothing else leads there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from memory_source import MemorySource, commit_of, kernel, moved_to
+
+from kernels.errors import (
+    DigestMismatch,
+    HubUnavailable,
+    InvalidMetadata,
+    InvalidRepository,
+    KernelsError,
+    NoSuitableBuild,
+    PublisherUnknown,
+    RepositoryNotFound,
+    RevisionNotFound,
+    UntrustedPublisher,
+    UntrustedSignature,
+)
+from kernels.models.lockfile import Lock, Pin
+from kernels.models.requirement import Requirement
+from kernels.models.snapshot import Heads
+from kernels.resolver.build_choice import choose_from_sources
+from kernels.resolver.context import ResolveContext
+from kernels.resolver.finder import resolve_snapshot
+from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
+from kernels.resolver.ordered_sources import ask_in_order, leads_on
+from kernels.resolver.planner import plan_every_build, plan_tree
+from kernels.resolver.redirects import PinnedCommitGone
+from kernels.resolver.target import Target
+from kernels.sources import Sources
+from kernels.trust.publishers import TrustPolicy
+
+RELU = Requirement("acme/relu", version=1)
+#: Builds that do not suit the target of `context`.
+OTHER = kernel(builds=["torch29-cu128-x86_64-linux"])
+
+
+class Named(MemorySource):
+    """A source with a name, and an error that every question gets."""
+
+    def __init__(self, name: str, *args: Any, error: KernelsError | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.name = name  # type: ignore[misc]
+        self.endpoint = f"https://{name}.example"
+        self.error = error
+
+    def heads(self, repo_id: str) -> Heads:
+        if self.error is not None:
+            raise self.error
+        return super().heads(repo_id)
+
+
+def context(*sources: MemorySource, lock: ActiveLock = NO_LOCK) -> ResolveContext:
+    return ResolveContext(
+        sources=Sources(sources[0], following=sources[1:]),
+        target=Target.parse("torch2.9-cpu-x86_64-linux"),
+        trust=TrustPolicy(),
+        signing=None,
+        lock=lock,
+    )
+
+
+def test_what_the_first_source_has_is_not_asked_of_another(caplog: pytest.LogCaptureFixture) -> None:
+    mirror, hub = Named("mirror", {"acme/relu": kernel("acme/dep"), "acme/dep": kernel()}), Named("hub", {})
+    tree = plan_tree(context(mirror, hub), RELU)
+    assert [build.source for build in tree.builds] == [mirror, mirror]
+    assert hub.asked == []
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("mirror", "reason"),
+    [
+        (Named("mirror", {}), "acme/relu version 1 is not in mirror"),
+        (Named("mirror", {"acme/relu": {"v2": kernel(version=2)}}), "acme/relu version 1 is not in mirror"),
+        (Named("mirror", {"acme/relu": OTHER}), "mirror has no suitable build of acme/relu version 1"),
+        (Named("mirror", {"acme/relu": {"v1": {}}}), "mirror has no suitable build of acme/relu version 1"),
+        (
+            Named("mirror", {}, error=HubUnavailable("mirror does not answer.\nMore.")),
+            "mirror could not be asked for acme/relu version 1 (mirror does not answer)",
+        ),
+        (
+            Named("mirror", {"acme/relu": kernel()}, unknown=["acme"]),
+            "mirror does not know whether the publisher of acme/relu version 1 is trusted",
+        ),
+    ],
+)
+def test_what_a_source_does_not_have_comes_from_the_next_one_and_that_is_said(
+    mirror: Named, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub = Named("hub", {"acme/relu": kernel()})
+    for _ in range(3):
+        assert plan_tree(context(mirror, hub), RELU).root.source is hub
+    assert caplog.messages == [f"{reason}. It is taken from hub."]
+    assert choose_from_sources(context(mirror, hub), RELU).source is (mirror if "publisher" in reason else hub)
+
+
+def test_each_dependency_is_asked_of_the_first_source_again() -> None:
+    mirror = Named("mirror", {"acme/dep": kernel()})
+    hub = Named("hub", {"acme/relu": kernel("acme/dep", "acme/more"), "acme/dep": kernel(), "acme/more": kernel()})
+    tree = plan_tree(context(mirror, hub), RELU)
+    assert {build.snapshot.repo_id: build.source for build in tree.builds} == {
+        "acme/relu": hub,
+        "acme/dep": mirror,
+        "acme/more": hub,
+    }
+
+
+def test_a_redirect_is_followed_in_the_first_source_again() -> None:
+    mirror = Named("mirror", {"acme/new": kernel()})
+    hub = Named("hub", {"acme/relu": moved_to("acme/new"), "acme/new": kernel()})
+    assert plan_tree(context(mirror, hub), RELU).root.source is mirror
+
+
+def test_a_redirect_to_builds_that_do_not_suit_goes_on_from_the_destination() -> None:
+    mirror = Named("mirror", {"acme/relu": moved_to("acme/new"), "acme/new": OTHER})
+    hub = Named("hub", {"acme/new": kernel()})
+    root = plan_tree(context(mirror, hub), RELU).root
+    assert (root.source, root.snapshot.repo_id) == (hub, "acme/new")
+
+
+def test_a_repository_that_was_renamed_is_found_in_another_source_by_its_new_name() -> None:
+    mirror, hub = Named("mirror", {}, renamed={"acme/relu": "acme/new"}), Named("hub", {"acme/new": kernel()})
+    assert plan_tree(context(mirror, hub), RELU).root.source is hub
+
+
+def test_a_pinned_commit_is_looked_for_in_each_source() -> None:
+    commit = commit_of("acme/relu")
+    lock = ActiveLock(Lock((Pin(RELU, commit),), where="kernels.lock"), "everything must be locked")
+    mirror = Named("mirror", {"acme/relu": {"v2": kernel(version=2)}})
+    hub = Named("hub", {"acme/relu": kernel()})
+    found = plan_tree(context(mirror, hub, lock=lock), RELU).root
+    assert (found.source, found.lock) == (hub, "kernels.lock")
+    with pytest.raises(PinnedCommitGone, match=r"(?s)kernels.lock pins acme/relu.*other: acme/relu has no commit"):
+        plan_tree(context(Named("other", {"acme/relu": {"v3": kernel()}}), mirror, lock=lock), RELU)
+
+
+@pytest.mark.parametrize(
+    "mirror",
+    [
+        Named("mirror", {"acme/relu": kernel()}, trusted=()),
+        *(
+            Named("mirror", {}, error=error("final"))
+            for error in (DigestMismatch, InvalidRepository, InvalidMetadata, UntrustedSignature)
+        ),
+        Named("mirror", {"acme/relu": {"build/torch-cpu/metadata.json": b"{"}}),
+    ],
+    ids=["untrusted", "digest", "document", "metadata", "signature", "damaged"],
+)
+def test_an_error_about_trust_or_content_is_final(mirror: Named) -> None:
+    hub = Named("hub", {"acme/relu": kernel()})
+    with pytest.raises((UntrustedPublisher, DigestMismatch, InvalidRepository, InvalidMetadata, UntrustedSignature)):
+        plan_tree(context(mirror, hub), RELU)
+    assert hub.asked == []
+
+
+def test_the_verdict_of_the_source_that_has_it_counts() -> None:
+    mirror, hub = Named("mirror", {}, trusted=["acme"]), Named("hub", {"acme/relu": kernel()}, trusted=())
+    with pytest.raises(UntrustedPublisher):
+        plan_tree(context(mirror, hub), RELU)
+    mirror, hub = Named("mirror", {}, trusted=()), Named("hub", {"acme/relu": kernel()}, trusted=["acme"])
+    assert plan_tree(context(mirror, hub), RELU).root.source is hub
+
+
+def test_without_it_anywhere_the_last_error_is_raised_with_what_each_said() -> None:
+    sources = Named("mirror", {"acme/relu": {"v2": kernel()}}), Named("one", {}), Named("hub", {})
+    with pytest.raises(RepositoryNotFound) as missing:
+        resolve_snapshot(context(*sources), RELU)
+    assert str(missing.value) == (
+        "hub has no repository acme/relu.\nOther addresses in KERNELS_HUB were asked too:\n"
+        "  mirror: acme/relu has no version 1; it has 2.\n  one: one has no repository acme/relu."
+    )
+    away = Named("hub", {}, error=HubUnavailable("hub is away."))
+    with pytest.raises(PublisherUnknown, match=r"hub is away\.\nOther .*\n  one: one has no"):
+        resolve_snapshot(context(sources[1], away), RELU)
+
+
+@pytest.mark.parametrize("second", [Named("hub", {}), Named("hub", {}, error=HubUnavailable("hub is away."))])
+def test_builds_that_do_not_suit_are_listed_although_another_source_has_none(second: Named) -> None:
+    mirror = Named("mirror", {"acme/relu": OTHER})
+    with pytest.raises(NoSuitableBuild, match=r"(?s)torch29-cu128-x86_64-linux: .*\n  hub: hub (has no|is away)"):
+        plan_tree(context(mirror, second), RELU)
+    choice = choose_from_sources(context(mirror, second), RELU)
+    assert choice.source is mirror
+    assert "\nFrom mirror.\n" in choice.title
+    with pytest.raises(NoSuitableBuild, match=r"(?s)torch29-cu128.*\n  mirror: .*torch29-cu128"):
+        plan_tree(context(mirror, Named("hub", {"acme/relu": OTHER})), RELU)
+
+
+def test_explain_says_where_builds_are_from_and_what_was_passed_over() -> None:
+    hub = Named("hub", {"acme/relu": kernel()})
+    title = choose_from_sources(context(Named("mirror", {}), hub), RELU).title
+    assert title.splitlines()[1:] == ["From hub.", "acme/relu version 1 is not in mirror."]
+    assert "From" not in choose_from_sources(context(hub), RELU).title
+
+
+def test_every_build_is_planned_from_the_source_that_has_any() -> None:
+    hub = Named("hub", {"acme/relu": OTHER})
+    assert plan_every_build(context(Named("mirror", {"acme/relu": {"v1": {}}}), hub), RELU).root.source is hub
+
+
+def test_all_ranks_of_a_job_use_the_source_that_the_first_one_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    store: dict[str, str] = {}
+
+    def agree(key: str, ask: Any) -> str:
+        return store[key] if key in store else store.setdefault(key, ask())
+
+    monkeypatch.setattr("kernels.support.distributed.agree", agree)
+    away = Named("mirror", {}, error=HubUnavailable("away"))
+    hub = Named("hub", {"acme/relu": kernel()})
+    assert plan_tree(context(away, hub), RELU).root.source is hub
+    back = Named("mirror", {"acme/relu": kernel(builds=["torch-cpu", "torch-cuda"])})
+    assert plan_tree(context(back, hub), RELU).root.source is hub
+    with pytest.raises(RevisionNotFound):
+        plan_tree(context(back, Named("hub", {"acme/relu": {"v2": kernel()}})), RELU)
+
+
+def test_an_answer_that_is_no_answer_of_the_source_is_used_last() -> None:
+    one, other = Named("one", {}), Named("other", {})
+    answer, passed = ask_in_order([one, other], lambda each: each.name, question=None, preliminary="one".__eq__)
+    assert (answer, [each.source for each in passed]) == ("other", [one])
+
+    def ask(source: Any) -> str:
+        if source is other:
+            raise RepositoryNotFound("none")
+        return str(source.name)
+
+    assert ask_in_order([one, other], ask, question=None, preliminary="one".__eq__) == ("one", ())
+
+
+def test_only_absence_leads_on() -> None:
+    assert leads_on(PinnedCommitGone("gone"))
+    assert leads_on(PublisherUnknown("unknown"))
+    assert not leads_on(KernelsError("other"))
