@@ -211,7 +211,7 @@ REPEATED = {
     "front matter": "---\n" * 8_000,
     "markers": "<!-- kernels:begin aa -->" * 4_000,
     "quotations": ">" * 100_000,
-    "cells": "|a" * 200 + "\n" + "|-" * 200 + "\n" + "|x\n" * 30_000,
+    "cells": "|a" * 200 + "\n" + "|-" * 200 + "\n" + "|x\n" * 4_000,
 }
 
 

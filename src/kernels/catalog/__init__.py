@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from kernels.catalog.writer import CatalogChanges, write_catalog
+from kernels.catalog.writer import CatalogChanges, has_catalog, write_catalog
 
-__all__ = ["CatalogChanges", "write_catalog"]
+__all__ = ["CatalogChanges", "has_catalog", "write_catalog"]

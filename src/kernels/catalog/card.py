@@ -20,12 +20,14 @@ from markdown_it.token import Token
 
 from kernels.support.text import clean
 
-__all__ = ["MAX_CARD_BYTES", "MAX_IMAGE_BYTES", "CardText", "offered_names", "read_card"]
+__all__ = ["MAX_CARD_BYTES", "MAX_IMAGE_BYTES", "CardText", "named_images", "offered_names", "read_card"]
 
 #: The largest card that is shown, and the largest image; a longer card is cut, a larger image left out.
 MAX_CARD_BYTES = 128 * 1024
 MAX_IMAGE_BYTES = 128 * 1024
 _MAX_IMAGES_BYTES = 512 * 1024
+_MAX_IMAGES = 16
+_SVG = re.compile(r"(?<![\w./:-])(?:\./)?([A-Za-z0-9_-][A-Za-z0-9_./-]{0,200}\.svg)(?![\w./-])", re.ASCII)
 
 #: Characters that end a link's scheme early or are read as another one (WHATWG URL, "URL parsing").
 _UNSAFE_LINK = re.compile(r"[\x00-\x20\x7f\\]")
@@ -57,6 +59,20 @@ _TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9-]{0,20})((?:\s[^<>]{0,1000})?)/?>")
 _ATTRIBUTE = re.compile(r"""([A-Za-z-]{1,30})=("[^"]*"|'[^']*'|[^\s"'>]+)""")
 
 _TOP_LEVEL, _LAST_LEVEL = 3, 6
+
+
+def named_images(text: str) -> list[str]:
+    """The SVG files of the repository that a card may show, by path, in its order.
+
+    Args:
+        text: The content of README.md.
+
+    Example:
+        >>> named_images("![Times](media/relu.svg) ![x](../y.svg)")
+        ['media/relu.svg']
+    """
+    found = dict.fromkeys(match[1] for match in _SVG.finditer(text[:MAX_CARD_BYTES]))
+    return [path for path in found if ".." not in path][:_MAX_IMAGES]
 
 
 class CardText:

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from kernels.catalog.listing import LIST_FILE, MAX_LIST_BYTES, KernelEntry, KernelList
 from kernels.catalog.pages import INDEX_FILE, assets, check_catalog, kernel_page, list_page, made, page_path
 from kernels.catalog.shown import shown_kernel
-from kernels.mirror.stores.base import EntryNotFound, StoreChanged, StoredDocument, WriteStore
+from kernels.mirror.stores.base import EntryNotFound, ReadStore, StoreChanged, StoredDocument, WriteStore
 from kernels.models.mirror import MirrorIndex, RepositoryIndex
 
-__all__ = ["CatalogChanges", "write_catalog"]
+__all__ = ["CatalogChanges", "has_catalog", "write_catalog"]
 
 _MAX_PAGE_BYTES = 64 * 1024 * 1024
 
@@ -43,13 +43,25 @@ class CatalogChanges:
     kept: int = 0
 
 
-def write_catalog(store: WriteStore, mirror: MirrorIndex, read: Callable[[str], RepositoryIndex]) -> CatalogChanges:
+def has_catalog(store: ReadStore) -> bool:
+    """Whether a mirror has pages, which each change of it then keeps up to date."""
+    try:
+        store.read(INDEX_FILE, _MAX_PAGE_BYTES)
+    except EntryNotFound:
+        return False
+    return True
+
+
+def write_catalog(
+    store: WriteStore, mirror: MirrorIndex, read: Callable[[str], RepositoryIndex | None]
+) -> CatalogChanges:
     """Write the pages of a mirror, as far as they are not there.
 
     Args:
         store: Where the mirror is.
         mirror: Its index.
-        read: Gives the index of a repository, by its name; called for repositories whose pages are made.
+        read: Gives the index of a repository, by its name; called for repositories whose pages are made. One without
+            an index is left out of the list.
 
     Raises:
         MissingPythonDependency: jinja2 is not installed.
@@ -68,11 +80,17 @@ def write_catalog(store: WriteStore, mirror: MirrorIndex, read: Callable[[str], 
         known = {each.repo_id: each for each in before.entries} if before is not None and before.made == made() else {}
         for repo_id, repository in mirror.repositories.items():
             here = known.get(repo_id)
-            if repo_id not in done and (here is None or here.number != repository.number):
-                page, done[repo_id] = kernel_page(shown_kernel(read(repo_id)))
-                written += _put(store, page_path(repo_id), page)
-        names = sorted(mirror.repositories, key=lambda name: (name.lower(), name))
-        after = KernelList(made(), tuple(done.get(name) or known[name] for name in names))
+            if repo_id in done or (here is not None and here.number == repository.number):
+                continue
+            index = read(repo_id)
+            if index is None:
+                known.pop(repo_id, None)
+                continue
+            page, done[repo_id] = kernel_page(shown_kernel(index))
+            written += _put(store, page_path(repo_id), page)
+        current = {**known, **done}
+        names = sorted(mirror.repositories.keys() & current, key=lambda name: (name.lower(), name))
+        after = KernelList(made(), tuple(current[name] for name in names))
         content = after.to_bytes()
         _put(store, INDEX_FILE, list_page(after))
         if stored is not None and stored.content == content:
@@ -89,7 +107,7 @@ def write_catalog(store: WriteStore, mirror: MirrorIndex, read: Callable[[str], 
     )
     for repo_id in gone:
         store.delete(page_path(repo_id))
-    return CatalogChanges(written, len(gone), len(mirror.repositories) - len(done))
+    return CatalogChanges(written, len(gone), len(after.entries) - len(done))
 
 
 def _put(store: WriteStore, path: str, content: bytes) -> bool:

@@ -103,6 +103,12 @@ def mirror(
             rich_help_panel=_SIGN,
         ),
     ] = None,
+    html: Annotated[
+        bool,
+        typer.Option(
+            "--html", help="Also write pages for people, index.html and catalog/; later runs keep them up to date."
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be taken, with sizes.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -121,6 +127,7 @@ def mirror(
         trust_remote_code=trust_remote_code,
         sign_key=sign_key,
         dry_run=dry_run,
+        html=html,
     )
     _write(request, as_json)
 
@@ -152,6 +159,7 @@ def _print_json(result: MirrorResult) -> None:
             "origin": result.origin,
             "dry_run": result.dry_run,
             "sent": result.sent,
+            "pages": result.pages,
             "commits": result.commits,
             "left_out": result.left_out,
             "failures": failures,
@@ -165,6 +173,8 @@ def _print(result: MirrorResult) -> None:
         print_table(columns, [_row(each) for each in result.commits])
         print_line()
     print_line(_summary(result))
+    if result.pages is not None and (result.pages.written or result.pages.removed):
+        print_line(f"{plural(result.pages.written, 'page')} written: {result.url}/index.html")
     for left in result.left_out[:_LISTED]:
         print_note(f"Left out: {left.kernel}: {left.reason}")
     if len(result.left_out) > _LISTED:

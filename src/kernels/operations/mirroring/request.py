@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Protocol
 
+from kernels.catalog import CatalogChanges
 from kernels.errors import RequestError
 from kernels.models.requirement import check_repo_id
 from kernels.models.snapshot import Heads
@@ -126,6 +127,7 @@ class MirrorRequest:
         since: Take only commits that were made after this time, in seconds since 1970.
         trust_remote_code: As for `get_kernel`.
         dry_run: Whether to write nothing.
+        html: Whether to write pages for people, too; a mirror that has them keeps them up to date in any case.
         sign_key: The file of the private key to sign with; the default is `KERNELS_MIRROR_SIGN_KEY`.
         sigstore: Whether to sign with the identity that this machine has.
         user_agent: Text to add to the `User-Agent` header of requests.
@@ -146,6 +148,7 @@ class MirrorRequest:
     since: float | None = None
     trust_remote_code: bool | Sequence[str] = False
     dry_run: bool = False
+    html: bool = False
     sign_key: str | os.PathLike[str] | None = None
     sigstore: bool = False
     user_agent: str | Mapping[str, str] | None = None
@@ -239,6 +242,7 @@ class MirrorResult:
         failures: What could not be taken.
         dry_run: Whether nothing was written.
         sent: Bytes of the archives that were sent.
+        pages: The pages for people that were written; None if the mirror has none.
     """
 
     url: str
@@ -248,6 +252,7 @@ class MirrorResult:
     failures: tuple[DownloadFailure, ...]
     dry_run: bool
     sent: int = 0
+    pages: CatalogChanges | None = None
 
     @property
     def builds(self) -> tuple[MirroredBuild, ...]:

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 
 from kernels._version import __version__
+from kernels.catalog.card import MAX_IMAGE_BYTES, named_images
 from kernels.errors import RequestError, StoreError
 from kernels.mirror.signing import MirrorSigner, active_signer
 from kernels.mirror.stores.base import WriteStore
@@ -44,6 +45,7 @@ from kernels.operations.mirroring.merging import (
     merge_mirror,
     merge_repository,
 )
+from kernels.operations.mirroring.pages import update_pages
 from kernels.operations.mirroring.request import (
     LeftOut,
     MirroredBuild,
@@ -228,6 +230,12 @@ class _Run:
                 self._write_mirror()
         if taker is not None:
             self._write_mirror()
+        changed = any(each.changed for each in self._commits.values())
+        pages = (
+            None
+            if taker is None
+            else update_pages(self._store, self._documents, wanted=self._request.html, changed=changed)
+        )
         return MirrorResult(
             url=self._store.url,
             origin=origin_of(self._source),
@@ -236,6 +244,7 @@ class _Run:
             failures=tuple(self._failures),
             dry_run=self._request.dry_run,
             sent=0 if taker is None else taker.sent,
+            pages=pages,
         )
 
     # What to take
@@ -500,16 +509,21 @@ class _Run:
         known = None if document is None else document.commits.get(snapshot.commit)
         if known is not None:
             return known.files, known.texts, known.date
-        files, texts = [], {}
-        for path in (_CARD, STATUS_FILE):
+        files: list[MirrorFile] = []
+        texts: dict[str, str] = {}
+        wished = [_CARD, STATUS_FILE]
+        for path in wished:
             file = snapshot.file(path)
-            if file is None or not file.blob or file.size > _MAX_TEXT_BYTES:
+            limit = MAX_IMAGE_BYTES if path.endswith(".svg") else _MAX_TEXT_BYTES
+            if file is None or not file.blob or file.size > limit:
                 continue
             try:
                 texts[path] = wanted.source.read(snapshot, file, _MAX_TEXT_BYTES).decode()
             except UnicodeDecodeError:
                 continue
             files.append(MirrorFile(path, file.size, file.oid, file.sha256))
+            if path == _CARD:
+                wished += named_images(texts[path])
         return tuple(files), texts, wanted.source.commit_date(wanted.repo_id, snapshot.commit) or ""
 
     def _rows(self, taking: _Taking, commit: str) -> tuple[MirroredBuild, ...]:
