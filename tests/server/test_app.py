@@ -122,7 +122,9 @@ def test_an_error_has_its_code_and_says_what_is_missing(served: TestHub, target:
         assert json.loads(body)["error"] == headers["x-error-message"]
 
 
-@pytest.mark.parametrize("target", ["/", "/api", "/api/kernels", "/api/organizations/absent/overview", "/nothing/here"])
+@pytest.mark.parametrize(
+    "target", ["/", "/api", "/api/datasets", "/api/organizations/absent/overview", "/nothing/here"]
+)
 def test_what_is_no_part_of_the_api_is_not_found(served: TestHub, target: str) -> None:
     status, headers, body = ask(served, target)
     assert status == 404
@@ -153,6 +155,23 @@ def test_pages_are_as_small_as_asked_for_and_lead_to_the_next(served: TestHub) -
         paths += [entry["path"] for entry in page]
         target = headers.get("link", "").partition("<")[2].partition(">")[0].removeprefix(served.url)
     assert paths == served.catalog.commit(REPO, "v1").paths(recursive=True)
+
+
+def test_repositories_are_listed_in_pages_and_private_ones_only_to_those_with_the_token(tmp_path: Path) -> None:
+    with TestHub(tmp_path / "hub", models=["acme/old"]) as hub:
+        for name in ("acme/relu", "acme/gelu", "acme/old", "acme/hidden", "other/relu"):
+            hub.make_repo(name)
+        (hub.root / "acme" / "hidden" / ".private").touch()
+        target, names = "/api/kernels?author=acme&limit=1", []
+        while target:
+            _, headers, body = ask(hub, target)
+            names += [entry["id"] for entry in json.loads(body)]
+            target = headers.get("link", "").partition("<")[2].partition(">")[0].removeprefix(hub.url)
+        assert names == ["acme/gelu", "acme/relu"]
+        assert [entry["id"] for entry in json.loads(ask(hub, "/api/models")[2])] == ["acme/old"]
+        assert len(json.loads(ask(hub, "/api/kernels")[2])) == 3
+        assert ask(hub, "/api/kernels?limit=0")[0] == 400
+        assert ask(hub, "/api/spaces")[0] == 404
 
 
 SECRET = "secret"

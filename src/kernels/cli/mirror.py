@@ -50,6 +50,19 @@ def mirror(
             rich_help_panel=_TAKE,
         ),
     ] = None,
+    publisher: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--publisher",
+            metavar="ORG",
+            help="Publisher: all its kernel repositories; may be repeated.",
+            rich_help_panel=_TAKE,
+        ),
+    ] = None,
+    from_hub: Annotated[
+        bool,
+        typer.Option("--from-hub", help="Every kernel repository that the Hub lists.", rich_help_panel=_TAKE),
+    ] = False,
     source: Annotated[
         str | None,
         typer.Option(
@@ -119,6 +132,8 @@ def mirror(
         url,
         repositories=repo or (),
         lockfiles=lockfile or (),
+        publishers=publisher or (),
+        everything=from_hub,
         source=source,
         targets=[parse_target(each) for each in target or ()],
         versions=MirrorVersions.parse(versions),

@@ -10,7 +10,7 @@ from typing import Any
 
 from kernels.errors import RequestError
 
-__all__ = ["RepoInfo", "Requirement", "check_repo_id", "check_revision", "check_version", "is_commit"]
+__all__ = ["RepoInfo", "Requirement", "check_repo_id", "check_revision", "check_version", "is_commit", "is_repo_id"]
 
 # huggingface_hub's rule for a repository's name, narrowed to `org/name`: letters, digits, `-`, `_`, `.`; no `--` or
 # `..`, none of `-` and `.` at either end, 96 characters at most a part.
@@ -128,18 +128,28 @@ def check_repo_id(repo_id: Any) -> str:
     """
     if not isinstance(repo_id, str):
         raise TypeError(f"`repo_id` is {repo_id!r} ({type(repo_id).__name__}); expected a string 'org/name'.")
-    parts = repo_id.split("/")
     if "://" in repo_id:
         raise RequestError(
             f"`repo_id` is {repo_id[:200]!r}; expected 'org/name' alone, without the URL of a Hub. KERNELS_HUB names "
             "another Hub."
         )
-    if len(parts) != 2 or any(_PART.fullmatch(part) is None for part in parts):
+    if not is_repo_id(repo_id):
         raise RequestError(
             f"`repo_id` is {repo_id[:200]!r}; expected 'org/name', each part of letters, digits, '-', '_' and '.', "
             "96 characters at most."
         )
     return repo_id
+
+
+def is_repo_id(text: str) -> bool:
+    """Whether a text is `org/name`.
+
+    Example:
+        >>> is_repo_id("kernels-community/relu"), is_repo_id("../relu")
+        (True, False)
+    """
+    parts = text.split("/")
+    return len(parts) == 2 and all(_PART.fullmatch(part) is not None for part in parts)
 
 
 def _check_no_path(repo_id: Any) -> None:

@@ -12,6 +12,7 @@ import errno
 import logging
 import socket
 from bisect import bisect_right
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, BinaryIO
@@ -46,6 +47,8 @@ _MAX_PATHS_BYTES = 2**20
 _MAX_PATHS_BYTES_TOGETHER = 64 * 2**20
 # Characters of an error in a header: clients refuse lines of some 64 kB.
 _MAX_HEADER_MESSAGE = 500
+# Characters of a parameter that the URL of the next page repeats: a publisher's name has 96 at most.
+_MAX_REPEATED = 96
 # Query parameters that the URL of the next page repeats.
 _PAGED = ("recursive", "expand", "limit")
 
@@ -72,6 +75,7 @@ def create_app(
             Route("/api/organizations/{name}/overview", _organization),
             Route("/api/users/{name}/overview", _user),
             Route("/api/agent-harnesses", _agent_harnesses),
+            *(Route(f"/api/{kinds}", partial(_repositories, kind=kind)) for kinds, kind in _KINDS.items()),
             Route(repository, _info),
             Route(repository + "/refs", _refs),
             Route(repository + "/revision/{rest:path}", _info),
@@ -136,6 +140,18 @@ def _user(request: Request) -> Response:
     return JSONResponse({"avatarUrl": "", "user": name, "fullname": name, "type": "user", "orgs": []})
 
 
+def _repositories(request: Request, *, kind: str) -> Response:
+    query = request.query_params
+    author = query.get("author")
+    names = _catalog(request).repositories(author, kind=kind, private=is_authorized(request))
+    page, headers = _page(request, names, _PAGE, ("author", "limit"))
+    if page is None:
+        return _bad_page()
+    private = {name: _catalog(request).private(name) for name in page}
+    entries = [{"id": name, "author": name.partition("/")[0], "private": private[name]} for name in page]
+    return JSONResponse(entries, headers=headers)
+
+
 def _info(request: Request) -> Response:
     repo_id, kind, revision, rest = _parts(request)
     if rest:
@@ -190,24 +206,38 @@ def _tree(request: Request) -> Response:
     if paths is None:
         return _entry_not_found(repo_id, commit, folder)
     largest = _PAGE_EXPANDED if expand else _PAGE
+    page, headers = _page(request, paths, largest, _PAGED)
+    if page is None:
+        return _bad_page()
+    return JSONResponse([_entry(commit, path, expand) for path in page], headers=headers)
+
+
+def _page(
+    request: Request, names: Sequence[str], largest: int, repeated: Sequence[str]
+) -> tuple[Sequence[str] | None, dict[str, str]]:
+    """A page of sorted names, and the header with the next one; None if the request's parameters are not valid."""
+    query = request.query_params
     try:
         size = min(int(query.get("limit", largest)), largest)
         after = base64.urlsafe_b64decode(query["cursor"]).decode() if "cursor" in query else None
     except (ValueError, binascii.Error):
         size, after = 0, None
     if size < 1:
-        return _error(400, None, "`limit` must be a positive integer, and `cursor` one from a page's Link header.")
-    # The cursor is the last path of the previous page, so files that are added meanwhile shift nothing.
-    start = 0 if after is None else bisect_right(paths, after)
-    page = paths[start : start + size]
-    headers = {}
-    if start + size < len(paths):
-        pairs = {key: query[key][:32] for key in _PAGED if key in query}
-        cursor = base64.urlsafe_b64encode(page[-1].encode()).decode()
-        # Not relative: huggingface_hub does not resolve it.
-        url = absolute(request, request.scope["path"])
-        headers["Link"] = f'<{url}?{urlencode({**pairs, "cursor": cursor})}>; rel="next"'
-    return JSONResponse([_entry(commit, path, expand) for path in page], headers=headers)
+        return None, {}
+    # The cursor is the last name of the previous page, so names that are added meanwhile shift nothing.
+    start = 0 if after is None else bisect_right(names, after)
+    page = names[start : start + size]
+    if start + size >= len(names):
+        return page, {}
+    pairs = {key: query[key][:_MAX_REPEATED] for key in repeated if key in query}
+    cursor = base64.urlsafe_b64encode(page[-1].encode()).decode()
+    # Not relative: huggingface_hub does not resolve it.
+    url = absolute(request, request.scope["path"])
+    return page, {"Link": f'<{url}?{urlencode({**pairs, "cursor": cursor})}>; rel="next"'}
+
+
+def _bad_page() -> Response:
+    return _error(400, None, "`limit` must be a positive integer, and `cursor` one from a page's Link header.")
 
 
 async def _paths_info(request: Request) -> Response:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.errors import InvalidRepository, RepositoryNotFound, RequestError, RevisionNotFound
-from kernels.models.requirement import check_repo_id, check_revision, is_commit
+from kernels.models.requirement import check_revision, is_commit, is_repo_id
 from kernels.models.snapshot import BUILD_FOLDER, RepoFile
 from kernels.server.listings import FileRow, FolderListing, Listings
 from kernels.server.scan import complete_builds, make_commit, scan_folder
@@ -93,7 +93,7 @@ class Catalog:
 
         Without `private`, private repositories do not count, and a publisher that has no others is not found.
         """
-        if not _is_repo_id(f"{name}/x"):
+        if not is_repo_id(f"{name}/x"):
             return None
         folder = self._inside(self.root / name)
         if folder is None:
@@ -109,7 +109,7 @@ class Catalog:
 
     def publishers(self) -> list[str]:
         """The names of all publishers."""
-        return [name for name in self._folders(self.root) if _is_repo_id(f"{name}/x")]
+        return [name for name in self._folders(self.root) if is_repo_id(f"{name}/x")]
 
     def download_record(self, repo_id: str) -> FolderRecord | None:
         """The record that `kernels download --to` wrote for a repository, if it did."""
@@ -123,6 +123,30 @@ class Catalog:
         except InvalidRepository:
             return False
         return record is not None and record.trusted is True
+
+    def repositories(self, publisher: str | None = None, *, kind: str = "kernel", private: bool = True) -> list[str]:
+        """The repositories, `org/name`, sorted; without `private`, only those that are not private.
+
+        Args:
+            publisher: Only those of this publisher.
+            kind: `kernel` or `model`.
+            private: Whether private repositories are listed.
+        """
+        publishers = self.publishers() if publisher is None else [publisher]
+        found = []
+        for each in publishers:
+            folder = self._inside(self.root / each) if is_repo_id(f"{each}/x") else None
+            for name in [] if folder is None else _subfolders(folder):
+                if is_repo_id(f"{each}/{name}") and self._is_listed(f"{each}/{name}", kind, private):
+                    found.append(f"{each}/{name}")
+        return sorted(found)
+
+    def _is_listed(self, repo_id: str, kind: str, private: bool) -> bool:
+        try:
+            self.repository(repo_id, kind)
+        except (RepositoryNotFound, InvalidRepository):
+            return False
+        return private or not self.private(repo_id)
 
     def with_builds(self) -> list[str]:
         """The repositories, `org/name`, with a branch that has builds."""
@@ -143,11 +167,11 @@ class Catalog:
         """
         found = []
         for publisher in self._all_folders(self.root):
-            if not _is_repo_id(f"{publisher}/x"):
+            if not is_repo_id(f"{publisher}/x"):
                 found.append(publisher)
                 continue
             for name in self._all_folders(self.root / publisher):
-                if not _is_repo_id(f"{publisher}/{name}"):
+                if not is_repo_id(f"{publisher}/{name}"):
                     found.append(f"{publisher}/{name}")
                     continue
                 branches = self._all_folders(self.root / publisher / name)
@@ -219,7 +243,7 @@ class Catalog:
 
     def private(self, repo_id: str) -> bool:
         """Whether a repository is hidden from clients without a token."""
-        if not _is_repo_id(repo_id):
+        if not is_repo_id(repo_id):
             return False
         try:
             os.lstat(self.root / repo_id / PRIVATE)
@@ -231,7 +255,7 @@ class Catalog:
 
     def repository(self, repo_id: str, kind: str = "kernel") -> Path:
         """The folder of a repository."""
-        folder = self._inside(self.root / repo_id) if _is_repo_id(repo_id) else None
+        folder = self._inside(self.root / repo_id) if is_repo_id(repo_id) else None
         if folder is not None:
             record = self._records.of(folder)
             own = record.repo_type if record is not None else "model" if repo_id in self.models else "kernel"
@@ -299,10 +323,6 @@ def _default(names: list[str]) -> str | None:
         return "main"
     versions = [name for name in names if _VERSION.fullmatch(name)]
     return max(versions, key=lambda name: int(name[1:])) if versions else next(iter(names), None)
-
-
-def _is_repo_id(text: str) -> bool:
-    return _is_valid(check_repo_id, text)
 
 
 def _is_valid(check: Callable[[str], object], text: str) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from kernels.errors import RevisionNotFound
+from kernels.errors import RequestError, RevisionNotFound
 from kernels.models.snapshot import Heads
 from kernels.sources.hub_errors import of_hub
 from kernels.support.text import SafeText
@@ -71,6 +72,14 @@ class Source(Protocol):
         return None
 
     # What there is
+
+    def repositories(self, publisher: str | None = None) -> Iterable[str]:
+        """The repositories of a publisher, or all, as far as the source lists them.
+
+        Raises:
+            RequestError: It lists none.
+        """
+        raise RequestError(f"{self.name} does not list its repositories; name them.")
 
     def heads(self, repo_id: str) -> Heads:
         """The branches and tags of a repository."""

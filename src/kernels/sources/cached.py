@@ -76,6 +76,12 @@ class CachedSource(Source):
         """The same source with another cache."""
         return CachedSource(self._remote, cache, verify=self.verify)
 
+    def repositories(self, publisher: str | None = None) -> Iterable[str]:
+        """The repositories of a publisher, or all; the cache does not know them."""
+        if self.offline:
+            raise NotInCache("Repositories cannot be listed: HF_HUB_OFFLINE is set.")
+        return self._remote.repositories(publisher)
+
     # Heads
 
     def heads(self, repo_id: str) -> Heads:

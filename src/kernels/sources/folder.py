@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernels import settings
 from kernels.errors import InvalidRepository, NotInCache, RepositoryNotFound
-from kernels.models.requirement import SHORTEST_COMMIT, Requirement
+from kernels.models.requirement import SHORTEST_COMMIT, Requirement, is_repo_id
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, STATUS_FILE, Heads, RepoFile, Snapshot, is_bytecode
 from kernels.settings import Verify
 from kernels.sources.base import Moved, Source
@@ -80,6 +80,13 @@ class FolderSource(Source):
     def name(self) -> str:
         """`the folder /path`."""
         return f"the folder {self.root}"
+
+    def repositories(self, publisher: str | None = None) -> Iterable[str]:
+        """The repositories in the folder that have a record; others have no commits."""
+        for path in sorted(self.root.glob(f"{publisher or '*'}/*")):
+            repo_id = path.relative_to(self.root).as_posix()
+            if is_repo_id(repo_id) and self._record(repo_id) is not None:
+                yield repo_id
 
     def heads(self, repo_id: str) -> Heads:
         """The branches in the record, else the sub-folders of the repository's folder."""

@@ -85,7 +85,20 @@ class HubClient(HttpClient):
         return self.ask(f"{self.endpoint}{path}", patience, read, headers=packed)[0]
 
     def pages(self, path: str, patience: Patience) -> Iterator[list[TreeEntry]]:
-        """The pages of a listing, following `Link` headers on the same Hub."""
+        """The pages of a listing of files, following `Link` headers on the same Hub."""
+        return self.listing(path, patience, TREE_PAGE)
+
+    def listing(self, path: str, patience: Patience, expected: ResponseFormat[list[_T]]) -> Iterator[list[_T]]:
+        """The pages of a listing, following `Link` headers on the same Hub.
+
+        Args:
+            path: The path and query of the first page.
+            patience: The limits of retries of each page.
+            expected: The format of a page.
+
+        Raises:
+            InvalidRepository, HubUnavailable: The pages do not end, or lead back to one before.
+        """
         url: str | None = f"{self.endpoint}{path}"
         seen: set[str] = set()
         deadline = time.monotonic() + Patience().budget
@@ -95,7 +108,7 @@ class HubClient(HttpClient):
             if time.monotonic() > deadline:
                 raise HubUnavailable(f"The listing at {self.endpoint}{path} does not end.")
             seen.add(url)
-            page, response = self.ask(url, patience, _decoding(TREE_PAGE, self._may_be_mirror), headers=packed)
+            page, response = self.ask(url, patience, _decoding(expected, self._may_be_mirror), headers=packed)
             following = following_page(self.endpoint, url, response)
             if following and not page:
                 raise HubUnavailable(f"The answer to {url} is an empty page of a listing that continues.")

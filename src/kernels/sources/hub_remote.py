@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -14,6 +14,7 @@ from kernels.sources.base import Moved
 from kernels.sources.http_client import BRIEF, Patience
 from kernels.sources.hub_client import HubClient
 from kernels.sources.hub_errors import HubMoved, HubRefused, no_answer, not_found
+from kernels.sources.hub_listing import listed_repositories
 from kernels.sources.hub_publishers import HubPublishers
 from kernels.sources.hub_responses import REFS, REVISION, CommitInfo, listed_files, named_commits
 from kernels.sources.remote import REPO_TYPES, Remote
@@ -70,6 +71,10 @@ class HubRemote(Remote):
             return repo_type, Heads(named_commits(answer.branches), named_commits(answer.tags), time.time())
         assert refusal is not None
         raise not_found(self.endpoint, repo_id, refusal) from refusal
+
+    def repositories(self, publisher: str | None) -> Iterator[str]:
+        """The kernel repositories of a publisher, or all."""
+        return listed_repositories(self._client, publisher)
 
     def revision(self, repo_id: str, revision: str, types: Iterable[str]) -> CommitInfo | None:
         """The commit of any revision; None if there is none."""

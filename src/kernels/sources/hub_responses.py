@@ -19,10 +19,12 @@ from kernels.support.formatting import format_value
 __all__ = [
     "PUBLISHER",
     "REFS",
+    "REPOSITORIES_PAGE",
     "REVISION",
     "TREE_PAGE",
     "XET_TOKEN",
     "CommitInfo",
+    "ListedRepository",
     "ResponseFormat",
     "TreeEntry",
     "listed_files",
@@ -86,6 +88,12 @@ class _Publisher(msgspec.Struct, rename="camel"):
     trusted_kernel_publisher: bool | None = None
 
 
+class ListedRepository(msgspec.Struct, gc=False):
+    """A repository in a listing."""
+
+    id: str
+
+
 class CommitInfo(msgspec.Struct, rename="camel"):
     """A commit, and when it was made (ISO 8601)."""
 
@@ -104,6 +112,9 @@ REFS = ResponseFormat(_Refs, 4 * 2**20)
 
 #: A page of a listing: the public Hub gives 1,000 entries, 300 kB.
 TREE_PAGE = ResponseFormat(list[TreeEntry], 8 * 2**20)
+
+#: A page of a listing of repositories: the public Hub gives 1,000 entries, of some 300 bytes.
+REPOSITORIES_PAGE = ResponseFormat(list[ListedRepository], 8 * 2**20)
 
 #: A publisher: a few hundred bytes.
 PUBLISHER = ResponseFormat(_Publisher, 2**18)

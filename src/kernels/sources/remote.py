@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
+from kernels.errors import RequestError
+
 if TYPE_CHECKING:
     from kernels.cache.repo_store import RepoStore
     from kernels.models.snapshot import Heads, RepoFile, Snapshot
@@ -54,6 +56,14 @@ class Remote(Protocol):
             RepositoryNotFound: There is no such repository.
         """
         ...
+
+    def repositories(self, publisher: str | None) -> Iterable[str]:
+        """The repositories of a publisher, or all, in any order.
+
+        Raises:
+            RepositoryNotFound: There is no such publisher.
+        """
+        raise RequestError(f"{self.name} does not list its repositories; name them.")
 
     def revision(self, repo_id: str, revision: str, types: Iterable[str]) -> CommitInfo | None:
         """The commit of any revision; None if there is none.

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from hub import TestHub
 
+from kernels.errors import RequestError
 from kernels.mirror.archive import unpack
 from kernels.mirror.stores.folder import FolderStore
+from kernels.models.lockfile import Lock, Pin
 from kernels.models.mirror import MirrorDocument, RepositoryIndex, commit_path, index_path
+from kernels.models.requirement import Requirement
+from kernels.operations.mirroring.documents import MirrorDocuments
 from kernels.operations.mirroring.request import MirrorRequest, MirrorResult, MirrorVersions
 from kernels.operations.mirroring.run import mirror
+
+HOPPER = "torch2.9-cu128-x86_64-linux+sm_90"
+CPU = "torch2.9-cpu-x86_64-linux"
 
 
 @pytest.fixture
@@ -102,3 +114,238 @@ def test_versions_are_chosen(hub: TestHub, place: Path, versions: str, branches:
     result = run(place, "acme/relu", versions=MirrorVersions.parse(versions))
     assert result.failures == ()
     assert list(index(place, "acme/relu").branches) == branches
+
+
+def failures(result: MirrorResult) -> list[str]:
+    return [f"{each.kernel}: {each.error}" for each in result.failures]
+
+
+def test_a_publishers_repositories_are_listed_and_taken(hub: TestHub, place: Path) -> None:
+    for name in ("acme/relu", "acme/gelu", "other/relu"):
+        hub.make_repo(name)
+    result = mirror(MirrorRequest(str(place), publishers=["acme"]))
+    assert ({each.repo_id for each in result.builds}, failures(result)) == ({"acme/relu", "acme/gelu"}, [])
+    cache = Path(os.environ["KERNELS_CACHE"])
+    # What is taken for a mirror alone does not stay in the cache.
+    assert not any((cache / "kernels--acme--relu").rglob("__init__.py"))
+    assert list((cache / ".locks" / "kernels-mirroring").iterdir()) == []
+
+
+def test_everything_that_the_hub_lists_is_taken_and_what_has_no_build_is_left_out(hub: TestHub, place: Path) -> None:
+    hub.make_repo("acme/relu")
+    hub.make_repo("acme/sources", variants=(), files={"README.md": "no builds"})
+    result = mirror(MirrorRequest(str(place), everything=True))
+    assert [each.repo_id for each in result.builds] == ["acme/relu"]
+    assert [(each.kernel, each.reason) for each in result.left_out] == [("acme/sources at v1", "it has no builds")]
+    assert failures(result) == []
+
+
+def test_an_untrusted_publisher_is_refused_unless_it_is_allowed(hub: TestHub, place: Path) -> None:
+    hub.make_repo("eve/relu")
+    hub.make_repo("acme/relu")
+    result = run(place, "eve/relu", "acme/relu")
+    assert [each.repo_id for each in result.builds] == ["acme/relu"]
+    assert "is refused: its publisher 'eve'" in failures(result)[0]
+    assert run(place, "eve/relu", trust_remote_code=True).failures == ()
+    assert index(place, "eve/relu").publisher.trusted is False
+
+
+def test_redirects_are_taken_with_where_they_lead(hub: TestHub, place: Path) -> None:
+    hub.make_repo("acme/new")
+    hub.make_repo("acme/old", redirect="acme/new", variants=())
+    assert failures(run(place, "acme/old")) == []
+    old = index(place, "acme/old")
+    assert list(old.commits[old.branches["v1"]].texts) == ["kernel-status.toml"]
+    assert list(index(place, "acme/new").branches) == ["v1"]
+    before = state(place)
+    assert len(run(place, "acme/old").builds) == 1
+    assert state(place) == before
+
+
+def test_a_renamed_repository_says_where_it_is(hub: TestHub, place: Path) -> None:
+    hub.make_repo("acme/new")
+    for path in ("refs", "tree"):
+        moved = {"Location": f"{hub.url}/api/kernels/acme/new/{path}"}
+        hub.fail(f"/api/kernels/acme/old/{path}", status=307, headers=moved)
+    assert failures(run(place, "acme/old")) == []
+    assert (index(place, "acme/old").moved_to, index(place, "acme/old").branches) == ("acme/new", {})
+    assert list(index(place, "acme/new").branches) == ["v1"]
+
+
+def test_a_repository_of_the_type_model_keeps_it(hub: TestHub, place: Path) -> None:
+    hub.make_repo("acme/relu")
+    hub.models.add("acme/relu")
+    assert failures(run(place, "acme/relu")) == []
+    assert index(place, "acme/relu").repo_type == "model"
+
+
+def test_a_lockfile_gives_the_commits_and_moves_no_branch(hub: TestHub, place: Path, tmp_path: Path) -> None:
+    hub.make_repo("acme/gelu")
+    hub.make_repo("acme/relu", depends=[("acme/gelu", 1)])
+    old = hub.commit()
+    lock = tmp_path / "kernels.lock"
+    pins = [
+        Pin(Requirement("acme/relu", version=1), old),
+        Pin(Requirement("acme/gelu", version=1), hub.commit("acme/gelu")),
+    ]
+    lock.write_bytes(Lock(tuple(pins)).to_bytes())
+    shutil.copytree(hub.root / "acme/relu/v1", hub.root / "acme/relu" / old)
+    hub.make_repo("acme/relu", depends=[("acme/gelu", 1)], seed="newer")
+    new = hub.commit()
+    assert failures(mirror(MirrorRequest(str(place), lockfiles=[lock]))) == []
+    assert index(place, "acme/relu").branches == {"v1": old}
+    assert failures(run(place, "acme/relu")) == []
+    assert (index(place, "acme/relu").branches, index(place, "acme/relu").older) == ({"v1": new}, (old,))
+    assert failures(mirror(MirrorRequest(str(place), lockfiles=[lock]))) == []
+    assert index(place, "acme/relu").branches == {"v1": new}
+
+
+def test_targets_choose_builds_and_a_later_run_adds_others(hub: TestHub, place: Path) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cpu", "torch-cuda"])
+    run(place, "acme/relu", targets=[HOPPER])
+    commit = hub.commit()
+    found = index(place, "acme/relu")
+    assert (list(found.commits[commit].variants), found.commits[commit].absent) == (["torch-cuda"], ("torch-cpu",))
+    before = state(place)
+    run(place, "acme/relu", targets=[HOPPER])
+    assert state(place) == before
+    run(place, "acme/relu", targets=[CPU])
+    found = index(place, "acme/relu")
+    assert (list(found.commits[commit].variants), found.commits[commit].absent) == (["torch-cpu", "torch-cuda"], ())
+    assert index(place, "acme/relu", commit).commits == found.commits
+
+
+def test_commits_before_a_date_are_left_out(hub: TestHub, place: Path) -> None:
+    hub.make_repo("acme/relu")
+    result = run(place, "acme/relu", since=time.time() + 60)
+    assert (result.builds, failures(result)) == ((), [])
+    assert result.left_out[0].reason.startswith("its commit was made on ")
+    assert not place.exists()
+
+
+def test_a_dry_run_writes_nothing(hub: TestHub, place: Path) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cpu", "torch-cuda"])
+    result = run(place, "acme/relu", dry_run=True)
+    assert [(each.variant, each.new, each.archive) for each in result.builds] == [
+        ("torch-cpu", True, None),
+        ("torch-cuda", True, None),
+    ]
+    assert all(each.size > 0 for each in result.builds)
+    assert not place.exists()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [(b"{", "is not valid metadata: Input data was truncated"), (b'{"name": "\xff"}', ""), (b"[]", "")],
+)
+def test_a_build_whose_metadata_is_not_valid_is_left_out(
+    hub: TestHub, place: Path, metadata: bytes, reason: str
+) -> None:
+    hub.make_repo("acme/relu", variants={"torch-cpu": None, "torch-cuda": {"metadata.json": metadata}})
+    result = run(place, "acme/relu")
+    assert failures(result) == []
+    assert [each.kernel for each in result.left_out] == ["acme/relu torch-cuda"]
+    assert reason in result.left_out[0].reason
+    found = index(place, "acme/relu")
+    assert found.commits[hub.commit()].absent == ("torch-cuda",)
+
+
+def test_a_branch_does_not_move_to_a_commit_of_which_a_build_failed(hub: TestHub, place: Path) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cpu", "torch-cuda"])
+    run(place, "acme/relu")
+    old = hub.commit()
+    hub.make_repo("acme/relu", variants=["torch-cpu", "torch-cuda"], seed="newer")
+    new = hub.commit()
+    hub.corrupt("torch-cuda/__init__.py")
+    result = run(place, "acme/relu")
+    assert "acme/relu torch-cuda" in failures(result)[0]
+    found = index(place, "acme/relu")
+    assert (found.branches, found.older) == ({"v1": old}, (new,))
+    assert list(index(place, "acme/relu", new).commits[new].variants) == ["torch-cpu"]
+    hub.heal()
+    hub.clear()
+    assert failures(run(place, "acme/relu")) == []
+    assert index(place, "acme/relu").branches == {"v1": new}
+    assert hub.count("torch-cpu/layers") == 0
+
+
+def test_a_run_that_was_broken_off_sends_nothing_again(
+    hub: TestHub, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cpu", "torch-cuda"])
+    with monkeypatch.context() as broken:
+        broken.setattr(
+            MirrorDocuments, "change_commit", lambda *_: os.kill(os.getpid(), signal.SIGINT) or time.sleep(9)
+        )
+        with pytest.raises(KeyboardInterrupt):
+            mirror(MirrorRequest(str(place), publishers=["acme"]))
+    archives = {path: facts for path, facts in state(place).items() if path.startswith("archives/")}
+    assert len(archives) == 2
+    hub.clear()
+    result = mirror(MirrorRequest(str(place), publishers=["acme"]))
+    assert (failures(result), result.sent, hub.count("/resolve/.*__init__")) == ([], 0, 0)
+    assert {path: facts for path, facts in state(place).items() if path.startswith("archives/")} == archives
+    assert len(index(place, "acme/relu").builds) == 2
+    assert not any((Path(os.environ["KERNELS_CACHE"]) / ".locks" / "kernels-mirrors").rglob("*.json"))
+
+
+def test_another_hubs_repository_is_not_replaced(
+    hub: TestHub, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo("acme/relu")
+    run(place, "acme/relu")
+    before = state(place)
+    with TestHub(tmp_path / "other") as other:
+        other.make_repo("acme/relu", seed="other")
+        monkeypatch.setenv("KERNELS_HUB", other.url)
+        result = run(place, "acme/relu")
+    assert f"comes from '{hub.url}', and this run takes it from {other.url}" in failures(result)[0]
+    assert state(place) == before
+
+
+def test_a_place_with_other_files_is_refused(hub: TestHub, place: Path) -> None:
+    hub.make_repo("acme/relu")
+    place.mkdir()
+    (place / "notes").write_text("mine")
+    with pytest.raises(RequestError, match=r"is not empty, and has no mirror\.json: 'notes'"):
+        run(place, "acme/relu")
+    assert [path.name for path in place.iterdir()] == ["notes"]
+
+
+def test_a_hub_that_is_away_is_an_error_also_where_the_cache_has_the_kernel(hub: TestHub, place: Path) -> None:
+    hub.make_repo("acme/relu")
+    run(place, "acme/relu")
+    before = state(place)
+    hub.down()
+    result = run(place, "acme/relu")
+    assert "did not answer" in failures(result)[0]
+    assert state(place) == before
+
+
+def test_writers_at_once_lose_nothing(hub: TestHub, place: Path) -> None:
+    names = [f"acme/k{number}" for number in range(4)]
+    for name in names:
+        hub.make_repo(name, variants=["torch-cpu", "torch-cuda"])
+        hub.make_repo(name, version=2, variants=["torch-cpu"])
+
+    def write(options: dict[str, object]) -> MirrorResult:
+        return run(place, *names, **options)
+
+    shares: list[dict[str, object]] = [
+        {"targets": [HOPPER], "versions": MirrorVersions.parse("1")},
+        {"targets": [CPU], "versions": MirrorVersions.parse("1")},
+        {"versions": MirrorVersions.parse("2")},
+        {"versions": MirrorVersions.parse("newest:1")},
+    ]
+    with ThreadPoolExecutor(len(shares)) as pool:
+        assert [failures(each) for each in pool.map(write, shares)] == [[]] * len(shares)
+    for name in names:
+        found = index(place, name)
+        assert list(found.branches) == ["v1", "v2"]
+        commit = found.branches["v1"]
+        assert (list(found.commits[commit].variants), found.commits[commit].absent) == (["torch-cpu", "torch-cuda"], ())
+        assert index(place, name, commit).commits[commit] == found.commits[commit]
+        for build in found.builds.values():
+            assert (place / build.archive.name).stat().st_size == build.archive.size
+    top = MirrorDocument.parse((place / "mirror.json").read_bytes(), "mirror.json").mirror("mirror.json")
+    assert {name: each.versions for name, each in top.repositories.items()} == dict.fromkeys(names, (2, 1))

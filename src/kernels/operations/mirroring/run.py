@@ -228,7 +228,7 @@ class _Run:
             self._take(gather(plan for each in examined for plan in each.plans), taker)
             if taker is not None and time.monotonic() - self._mirror_written > _MIRROR_SECONDS:
                 self._write_mirror()
-        if taker is not None:
+        if taker is not None and self._listed:
             self._write_mirror()
         changed = any(each.changed for each in self._commits.values())
         pages = (
@@ -256,7 +256,16 @@ class _Run:
         return found
 
     def _repositories(self) -> Iterable[tuple[str, bool]]:
-        yield from ((repo_id, True) for repo_id in dict.fromkeys(self._request.repositories))
+        """The repositories to take, and whether the user named each, or its publisher."""
+        found = dict.fromkeys(self._request.repositories, True)
+        for publisher in self._request.publishers:
+            try:
+                found.update(dict.fromkeys(self._source.repositories(publisher), True))
+            except PROBLEMS as error:
+                self._failures.append(DownloadFailure(publisher, None, error))
+        if self._request.everything:
+            found.update(dict.fromkeys(self._source.repositories(), False))
+        return found.items()
 
     def _pinned(self) -> Iterable[MirrorChoice]:
         for path in self._request.lockfiles:

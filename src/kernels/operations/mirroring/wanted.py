@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from kernels import settings
 from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, NoSuitableBuild, RequestError
 from kernels.models import kernel_status
 from kernels.models.lockfile import Lock
@@ -178,13 +179,10 @@ def expand(
 
 def _fresh_heads(source: Source, repo_id: str, started: float) -> Heads:
     heads = source.heads(repo_id)
-    if source.endpoint is not None and not source.offline and heads.time < started - 1:
-        from kernels import settings
-
-        if heads.time < started - settings.refresh_seconds() - 1:
-            raise HubUnavailable(
-                f"{source.name} did not answer: what the cache knows of {repo_id} is not mirrored. Try again later."
-            )
+    if source.endpoint is not None and not source.offline and heads.time < started - settings.refresh_seconds():
+        raise HubUnavailable(
+            f"{source.name} did not answer, and what the cache knows of {repo_id} is not mirrored. Try again later."
+        )
     return heads
 
 
