@@ -30,7 +30,7 @@ def request_headers(endpoint: str, describe: Callable[[], Iterable[str]]) -> dic
     details: str | None = None
     if not settings.telemetry_disabled():
         # A header is one line of ASCII.
-        details = "; ".join("".join(c if " " <= c <= "~" else "?" for c in part) for part in describe() if part)
+        details = "; ".join("".join(c if " " <= c <= "~" else "?" for c in part) for part in describe() if part) or None
     try:
         headers: dict[str, str] = build_hf_headers(
             token=token, library_name="kernels", library_version=__version__, user_agent=details

@@ -20,7 +20,14 @@ from kernels.models.mirror import (
 from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import did_you_mean
 
-__all__ = ["MirrorProblem", "RepositoryContents", "choose_repositories", "read_contents", "read_own_index"]
+__all__ = [
+    "MirrorProblem",
+    "RepositoryContents",
+    "choose_repositories",
+    "read_contents",
+    "read_index",
+    "read_own_index",
+]
 
 #: Documents that are read at once.
 _AT_ONCE = 8
@@ -140,9 +147,7 @@ def _read_commit(store: ReadStore, contents: RepositoryContents, commit: str) ->
 
 def _read(store: ReadStore, contents: RepositoryContents, path: str, commit: str | None) -> RepositoryIndex | None:
     try:
-        found = store.read(path, MAX_DOCUMENT_BYTES)
-        assert found is not None  # only a conditional request has no document
-        return read_repository_index(found.content, path, contents.repo_id, commit)
+        return read_index(store, contents.repo_id, commit, path)
     except EntryNotFound:
         contents.problems.append(MirrorProblem(path, "it is missing"))
     except StoreError:
@@ -150,3 +155,23 @@ def _read(store: ReadStore, contents: RepositoryContents, path: str, commit: str
     except KernelsError as error:
         contents.problems.append(MirrorProblem(path, str(error).removeprefix(f"{path} ")))
     return None
+
+
+def read_index(store: ReadStore, repo_id: str, commit: str | None = None, where: str = "") -> RepositoryIndex:
+    """The index of a repository, or the document of one of its commits.
+
+    Args:
+        store: The mirror's store.
+        repo_id: The repository.
+        commit: The commit.
+        where: The document as messages call it; default: its address.
+
+    Raises:
+        EntryNotFound: There is none.
+        InvalidRepository, UntrustedSignature: It is not valid, or not signed as `KERNELS_MIRROR_KEYS` requires.
+        HubUnavailable: The store did not answer.
+    """
+    path = index_path(repo_id) if commit is None else commit_path(repo_id, commit)
+    found = store.read(path, MAX_DOCUMENT_BYTES)
+    assert found is not None  # only a conditional request has no document
+    return read_repository_index(found.content, where or f"{store.url}/{path}", repo_id, commit)
