@@ -17,7 +17,7 @@ from kernels.models.requirement import Requirement
 from kernels.operations.mirroring.diff import (
     BuildChange,
     FieldChange,
-    FileChange,
+    FileDifference,
     MirrorDifference,
     RefChange,
     RepositoryChange,
@@ -84,7 +84,7 @@ def test_a_moved_branch_is_shown_with_its_builds(tree: MirrorTree, changed: Call
         "metadata.json": "changed",
         "more.py": "added",
     }
-    assert next(each for each in cpu.files if each.path == "more.py") == FileChange("more.py", "added", None, 1)
+    assert next(each for each in cpu.files if each.path == "more.py") == FileDifference("more.py", "added", None, 1)
     assert FieldChange("kernels", None, "acme/gelu version 1") in cpu.fields
     assert FieldChange("python", None, "einops") in cpu.fields
     # The other way around.

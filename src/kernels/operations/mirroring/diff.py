@@ -26,7 +26,7 @@ from kernels.trust.sigstore import BUNDLE_FILE, MAX_BUNDLE_BYTES, parse_bundle, 
 __all__ = [
     "BuildChange",
     "FieldChange",
-    "FileChange",
+    "FileDifference",
     "MirrorDifference",
     "RefChange",
     "RepositoryChange",
@@ -55,7 +55,7 @@ class FieldChange:
 
 
 @dataclass(frozen=True)
-class FileChange:
+class FileDifference:
     """A file of a build that differs.
 
     Attributes:
@@ -90,7 +90,7 @@ class BuildChange:
     change: Change
     old: int | None
     new: int | None
-    files: tuple[FileChange, ...] = ()
+    files: tuple[FileDifference, ...] = ()
     fields: tuple[FieldChange, ...] = ()
 
 
@@ -317,15 +317,15 @@ def _compare_builds(
                 yield BuildChange(name, variant, "changed", before.size, after.size, files, fields)
 
 
-def _files(old: _Build, new: _Build) -> Iterator[FileChange]:
+def _files(old: _Build, new: _Build) -> Iterator[FileDifference]:
     for path in sorted({*old.files, *new.files}):
         before, after = old.files.get(path), new.files.get(path)
         if before is None and after is not None:
-            yield FileChange(path, "added", None, after.size)
+            yield FileDifference(path, "added", None, after.size)
         elif after is None and before is not None:
-            yield FileChange(path, "removed", before.size, None)
+            yield FileDifference(path, "removed", before.size, None)
         elif before is not None and after is not None and (before.size, before.blob) != (after.size, after.blob):
-            yield FileChange(path, "changed", before.size, after.size)
+            yield FileDifference(path, "changed", before.size, after.size)
 
 
 def _fields(old: _Build, new: _Build) -> Iterator[FieldChange]:
