@@ -325,7 +325,7 @@ def _tidy(store: RepoStore) -> None:
         return
     index = store.folder / "index"
     if is_real_folder(index):
-        for path in index.glob("heads-*.json"):
+        for path in (*index.glob("heads-*.json"), *index.glob("mirror-*.json")):
             _unlink(path)
     for folder in (index, store.folder / "blobs", snapshots, store.folder):
         with suppress(OSError):

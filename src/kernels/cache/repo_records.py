@@ -26,7 +26,7 @@ from kernels.support.json_store import (
 )
 from kernels.support.real_folders import LinkedFolder, make_folders
 
-__all__ = ["RepoRecords", "cache_errors", "ignored_records"]
+__all__ = ["MirrorRecord", "RepoRecords", "cache_errors", "ignored_records"]
 
 #: The form of the records; one of another form is not used.
 _FORM = 1
@@ -53,6 +53,36 @@ class _Heads(StoredRecord):
     time: float
     branches: dict[str, str]
     tags: dict[str, str]
+
+
+class MirrorRecord(StoredRecord):
+    """What a mirror's documents said of one repository.
+
+    Attributes:
+        form: The form of the record.
+        key: The mirror's name in the records of the cache.
+        etag: The ETag of the repository's index; empty if the mirror has none, or only a commit's document was read.
+        number: The number of the newest document.
+        asked: When the mirror was last asked, in seconds since 1970.
+        publisher: The publisher.
+        trusted: Whether the origin marked it as trusted; None if the origin was not asked.
+        branches: The commit of each branch, as of the index with that ETag.
+        tags: The commit of each tag.
+        moved_to: The repository that replaces this one.
+    """
+
+    max_bytes: ClassVar[int] = MAX_LISTING_BYTES
+
+    form: int
+    key: str
+    etag: str
+    number: int
+    asked: float
+    publisher: str
+    trusted: bool | None
+    branches: dict[str, str]
+    tags: dict[str, str]
+    moved_to: str | None = None
 
 
 class _Allowed(StoredRecord):
@@ -159,6 +189,16 @@ class RepoRecords:
         record = _Heads(_FORM, endpoint, heads.time, dict(heads.branches), dict(heads.tags))
         write_record(self._record(f"heads-{endpoint_key(endpoint)}.json"), record)
 
+    def mirror(self, key: str) -> MirrorRecord | None:
+        """What a mirror last said of the repository."""
+        record = read_record(self._record(f"mirror-{endpoint_key(key)}.json"), MirrorRecord)
+        return record if record is not None and (record.form, record.key) == (_FORM, key) else None
+
+    def keep_mirror(self, record: MirrorRecord) -> None:
+        """Store what a mirror said of the repository."""
+        record.form = _FORM
+        write_record(self._record(f"mirror-{endpoint_key(record.key)}.json"), record)
+
     def foreign_heads(self) -> Heads:
         """The branches that other tools recorded under `refs/`, without a Hub or a time."""
         refs = self.folder / "refs"
@@ -182,6 +222,7 @@ def ignored_records(folder: Path) -> Iterator[tuple[Path, bool]]:
         []
     """
     forms: dict[str, type[StoredRecord]] = {".json": _Index, ".allowed": _Allowed}
+    named: dict[str, type[StoredRecord]] = {"heads": _Heads, "mirror": MirrorRecord}
     try:
         entries = sorted((folder / "index").iterdir())
     except OSError:
@@ -193,7 +234,8 @@ def ignored_records(folder: Path) -> Iterator[tuple[Path, bool]]:
             facts = os.lstat(path)
         except OSError:
             continue  # removed meanwhile
-        form = _Heads if path.name.startswith("heads-") else forms.get(path.suffix)
+        kind = path.name.partition("-")[0]
+        form = named.get(kind) or forms.get(path.suffix)
         writable = hasattr(os, "geteuid") and bool(facts.st_mode & 0o200) and not path.name.endswith("-fetched")
         if not stat.S_ISREG(facts.st_mode) or not is_ours(facts) or writable:
             yield path, False

@@ -10,6 +10,7 @@ The layout is huggingface_hub's, so that its tools work with it:
         index/<commit>-<Hub>.allowed   that a caller allowed the commit without a trusted publisher
         index/<commit>-<Hub>-<variant>.checked  the checks of a build, and the identity of the files checked
         index/heads-<Hub>.json         branches and tags, and when the Hub listed them
+        index/mirror-<mirror>.json     what a mirror said of the repository and its publisher, and the ETag of that
     <cache>/.locks/kernels--<org>--<name>/<name>.lock
     <cache>/.locks/kernels-verdicts/<Hub>/<publisher>.json
     <cache>/.locks/kernels-signatures/<hash>.json  who signed, where a signature was verified

@@ -7,13 +7,15 @@ from pathlib import Path
 
 from kernels import backends, settings
 from kernels._version import __version__
-from kernels.errors import RequestError
 from kernels.models.hub_address import HubAddress
 from kernels.resolver.target import Target
 from kernels.settings import Verify
 from kernels.sources import FolderSource, Source, Sources
 
 __all__ = ["open_sources"]
+
+#: What a folder that is a mirror has, and no folder of repositories (`models/mirror.py`).
+MIRROR_FILE = "mirror.json"
 
 
 def open_sources(
@@ -41,16 +43,21 @@ def open_sources(
 def _open(
     address: HubAddress, user_agent: str | Mapping[str, str] | None, *, offline: bool, verify: Verify | None
 ) -> Source:
-    if address.kind == "folder":
+    if address.kind == "folder" and not Path(address.value, MIRROR_FILE).is_file():
         return FolderSource(Path(address.value), verify=verify)
-    if address.kind == "store":
-        raise RequestError(f"`KERNELS_HUB` names {address.value}, which cannot be read yet.")
-    from kernels.sources.hub import HubSource
+    from kernels.sources.hub import HubSource, MirrorSource, UrlSource
+
+    cache = settings.cache_dir()
+    if address.kind in ("folder", "store"):
+        from kernels.mirror.stores.opening import open_store
+
+        return MirrorSource(open_store(address.value), cache, offline=offline, verify=verify)
 
     def describe() -> list[str]:
         return [*_caller(user_agent), *_machine()]
 
-    return HubSource(address.value, settings.cache_dir(), describe, offline=offline, verify=verify)
+    source = HubSource if address.kind == "hub" else UrlSource
+    return source(address.value, cache, describe, offline=offline, verify=verify)
 
 
 def _machine() -> list[str]:

@@ -26,7 +26,7 @@ from kernels.resolver.finder import OfSnapshot, find_snapshot
 from kernels.resolver.no_suitable_build import no_suitable_build
 from kernels.resolver.read_metadata import MAX_READ_BYTES, check_signed_version, metadata_bytes, read_metadata
 from kernels.resolver.redirects import FoundSnapshot
-from kernels.resolver.selection import Ranking, RejectionKind, Resolution
+from kernels.resolver.selection import NotInMirror, Ranking, RejectionKind, Resolution
 from kernels.resolver.target import Target
 from kernels.resolver.verdicts import Verdict, verdicts
 from kernels.sources.base import Source
@@ -54,6 +54,7 @@ _BY_NAME = frozenset(RejectionKind) - {
     RejectionKind.SIGNATURE,
     RejectionKind.ARCH,
     RejectionKind.NOT_LOCAL,
+    RejectionKind.NOT_MIRRORED,
 }
 
 _LOCAL_HINT = "The folder of a local build must keep its variant's name, such as torch-cpu."
@@ -130,6 +131,18 @@ def choose_build(
         UntrustedSignature, InvalidMetadata, InvalidRepository: No build suits, and one was rejected for that. Not where
             every build is judged.
     """
+    choice = _choose_listed(context, found, every=every, fetchable=fetchable, most=most)
+    if choice.best is None and fetchable:
+        again = found.source.listed_again(found.snapshot)  # a mirror may have got builds since
+        if again is not None:
+            found = replace(found, snapshot=again)
+            choice = _choose_listed(context, found, every=every, fetchable=fetchable, most=most)
+    return choice
+
+
+def _choose_listed(
+    context: ResolveContext, found: FoundSnapshot, *, every: bool, fetchable: bool, most: int
+) -> BuildChoice:
     source, snapshot = found.source, found.snapshot
     known: dict[str, Metadata | KernelsError] = {}
     if source.offline or not fetchable:
@@ -140,9 +153,11 @@ def choose_build(
             for name in snapshot.builds
             if not (source.is_local(snapshot, name) or (source.offline and source.is_damaged(snapshot, name)))
         }
+    absent = [name for name in source.absent_builds(snapshot) if name not in snapshot.builds]
+    known |= {name: NotInMirror(f"not in {source.name}") for name in absent}
     rule = found.signing_rule(context)
     ranking = Ranking(
-        snapshot.builds,
+        [*snapshot.builds, *absent],
         context.target,
         backend=context.backend,
         check_arch=context.check_arch,
@@ -261,6 +276,11 @@ def no_build_error(
     if not snapshot.builds and not source.user_owned:
         error = of_hub(error, "RemoteEntryNotFoundError")
     hint = _LOCAL_HINT if source.user_owned else _alternative(context, found) if advice else None
+    if choice.resolution.rejects_for(RejectionKind.NOT_MIRRORED):
+        add = f"kernels mirror {source.endpoint} --repo {snapshot.repo_id} --target '{context.target}'"
+        hint = f"Its origin has a build that suits by its name. To add it to the mirror: {add}" + (
+            f"\n{hint}" if hint else ""
+        )
     return error.reworded(f"{error}\n{hint}") if hint else error
 
 

@@ -64,7 +64,7 @@ def settle_commit(requirement: Requirement, source: Source, lock: ActiveLock = N
         return SettledCommit(named, locked.commit, lock.where, requirement.repo_id)
     if requirement.commit is not None:
         return SettledCommit(requirement, requirement.commit)
-    key = json.dumps([source.name, source.endpoint, requirement.repo_id, requirement.branch])
+    key = json.dumps([source.endpoint or source.name, requirement.repo_id, requirement.branch])
     answer = json.loads(distributed.agree(key, lambda: json.dumps(_look_up(requirement, source))))
     version, revision, commit = answer
     return SettledCommit(Requirement(requirement.repo_id, version=version, revision=revision), commit)

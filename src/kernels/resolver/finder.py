@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, pairwise
+from threading import Event
 from typing import TYPE_CHECKING
 
 from kernels.errors import HubUnavailable, KernelsError, PublisherUnknown
@@ -16,7 +17,7 @@ from kernels.resolver.ordered_sources import PassedOver, SourcesExhausted, leads
 from kernels.resolver.redirects import FoundSnapshot, SettleCommit, follow_redirects, sources_of
 from kernels.sources.base import Source
 from kernels.sources.hub_errors import of_hub
-from kernels.support.concurrency import side_by_side
+from kernels.support.concurrency import check_cancelled, side_by_side
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 from kernels.trust.publishers import Admission, admission, ask_trust
@@ -29,6 +30,9 @@ __all__ = ["Misfit", "OfSnapshot", "Resolved", "find_snapshot", "mention_unlocke
 
 _log = logger(__name__)
 _log_moved = logger("kernels.status")
+
+#: How often work that waits looks whether it was cancelled.
+_POLL_SECONDS = 0.2
 
 
 #: Says why a snapshot, with what may be done with it, is not what is needed; None if it is. It is asked only if there
@@ -170,12 +174,28 @@ def _resolve(
     steps = follow_redirects(context, requirement, sources, settle, unsuitable)
     standings: dict[tuple[str, int], PublisherTrust] = {}
     begun: list[FoundSnapshot] = []
+    failed: list[bool] = []
+    may_ask = Event()
 
     def ask_publisher() -> None:
-        standings[requirement.repo_id, id(source)] = ask_trust(requirement.repo_id, source.publishers, context.trust)
+        while not may_ask.wait(_POLL_SECONDS):
+            check_cancelled()
+        elsewhere = bool(begun) and begun[0].source is not source
+        if not failed and not elsewhere:
+            standings[requirement.repo_id, id(source)] = ask_trust(
+                requirement.repo_id, source.publishers, context.trust
+            )
 
     def take_first_step() -> None:
-        begun.append(next(steps))
+        # A mirror says with the repository what it knows of the publisher: then nothing is asked beside this.
+        try:
+            with source.when_publishers_are_separate(may_ask.set):
+                begun.append(next(steps))
+        except BaseException:
+            failed.append(True)
+            raise
+        finally:
+            may_ask.set()
 
     tasks: list[Callable[[], None]] = [ask_publisher, take_first_step]
     try:

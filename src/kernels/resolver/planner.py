@@ -150,6 +150,8 @@ def _planned_build(context: ResolveContext, ways: Sequence[Resolved]) -> Planned
     source, snapshot = found.source, found.snapshot
     admitted = max((way.admission for way in ways), key=lambda each: each.value)
     choice = choose_build(context, found, fetchable=admitted is Admission.GRANTED)
+    found = choice.found
+    snapshot = found.snapshot
     if choice.best is None:
         raise with_passed(no_build_error(context, choice, admitted), found.passed)
     if admitted is Admission.REFUSED:
@@ -220,6 +222,7 @@ def _as_demanded(context: ResolveContext, planned: Planned, ways: Sequence[Resol
         except UntrustedSignature as error:
             raise UntrustedSignature(f"{found.requirement}: {error}") from error
         if planned.lock is None and found.lock is not None:
+            found = replace(found, snapshot=planned.snapshot)  # a mirror may have listed it again
             planned = replace(planned, found=found, pinned=found.pinned_content(context, planned.variant))
     return planned
 

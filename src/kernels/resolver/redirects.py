@@ -42,7 +42,7 @@ class PinnedCommitGone(LockError, RevisionNotFound):
 
 
 class SnapshotKey(NamedTuple):
-    """What identifies a snapshot: its source's name, its repository and its commit."""
+    """What identifies a snapshot: its source's URL or name, its repository and its commit."""
 
     source: str
     repo_id: str
@@ -80,7 +80,7 @@ class FoundSnapshot:
     @property
     def key(self) -> SnapshotKey:
         """What identifies the snapshot."""
-        return SnapshotKey(self.source.name, self.snapshot.repo_id, self.snapshot.commit)
+        return SnapshotKey(self.source.endpoint or self.source.name, self.snapshot.repo_id, self.snapshot.commit)
 
     def pinned_content(self, context: ResolveContext, variant: str) -> ContentHash | None:
         """The content that the lock pins of a build; None where the lock pins no content of the commit.

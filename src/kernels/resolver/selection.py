@@ -29,6 +29,7 @@ from kernels.support.version import MajorMinor
 
 __all__ = [
     "Decision",
+    "NotInMirror",
     "Ranking",
     "RejectionKind",
     "Resolution",
@@ -42,6 +43,10 @@ __all__ = [
 _DEVICE = re.compile(r"([A-Za-z][A-Za-z0-9_]*)(?::([0-9]{1,4}))?")
 
 _KIND_ORDER = {"torch-stable-abi": 0, "torch": 1, "tvm-ffi": 2, "torch-noarch": 3}
+
+
+class NotInMirror(KernelsError):
+    """The fact about a build that a mirror does not have, and its origin has."""
 
 
 class RejectionKind(Enum):
@@ -62,6 +67,8 @@ class RejectionKind(Enum):
     """It does not cover the device's architecture."""
     NOT_LOCAL = "not-local"
     """It is not complete on disk, and nothing may be downloaded."""
+    NOT_MIRRORED = "not-mirrored"
+    """The mirror does not have it, and its origin has."""
 
 
 @dataclass(frozen=True)
@@ -370,7 +377,11 @@ def name_misfits(variant: Variant, target: Target, backend: Backend) -> Iterator
 
 
 def _kind_of(error: KernelsError) -> RejectionKind:
-    kinds = {NotInCache: RejectionKind.NOT_LOCAL, UntrustedSignature: RejectionKind.SIGNATURE}
+    kinds = {
+        NotInCache: RejectionKind.NOT_LOCAL,
+        UntrustedSignature: RejectionKind.SIGNATURE,
+        NotInMirror: RejectionKind.NOT_MIRRORED,
+    }
     return next((kind for each, kind in kinds.items() if isinstance(error, each)), RejectionKind.METADATA)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -104,6 +105,22 @@ class Source(Protocol):
     def read(self, snapshot: Snapshot, file: RepoFile, limit: int) -> bytes:
         """The content of a small file, checked against its listing; at most `limit` bytes."""
         ...
+
+    def listed_again(self, snapshot: Snapshot) -> Snapshot | None:
+        """The snapshot as it is listed now, if a stored listing may lack builds; None if nothing was asked."""
+        return None
+
+    def absent_builds(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """Builds of a snapshot that the origin of a mirror has, and the mirror has not."""
+        return ()
+
+    def when_publishers_are_separate(self, call: Callable[[], None]) -> AbstractContextManager[None]:
+        """During the block, call a function once a question about a publisher is a request of its own.
+
+        It is never called where the answer comes with the repository.
+        """
+        call()
+        return nullcontext()
 
     # Builds on disk
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from kernels.errors import (
     InvalidMetadata,
     InvalidRepository,
     NotInCache,
+    RepositoryNotFound,
     RevisionNotFound,
     StoreError,
 )
@@ -58,7 +59,8 @@ class CachedSource(Source):
         self.verify = settings.verify_when(verify)
         self.cache = cache
         self._remote = remote
-        self._memory = memory_of(remote.endpoint, cache)
+        self._key = remote.key
+        self._memory = memory_of(remote.key, cache)
         # Repositories, commits and files that were checked as they arrived: a Hub may give two repositories one commit.
         self._fresh: set[tuple[Path, str, str]] = set()
 
@@ -121,7 +123,7 @@ class CachedSource(Source):
             if stored is None:
                 raise
             return self._aged(repo_id, stored[1], str(error))
-        self._store(repo_type, repo_id).keep_heads(self.endpoint, heads)
+        self._store(repo_type, repo_id).keep_heads(self._key, heads)
         return heads
 
     def _types(self, repo_id: str) -> Iterable[str]:
@@ -131,9 +133,7 @@ class CachedSource(Source):
 
     def _stored_heads(self, repo_id: str) -> tuple[str, Heads] | None:
         stored = [
-            (kind, heads)
-            for kind in REPO_TYPES
-            if (heads := self._store(kind, repo_id).heads(self.endpoint)) is not None
+            (kind, heads) for kind in REPO_TYPES if (heads := self._store(kind, repo_id).heads(self._key)) is not None
         ]
         if stored:
             return max(stored, key=lambda item: item[1].time)
@@ -183,13 +183,45 @@ class CachedSource(Source):
         with self._memory.lock(f"{repo_id}@{commit}"):
             known = self._memory.snapshots.get(key)
             if known is None:
-                known = self._indexed(repo_id, commit) or self._listed(requirement, commit)
+                known = self._answered(repo_id, commit) or self._indexed(repo_id, commit)
+                known = known or self._listed(requirement, commit)
                 self._memory.snapshots[key] = known
             return known
 
+    def _answered(self, repo_id: str, commit: str) -> Snapshot | None:
+        """A listing that came with another answer; it replaces a stored one, which may lack builds."""
+        snapshot = self._remote.known_snapshot(repo_id, commit)
+        if snapshot is not None:
+            store = self._store(snapshot.repo_type, repo_id)
+            if store.index(self._key, commit) != snapshot.files:
+                store.keep_index(self._key, commit, snapshot.files)
+        return snapshot
+
+    def listed_again(self, snapshot: Snapshot) -> Snapshot | None:
+        """The snapshot as a mirror lists it now, if its stored listing may lack builds; None if it was not asked."""
+        repo_id, commit = snapshot.repo_id, snapshot.commit
+        if self.offline or not self._remote.may_grow(snapshot) or self._memory.resting():
+            return None
+        with self._memory.lock(f"{repo_id}@{commit}"):
+            try:
+                found = self._remote.snapshot(repo_id, commit, [snapshot.repo_type], BRIEF)
+            except (HubUnavailable, RepositoryNotFound, RevisionNotFound):
+                return None  # the stored listing stays
+            self._memory.snapshots[repo_id, commit] = found
+            self._store(found.repo_type, repo_id).keep_index(self._key, commit, found.files)
+            return found
+
+    def absent_builds(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """Builds that the mirror does not have of those at its origin."""
+        return self._remote.absent(snapshot)
+
+    def when_publishers_are_separate(self, call: Callable[[], None]) -> AbstractContextManager[None]:
+        """During the block, call a function once it is known that a Hub is asked, or at once."""
+        return self._remote.when_publishers_are_separate(call)
+
     def _indexed(self, repo_id: str, commit: str) -> Snapshot | None:
         for kind in REPO_TYPES:
-            files = self._store(kind, repo_id).index(self.endpoint, commit)
+            files = self._store(kind, repo_id).index(self._key, commit)
             if files is not None:
                 with suppress(InvalidRepository):  # a damaged index is not used
                     snapshot = Snapshot(repo_id, commit, files, kind)
@@ -225,7 +257,7 @@ class CachedSource(Source):
     def _ask_files(self, requirement: Requirement, commit: str, cached: bool) -> Snapshot:
         repo_id = requirement.repo_id
         snapshot = self._remote.snapshot(repo_id, commit, self._types(repo_id), BRIEF if cached else Patience())
-        self._store(snapshot.repo_type, repo_id).keep_index(self.endpoint, commit, snapshot.files)
+        self._store(snapshot.repo_type, repo_id).keep_index(self._key, commit, snapshot.files)
         return snapshot
 
     # Files
@@ -252,8 +284,14 @@ class CachedSource(Source):
             content = store.read(snapshot.commit, file)
             if content is None:
                 content = self._remote.content(snapshot, file)
-                store.mark_fetched(snapshot.commit)
-                store.place(snapshot.commit, file, content)
+                if content is not None:
+                    store.mark_fetched(snapshot.commit)
+                    store.place(snapshot.commit, file, content)
+        if content is None:
+            self._fetch(store, snapshot, file.path.split("/")[1])
+            content = store.read(snapshot.commit, file)
+        if content is None:
+            raise self._mismatch(snapshot, [file])
         return content
 
     def is_local(self, snapshot: Snapshot, variant: str) -> bool:
@@ -287,7 +325,7 @@ class CachedSource(Source):
         if not snapshot.listed:
             return None
         store = self._store(snapshot.repo_type, snapshot.repo_id)
-        return store.check_record(self.endpoint, snapshot.commit, variant)
+        return store.check_record(self._key, snapshot.commit, variant)
 
     def repair(self, snapshot: Snapshot, variant: str) -> None:
         """Compare the content of a build's files with the listing, and download those that differ again.

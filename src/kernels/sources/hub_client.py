@@ -26,6 +26,7 @@ from kernels.support.formatting import format_value
 
 if TYPE_CHECKING:
     from kernels.cache.partial_file import PartialFile
+    from kernels.mirror.stores.base import StoredDocument
     from kernels.models.snapshot import RepoFile
 
 __all__ = ["HubClient", "MirrorAnswer"]
@@ -37,14 +38,12 @@ class MirrorAnswer(Exception):
     """The answer to a Hub's request is a document of a mirror.
 
     Attributes:
-        content: The document.
-        etag: Its ETag, or "".
+        document: The document.
     """
 
-    def __init__(self, content: bytes, etag: str) -> None:
+    def __init__(self, document: StoredDocument) -> None:
         super().__init__("a mirror's document")
-        self.content = content
-        self.etag = etag
+        self.document = document
 
 
 class HubClient(HttpClient):
@@ -190,11 +189,12 @@ def _decoding(expected: ResponseFormat[_T], may_be_mirror: bool) -> Callable[[An
     def decode(response: Any, seconds: float) -> _T:
         import msgspec
 
+        from kernels.mirror.stores.base import StoredDocument
         from kernels.models.mirror import MAX_DOCUMENT_BYTES, is_mirror_document
 
         data = read_body(response, MAX_DOCUMENT_BYTES if may_be_mirror else expected.limit, seconds)
         if may_be_mirror and is_mirror_document(data):
-            raise MirrorAnswer(data, etag_of(response))
+            raise MirrorAnswer(StoredDocument(data, etag_of(response)))
         if len(data) > expected.limit:
             raise WrongAnswer(f"more than {expected.limit} bytes")
         try:

@@ -41,6 +41,10 @@ class HubPublishers:
         """What this Hub says of a repository's publisher."""
         return self._verdicts.trust(repo_id.partition("/")[0])
 
+    def knows(self, repo_id: str) -> bool:
+        """Whether this Hub has ever answered about a repository's publisher."""
+        return self._verdicts.knows(repo_id.partition("/")[0])
+
     def problem(self, repo_id: str) -> str | None:
         """Why this Hub could not be asked about a repository's publisher, a sentence; None where it could."""
         return self._verdicts.problem(repo_id.partition("/")[0])

@@ -38,8 +38,8 @@ class HubRemote(Remote):
     """
 
     def __init__(self, client: HubClient, cache: Path) -> None:
-        self.endpoint = client.endpoint
-        self.publishers = HubPublishers(client, cache)
+        self.endpoint = self.key = client.endpoint
+        self.publishers: HubPublishers = HubPublishers(client, cache)
         self._client = client
         self._memory = memory_of(client.endpoint, cache)
         self._refused: dict[tuple[str, str], HubRefused] = {}  # by repository and revision

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 from kernels.errors import RequestError
@@ -27,11 +28,13 @@ class Remote(Protocol):
     A method raises `HubUnavailable` without an answer, and `Moved` where a repository has another name now.
 
     Attributes:
-        endpoint: The URL, without a secret. What is stored is stored for it.
+        endpoint: The URL, without a secret.
+        key: What its answers are stored for.
         publishers: Says whether the publishers of the repositories are trusted.
     """
 
     endpoint: str
+    key: str
     publishers: Publishers
 
     @property
@@ -88,8 +91,8 @@ class Remote(Protocol):
         """
         ...
 
-    def content(self, snapshot: Snapshot, file: RepoFile) -> bytes:
-        """The content of a small file, checked against its listing."""
+    def content(self, snapshot: Snapshot, file: RepoFile) -> bytes | None:
+        """The content of a small file, checked against its listing; None if it comes only with its whole build."""
         ...
 
     def download(self, store: RepoStore, snapshot: Snapshot, variant: str, files: list[RepoFile]) -> None:
@@ -99,3 +102,25 @@ class Remote(Protocol):
             StoreError: The cache cannot be written.
         """
         ...
+
+    # What only a mirror knows
+
+    def known_snapshot(self, repo_id: str, commit: str) -> Snapshot | None:
+        """A listing that an answer of this process has already given."""
+        return None
+
+    def may_grow(self, snapshot: Snapshot) -> bool:
+        """Whether a stored listing of a commit may lack builds that are there now."""
+        return False
+
+    def absent(self, snapshot: Snapshot) -> tuple[str, ...]:
+        """Builds that the commit has at its origin and that are not here."""
+        return ()
+
+    def when_publishers_are_separate(self, call: Callable[[], None]) -> AbstractContextManager[None]:
+        """During the block, call a function once a question about a publisher is a request of its own.
+
+        A mirror's index has the answer: there it is never called.
+        """
+        call()
+        return nullcontext()

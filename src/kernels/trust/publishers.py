@@ -166,6 +166,10 @@ class Verdicts:
                 return PublisherTrust.UNKNOWN
             return PublisherTrust.TRUSTED if stored.trusted else PublisherTrust.UNTRUSTED
 
+    def knows(self, publisher: str) -> bool:
+        """Whether the Hub has ever answered about a publisher."""
+        return self._stored(publisher) is not None
+
     def problem(self, publisher: str) -> str | None:
         """Why nothing is known of a publisher, if the Hub could not be asked."""
         return self._problems.get(publisher)

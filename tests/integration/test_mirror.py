@@ -1,0 +1,255 @@
+"""Kernels from a mirror: how often it is asked, what is trusted, and what is said when something is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from mirror_tree import MirrorTree, StaticServer
+
+from kernels import get_kernel, has_kernel, install_kernel
+from kernels.api import KernelRequest, get_kernels
+from kernels.errors import (
+    HubUnavailable,
+    NoSuitableBuild,
+    NotInCache,
+    PublisherUnknown,
+    RepositoryNotFound,
+    RevisionNotFound,
+    UntrustedPublisher,
+)
+
+MANY = {f"part{number}.py": f"value = {number}\n" for number in range(60)}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> MirrorTree:
+    return MirrorTree(tmp_path / "mirror")
+
+
+@pytest.fixture
+def server(tree: MirrorTree, isolated_env: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StaticServer]:
+    """A plain web server over the mirror, that `KERNELS_HUB` names."""
+    with StaticServer(tree.root) as running:
+        monkeypatch.setenv("KERNELS_HUB", running.url)
+        yield running
+
+
+def kinds(server: StaticServer) -> list[str]:
+    """The requests, as the kind of what was asked for and the status."""
+    names = {"refs": "index", "tree": "commit", "archives": "archive"}
+    return [
+        f"{next((name for part, name in names.items() if part in each.path.split('/')), each.path)} {each.status}"
+        for each in server.requests
+    ]
+
+
+# Requests
+
+
+@pytest.mark.parametrize("etags", [True, False])
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_cold_kernel_of_63_files_takes_two_requests(
+    server: StaticServer, tree: MirrorTree, etags: bool, ranges: bool
+) -> None:
+    server.etags, server.ranges = etags, ranges
+    tree.add(variants={"torch-cpu": MANY})
+    module = get_kernel("acme/relu", version=1)
+    assert module.__file__ is not None
+    assert len(list(Path(module.__file__).parent.iterdir())) >= 63
+    assert kinds(server) == ["index 200", "archive 200"]
+
+
+def test_a_warm_kernel_takes_one_request_answered_with_304(
+    server: StaticServer, tree: MirrorTree, new_process: Callable[[], None]
+) -> None:
+    tree.add()
+    get_kernel("acme/relu", version=1)
+    new_process()
+    server.clear()
+    get_kernel("acme/relu", version=1)
+    assert kinds(server) == ["index 304"]
+    get_kernel("acme/relu", version=1)
+    assert len(server.requests) == 1
+
+
+def test_a_pinned_commit_takes_its_document_and_its_archive_and_nothing_once_it_is_here(
+    server: StaticServer, tree: MirrorTree, new_process: Callable[[], None]
+) -> None:
+    old = tree.add()
+    tree.add(seed="newer")
+    for _ in range(2):
+        get_kernel("acme/relu", revision=old)
+        assert kinds(server) == ["commit 200", "archive 200"]
+        new_process()
+    server.clear()
+    get_kernel("acme/relu", revision=old)
+    assert server.requests == []
+
+
+def test_within_the_refresh_time_and_offline_no_request_is_made(
+    server: StaticServer, tree: MirrorTree, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.add()
+    get_kernel("acme/relu", version=1)
+    server.clear()
+    for name, value in (("KERNELS_REFRESH", "3600"), ("HF_HUB_OFFLINE", "1")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            new_process()
+            get_kernel("acme/relu", version=1)
+    assert server.requests == []
+
+
+def test_dependencies_and_several_kernels_come_side_by_side(server: StaticServer, tree: MirrorTree) -> None:
+    tree.add("acme/base")
+    for number in range(3):
+        tree.add(f"acme/k{number}", depends=[("acme/base", 1)])
+    server.latency = 0.2
+    modules = get_kernels([KernelRequest(f"acme/k{number}", version=1) for number in range(3)])
+    assert [module.repo_id for module in modules] == ["acme/k0", "acme/k1", "acme/k2"]
+    assert len(server.requests) == 8
+    assert server.depth() <= 4, server.asked()
+
+
+def test_a_new_commit_with_the_same_build_takes_no_archive(
+    server: StaticServer, tree: MirrorTree, new_process: Callable[[], None]
+) -> None:
+    tree.add(files={"README.md": b"one"})
+    get_kernel("acme/relu", version=1)
+    tree.add(files={"README.md": b"two"})
+    new_process()
+    server.clear()
+    get_kernel("acme/relu", version=1)
+    assert kinds(server) == ["index 200"]
+
+
+def test_a_url_with_a_path_is_the_root_of_a_mirror(
+    server: StaticServer, tree: MirrorTree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    MirrorTree(tree.root / "team" / "kernels").add()
+    monkeypatch.setenv("KERNELS_HUB", f"{server.url}/team/kernels/")
+    assert get_kernel("acme/relu", version=1).repo_id == "acme/relu"
+
+
+def test_a_folder_that_is_a_mirror_needs_no_network(
+    tree: MirrorTree, isolated_env: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.add()
+    monkeypatch.setenv("KERNELS_HUB", str(tree.root))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert get_kernel("acme/relu", version=1).repo_id == "acme/relu"
+
+
+# Trust
+
+
+def test_the_origins_verdict_on_the_publisher_is_used(
+    server: StaticServer, tree: MirrorTree, new_process: Callable[[], None]
+) -> None:
+    commit = tree.add(trusted=False)
+    for asked in ({"version": 1}, {"revision": commit}):
+        with pytest.raises(UntrustedPublisher, match=f"the mirror at {server.url} marks"):
+            get_kernel("acme/relu", **asked)  # type: ignore[arg-type]
+        new_process()
+    assert "archive 200" not in kinds(server)
+    assert get_kernel("acme/relu", version=1, trust_remote_code=True).repo_id == "acme/relu"
+
+
+def test_a_publisher_that_the_origin_was_not_asked_about_is_refused(server: StaticServer, tree: MirrorTree) -> None:
+    tree.add(trusted=None)
+    with pytest.raises(PublisherUnknown, match="was written without asking a Hub about the publisher"):
+        get_kernel("acme/relu", version=1)
+
+
+def test_trust_that_is_withdrawn_counts_at_once(
+    server: StaticServer, tree: MirrorTree, new_process: Callable[[], None]
+) -> None:
+    tree.add()
+    get_kernel("acme/relu", version=1)
+    tree.add(trusted=False)
+    new_process()
+    with pytest.raises(UntrustedPublisher):
+        get_kernel("acme/relu", version=1)
+
+
+# What is missing
+
+
+def test_a_repository_that_the_mirror_has_not_is_said(server: StaticServer, tree: MirrorTree) -> None:
+    tree.add()
+    with pytest.raises(RepositoryNotFound, match=rf"The mirror at {server.url} has no repository acme/none.*--repo ac"):
+        get_kernel("acme/none", version=1)
+    with pytest.raises(RevisionNotFound, match="has no version 3; it has 1"):
+        get_kernel("acme/relu", version=3)
+    with pytest.raises(RevisionNotFound, match="has no commit 1111"):
+        get_kernel("acme/relu", revision="1" * 40)
+    assert has_kernel("acme/relu", version=1)
+
+
+def test_a_repository_that_has_moved_is_followed(server: StaticServer, tree: MirrorTree) -> None:
+    tree.add("acme/relu")
+    tree.add("acme/gelu")
+    tree.move("acme/relu", "acme/gelu")
+    assert get_kernel("acme/relu", version=1).repo_id == "acme/gelu"
+
+
+# Faults
+
+
+def test_a_mirror_that_is_away_is_answered_by_the_cache(
+    server: StaticServer, tree: MirrorTree, new_process: Callable[[], None]
+) -> None:
+    tree.add()
+    get_kernel("acme/relu", version=1)
+    new_process()
+    server.answer("", 503)
+    assert get_kernel("acme/relu", version=1).repo_id == "acme/relu"
+    with pytest.raises(HubUnavailable, match=server.url):
+        get_kernel("acme/gelu", version=1)
+
+
+def test_what_is_not_here_cannot_come_offline(
+    server: StaticServer, tree: MirrorTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.add()
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(NotInCache):
+        get_kernel("acme/relu", version=1)
+    assert server.requests == []
+
+
+def test_an_archive_that_breaks_off_is_resumed(server: StaticServer, tree: MirrorTree) -> None:
+    tree.add(variants={"torch-cpu": {"data.bin": bytes(range(256)) * 40}})
+    server.cut("archives/", 700)
+    install_kernel("acme/relu", version=1)
+    assert kinds(server) == ["index 200", "archive 200", "archive 206"]
+
+
+# Builds that the mirror does not have
+
+
+def test_a_build_that_only_the_origin_has_is_named_with_the_command_that_adds_it(
+    server: StaticServer, tree: MirrorTree
+) -> None:
+    tree.add(variants=["torch-cuda"], absent=["torch-cpu", "torch-xpu"])
+    with pytest.raises(NoSuitableBuild) as caught:
+        get_kernel("acme/relu", version=1)
+    text = str(caught.value)
+    assert f"torch-cpu: not in the mirror at {server.url}" in text
+    assert "torch-xpu: for xpu, not cpu" in text
+    assert f"kernels mirror {server.url} --repo acme/relu --target 'torch" in text
+
+
+def test_a_build_that_the_mirror_got_later_is_found_by_a_pinned_load(
+    server: StaticServer, tree: MirrorTree, new_process: Callable[[], None]
+) -> None:
+    commit = tree.add(variants=["torch-cuda"], absent=["torch-cpu"])
+    with pytest.raises(NoSuitableBuild):
+        get_kernel("acme/relu", revision=commit)
+    tree.add(variants=["torch-cuda", "torch-cpu"], commit=commit)
+    new_process()
+    server.clear()
+    assert get_kernel("acme/relu", revision=commit).repo_id == "acme/relu"
+    assert kinds(server) == ["commit 200", "archive 200"]
