@@ -10,6 +10,8 @@ from hub import TestHub
 
 from kernels.catalog import CatalogChanges
 from kernels.errors import MissingPythonDependency
+from kernels.mirror.stores.folder import FolderStore
+from kernels.operations.mirroring.prune import plan_mirror_prune, prune_mirror
 from kernels.operations.mirroring.request import MirrorRequest, MirrorResult
 from kernels.operations.mirroring.run import mirror
 
@@ -44,6 +46,14 @@ def test_a_mirror_with_pages_keeps_them_up_to_date(place: Path) -> None:
     assert run(place, "acme/relu").pages is None  # nothing has changed
     assert run(place, "acme/gelu").pages == CatalogChanges(written=1, kept=1)
     assert (place / "catalog/acme/gelu/index.html").is_file()
+
+
+def test_pages_of_what_is_pruned_are_removed(place: Path) -> None:
+    run(place, "acme/relu", "acme/gelu", html=True)
+    store = FolderStore(place)
+    prune_mirror(store, plan_mirror_prune(store, remove=["acme/gelu"]))
+    assert not (place / "catalog/acme/gelu/index.html").exists()
+    assert "acme/gelu" not in (place / "index.html").read_text()
 
 
 def test_a_dry_run_writes_no_pages(place: Path) -> None:

@@ -298,6 +298,8 @@
     let asked = false;
     let matches = [];
     let shown = first.length;
+    let wished = PAGE; // rows, once the list is there
+    let next = -1; // the row that gets the focus then
 
     globalThis.kernelsCatalog = (data) => {
       entries = data.entries.map(([name, , , summary, backends, versions, builds, names, license, date]) => ({
@@ -306,7 +308,7 @@
         lower: name.toLowerCase(),
         names: names.map((each) => each.toLowerCase()),
       }));
-      update(shown > first.length ? shown : PAGE);
+      update(wished);
     };
 
     function load() {
@@ -332,6 +334,7 @@
       const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
       if (!entries && (words.length || backend.value || limit > first.length)) {
         found.textContent = "Loading the list…";
+        wished = limit;
         return load();
       }
       if (!entries) return undefined;
@@ -348,6 +351,9 @@
       if (!words.length && !wanted && shown === first.length) found.textContent = firstText;
       else found.textContent = !matches.length ? "Nothing found." : shown < matches.length ? `The first ${shown} of ${all}` : kernels;
       more.hidden = shown >= matches.length;
+      const link = next >= 0 && list.children[next] && list.children[next].querySelector("a");
+      next = -1;
+      if (link) link.focus();
       return undefined;
     }
 
@@ -376,10 +382,8 @@
     search.addEventListener("input", later);
     backend.addEventListener("change", () => update(PAGE));
     more.addEventListener("click", () => {
-      const before = list.children.length;
+      next = list.children.length;
       update(shown + PAGE);
-      const next = list.children[before];
-      if (entries && next) next.querySelector("a").focus();
     });
     if (search.value || backend.value) update(PAGE);
   }

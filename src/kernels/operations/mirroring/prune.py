@@ -35,6 +35,7 @@ from kernels.operations.mirroring.contents import (
 )
 from kernels.operations.mirroring.documents import MirrorDocuments
 from kernels.operations.mirroring.merging import listed_repository
+from kernels.operations.mirroring.pages import update_pages
 from kernels.operations.mirroring.request import ALL_VERSIONS, MirrorVersions
 from kernels.support.concurrency import side_by_side
 
@@ -233,6 +234,7 @@ def prune_mirror(store: WriteStore, plan: MirrorPrunePlan, signer: MirrorSigner 
         changed[repo_id] = documents.change_repository(repo_id, change)
     if changed or plan.repositories:
         documents.change_mirror(lambda before: _listed(before, changed, plan.repositories, now))
+        update_pages(store, documents, wanted=False)  # they have links to the archives
     for repo_id in plan.repositories:
         store.delete(index_path(repo_id))
     gone = tuple(
