@@ -16,22 +16,30 @@ import itertools
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
-import sysconfig
 import tempfile
-import venv
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from local_hub import SlowHub, write_kernel
-
-EXISTING = "kernels==0.17.2"
-WORKLOADS = Path(__file__).with_name("workloads.py")
-OUTPUT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+from side_by_side import (
+    EXISTING,
+    OUTPUT,
+    WORKLOADS,
+    Client,
+    Results,
+    Sample,
+    cores,
+    cpu_name,
+    finish,
+    machine_load,
+    make_existing,
+    version_of,
+    write_section,
+)
 
 SMALL, LARGE = 3, 63  # files in a build
 REPOSITORIES = 8  # that one model needs
@@ -61,20 +69,6 @@ from kernels import LayerRepository
 def make():
     return LayerRepository("bench/small", layer_name="Answer", version=1)
 """
-
-Sample = dict[str, Any]
-
-
-class Failed(Exception):
-    """A process that measures ended with an error."""
-
-
-@dataclass(frozen=True)
-class Client:
-    """One of the two: what it is called in the table, and the Python that has it."""
-
-    name: str
-    python: str
 
 
 @dataclass
@@ -122,14 +116,6 @@ class Machine:
         self.hub.requests.clear()
         sample = finish(self.start(client, workload, cache, **arguments))
         return {**sample, "requests": len(self.hub.requests), "depth": self.hub.depth()}
-
-
-def finish(process: subprocess.Popen[str]) -> Sample:
-    output, errors = process.communicate(timeout=600)
-    if process.returncode:
-        raise Failed((errors.strip() or f"exit status {process.returncode}").splitlines()[-1])
-    sample: Sample = json.loads(output.splitlines()[-1])
-    return sample
 
 
 # What is measured: each gives one sample of one client.
@@ -240,35 +226,6 @@ MEASUREMENTS: dict[str, Callable[[Machine, Client], Sample]] = {
     "digest": digest,
     "construct": construct,
 }
-
-
-class Results:
-    """The samples of both clients, and their medians."""
-
-    def __init__(self) -> None:
-        self.samples: dict[tuple[str, str], list[Sample]] = {}
-        self.failures: dict[tuple[str, str], str] = {}
-
-    def add(self, measurement: str, client: Client, measure: Callable[[], Sample]) -> None:
-        key = measurement, client.name
-        if key in self.failures:
-            return
-        try:
-            self.samples.setdefault(key, []).append(measure())
-        except (Failed, subprocess.TimeoutExpired, OSError, ValueError) as error:
-            self.failures[key] = str(error)[:300]
-            print(f"{measurement}, {client.name}: {error}", file=sys.stderr)
-
-    def median(self, measurement: str, client: str, what: str) -> float | None:
-        """The median of a figure; None when it could not be measured."""
-        key = measurement, client
-        if key in self.failures or key not in self.samples:
-            return None
-        return statistics.median(sample[what] for sample in self.samples[key])
-
-    def last(self, measurement: str, client: str, what: str) -> Any:
-        samples = self.samples.get((measurement, client))
-        return samples[-1].get(what) if samples else None
 
 
 @dataclass(frozen=True)
@@ -395,7 +352,7 @@ def report(results: Results, existing: Client | None, ours: Client, load: str, a
         f"{figure('call', 'ours', 'plain', '{:.0f} ns')}; two plain layers differ by "
         f"{figure('call', 'ours', 'noise', '{:.0f} ns')}. That is the noise; 1% of a plain call counts as noise too.",
         f"Row 11 checks {DIGEST_FILES} files of {DIGEST_BYTES // 2**20} MiB from the page cache, on "
-        f"{_cores()} cores. One file is hashed by one core.",
+        f"{cores()} cores. One file is hashed by one core.",
         "Making a `LayerRepository`, for which this client finds the lock of the module that makes it, takes "
         f"{figure('construct', 'existing', 'us', '{:.1f} µs')} (existing) and "
         f"{figure('construct', 'ours', 'us', '{:.1f} µs')} (ours).",
@@ -409,10 +366,10 @@ def report(results: Results, existing: Client | None, ours: Client, load: str, a
             "Written by `make bench` (`benchmarks/client.py`); do not edit by hand.",
             "",
             f"- date: {datetime.datetime.now(datetime.timezone.utc).date().isoformat()}",
-            f"- machine: {_cpu()}, {_cores()} cores, {platform.platform()}; {load}",
-            f"- Python {platform.python_version()}, Torch {torch}, huggingface_hub "
-            f"{_version(existing, 'huggingface_hub')} (existing) and {_version(ours, 'huggingface_hub')} (ours)",
-            f"- existing: kernels {_version(existing, 'kernels')}; ours: kernels {_version(ours, 'kernels')}",
+            f"- machine: {cpu_name()}, {cores()} cores, {platform.platform()}; {load}",
+            f"- Python {platform.pythonversion_of()}, Torch {torch}, huggingface_hub "
+            f"{version_of(existing, 'huggingface_hub')} (existing) and {version_of(ours, 'huggingface_hub')} (ours)",
+            f"- existing: kernels {version_of(existing, 'kernels')}; ours: kernels {version_of(ours, 'kernels')}",
             f"- method: medians of {arguments.rounds} runs, each a process of its own, the two clients in turn; one "
             f"local Hub that waits {arguments.latency * 1e3:.0f} ms before every answer",
             "",
@@ -427,47 +384,6 @@ def report(results: Results, existing: Client | None, ours: Client, load: str, a
     )
 
 
-def _version(client: Client | None, package: str) -> str:
-    if client is None:
-        return "not measured"
-    command = f"import importlib.metadata as metadata; print(metadata.version({package!r}))"
-    done = subprocess.run([client.python, "-c", command], capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
-
-
-def _cpu() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def _load() -> str:
-    if not hasattr(os, "getloadavg"):
-        return "load unknown"
-    return f"load average before the start {os.getloadavg()[0]:.1f}"
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def make_existing(folder: Path) -> str:
-    """Make an environment that has the existing client and borrows all else from this one; return its Python."""
-    venv.create(folder, with_pip=True, symlinks=os.name != "nt")
-    python = str(folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
-    query = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    site = subprocess.run([python, "-c", query], check=True, capture_output=True, text=True).stdout.strip()
-    # Last on the path, so that the environment's own packages come first.
-    borrowed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
-    Path(site, "borrowed.pth").write_text("\n".join(sorted(borrowed)) + "\n")
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", EXISTING], check=True)
-    return python
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--existing", metavar="PYTHON", help=f"a Python that has {EXISTING}; default: make one")
@@ -478,7 +394,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=OUTPUT, help=f"default {OUTPUT.name} in docs/")
     arguments = parser.parse_args()
     names = arguments.only or list(MEASUREMENTS)
-    load = _load()
+    load = machine_load()
 
     with tempfile.TemporaryDirectory(prefix="kernels-bench-") as temporary:
         folder = Path(temporary)
@@ -507,8 +423,7 @@ def main() -> None:
                 print(*key, *[json.dumps(sample) for sample in samples], sep="\n  ")
             return
         text = report(results, clients[0] if len(clients) > 1 else None, clients[-1], load, arguments)
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(text, encoding="utf-8")
+        write_section(arguments.output, "client", text)
         print(text)
 
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import json
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from starlette.applications import Starlette
 from starlette.responses import JSONResponse
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from typing_extensions import Self
 
 from kernels.server import HubServer
 
-__all__ = ["SlowHub", "write_kernel"]
+__all__ = ["SlowFiles", "SlowHub", "SlowServer", "write_builds", "write_kernel"]
 
 _INIT = "from . import layers\n\n\ndef answer():\n    return 42\n"
 _LAYERS = """import torch
@@ -26,34 +33,59 @@ class Answer(torch.nn.Module):
         return x + 42
 """
 
+#: Modules of a build beside the library, as kernels of attention or activations have them.
+_PARTS = ("__init__", "_ops", "layers", "functional", "utils", "tuning", "fallback", "reference", "triton", "version")
+
+#: Bytes of a Sigstore bundle before base64: 9 kB with it.
+_SIGNATURE = 6900
+
 
 @dataclass
 class _Request:
     path: str
     start: float  # monotonic seconds
     end: float = float("inf")
+    status: int = 0
+    sent: int = 0  # bytes of the body
 
 
-class SlowHub:
-    """A Hub that waits before every answer and remembers what was asked.
+class SlowServer:
+    """A server that waits before every answer and remembers what was asked.
 
     huggingface_hub's own request, the registry of agent harnesses that it fetches once a day for its user agent, is
     answered with an empty registry and not counted: it is not the client's doing, and both clients cause it.
+
+    Attributes:
+        latency: Seconds before every answer.
+        rate: Bytes per second of all answers together; infinite if nothing is set.
     """
 
     _REGISTRY = "/api/agent-harnesses"
 
-    def __init__(self, root: Path, latency: float) -> None:
-        self.latency = latency  # seconds
+    def __init__(self, root: Path, latency: float, application: Any = None) -> None:
+        self.latency = latency
+        self.rate = float("inf")
         self.requests: list[_Request] = []
+        self._free = 0.0  # when the line is free again
+        self._application = application
         self.server = HubServer(root, trusted={"bench"}, wrap=self._wrap)
 
-    def __enter__(self) -> SlowHub:
+    def __enter__(self) -> Self:
         self.server.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.server.stop()
+
+    @property
+    def url(self) -> str:
+        """Its URL."""
+        return self.server.url
+
+    @property
+    def sent(self) -> int:
+        """Bytes of all answers' bodies."""
+        return sum(request.sent for request in self.requests)
 
     def depth(self) -> int:
         """Round trips in a row: the longest chain of requests of which each began after the one before had ended."""
@@ -64,6 +96,8 @@ class SlowHub:
         return length
 
     def _wrap(self, app: Any) -> Any:
+        app = self._application or app
+
         async def slow(scope: Any, receive: Any, send: Any) -> None:
             if scope["type"] != "http":
                 await app(scope, receive, send)
@@ -75,8 +109,14 @@ class SlowHub:
             self.requests.append(request)
 
             async def noting(message: Any) -> None:
-                if message["type"] == "http.response.body" and not message.get("more_body", False):
-                    request.end = time.monotonic()  # before it is sent: the client's next request comes after
+                if message["type"] == "http.response.start":
+                    request.status = message["status"]
+                else:
+                    size = len(message.get("body", b""))
+                    request.sent += size
+                    await self._transfer(size)
+                    if not message.get("more_body", False):
+                        request.end = time.monotonic()  # before it is sent: the client's next request comes after
                 await send(message)
 
             await asyncio.sleep(self.latency)
@@ -84,9 +124,27 @@ class SlowHub:
 
         return slow
 
+    async def _transfer(self, size: int) -> None:
+        if self.rate == float("inf"):
+            return
+        # A timer that wakes late is made up for, up to 20 ms.
+        self._free = max(self._free, time.monotonic() - 0.02) + size / self.rate
+        await asyncio.sleep(max(0.0, self._free - time.monotonic()))
 
-def write_kernel(root: Path, repo_id: str, files: int) -> Path:
-    """Write version 1 of a kernel, one noarch build of `files` files of a few hundred bytes, and return the build."""
+
+class SlowHub(SlowServer):
+    """A Hub over a folder of repositories."""
+
+
+class SlowFiles(SlowServer):
+    """A plain web server over a folder, such as a mirror's."""
+
+    def __init__(self, root: Path, latency: float) -> None:
+        super().__init__(root, latency, Starlette(routes=[Mount("/", StaticFiles(directory=root))]))
+
+
+def write_kernel(root: Path, repo_id: str, files: int, library: bytes = b"") -> Path:
+    """Write version 1 of a kernel and return its build: `files` files of a few hundred bytes, and a library."""
     name = repo_id.split("/")[1]
     metadata = {
         "name": name,
@@ -106,4 +164,37 @@ def write_kernel(root: Path, repo_id: str, files: int) -> Path:
     build.mkdir(parents=True)
     for file, text in contents.items():
         (build / file).write_text(text)
+    if library:
+        (build / f"_{name}.abi3.so").write_bytes(library)
     return build
+
+
+def write_builds(root: Path, repo_id: str, count: int, *, signed: bool) -> None:
+    """Write version 1 of a kernel with builds for CUDA as they are published: a digest of each file, and a signature.
+
+    The signature has the size of a Sigstore bundle, and no other likeness with one.
+    """
+    name = repo_id.split("/")[1]
+    names = [f"torch{torch}-cxx11-cu{cuda}-{cpu}-linux" for torch in range(29, 24, -1)
+             for cuda in (126, 128) for cpu in ("x86_64", "aarch64")]  # fmt: skip
+    for number, variant in enumerate(names[:count]):
+        build = root / repo_id / "v1" / "build" / variant
+        build.mkdir(parents=True)
+        files = {f"{part}.py": f"# {variant}\nvalue = {index}\n" for index, part in enumerate(_PARTS)}
+        files[f"_{name}.abi3.so"] = f"\0{variant}"
+        for file, text in files.items():
+            (build / file).write_text(text)
+        metadata = {
+            "name": name,
+            "id": f"_{name}_cuda_{number:07x}",
+            "version": 1,
+            "license": "Apache-2.0",
+            "python-depends": [],
+            "backend": {"type": "cuda", "archs": ["7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0"]},
+            "digest": {"algorithm": "sha256", "files": {
+                file: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for file, text in files.items()
+            }},
+        }  # fmt: skip
+        (build / "metadata.json").write_text(json.dumps(metadata, indent=2))
+        if signed:
+            (build / "metadata.json.sigstore").write_text(base64.b64encode(os.urandom(_SIGNATURE)).decode())

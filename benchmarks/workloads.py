@@ -24,6 +24,61 @@ def get(repo_id, version=None, revision=None):
     return {"seconds": end - start, "call": end - imported, "torch": torch.__version__}
 
 
+def choose(document, repo_id, commit):
+    """Milliseconds to read a repository's index of a mirror and to choose a build, and the memory that they take."""
+    import pathlib
+    import tracemalloc
+
+    from kernels.models.metadata import Metadata
+    from kernels.models.mirror import MirrorDocument
+    from kernels.resolver.selection import resolve
+    from kernels.resolver.target import Target
+
+    target = Target.parse("torch2.9-cu128-x86_64-linux+sm_90")
+    data = pathlib.Path(document).read_bytes()
+
+    def once():
+        index = MirrorDocument.parse(data, document).repository(repo_id, document)
+        index.snapshot(commit)
+        names = index.commits[commit].variants
+        metadata = {name: Metadata.from_bytes(index.build(commit, name).metadata.encode()) for name in names}
+        assert resolve(names, target, metadata=metadata).best is not None
+
+    once()
+    tracemalloc.start()
+    once()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    times = []
+    for _ in range(21):
+        start = time.perf_counter()
+        once()
+        times.append((time.perf_counter() - start) * 1e3)
+    return {"ms": sorted(times)[10], "mb": peak / 1e6}
+
+
+def lockfile(project):
+    """Seconds of `import kernels` and of `kernels download` of a project with a lockfile, Torch imported already."""
+    import pathlib
+    import types
+
+    import torch  # noqa: F401
+
+    start = time.perf_counter()
+    try:
+        from kernels.cli.download import download_kernels
+    except ImportError:
+        from kernels import download_kernels
+
+        imported = time.perf_counter()
+        download_kernels(lock=pathlib.Path(project, "kernels.lock"))
+    else:
+        imported = time.perf_counter()
+        download_kernels(types.SimpleNamespace(project_dir=pathlib.Path(project), all_variants=False))
+    end = time.perf_counter()
+    return {"seconds": end - start, "call": end - imported}
+
+
 def kernelize_repositories(repo_ids):
     """Seconds of `import kernels` and the first `kernelize` of a model whose layers need these repositories."""
     import torch
