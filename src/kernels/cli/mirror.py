@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kernels.cli import _mirror_checks as checks
 from kernels.cli._arguments import AsJson, TrustRemoteCode, parse_target
 from kernels.cli._output import (
     describe_error,
@@ -27,6 +28,7 @@ __all__ = ["mirror"]
 
 _TAKE = "What to take"
 _SIGN = "Signing"
+_CHECK = "Of a mirror that is there"
 
 #: What was left out is listed up to here; a whole Hub has hundreds of repositories without builds.
 _LISTED = 20
@@ -35,8 +37,19 @@ _LISTED = 20
 def mirror(
     url: Annotated[
         str,
-        typer.Argument(metavar="URL", help="The mirror: a folder, s3://bucket/prefix, gs://… or az://…"),
+        typer.Argument(
+            metavar="URL", help="The mirror: a folder, s3://bucket/prefix, gs://… or az://…; or the word diff."
+        ),
     ],
+    sides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SIDE]...",
+            help="After diff: a mirror or lockfile, and what to compare it with: a mirror, a lockfile or hub. Default: "
+            "where the mirror was taken from.",
+            show_default=False,
+        ),
+    ] = None,
     repo: Annotated[
         list[str] | None,
         typer.Option("--repo", metavar="REPO", help="Repository, org/name; may be repeated.", rich_help_panel=_TAKE),
@@ -116,16 +129,118 @@ def mirror(
             rich_help_panel=_SIGN,
         ),
     ] = None,
+    sign: Annotated[
+        str | None,
+        typer.Option(
+            "--sign", metavar="HOW", help="sigstore: sign with the identity of this machine.", rich_help_panel=_SIGN
+        ),
+    ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify", help="Read everything back, and compare it with hashes and signatures.", rich_help_panel=_CHECK
+        ),
+    ] = False,
+    policy: Annotated[
+        Path | None,
+        typer.Option(
+            "--policy",
+            metavar="FILE",
+            help="Who may sign builds. Default: KERNELS_POLICY.",
+            rich_help_panel=_CHECK,
+        ),
+    ] = None,
+    prune: Annotated[
+        bool,
+        typer.Option(
+            "--prune",
+            help="Remove commits that no branch is at, versions that --versions does not keep, and archives that "
+            "nothing names.",
+            rich_help_panel=_CHECK,
+        ),
+    ] = False,
+    keep_lockfile: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--keep-lockfile",
+            metavar="FILE",
+            help="Keep what this lockfile pins; may be repeated.",
+            rich_help_panel=_CHECK,
+        ),
+    ] = None,
+    older_than: Annotated[
+        float | None,
+        typer.Option(
+            "--older-than",
+            metavar="DAYS",
+            min=0,
+            help="Remove only commits that were last taken before this time.",
+            rich_help_panel=_CHECK,
+        ),
+    ] = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--remove",
+            metavar="REPO",
+            help="Remove this repository as a whole; may be repeated.",
+            rich_help_panel=_CHECK,
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.", rich_help_panel=_CHECK)
+    ] = False,
     html: Annotated[
         bool,
         typer.Option(
             "--html", help="Also write pages for people, index.html and catalog/; later runs keep them up to date."
         ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be taken, with sizes.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be taken or removed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put kernels into a mirror, or bring it up to date."""
+    """Put kernels into a mirror, or bring it up to date; verify, prune or compare it."""
+    taking = {
+        "--lockfile": lockfile, "--publisher": publisher, "--from-hub": from_hub, "--from": source, "--target": target,
+        "--revision": revision, "--since": since, "--trust-remote-code": trust_remote_code, "--html": html,
+    }  # fmt: skip
+    pruning = {"--keep-lockfile": keep_lockfile, "--older-than": older_than is not None, "--remove": remove}
+    signing = {"--sign-key": sign_key, "--sign": sign}
+    if sign not in (None, "sigstore"):
+        raise typer.BadParameter(f"--sign is {sign!r}; expected sigstore")
+    if url == "diff":
+        others = {"--verify": verify, "--prune": prune, "--policy": policy, "--yes": yes, "--dry-run": dry_run}
+        _refuse("`kernels mirror diff`", {**taking, **pruning, **signing, **others, "--versions": versions != "all"})
+        checks.diff(sides or (), repo or (), as_json)
+        return
+    if sides:
+        raise typer.BadParameter(f"unexpected {sides[0]!r} after the address of the mirror")
+    if verify:
+        others = {"--prune": prune, "--yes": yes, "--dry-run": dry_run, "--versions": versions != "all"}
+        _refuse("--verify", {**taking, **pruning, **signing, **others})
+        checks.verify(url, repo or (), policy, as_json)
+        return
+    if prune:
+        _refuse("--prune", {**taking, "--policy": policy})
+        checks.prune(
+            url,
+            repo or (),
+            remove or (),
+            versions,
+            keep_lockfile or (),
+            older_than,
+            sign_key,
+            sign == "sigstore",
+            dry_run,
+            yes,
+            as_json,
+        )
+        return
+    for option, given in {**pruning, "--yes": yes}.items():
+        if given:
+            raise typer.BadParameter(f"{option} is an option of --prune")
+    if policy is not None:
+        raise typer.BadParameter("--policy is an option of --verify; for what is taken, set KERNELS_POLICY")
     from kernels.operations.mirroring.request import MirrorRequest, MirrorVersions, parse_since
 
     request = MirrorRequest(
@@ -141,10 +256,18 @@ def mirror(
         since=None if since is None else parse_since(since),
         trust_remote_code=trust_remote_code,
         sign_key=sign_key,
+        sigstore=sign == "sigstore",
         dry_run=dry_run,
         html=html,
     )
     _write(request, as_json)
+
+
+def _refuse(action: str, options: dict[str, object]) -> None:
+    """Raise for an option that an action does not have."""
+    for option, given in options.items():
+        if given:
+            raise typer.BadParameter(f"{option} is no option of {action}")
 
 
 def _write(request: MirrorRequest, as_json: bool) -> None:

@@ -20,7 +20,7 @@ from kernels.operations.mirroring.diff import (
     FileDifference,
     MirrorDifference,
     RefChange,
-    RepositoryChange,
+    RepositoryDifference,
     diff_mirror,
 )
 
@@ -199,7 +199,7 @@ def test_signatures_that_are_lost_are_shown(tmp_path: Path) -> None:
     second = "https://github.com/acme/kernels/.github/workflows/build.yaml@refs/heads/main"
 
     def fields(old: int, new: int) -> tuple[FieldChange, ...]:
-        changes: tuple[RepositoryChange, ...] = diff(trees[old], trees[new]).repositories
+        changes: tuple[RepositoryDifference, ...] = diff(trees[old], trees[new]).repositories
         builds: tuple[BuildChange, ...] = changes[0].builds
         return builds[0].fields
 

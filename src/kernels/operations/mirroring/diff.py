@@ -29,7 +29,7 @@ __all__ = [
     "FileDifference",
     "MirrorDifference",
     "RefChange",
-    "RepositoryChange",
+    "RepositoryDifference",
     "diff_mirror",
 ]
 
@@ -110,7 +110,7 @@ class RefChange:
 
 
 @dataclass(frozen=True)
-class RepositoryChange:
+class RepositoryDifference:
     """A repository that differs.
 
     Attributes:
@@ -142,7 +142,7 @@ class MirrorDifference:
     old: str
     new: str
     compared: int
-    repositories: tuple[RepositoryChange, ...]
+    repositories: tuple[RepositoryDifference, ...]
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ def _chosen(old: _Side, new: _Side, wanted: list[str]) -> list[str]:
     return wanted or known
 
 
-def _compare(old: _Side, new: _Side, repo_id: str) -> RepositoryChange | None:
+def _compare(old: _Side, new: _Side, repo_id: str) -> RepositoryDifference | None:
     before = old.state(repo_id, None)
     after = new.state(repo_id, before)
     if before is None or after is None:
@@ -266,7 +266,7 @@ def _compare(old: _Side, new: _Side, repo_id: str) -> RepositoryChange | None:
                 (),
             )
         ]
-        return RepositoryChange(repo_id, change, tuple(refs), tuple(builds))
+        return RepositoryDifference(repo_id, change, tuple(refs), tuple(builds))
     refs, builds = [], []
     for name in sorted({*before.refs, *after.refs}):
         at, to = before.refs.get(name), after.refs.get(name)
@@ -286,7 +286,7 @@ def _compare(old: _Side, new: _Side, repo_id: str) -> RepositoryChange | None:
         fields.append(FieldChange("moved to", before.moved_to, after.moved_to))
     if not (refs or builds or fields):
         return None
-    return RepositoryChange(repo_id, "changed", tuple(refs), tuple(builds), tuple(fields))
+    return RepositoryDifference(repo_id, "changed", tuple(refs), tuple(builds), tuple(fields))
 
 
 def _builds_of(side: _Side, other: _Side, repo_id: str, commit: str | None) -> Mapping[str, _Build] | None:

@@ -1,0 +1,260 @@
+"""What `kernels mirror` does with a mirror that is there: `--verify`, `--prune` and `diff`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from kernels.cli._output import format_size, print_error, print_json, print_line, print_note, print_table
+from kernels.errors import KernelsError
+from kernels.support.formatting import plural
+
+if TYPE_CHECKING:
+    from kernels.models.lockfile import Lock
+    from kernels.operations.mirroring.diff import BuildChange, MirrorDifference, RepositoryDifference
+    from kernels.operations.mirroring.prune import MirrorPrunePlan, MirrorPruneResult
+    from kernels.operations.mirroring.verify import MirrorReport
+
+__all__ = ["diff", "prune", "verify"]
+
+#: Entries of one kind that are listed; `--json` has all.
+_LISTED = 20
+
+_DAY = 24 * 3600.0
+
+
+def verify(url: str, repositories: Sequence[str], policy: Path | None, as_json: bool) -> None:
+    """Read a mirror back, and print what is wrong.
+
+    Raises:
+        typer.Exit: Something is wrong.
+    """
+    from kernels.operations.mirroring.addresses import open_mirror
+    from kernels.operations.mirroring.verify import verify_mirror
+    from kernels.trust import Policy
+
+    store, writable = open_mirror(url)
+    rules = None if policy is None else Policy.read(policy)
+    report = verify_mirror(store, repositories, writable=writable, policy=rules)
+    if as_json:
+        print_json(
+            {
+                "mirror": report.url,
+                "failed": bool(report.problems),
+                "time": report.time,
+                "signed_by": report.signers,
+                "repositories": report.repositories,
+                "commits": report.commits,
+                "archives": report.archives,
+                "size": report.size,
+                "signatures": report.signatures,
+                "unchecked": report.unchecked or None,
+                "unnamed": report.unnamed,
+                "problems": report.problems,
+            }
+        )
+    else:
+        _print_report(report)
+    for each in report.problems:
+        print_error(f"{each.path}: {each.problem}")
+    if report.problems:
+        raise typer.Exit(1)
+
+
+def _print_report(report: MirrorReport) -> None:
+    signed = f"; signed by {' or '.join(report.signers)}" if report.signers else ""
+    print_line(f"{report.url}, written {_age(report.time)}{signed}")
+    repositories = "1 repository" if report.repositories == 1 else f"{report.repositories} repositories"
+    counted = ", ".join([repositories, plural(report.commits, "commit"), plural(report.archives, "archive")])
+    print_line(f"{counted} ({format_size(report.size)}), {plural(report.signatures, 'valid signature')} of builds")
+    if report.unchecked:
+        print_note(f"Signatures of builds were not checked: {report.unchecked}")
+    if report.unnamed:
+        print_note(f"{plural(len(report.unnamed), 'file')} that nothing names; `--prune` removes them after a day:")
+        for path in report.unnamed[:_LISTED]:
+            print_note(f"  {path}")
+    wrong = len(report.problems)
+    print_line("Everything is as it was written." if not wrong else f"{plural(wrong, 'problem')}.")
+
+
+def _age(written: str) -> str:
+    from kernels.models.mirror import parse_time
+
+    day = "day"
+    days = max(0, int((time.time() - parse_time(written)) / _DAY))
+    return f"{written} ({f'{plural(days, day)} ago' if days else 'today'})"
+
+
+def prune(
+    url: str,
+    repositories: Sequence[str],
+    remove: Sequence[str],
+    versions: str,
+    lockfiles: Sequence[Path],
+    older_than: float | None,
+    sign_key: Path | None,
+    sigstore: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Show what can be removed from a mirror, and remove it after a confirmation.
+
+    Raises:
+        typer.Exit: Nothing was removed for want of a confirmation, or a writer was at work at the same moment.
+    """
+    from kernels.mirror.signing import active_signer
+    from kernels.mirror.stores.opening import open_store
+    from kernels.operations.mirroring.prune import plan_mirror_prune, prune_mirror
+    from kernels.operations.mirroring.request import MirrorVersions
+
+    store = open_store(url)
+    signer = active_signer(sign_key, sigstore)
+    plan = plan_mirror_prune(
+        store,
+        repositories,
+        remove=remove,
+        versions=MirrorVersions.parse(versions),
+        locks=_locks(lockfiles),
+        older_than=None if older_than is None else older_than * _DAY,
+    )
+    if as_json:
+        done = prune_mirror(store, plan, signer) if yes and not dry_run else None
+        _print_json(plan, done)
+    else:
+        _print_plan(plan)
+        if plan.empty:
+            print_line("Nothing to remove.")
+            return
+        if dry_run:
+            return
+        if not yes and not _confirmed():
+            print_line("Nothing was removed.")
+            if not _is_interactive():
+                print_line("Standard input is not a terminal. To remove without confirmation: --yes")
+            raise typer.Exit(1)
+        done = prune_mirror(store, plan, signer)
+        print_line(
+            f"Removed {plural(len(done.commits), 'commit')} and {plural(len(done.archives), 'archive')}, "
+            f"freed {format_size(done.freed)}."
+        )
+    for each in () if done is None else done.problems:
+        print_error(f"{each.path}: {each.problem}")
+    if done is not None and done.problems:
+        raise typer.Exit(1)
+
+
+def _locks(paths: Sequence[Path]) -> list[Lock]:
+    from kernels.models.lockfile import Lock
+
+    return [Lock.read(path, hashes=False) for path in paths]
+
+
+def _print_plan(plan: MirrorPrunePlan) -> None:
+    rows = [(each.repo_id, each.commit[:12], "remove", each.taken[:10], each.why) for each in plan.remove]
+    rows += [(each.repo_id, each.commit[:12], "keep", each.taken[:10], each.why) for each in plan.kept]
+    if rows:
+        print_table(("Repository", "Commit", "What", "Taken", "Why"), rows)
+        print_line()
+    if plan.recent:
+        print_note(
+            f"{plural(len(plan.recent), 'archive')} that nothing names and that may be a writer's: kept for a day."
+        )
+    if not plan.empty:
+        others = f", {plural(len(plan.documents), 'document')} that nothing names" if plan.documents else ""
+        print_line(
+            f"To remove: {plural(len(plan.remove), 'commit')}{others}, {plural(len(plan.archives), 'archive')}: "
+            f"{format_size(plan.frees)}"
+        )
+
+
+def _print_json(plan: MirrorPrunePlan, done: MirrorPruneResult | None) -> None:
+    print_json(
+        {
+            "mirror": plan.url,
+            "repositories": plan.repositories,
+            "branches": plan.branches,
+            "remove": plan.remove,
+            "kept": plan.kept,
+            "documents": plan.documents,
+            "archives": [each.path for each in plan.archives],
+            "recent": [each.path for each in plan.recent],
+            "frees": plan.frees,
+            "removed": None if done is None else [each.commit for each in done.commits],
+            "freed": None if done is None else done.freed,
+            "problems": [] if done is None else done.problems,
+        }
+    )
+
+
+def _confirmed() -> bool:
+    # The question goes to standard error: standard output is for the answer.
+    return _is_interactive() and typer.confirm("Remove them?", err=True)
+
+
+def _is_interactive() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def diff(sides: Sequence[str], repositories: Sequence[str], as_json: bool) -> None:
+    """Print what differs between two mirrors, a mirror and its Hub, or a lockfile and a mirror.
+
+    Raises:
+        typer.Exit: With the status 1 if something differs, and 2 on an error.
+    """
+    from kernels.operations.mirroring.diff import diff_mirror
+
+    if not 1 <= len(sides) <= 2:
+        raise typer.BadParameter("expected `kernels mirror diff A`, or `kernels mirror diff A B`")
+    try:
+        found = diff_mirror(sides[0], sides[1] if len(sides) == 2 else None, repositories)
+    except KernelsError as error:
+        print_error(error)
+        raise typer.Exit(2) from None
+    if as_json:
+        print_json(found)
+    else:
+        _print_difference(found)
+    if found.repositories:
+        raise typer.Exit(1)
+
+
+def _print_difference(found: MirrorDifference) -> None:
+    rows = [row for each in found.repositories for row in _rows(each)]
+    if rows:
+        print_table(("Repository", "At", "Build", "What", "From", "To"), rows)
+        print_line()
+    compared = f"{found.compared} compared: {found.old} with {found.new}"
+    if not found.repositories:
+        print_line(f"No difference ({compared}).")
+        return
+    print_line(f"{len(found.repositories)} of {compared}.")
+
+
+def _rows(each: RepositoryDifference) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [] if each.change == "changed" else [(each.repo_id, "", "", each.change, "", "")]
+    rows += [(each.repo_id, "", "", item.name, item.old or "-", item.new or "-") for item in each.fields]
+    for ref in each.refs:
+        what = "added" if ref.old is None else "removed" if ref.new is None else "moved"
+        rows.append((each.repo_id, ref.name, "", what, (ref.old or "-")[:12], (ref.new or "-")[:12]))
+    for build in each.builds:
+        rows += _build_rows(each.repo_id, build)
+    return rows
+
+
+def _build_rows(repo_id: str, build: BuildChange) -> list[tuple[str, ...]]:
+    def size(value: int | None) -> str:
+        return "-" if value is None else format_size(value)
+
+    start = repo_id, build.name, build.variant
+    rows: list[tuple[str, ...]] = [(*start, build.change, size(build.old), size(build.new))]
+    rows += [(*start, item.name, item.old or "-", item.new or "-") for item in build.fields]
+    rows += [(*start, file.path, size(file.old), size(file.new)) for file in build.files[:_LISTED]]
+    if len(build.files) > _LISTED:
+        rows.append((*start, f"{len(build.files) - _LISTED} more files", "", ""))
+    return rows

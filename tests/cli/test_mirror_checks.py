@@ -1,0 +1,111 @@
+"""`kernels mirror --verify`, `--prune` and `diff`, as commands."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mirror_tree import MirrorTree, StaticServer
+
+from kernels.models.lockfile import Lock, Pin
+from kernels.models.requirement import Requirement
+
+pytestmark = pytest.mark.skipif(find_spec("zstandard") is None, reason="zstandard is not installed")
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def tree(tmp_path: Path, isolated_env: Path) -> MirrorTree:
+    """A mirror of two repositories, one with an older commit."""
+    tree = MirrorTree(tmp_path / "mirror")
+    tree.add("acme/relu", version=1, variants=["torch-cpu"], seed=1)
+    tree.add("acme/relu", version=1, variants=["torch-cpu"], seed=2)
+    tree.add("acme/gelu", version=2)
+    return tree
+
+
+def test_verify_reads_everything_back(kernels: Run, tree: MirrorTree) -> None:
+    done = kernels("mirror", tree.root, "--verify")
+    assert done.exit_code == 0, done.output
+    assert f"{tree.root.as_uri()}, written 2026-01-02T03:04:05Z (" in done.stdout
+    assert "2 repositories, 3 commits, 3 archives (" in done.stdout
+    assert "Everything is as it was written." in done.stdout
+    with StaticServer(tree.root) as server:
+        found = json.loads(kernels("mirror", server.url, "--verify", "--repo", "acme/relu", "--json").stdout)
+    assert (found["mirror"], found["failed"], found["commits"], found["unnamed"]) == (server.url, False, 2, None)
+    archive = next(iter(tree.indexes["acme/relu"].builds.values())).archive.name
+    (tree.root / archive).unlink()
+    done = kernels("mirror", tree.root, "--verify")
+    assert done.exit_code == 1
+    assert f"{archive}: it is missing; api/kernels/acme/relu/" in done.stderr
+    assert "1 problem." in done.stdout
+    found = json.loads(kernels("mirror", tree.root, "--verify", "--json").stdout)
+    assert [each["path"] for each in found["problems"]] == [archive]
+
+
+def test_prune_shows_a_plan_and_asks(kernels: Run, tree: MirrorTree, tmp_path: Path) -> None:
+    older = tree.indexes["acme/relu"].older[0]
+    before = sorted(path for path in tree.root.rglob("*") if path.is_file())
+    for arguments, status in (((), 1), (("--dry-run",), 0), (("--json",), 0), (("--json", "--dry-run", "--yes"), 0)):
+        done = kernels("mirror", tree.root, "--prune", *arguments)
+        assert (done.exit_code, older[:12] in done.stdout) == (status, True), done.output
+        assert sorted(path for path in tree.root.rglob("*") if path.is_file()) == before
+    assert "To remove without confirmation: --yes" in kernels("mirror", tree.root, "--prune").stdout
+    lock = tmp_path / "app.lock"
+    lock.write_bytes(Lock((Pin(Requirement("acme/relu", version=1), older),)).to_bytes())
+    done = kernels("mirror", tree.root, "--prune", "--yes", "--keep-lockfile", lock)
+    assert "Nothing to remove." in done.stdout
+    assert "pinned by" in done.stdout
+    assert "taken recently" in kernels("mirror", tree.root, "--prune", "--older-than", 36500).stdout
+    done = kernels("mirror", tree.root, "--prune", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "Removed 1 commit and 1 archive, freed " in done.stdout
+    done = kernels("mirror", tree.root, "--prune", "--yes", "--json", "--remove", "acme/gelu")
+    assert json.loads(done.stdout)["repositories"] == ["acme/gelu"]
+    assert kernels("mirror", tree.root, "--verify").exit_code == 0
+    assert "acme/gelu" not in (tree.root / "mirror.json").read_text()
+
+
+def test_diff_exits_like_diff(kernels: Run, tree: MirrorTree, tmp_path: Path) -> None:
+    shutil.copytree(tree.root, tmp_path / "new")
+    other = MirrorTree(tmp_path / "new")
+    other.indexes = dict(tree.indexes)
+    done = kernels("mirror", "diff", tree.root, other.root)
+    assert (done.exit_code, done.stdout.startswith("No difference (2 compared: ")) == (0, True), done.output
+    commit = other.add("acme/gelu", version=2, variants={"torch-cpu": {"more.py": b"x"}}, python_depends=["einops"])
+    done = kernels("mirror", "diff", tree.root, other.root)
+    assert done.exit_code == 1
+    for text in ("acme/gelu", "moved", commit[:12], "more.py", "python", "einops", "1 of 2 compared: "):
+        assert text in done.stdout
+    found = json.loads(kernels("mirror", "diff", tree.root, other.root, "--json").stdout)
+    assert [each["repo_id"] for each in found["repositories"]] == ["acme/gelu"]
+    assert kernels("mirror", "diff", tree.root, other.root, "--repo", "acme/relu").exit_code == 0
+    done = kernels("mirror", "diff", tree.root, tmp_path / "none")
+    assert (done.exit_code, "is not a mirror" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["m", "--verify", "--prune"], "--prune is no option of --verify"),
+        (["m", "--verify", "--sign-key", "k"], "--sign-key is no option of --verify"),
+        (["m", "--prune", "--lockfile", "k"], "--lockfile is no option of --prune"),
+        (["m", "--repo", "a/b", "--remove", "a/b"], "--remove is an option of --prune"),
+        (["m", "--repo", "a/b", "--policy", "p"], "--policy is an option of --verify"),
+        (["m", "other", "--repo", "a/b"], "unexpected 'other'"),
+        (["diff"], "expected `kernels mirror diff A`"),
+        (["diff", "a", "b", "c"], "expected `kernels mirror diff A`"),
+        (["diff", "a", "--prune"], "--prune is no option of `kernels mirror diff`"),
+        (["m", "--repo", "a/b", "--sign", "pgp"], "--sign is 'pgp'; expected sigstore"),
+    ],
+)
+def test_options_of_another_action_are_refused(kernels: Run, arguments: list[str], says: str) -> None:
+    done = kernels("mirror", *arguments)
+    assert done.exit_code == 2
+    assert says in done.stderr
