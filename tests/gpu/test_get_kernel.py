@@ -6,24 +6,12 @@ from collections.abc import Callable
 
 import pytest
 from hub import TestHub
+from this_card import arch, compiled_name
 
 from kernels import get_kernel, get_kernel_variants, install_kernel
 from kernels.errors import UnsupportedArch
-from kernels.resolver.target import Target
 
 pytestmark = pytest.mark.gpu
-
-
-def arch() -> str:
-    device = Target.current().backend_devices("cuda")[0]
-    return device.arch
-
-
-def compiled_name() -> str:
-    target = Target.current()
-    torch, cuda = str(target.torch).split(".")[:2], target.backend_version("cuda")
-    assert cuda is not None
-    return f"torch{torch[0]}{torch[1]}-cxx11-cu{cuda.major}{cuda.minor}-{target.cpu}-{target.os}"
 
 
 def test_a_build_that_excludes_the_card_falls_through_to_one_that_covers_it(hub: TestHub) -> None:
