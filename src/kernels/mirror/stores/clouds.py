@@ -25,6 +25,9 @@ from kernels.support.secrets import register
 
 __all__ = ["azure_store", "google_store", "s3_store"]
 
+#: Before the second try of a write; it doubles up to 8.
+_WAIT_SECONDS = 0.5
+
 _MAX_CERTIFICATES = 4 * 1024 * 1024
 
 _TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})
@@ -146,7 +149,7 @@ def _requests(retries: int, endpoint: str, certificates: str | None) -> dict[str
             options["root_certificate"] = read_bounded(Path(bundle).expanduser(), _MAX_CERTIFICATES)
         except OSError as error:
             raise RequestError(f"`AWS_CA_BUNDLE` is {bundle!r}: {error.strerror or error}.") from None
-    backoff = {"init_backoff": timedelta(seconds=0.5), "max_backoff": timedelta(seconds=8), "base": 2}
+    backoff = {"init_backoff": timedelta(seconds=_WAIT_SECONDS), "max_backoff": timedelta(seconds=8), "base": 2}
     return {
         "client_options": options,
         "retry_config": {"max_retries": retries, "retry_timeout": timedelta(seconds=240), "backoff": backoff},
@@ -198,7 +201,7 @@ def _boto3_provider(profile: AwsProfile) -> Any:
         try:
             found = boto3.Session(profile_name=profile.name).get_credentials()
             frozen = None if found is None else found.get_frozen_credentials()
-        except (BotoCoreError, ClientError) as error:
+        except (BotoCoreError, ClientError, OSError) as error:
             raise RequestError(f"{asked}, which gave no credentials: {error_on_one_line(error)}.") from None
         if frozen is None:
             raise RequestError(f"{asked}, which gave no credentials.")
