@@ -453,7 +453,12 @@ def _check_repository(index: RepositoryIndex, repo_id: str, where: str) -> None:
             _check_text(where, file, entry.texts.get(file.path))
         if sum(len(index.builds[content].files) for content in entry.variants.values()) > MAX_FILES:
             raise _invalid(where, f"commit {commit} has more than {MAX_FILES} files")
-        index.snapshot(commit)  # raises for a path that could leave its folder
+        try:
+            index.snapshot(commit)  # raises for a path that could leave its folder
+        except InvalidRepository as error:
+            raise _invalid(
+                where, format_text(error).removesuffix(".").removesuffix(". Nothing was downloaded")
+            ) from None
 
 
 def _check_subject(index: RepositoryIndex, commit: str | None, where: str) -> None:
