@@ -44,7 +44,7 @@ def test_a_page_says_what_the_index_says(tree: MirrorTree) -> None:
     text = words(html)
     assert "acme/relu A fast ReLU. Publisher trusted at its origin" in text
     assert 'get_kernel("acme/relu", version=2)' in text
-    assert "At the origin and not in this mirror: torch-npu" in text
+    assert "At the origin, and not here: torch-npu" in text
     assert f"Commit {index.branches['v2']} of 2026-01-01, taken on 2026-01-02 from https://hub.example" in text
     assert f'href="../../../{build.archive.name}"' in html
     assert all(variant in text for variant in VARIANTS)

@@ -29,6 +29,7 @@ from kernels.errors import InvalidRepository, RepositoryNotFound, RevisionNotFou
 from kernels.models.requirement import is_commit
 from kernels.server.catalog import Catalog, Publisher
 from kernels.server.file_response import OpenFileResponse
+from kernels.server.kernel_pages import KernelPages, page_routes
 from kernels.server.own_urls import absolute, location
 from kernels.server.request_bodies import Bodies, Refusal
 from kernels.server.snapshot import Commit, File, Folder, lfs_pointer
@@ -72,6 +73,7 @@ def create_app(
     repository = "/api/{kinds}/{org}/{name}"
     app = Starlette(
         routes=[
+            *page_routes(),
             Route("/api/organizations/{name}/overview", _organization),
             Route("/api/users/{name}/overview", _user),
             Route("/api/agent-harnesses", _agent_harnesses),
@@ -101,6 +103,7 @@ def create_app(
     app.state.public_url = public_url
     app.state.names = {socket.gethostname().lower()}
     app.state.path_questions = Bodies(_MAX_PATHS_BYTES, _MAX_PATHS_BYTES_TOGETHER)
+    app.state.pages = KernelPages(catalog)
     app.state.write_api = WriteApi(catalog, token, writable=writable)
     return app
 
