@@ -47,6 +47,7 @@ __all__ = [
     "mirror_keys",
     "mirror_sign_key",
     "offline",
+    "parse_address",
     "policy_file",
     "preferred_backend",
     "progress_disabled",
@@ -191,6 +192,22 @@ def hub_addresses() -> tuple[HubAddress, ...]:
     """
     value = os.environ.get("KERNELS_HUB", "")
     return parse_addresses("KERNELS_HUB", value or HUB_WORD, _hf_endpoint)
+
+
+def parse_address(name: str, value: str) -> HubAddress:
+    """One address as `KERNELS_HUB` has them, which an option gives.
+
+    Args:
+        name: The option, for messages.
+        value: Its value.
+
+    Raises:
+        RequestError: It is no address, or several.
+    """
+    found = parse_addresses(name, value, _hf_endpoint)
+    if len(found) > 1:
+        raise RequestError(f"`{name}` has {len(found)} addresses; expected one.")
+    return found[0]
 
 
 def endpoint() -> str:

@@ -24,6 +24,7 @@ def open_sources(
     local_files_only: bool = False,
     overrides: bool = True,
     verify: Verify | None = None,
+    address: HubAddress | None = None,
 ) -> Sources:
     """The sources that the settings name, in the order in which they are asked.
 
@@ -32,10 +33,12 @@ def open_sources(
         local_files_only: Use only what is in the cache.
         overrides: Whether `LOCAL_KERNELS` is read.
         verify: When the content of builds is checked; the default is `KERNELS_VERIFY`.
+        address: The source to open in place of those that the settings name.
     """
     local = settings.local_kernels() if overrides else {}
     first, *others = (
-        _open(address, user_agent, offline=local_files_only, verify=verify) for address in settings.hub_addresses()
+        _open(each, user_agent, offline=local_files_only, verify=verify)
+        for each in (settings.hub_addresses() if address is None else (address,))
     )
     return Sources(first, local, verify, tuple(others))
 

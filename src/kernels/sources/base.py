@@ -74,6 +74,10 @@ class Source(Protocol):
 
     # What there is
 
+    def origin(self, repo_id: str) -> str:
+        """Where a repository is from, as a mirror of this source records it: the URL of a Hub."""
+        return self.endpoint or self.name
+
     def repositories(self, publisher: str | None = None) -> Iterable[str]:
         """The repositories of a publisher, or all, as far as the source lists them.
 

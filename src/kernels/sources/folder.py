@@ -81,6 +81,11 @@ class FolderSource(Source):
         """`the folder /path`."""
         return f"the folder {self.root}"
 
+    def origin(self, repo_id: str) -> str:
+        """The Hub in the record; a folder without one has no other origin."""
+        record = self._record(repo_id)
+        return self.name if record is None else record.endpoint
+
     def repositories(self, publisher: str | None = None) -> Iterable[str]:
         """The repositories in the folder that have a record; others have no commits."""
         for path in sorted(self.root.glob(f"{publisher or '*'}/*")):

@@ -15,6 +15,7 @@ from hub import TestHub
 from kernels.errors import RequestError
 from kernels.mirror.archive import unpack
 from kernels.mirror.stores.folder import FolderStore
+from kernels.mirror.stores.opening import open_store
 from kernels.models.lockfile import Lock, Pin
 from kernels.models.mirror import MirrorDocument, RepositoryIndex, commit_path, index_path
 from kernels.models.requirement import Requirement
@@ -322,14 +323,21 @@ def test_a_hub_that_is_away_is_an_error_also_where_the_cache_has_the_kernel(hub:
     assert state(place) == before
 
 
-def test_writers_at_once_lose_nothing(hub: TestHub, place: Path) -> None:
-    names = [f"acme/k{number}" for number in range(4)]
+@pytest.fixture(params=["folder", "s3"])
+def address(request: pytest.FixtureRequest, hub: TestHub, place: Path) -> str:
+    if request.param == "folder":
+        return str(place)
+    return f"s3://{request.getfixturevalue('s3_environment').bucket()}/kernels"
+
+
+def test_writers_at_once_lose_nothing(hub: TestHub, address: str) -> None:
+    names = [f"acme/k{number}" for number in range(3)]
     for name in names:
         hub.make_repo(name, variants=["torch-cpu", "torch-cuda"])
         hub.make_repo(name, version=2, variants=["torch-cpu"])
 
     def write(options: dict[str, object]) -> MirrorResult:
-        return run(place, *names, **options)
+        return mirror(MirrorRequest(address, repositories=names, **options))  # type: ignore[arg-type]
 
     shares: list[dict[str, object]] = [
         {"targets": [HOPPER], "versions": MirrorVersions.parse("1")},
@@ -339,13 +347,19 @@ def test_writers_at_once_lose_nothing(hub: TestHub, place: Path) -> None:
     ]
     with ThreadPoolExecutor(len(shares)) as pool:
         assert [failures(each) for each in pool.map(write, shares)] == [[]] * len(shares)
+    store = open_store(address)
+    documents = MirrorDocuments(store)
     for name in names:
-        found = index(place, name)
+        found = documents.repository(name)
+        assert found is not None
         assert list(found.branches) == ["v1", "v2"]
         commit = found.branches["v1"]
         assert (list(found.commits[commit].variants), found.commits[commit].absent) == (["torch-cpu", "torch-cuda"], ())
-        assert index(place, name, commit).commits[commit] == found.commits[commit]
+        document = documents.commit(name, commit)
+        assert document is not None
+        assert document.commits[commit].variants == found.commits[commit].variants
         for build in found.builds.values():
-            assert (place / build.archive.name).stat().st_size == build.archive.size
-    top = MirrorDocument.parse((place / "mirror.json").read_bytes(), "mirror.json").mirror("mirror.json")
+            assert store.size(build.archive.name) == build.archive.size
+    top = documents.mirror()
+    assert top is not None
     assert {name: each.versions for name, each in top.repositories.items()} == dict.fromkeys(names, (2, 1))

@@ -136,7 +136,7 @@ def merge_repository(
     known: dict[str, MirrorCommit] = {} if old is None else dict(old.commits)
     builds: dict[str, MirrorBuild] = {} if old is None else dict(old.builds)
     for commit, document in documents.items():
-        known[commit] = document.commits[commit]
+        known[commit] = _join_entries(known.get(commit), document.commits[commit])
         builds = {**document.builds, **builds}
     heads = sorted({*branches.values(), *tags.values()})
     commits = {commit: known[commit] for commit in heads}
@@ -206,6 +206,14 @@ def _merge_entry(before: MirrorCommit | None, taken: TakenCommit, time: str) -> 
         texts=dict(sorted({**taken.texts, **old.texts}.items())),
     )
     return before if before is not None and replace(merged, taken=before.taken) == before else merged
+
+
+def _join_entries(before: MirrorCommit | None, other: MirrorCommit) -> MirrorCommit:
+    """A commit with what two documents have of it: another writer may have changed either since the other was read."""
+    if before is None:
+        return other
+    taken = TakenCommit(other.variants, other.absent, other.date, other.files, other.texts)
+    return replace(_merge_entry(before, taken, other.taken), taken=max(before.taken, other.taken))
 
 
 def _merge_heads(

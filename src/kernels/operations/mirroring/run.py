@@ -15,6 +15,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
+from kernels import settings
 from kernels._version import __version__
 from kernels.catalog.card import MAX_IMAGE_BYTES, named_images
 from kernels.errors import RequestError, StoreError
@@ -62,7 +63,6 @@ from kernels.operations.mirroring.wanted import (
     examine,
     expand,
     gather,
-    origin_of,
     verdict,
 )
 from kernels.operations.open_sources import open_sources
@@ -139,7 +139,12 @@ def mirror(request: MirrorRequest, progress: MirrorProgress | None = None) -> Mi
 
 
 def _open_source(request: MirrorRequest) -> Sources:
-    return open_sources(user_agent=request.user_agent, overrides=False)
+    address = None
+    if request.source is not None:
+        address = settings.parse_address("--from", request.source)
+    elif len(settings.hub_addresses()) > 1:
+        raise RequestError("`KERNELS_HUB` has several addresses; name the one to take kernels from: --from ADDRESS")
+    return open_sources(user_agent=request.user_agent, overrides=False, address=address)
 
 
 @dataclass
@@ -238,7 +243,7 @@ class _Run:
         )
         return MirrorResult(
             url=self._store.url,
-            origin=origin_of(self._source),
+            origin=self._source.endpoint or self._source.name,
             commits=tuple(self._commits[key] for key in sorted(self._commits)),
             left_out=tuple(dict.fromkeys(self._left_out)),
             failures=tuple(self._failures),
@@ -401,7 +406,7 @@ class _Run:
         """What the mirror has of a repository."""
         try:
             base = self._known(wanted.repo_id, None)
-            self._check_origin(base)
+            self._check_origin(wanted, base)
             taking = _Taking(wanted, base)
             for commit, variant in wanted.builds:
                 snapshot = wanted.snapshots[commit]
@@ -421,8 +426,8 @@ class _Run:
         except PROBLEMS as error:
             return DownloadFailure(wanted.repo_id, None, error)
 
-    def _check_origin(self, base: RepositoryIndex | None) -> None:
-        origin = origin_of(self._source)
+    def _check_origin(self, wanted: WantedRepository, base: RepositoryIndex | None) -> None:
+        origin = self._source.origin(wanted.repo_id)
         if base is not None and base.origin.url != origin and self._request.source is None:
             raise RequestError(
                 f"{base.repo_id} in {self._store.url} comes from {format_value(base.origin.url, 200)}, and this run "
@@ -498,7 +503,7 @@ class _Run:
         return TakenRepository(
             repo_id=wanted.repo_id,
             repo_type=next(iter(wanted.snapshots.values())).repo_type if wanted.snapshots else "kernel",
-            origin=MirrorOrigin(origin_of(wanted.source), format_time(self._started)),
+            origin=MirrorOrigin(wanted.source.origin(wanted.repo_id), format_time(self._started)),
             trusted=verdict(wanted.source, wanted.repo_id),
             branches=kept(wanted.branches, {} if known is None else known.branches),
             tags=kept(wanted.tags, {} if known is None else known.tags),

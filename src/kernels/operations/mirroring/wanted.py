@@ -43,7 +43,6 @@ __all__ = [
     "examine",
     "expand",
     "gather",
-    "origin_of",
     "verdict",
 ]
 
@@ -252,7 +251,7 @@ def _unchanged(
         return None  # the policy may be newer than the mirror
     heads = None if requirement.commit is not None else _fresh_heads(source, repo_id, started)
     index = known(repo_id, None)
-    if index is None or index.moved_to is not None or index.origin.url != origin_of(source):
+    if index is None or index.moved_to is not None or index.origin.url != source.origin(repo_id):
         return None
     commit = requirement.commit if heads is None else _commit_of(heads, requirement)
     if commit is None or (commit not in index.commits and commit not in index.older):
@@ -369,8 +368,3 @@ def verdict(source: Source, repo_id: str) -> bool | None:
     """Whether the origin marks the publisher of a repository as trusted; None if it is not known."""
     trust = PublisherTrust.UNKNOWN if source.publishers is None else source.publishers.trust(repo_id)
     return {PublisherTrust.TRUSTED: True, PublisherTrust.UNTRUSTED: False}.get(trust)
-
-
-def origin_of(source: Source) -> str:
-    """Where a source's kernels are from, as a mirror records it."""
-    return source.endpoint or source.name
