@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from kernels.cache.repo_store import RepoStore
 from kernels.errors import DigestMismatch, HubUnavailable, InvalidRepository
+from kernels.mirror import archive
 from kernels.mirror.archive import ArchiveDamaged, pack, unpack
 from kernels.mirror.tar_format import padding, tar_header
 from kernels.models.mirror import MirrorArchive, MirrorBuild, MirrorFile, archive_path
@@ -48,9 +49,14 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Honest:
         (root / path).write_bytes(content)
         sha256 = hashlib.sha256(content).hexdigest() if path.endswith(".so") else None
         files.append(MirrorFile(path, len(content), git_blob_id(content), sha256))
-    archive = pack(root, files, root / "archive")
+    made = pack(root, files, root / "archive")
     data = (root / "archive").read_bytes()
-    return Honest(MirrorBuild(tuple(files), archive), data, zstandard.ZstdDecompressor().decompress(data))
+    return Honest(MirrorBuild(tuple(files), made), data, zstandard.ZstdDecompressor().decompress(data))
+
+
+@pytest.fixture(autouse=True, params=[1, 2], ids=["one thread", "two threads"])
+def _threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "_THREADED", 0 if request.param == 2 else 2**60)
 
 
 def with_archive(build: MirrorBuild, data: bytes) -> MirrorBuild:
@@ -186,10 +192,10 @@ TARS: dict[str, Callable[[bytes], bytes]] = {
 def test_the_headers_of_these_tests_are_those_of_an_archive(honest: Honest) -> None:
     assert header() == honest.plain[:512]
     assert header(type=b"0", mode=b"0000644\0") == honest.plain[:512]
-    with tarfile.open(fileobj=io.BytesIO(TARS["a pax header with another path"](honest.plain))) as archive:
-        assert archive.getnames()[0] == "../evil.py"
-    with tarfile.open(fileobj=io.BytesIO(TARS["a symbolic link"](honest.plain))) as archive:
-        assert archive.getmembers()[0].issym()
+    with tarfile.open(fileobj=io.BytesIO(TARS["a pax header with another path"](honest.plain))) as opened:
+        assert opened.getnames()[0] == "../evil.py"
+    with tarfile.open(fileobj=io.BytesIO(TARS["a symbolic link"](honest.plain))) as opened:
+        assert opened.getmembers()[0].issym()
 
 
 @pytest.mark.parametrize("name", TARS)

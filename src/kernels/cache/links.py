@@ -34,9 +34,10 @@ def link_to(link: Path, blob: Path) -> None:
                 return
             shutil.copyfile(blob, temporary)
         os.replace(temporary, link)
-    finally:
+    except BaseException:
         with suppress(OSError):
             temporary.unlink()
+        raise
 
 
 def _is_copy(path: Path, blob: Path) -> bool:

@@ -265,8 +265,9 @@ class RepoStore(RepoRecords):
             paths = unpacked.take()
             with cache_errors(blobs):
                 self._in_blobs(make_folders)
-                for blob, path in paths.items():
-                    os.replace(path, blobs / blob)
+                for blob in list(paths):
+                    os.replace(paths[blob], blobs / blob)
+                    del paths[blob]
                 for file in wanted:
                     self._link(commit, file, blobs / file.blob)
 

@@ -104,7 +104,7 @@ class UnpackedFiles:
         self._arrived(1, 0)
 
     def take(self) -> dict[str, Path]:
-        """The temporary file of each content; the caller renames them.
+        """The temporary file of each content. The caller renames them, and removes each from what is returned then.
 
         Raises:
             InvalidRepository: The archive did not have all wanted files.

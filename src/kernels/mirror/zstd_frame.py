@@ -17,11 +17,15 @@ from kernels.support.text import SafeText
 
 __all__ = ["MAX_WINDOW", "CutFrame", "InvalidFrame", "compressor", "decompressed", "frame_bound"]
 
-#: What a reader holds of the content: RFC 8878 (3.1.1.1.2) recommends that decoders support 8 MB, and need no more.
-MAX_WINDOW = 8 * 1024 * 1024
+#: What a reader holds of the content at most: the limit of the command `zstd` if it is not given another one.
+MAX_WINDOW = 128 * 1024 * 1024
 
-#: Chosen by measuring: docs/mirror-format.md, "Archives".
-LEVEL = 12
+# Chosen by measuring: docs/mirror-format.md, "Archives".
+_LEVEL = 9
+#: The window of 64 MiB, and the search for matches far back, make large builds a third smaller: their device code is
+#: there once for each architecture.
+_WINDOW_LOG = 26
+_LARGE = 16 * 1024 * 1024
 
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _MAX_BLOCK = 128 * 1024
@@ -53,11 +57,18 @@ def compressor(size: int) -> tuple[Callable[[bytes], bytes], Callable[[], bytes]
         MissingPythonDependency: There is no library for zstd.
     """
     library = _library()
+    large = size > _LARGE
     if library.__name__ == "zstandard":
-        own = library.ZstdCompressor(level=LEVEL, write_checksum=True, write_content_size=True).compressobj(size=size)
+        far = {"window_log": _WINDOW_LOG, "enable_ldm": True} if large else {}
+        parameters = library.ZstdCompressionParameters.from_level(
+            _LEVEL, source_size=size, write_checksum=True, write_content_size=True, **far
+        )
+        own = library.ZstdCompressor(compression_params=parameters).compressobj(size=size)
         return own.compress, own.flush
-    parameter = library.CompressionParameter
-    options = {parameter.compression_level: LEVEL, parameter.checksum_flag: 1, parameter.content_size_flag: 1}
+    key = library.CompressionParameter
+    options = {key.compression_level: _LEVEL, key.checksum_flag: 1, key.content_size_flag: 1}
+    if large:
+        options |= {key.window_log: _WINDOW_LOG, key.enable_long_distance_matching: 1}
     own = library.ZstdCompressor(options=options)
     own.set_pledged_input_size(size)
     return own.compress, own.flush
