@@ -194,6 +194,8 @@ def _decoding(expected: ResponseFormat[_T], may_be_mirror: bool) -> Callable[[An
 
         data = read_body(response, MAX_DOCUMENT_BYTES if may_be_mirror else expected.limit, seconds)
         if may_be_mirror and is_mirror_document(data):
+            if not data.rstrip().endswith(b"}"):
+                raise WrongAnswer("with a document that is cut short")
             raise MirrorAnswer(StoredDocument(data, etag_of(response)))
         if len(data) > expected.limit:
             raise WrongAnswer(f"more than {expected.limit} bytes")

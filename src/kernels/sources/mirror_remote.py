@@ -12,8 +12,6 @@ from kernels import settings
 from kernels.cache.repo_records import MirrorRecord
 from kernels.cache.repo_store import RepoStore
 from kernels.errors import HubUnavailable, InvalidRepository, RepositoryNotFound, RevisionNotFound
-from kernels.mirror.archive import unpack
-from kernels.mirror.ranges import archive_chunks
 from kernels.mirror.read_index import read_mirror_index, read_repository_index, records_key
 from kernels.mirror.stores.base import EntryNotFound, ReadStore, StoredDocument
 from kernels.models.mirror import (
@@ -39,7 +37,8 @@ from kernels.support.text import is_safe
 
 __all__ = ["MirrorRemote", "NotADocument"]
 
-#: How often a document is requested if the answer is none: a proxy's page, or one that is cut short.
+#: How often a document is requested if the answer is none (a proxy's page, or one that is cut short), and an archive
+#: if it is not the listed one.
 _TRIES = 3
 
 #: Seconds before the second such try; it doubles.
@@ -301,6 +300,9 @@ class MirrorRemote(Remote):
 
     def download(self, store: RepoStore, snapshot: Snapshot, variant: str, files: list[RepoFile]) -> None:
         """Put files of a build into the cache: one archive, unpacked while it arrives."""
+        from kernels.mirror.archive import ArchiveDamaged, unpack  # not for what is in the cache
+        from kernels.mirror.ranges import archive_chunks
+
         index = self._index_of(snapshot.repo_id, snapshot.commit, Patience())
         build = self._build(index, snapshot, variant)
         folder = f"{BUILD_FOLDER}/{variant}/"
@@ -311,13 +313,21 @@ class MirrorRemote(Remote):
         if not files:
             return
         where = f"{self.endpoint}/{build.archive.name}"
+        once = _EachByteOnce()
         try:
-            with (
-                downloading(snapshot.repo_id, sum(file.size for file in files)),
-                store.unpacking(snapshot.commit, files, folder, report) as sink,
-                archive_chunks(self._stores.patient, build.archive) as chunks,
-            ):
-                unpack(chunks, build, sink, where)
+            with downloading(snapshot.repo_id, sum(file.size for file in files)):
+                for attempt in range(_TRIES):
+                    once.begin()
+                    try:
+                        with (
+                            store.unpacking(snapshot.commit, files, folder, once.arrived) as sink,
+                            archive_chunks(self._stores.patient, build.archive) as chunks,
+                        ):
+                            unpack(chunks, build, sink, where)
+                        return
+                    except ArchiveDamaged:  # perhaps on the way
+                        if attempt == _TRIES - 1:
+                            raise
         except EntryNotFound as error:
             raise HubUnavailable(
                 f"{where} is listed but not available: build {variant} of {snapshot.repo_id}. Nothing was kept. "
@@ -347,7 +357,7 @@ class MirrorRemote(Remote):
     def no_repository(self, repo_id: str) -> RepositoryNotFound:
         """The error for a repository that the mirror does not have."""
         missing = RepositoryNotFound(
-            f"The mirror at {self.endpoint} has no repository {repo_id}.{NAME_ADVICE_MIRROR.format(repo_id)}"
+            f"The mirror at {self.endpoint} has no repository {repo_id}.{_NAME_ADVICE.format(repo_id)}"
         )
         return of_hub(missing, "RepositoryNotFoundError")
 
@@ -360,7 +370,25 @@ class MirrorRemote(Remote):
         return of_hub(missing, "RevisionNotFoundError")
 
 
-NAME_ADVICE_MIRROR = NAME_ADVICE.partition(";")[0] + ", or add it with `kernels mirror … --repo {}`."
+class _EachByteOnce:
+    """Reports what arrived, also if it arrives again at a later try."""
+
+    def __init__(self) -> None:
+        self._reported = self._now = (0, 0)
+
+    def begin(self) -> None:
+        """Begin a try."""
+        self._now = (0, 0)
+
+    def arrived(self, files: int, size: int) -> None:
+        """Report what no earlier try brought."""
+        self._now = (self._now[0] + files, self._now[1] + size)
+        more = [max(0, now - before) for now, before in zip(self._now, self._reported, strict=True)]
+        self._reported = (self._reported[0] + more[0], self._reported[1] + more[1])
+        report(*more)
+
+
+_NAME_ADVICE = NAME_ADVICE.partition(";")[0] + ", or add it with `kernels mirror … --repo {}`."
 
 
 def _as_requested(snapshot: Snapshot, repo_id: str) -> Snapshot:
