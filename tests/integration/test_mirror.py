@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Callable, Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mirror_tree import MirrorTree, StaticServer
+from nginx import Nginx, needs_nginx
+from typer.testing import CliRunner
 
 from kernels import get_kernel, has_kernel, install_kernel
 from kernels.api import KernelRequest, get_kernels
+from kernels.cli import app
 from kernels.errors import (
     HubUnavailable,
     NoSuitableBuild,
@@ -253,3 +260,104 @@ def test_a_build_that_the_mirror_got_later_is_found_by_a_pinned_load(
     server.clear()
     assert get_kernel("acme/relu", revision=commit).repo_id == "acme/relu"
     assert kinds(server) == ["commit 200", "archive 200"]
+
+
+# Other web servers
+
+
+def test_pythons_own_web_server_is_enough(
+    tree: MirrorTree, isolated_env: Path, monkeypatch: pytest.MonkeyPatch, new_process: Callable[[], None]
+) -> None:
+    tree.add(variants={"torch-cpu": MANY})
+
+    class Handler(SimpleHTTPRequestHandler):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args, directory=str(tree.root))
+
+        def log_request(self, *args: object) -> None:
+            answers.append(args[0])
+
+    answers: list[object] = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        monkeypatch.setenv("KERNELS_HUB", f"http://127.0.0.1:{running.server_address[1]}")
+        for _ in range(2):
+            assert get_kernel("acme/relu", version=1).repo_id == "acme/relu"
+            new_process()
+        running.shutdown()
+    assert [int(str(status)) for status in answers] == [200, 200, 200]
+
+
+@needs_nginx
+def test_nginx_answers_two_requests_and_then_304(
+    tree: MirrorTree,
+    isolated_env: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    new_process: Callable[[], None],
+    tmp_path: Path,
+) -> None:
+    tree.add(variants={"torch-cpu": MANY})
+    log = tmp_path / "access.log"
+    variables = {"MIRROR_ROOT": str(tree.root), "MIRROR_RUN": str(tmp_path / "run"), "MIRROR_LOG": str(log)}
+    script = Path(__file__).parents[2] / "examples" / "cluster" / "mirror" / "serve.sh"
+    nginx = Nginx(script, tmp_path / "n", "MIRROR_LISTEN", variables)
+    try:
+        monkeypatch.setenv("KERNELS_HUB", nginx.url)
+        for _ in range(2):
+            assert get_kernel("acme/relu", version=1).repo_id == "acme/relu"
+            new_process()
+    finally:
+        nginx.stop()
+    lines = [line for line in log.read_text().splitlines() if "/health" not in line]
+    assert len(lines) == 3, lines
+    assert " 304 " in lines[2]
+
+
+# Everything else that asks a Hub
+
+
+def test_the_commands_work_with_a_mirror(
+    server: StaticServer, tree: MirrorTree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def run(*arguments: str) -> str:
+        result = CliRunner().invoke(app, list(arguments), prog_name="kernels")
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    tree.add(variants=["torch-cpu", "torch-cuda"], absent=["torch-xpu"], digest=True, depends=[("acme/base", 1)])
+    tree.add("acme/base")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text('[tool.kernels.dependencies]\n"acme/relu" = 1\n')
+    assert "torch-xpu" in run("explain", "acme/relu", "--version", "1")
+    assert "torch-cuda" in run("info", "acme/relu", "--version", "1")
+    assert "torch-cpu" in run("versions", "acme/relu")
+    assert "Locked 2 kernels" in run("lock", ".", "--hashes")
+    assert "Downloaded 1 build of 2" in run("download", ".")
+    assert "acme/relu" in run("verify", "acme/relu", "--version", "1")
+    assert kinds(server).count("archive 200") <= 3  # the hashes of a build without a digest need its files
+    doctor = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).output)
+    assert doctor["hub"]["answers"] is True
+
+
+def test_a_model_is_kernelized_from_a_mirror(server: StaticServer, tree: MirrorTree) -> None:
+    torch = pytest.importorskip("torch")
+    from acme_model import Model
+
+    from kernels import LayerRepository, Mode, kernelize, use_kernel_mapping
+
+    layers = """
+import torch
+
+class SiluAndMul(torch.nn.Module):
+    def forward(self, input):
+        half = input.shape[-1] // 2
+        return torch.sigmoid(input[..., :half]) * input[..., :half] * input[..., half:]
+"""
+    tree.add(variants={"torch-cpu": {"layers.py": layers}})
+    mapping = {"SiluAndMul": {"cpu": LayerRepository("acme/relu", layer_name="SiluAndMul", version=1)}}
+    model = Model()
+    with use_kernel_mapping(mapping):
+        report = kernelize(model, mode=Mode.INFERENCE, device="cpu", report=True)
+    assert report.kernelized
+    assert kinds(server) == ["index 200", "archive 200"]
+    assert torch is not None

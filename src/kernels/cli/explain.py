@@ -47,9 +47,13 @@ def explain(
     if as_json:
         print_json(_plain(choice, rows))
         return
+    here = choice.snapshot.builds  # a mirror may not have all builds of its origin
     print_table(
         ("Variant", "Verdict", "Reason", ">Size"),
-        [(row["variant"], row["verdict"], row["reason"], format_size(row["size"])) for row in rows],
+        [
+            (row["variant"], row["verdict"], row["reason"], format_size(row["size"]) if row["variant"] in here else "")
+            for row in rows
+        ],
         title=choice.title,
     )
     origins = _origins(choice.resolution.backend)

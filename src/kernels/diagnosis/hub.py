@@ -14,8 +14,9 @@ import msgspec
 
 from kernels import settings
 from kernels.diagnosis.finding import Findings
-from kernels.errors import HubUnavailable, RequestError
+from kernels.errors import HubUnavailable, KernelsError, RequestError
 from kernels.models.hub_address import HubAddress
+from kernels.models.mirror import MAX_DOCUMENT_BYTES, MIRROR_FILE, is_mirror_document
 from kernels.sources.request_headers import request_headers
 from kernels.sources.response_body import read_body
 from kernels.sources.send_request import send
@@ -73,6 +74,8 @@ def check_address(address: HubAddress) -> tuple[HubReport, Findings]:
         return HubReport(endpoint, False, format_text(error)), found
     if offline:
         return HubReport(endpoint, note="offline (HF_HUB_OFFLINE): no request was sent"), found
+    if address.kind == "store":
+        return _check_store(endpoint, found)
     try:
         headers = request_headers(endpoint, lambda: ("doctor",))
     except RequestError as error:
@@ -85,6 +88,22 @@ def check_address(address: HubAddress) -> tuple[HubReport, Findings]:
         found.problem(message, fix)
         return HubReport(endpoint, False, format_text(redacted(message), 300)), found
     return HubReport(endpoint, note is None, note), found
+
+
+def _check_store(endpoint: str, found: Findings) -> tuple[HubReport, Findings]:
+    """Ask an object store for a mirror's own index."""
+    from kernels.mirror.stores.base import EntryNotFound
+    from kernels.mirror.stores.opening import open_store
+
+    try:
+        open_store(endpoint).read(MIRROR_FILE, MAX_DOCUMENT_BYTES)
+    except EntryNotFound:
+        found.problem(f"{endpoint} has no {MIRROR_FILE}.", "Check KERNELS_HUB, or write the mirror: kernels mirror.")
+        return HubReport(endpoint, False, "answers, but has no mirror"), found
+    except KernelsError as error:
+        found.problem(format_text(redacted(str(error)), 300), "Check the address and the credentials.")
+        return HubReport(endpoint, False, "does not answer"), found
+    return HubReport(endpoint, True), found
 
 
 def no_answer_in_time() -> tuple[tuple[HubReport, ...], Findings]:
@@ -134,6 +153,8 @@ def _ask(endpoint: str, headers: dict[str, str], found: Findings) -> str | None:
             f"Check {_endpoint_variable()}; before a login page, log in to the network.",
         )
         return "does not answer as a Hub does"
+    if status == 404 and _is_mirror(endpoint, headers):
+        return None
     if status != 200 and not _knows_repositories(endpoint, headers):
         found.problem(
             f"{endpoint} answers, but not as a Hub (status {status}){said}.",
@@ -155,6 +176,14 @@ def _knows_repositories(endpoint: str, headers: dict[str, str]) -> bool:
     with closing(send(url, headers, _REQUEST_SECONDS)) as response:
         status, answer = response.status_code, response.headers
     return status == 200 or "X-Error-Code" in answer or (status == 401 and "X-Error-Message" in answer)
+
+
+def _is_mirror(endpoint: str, headers: dict[str, str]) -> bool:
+    """Whether a mirror's own index is there."""
+    with closing(send(f"{endpoint}/{MIRROR_FILE}", headers, _REQUEST_SECONDS)) as response:
+        return response.status_code == 200 and is_mirror_document(
+            read_body(response, MAX_DOCUMENT_BYTES, _REQUEST_SECONDS)
+        )
 
 
 def _check_token(endpoint: str, headers: dict[str, str], source: str, found: Findings) -> None:

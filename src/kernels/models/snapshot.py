@@ -162,8 +162,8 @@ class Snapshot:
         return self._by_path.get(path)
 
     def size(self, variant: str) -> int:
-        """Bytes of a build."""
-        return sum(file.size for file in self.builds[variant])
+        """Bytes of a build; 0 of one that is not here."""
+        return sum(file.size for file in self.builds.get(variant, ()))
 
     @cached_property
     def _by_path(self) -> dict[str, RepoFile]:

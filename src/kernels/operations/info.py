@@ -365,6 +365,8 @@ def _version(context: ResolveContext, repo_id: str, head: _VersionHead) -> Versi
 
 def _builds(choice: BuildChoice) -> tuple[BuildInfo, ...]:
     def read(name: str) -> Metadata | None:
+        if name not in choice.snapshot.builds:  # only the origin of a mirror has it
+            return None
         try:
             return choice.metadata.get(name) or read_metadata(choice.source, choice.snapshot, name)
         except (InvalidMetadata, UnicodeEncodeError):
