@@ -172,6 +172,20 @@ def test_a_hub_in_the_place_of_a_signed_mirror_is_refused(
     assert kept() == []
 
 
+def test_a_folder_of_repositories_in_the_place_of_a_signed_mirror_is_refused(
+    tree: MirrorTree, isolated_env: Path, signer: Ed25519Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELS_HUB", str(tree.root))
+    assert get_kernel("acme/gelu", version=1).__file__
+    build = tree.root / "acme" / "relu" / "v1" / "build" / "torch-universal"
+    build.mkdir(parents=True)
+    (build / "__init__.py").write_text("raise SystemExit('it ran')\n")
+    (tree.root / "mirror.json").unlink()
+    with pytest.raises(UntrustedSignature, match=r"it has no mirror\.json, and KERNELS_MIRROR_KEYS requires") as caught:
+        get_kernel("acme/relu", version=1)
+    assert str(tree.root) in str(caught.value)
+
+
 def test_what_was_read_before_a_signature_was_required_does_not_count(
     server: StaticServer,
     tree: MirrorTree,

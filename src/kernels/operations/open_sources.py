@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kernels import backends, settings
 from kernels._version import __version__
+from kernels.errors import UntrustedSignature
 from kernels.models.hub_address import HubAddress
 from kernels.resolver.target import Target
 from kernels.settings import Verify
@@ -47,6 +48,13 @@ def _open(
     address: HubAddress, user_agent: str | Mapping[str, str] | None, *, offline: bool, verify: Verify | None
 ) -> Source:
     if address.kind == "folder" and not Path(address.value, MIRROR_FILE).is_file():
+        if settings.mirror_keys():
+            # Who can write the folder could remove the signed documents, and put kernels in their place.
+            raise UntrustedSignature(
+                f"`KERNELS_HUB` names {address.value}, which is not a mirror: it has no {MIRROR_FILE}, and "
+                "KERNELS_MIRROR_KEYS requires a signed mirror there. A folder for development is named in "
+                "LOCAL_KERNELS. Nothing was loaded."
+            )
         return FolderSource(Path(address.value), verify=verify)
     from kernels.sources.hub import HubSource, MirrorSource, UrlSource
 
