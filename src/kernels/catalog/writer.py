@@ -19,6 +19,7 @@ from kernels.catalog.pages import INDEX_FILE, assets, check_catalog, kernel_page
 from kernels.catalog.shown import shown_kernel
 from kernels.mirror.stores.base import EntryNotFound, ReadStore, StoreChanged, StoredDocument, WriteStore
 from kernels.models.mirror import MirrorIndex, RepositoryIndex
+from kernels.support.concurrency import side_by_side
 
 __all__ = ["CatalogChanges", "has_catalog", "write_catalog"]
 
@@ -26,6 +27,9 @@ _MAX_PAGE_BYTES = 64 * 1024 * 1024
 
 #: How often the list is read again, when another writer has changed it.
 _ATTEMPTS = 5
+
+#: Pages that are written at once.
+_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,8 @@ def write_catalog(
     Args:
         store: Where the mirror is.
         mirror: Its index.
-        read: Gives the index of a repository, by its name; called for repositories whose pages are made. One without
-            an index is left out of the list.
+        read: Gives the index of a repository, by its name; called for repositories whose pages are made, from
+            several threads. One without an index is left out of the list.
 
     Raises:
         MissingPythonDependency: jinja2 is not installed.
@@ -72,22 +76,31 @@ def write_catalog(
     for path, content in assets().items():
         if store.size(path) != len(content):
             store.write(path, content, immutable=True)
+
+    def make(repo_id: str) -> tuple[str, KernelEntry | None, bool]:
+        index = read(repo_id)
+        if index is None:
+            return repo_id, None, False
+        page, entry = kernel_page(shown_kernel(index))
+        return repo_id, entry, _put(store, page_path(repo_id), page)
+
     done: dict[str, KernelEntry] = {}
     written = 0
     for attempt in range(_ATTEMPTS):
         stored = _read(store, LIST_FILE, MAX_LIST_BYTES)
         before = None if stored is None else KernelList.parse(stored.content)
         known = {each.repo_id: each for each in before.entries} if before is not None and before.made == made() else {}
-        for repo_id, repository in mirror.repositories.items():
-            here = known.get(repo_id)
-            if repo_id in done or (here is not None and here.number == repository.number):
-                continue
-            index = read(repo_id)
-            if index is None:
+        stale = [
+            repo_id
+            for repo_id, repository in mirror.repositories.items()
+            if repo_id not in done and (repo_id not in known or known[repo_id].number != repository.number)
+        ]
+        for repo_id, entry, new in side_by_side(make, stale, at_once=_AT_ONCE, name="pages"):
+            written += new
+            if entry is None:
                 known.pop(repo_id, None)
-                continue
-            page, done[repo_id] = kernel_page(shown_kernel(index))
-            written += _put(store, page_path(repo_id), page)
+            else:
+                done[repo_id] = entry
         current = {**known, **done}
         names = sorted(mirror.repositories.keys() & current, key=lambda name: (name.lower(), name))
         after = KernelList(made(), tuple(current[name] for name in names))
@@ -107,7 +120,7 @@ def write_catalog(
     )
     for repo_id in gone:
         store.delete(page_path(repo_id))
-    return CatalogChanges(written, len(gone), len(after.entries) - len(done))
+    return CatalogChanges(written, len(gone), len(after.entries) - written)
 
 
 def _put(store: WriteStore, path: str, content: bytes) -> bool:

@@ -241,6 +241,11 @@ def mirror(
             raise typer.BadParameter(f"{option} is an option of --prune")
     if policy is not None:
         raise typer.BadParameter("--policy is an option of --verify; for what is taken, set KERNELS_POLICY")
+    if html and not (repo or lockfile or publisher or from_hub):
+        others = {"--versions": versions != "all", "--dry-run": dry_run}
+        _refuse("--html without what to take", {**taking, "--html": False, **signing, **others})
+        _write_pages(url, as_json)
+        return
     from kernels.operations.mirroring.request import MirrorRequest, MirrorVersions, parse_since
 
     request = MirrorRequest(
@@ -285,6 +290,18 @@ def _write(request: MirrorRequest, as_json: bool) -> None:
         print_error(reason if failure.kernel in reason else f"{failure.kernel}{target}: {reason}")
     if result.failures:
         raise typer.Exit(1)
+
+
+def _write_pages(url: str, as_json: bool) -> None:
+    from kernels.operations.mirroring.pages import write_pages
+
+    changes = write_pages(url)
+    if as_json:
+        print_json({"mirror": url, "pages": changes})
+    elif changes.written or changes.removed:
+        print_line(f"{plural(changes.written, 'page')} written: {url}/index.html")
+    else:
+        print_line(f"Nothing to do: {plural(changes.kept, 'page')} in {url}")
 
 
 def _print_json(result: MirrorResult) -> None:

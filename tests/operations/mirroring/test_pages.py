@@ -9,8 +9,9 @@ import pytest
 from hub import TestHub
 
 from kernels.catalog import CatalogChanges
-from kernels.errors import MissingPythonDependency
+from kernels.errors import MissingPythonDependency, RequestError
 from kernels.mirror.stores.folder import FolderStore
+from kernels.operations.mirroring.pages import write_pages
 from kernels.operations.mirroring.prune import plan_mirror_prune, prune_mirror
 from kernels.operations.mirroring.request import MirrorRequest, MirrorResult
 from kernels.operations.mirroring.run import mirror
@@ -39,6 +40,17 @@ def test_pages_are_written_where_they_are_wanted(place: Path) -> None:
     assert '<img alt="Times" src="data:image/svg+xml;base64,' in html
     assert "[image not shown: No]" in html
     assert "acme/relu" in (place / "index.html").read_text()
+
+
+def test_pages_are_written_for_a_mirror_that_is_there(place: Path) -> None:
+    run(place, "acme/relu", "acme/gelu")
+    assert write_pages(str(place)) == CatalogChanges(written=2)
+    assert write_pages(str(place)) == CatalogChanges(kept=2)
+
+
+def test_a_place_without_a_mirror_has_no_pages(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match=r"is not a mirror: it has no mirror\.json"):
+        write_pages(str(tmp_path / "nothing"))
 
 
 def test_a_mirror_with_pages_keeps_them_up_to_date(place: Path) -> None:

@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 from kernels.catalog import CatalogChanges, has_catalog, write_catalog
-from kernels.errors import InvalidRepository, MissingPythonDependency
+from kernels.errors import InvalidRepository, MissingPythonDependency, RequestError
 from kernels.mirror.stores.base import WriteStore
-from kernels.models.mirror import RepositoryIndex
+from kernels.mirror.stores.opening import open_store
+from kernels.models.mirror import MIRROR_FILE, RepositoryIndex
 from kernels.operations.mirroring.documents import MirrorDocuments
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 
-__all__ = ["update_pages"]
+__all__ = ["update_pages", "write_pages"]
 
 _log = logger(__name__)
+
+
+def write_pages(url: str) -> CatalogChanges:
+    """Write the pages of a mirror, as far as they are not there.
+
+    Args:
+        url: The mirror: a path, `file:///…`, `s3://bucket/prefix`, `gs://…` or `az://…`.
+
+    Raises:
+        RequestError: There is no mirror.
+        MissingPythonDependency: A package is not installed.
+        StoreError: A page cannot be written.
+    """
+    store = open_store(url)
+    changes = update_pages(store, MirrorDocuments(store), wanted=True)
+    if changes is None:
+        raise RequestError(f"{store.url} is not a mirror: it has no {MIRROR_FILE}. Name what to put there with --repo.")
+    return changes
 
 
 def update_pages(
