@@ -74,6 +74,11 @@ class CachedSource(Source):
         """Whether this source answers from the cache alone."""
         return self._remote.offline
 
+    def forget_snapshots(self) -> None:
+        """Forget the listings that are in memory, and which files were checked: the cache has them."""
+        self._memory.snapshots.clear()
+        self._fresh.clear()
+
     def with_cache(self, cache: Path) -> CachedSource:
         """The same source with another cache."""
         return CachedSource(self._remote, cache, verify=self.verify)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from hub import TestHub
 
-from kernels.errors import RequestError
+from kernels.errors import RequestError, StoreError
 from kernels.mirror.archive import unpack
 from kernels.mirror.stores.folder import FolderStore
 from kernels.mirror.stores.opening import open_store
@@ -321,6 +324,66 @@ def test_a_hub_that_is_away_is_an_error_also_where_the_cache_has_the_kernel(hub:
     result = run(place, "acme/relu")
     assert "did not answer" in failures(result)[0]
     assert state(place) == before
+
+
+def test_a_mark_that_the_hub_withdraws_is_withdrawn_in_every_document(
+    hub: TestHub, place: Path, new_process: Callable[[], None]
+) -> None:
+    hub.make_repo("acme/relu")
+    old = hub.commit()
+    run(place, "acme/relu")
+    hub.make_repo("acme/relu", seed="newer")
+    run(place, "acme/relu")
+    hub.trusted.clear()
+    shutil.rmtree(Path(os.environ["KERNELS_CACHE"]) / ".locks" / "kernels-verdicts")  # a day later
+    new_process()
+    assert "is refused" in failures(run(place, "acme/relu"))[0]
+    for document in (
+        index(place, "acme/relu"),
+        index(place, "acme/relu", hub.commit()),
+        index(place, "acme/relu", old),
+    ):
+        assert document.publisher.trusted is False
+
+
+def test_a_run_that_was_killed_is_continued(hub: TestHub, place: Path) -> None:
+    for number in range(3):
+        hub.make_repo(f"acme/k{number}", variants=["torch-cpu", "torch-cuda"])
+    hub.delay("/acme/k2/.*torch-cuda/__init__", 60)
+    command = [sys.executable, "-m", "kernels", "mirror", str(place), "--publisher", "acme"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while len(list(place.glob("archives/*/*.zst"))) < 5 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    archives = {path: facts for path, facts in state(place).items() if path.startswith("archives/")}
+    hub.heal()
+    hub.clear()
+    result = mirror(MirrorRequest(str(place), publishers=["acme"]))
+    assert (failures(result), len(result.builds)) == ([], 6)
+    assert archives.items() <= state(place).items()
+    assert hub.count("/resolve/.*__init__") == 1
+
+
+@pytest.mark.parametrize("fault", ["disk", "hub"])
+def test_a_fault_on_the_way_is_said_and_the_next_run_takes_the_rest(
+    hub: TestHub, place: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cpu", "torch-cuda"])
+    if fault == "hub":
+        hub.disconnect("/resolve/.*torch-cuda/__init__")
+        assert "acme/relu torch-cuda: " in failures(run(place, "acme/relu"))[0]
+        assert list(index(place, "acme/relu").commits[hub.commit()].variants) == ["torch-cpu"]
+        hub.heal()
+    else:
+        full = StoreError("Cannot write s3://bucket/archives: No space left on device.")
+        with monkeypatch.context() as broken:
+            broken.setattr(FolderStore, "write", lambda self, path, *_, **__: (_ for _ in ()).throw(full))
+            with pytest.raises(StoreError, match="No space left"):
+                run(place, "acme/relu")
+    assert failures(run(place, "acme/relu")) == []
+    assert len(index(place, "acme/relu").commits[hub.commit()].variants) == 2
 
 
 @pytest.fixture(params=["folder", "s3"])

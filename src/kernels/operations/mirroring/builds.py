@@ -96,6 +96,11 @@ class BuildTaker:
             counter.finish()
         return MirrorBuild(files=files, archive=archive, metadata=metadata, signature=signature)
 
+    def forget_listings(self) -> None:
+        """Forget what the sources beside the cache know in memory."""
+        for source in self._beside.values():
+            source.forget_snapshots()
+
     def forget(self, content: str) -> None:
         """Forget an archive whose commit is in the mirror."""
         with suppress(OSError):

@@ -22,7 +22,15 @@ from kernels.models.mirror import (
 )
 from kernels.models.snapshot import Heads
 
-__all__ = ["TakenCommit", "TakenRepository", "listed_repository", "merge_commit", "merge_mirror", "merge_repository"]
+__all__ = [
+    "TakenCommit",
+    "TakenRepository",
+    "listed_repository",
+    "merge_commit",
+    "merge_mirror",
+    "merge_repository",
+    "merge_verdict",
+]
 
 
 @dataclass(frozen=True)
@@ -157,6 +165,14 @@ def merge_repository(
         builds={content: builds[content] for content in contents},
     )
     return old if old is not None and _same(old, after) else after
+
+
+def merge_verdict(before: RepositoryIndex, trusted: bool, time: str) -> RepositoryIndex:
+    """A document with what the origin says of the publisher now; `before` itself if it says so already."""
+    publisher = MirrorPublisher(before.publisher.name, trusted)
+    if publisher == before.publisher:
+        return before
+    return replace(before, number=before.number + 1, time=time, publisher=publisher)
 
 
 def listed_repository(index: RepositoryIndex) -> MirroredRepository:

@@ -18,7 +18,7 @@ from pathlib import Path
 from kernels import settings
 from kernels._version import __version__
 from kernels.catalog.card import MAX_IMAGE_BYTES, named_images
-from kernels.errors import RequestError, StoreError
+from kernels.errors import PublisherUnknown, RequestError, StoreError, UntrustedPublisher
 from kernels.mirror.signing import MirrorSigner, active_signer
 from kernels.mirror.stores.base import WriteStore
 from kernels.mirror.stores.opening import open_store
@@ -45,6 +45,7 @@ from kernels.operations.mirroring.merging import (
     merge_commit,
     merge_mirror,
     merge_repository,
+    merge_verdict,
 )
 from kernels.operations.mirroring.pages import update_pages
 from kernels.operations.mirroring.request import (
@@ -71,6 +72,7 @@ from kernels.resolver.context import ResolveContext
 from kernels.resolver.lock_pins import NO_LOCK
 from kernels.resolver.target import Target
 from kernels.sources import Sources
+from kernels.sources.cached import CachedSource
 from kernels.sources.session_cache import forget
 from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import format_value
@@ -87,7 +89,7 @@ _BATCH = 16
 _BUILDS_AT_ONCE = 4
 
 #: Indexes of repositories that are kept in memory, of up to some megabytes each.
-_KEPT_INDEXES = 256
+_KEPT_INDEXES = 64
 
 #: Seconds between two writes of the mirror's index in a long run.
 _MIRROR_SECONDS = 60.0
@@ -226,11 +228,14 @@ class _Run:
             examined = side_by_side(self._examine, batch, at_once=AT_ONCE, name="plan")
             for each in examined:
                 self._failures += each.failures
+                if taker is not None:
+                    self._withdraw(each.failures)
                 self._left_out += each.left_out
                 choices.extend(each.following)
                 if each.unchanged is not None:
                     self._keep_unchanged(each.unchanged)
             self._take(gather(plan for each in examined for plan in each.plans), taker)
+            self._forget_listings(taker)
             if taker is not None and time.monotonic() - self._mirror_written > _MIRROR_SECONDS:
                 self._write_mirror()
         if taker is not None and self._listed:
@@ -251,6 +256,13 @@ class _Run:
             sent=0 if taker is None else taker.sent,
             pages=pages,
         )
+
+    def _forget_listings(self, taker: BuildTaker | None) -> None:
+        """Keep the memory of a run within bounds: a Hub may have 10,000 repositories of a thousand files each."""
+        if isinstance(self._source, CachedSource):
+            self._source.forget_snapshots()
+        if taker is not None:
+            taker.forget_listings()
 
     # What to take
 
@@ -401,6 +413,30 @@ class _Run:
         self._failures += filter(None, side_by_side(self._write, taking, at_once=AT_ONCE, name="write"))
         for content in new:
             taker.forget(content)
+
+    def _withdraw(self, failures: Iterable[DownloadFailure]) -> None:
+        """Record of publishers that their origin marks as trusted no more, so that no reader trusts them either."""
+        for failure in failures:
+            refused = isinstance(failure.error, UntrustedPublisher) and not isinstance(failure.error, PublisherUnknown)
+            repo_id = "" if failure.requirement is None else failure.requirement.repo_id
+            known = self._known(repo_id, None) if refused and repo_id else None
+            if known is not None and known.publisher.trusted and verdict(self._source, repo_id) is False:
+                self._set_verdict(known, False)
+
+    def _set_verdict(self, index: RepositoryIndex, trusted: bool) -> None:
+        """Write what the origin says of a publisher into all documents of a repository; the index is the last."""
+        now = format_time(time.time())
+
+        def say(before: RepositoryIndex | None) -> RepositoryIndex:
+            assert before is not None
+            return merge_verdict(before, trusted, now)
+
+        for commit in (*index.commits, *index.older):
+            if self._documents.commit(index.repo_id, commit) is not None:
+                self._documents.change_commit(index.repo_id, commit, say)
+        changed = self._documents.change_repository(index.repo_id, say)
+        self._remember((index.repo_id, None), changed)
+        self._listed[index.repo_id] = listed_repository(changed)
 
     def _prepare(self, wanted: WantedRepository) -> _Taking | DownloadFailure:
         """What the mirror has of a repository."""
