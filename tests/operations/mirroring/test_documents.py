@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kernels.errors import RequestError, UntrustedSignature
@@ -52,3 +53,13 @@ def test_nothing_is_written_that_readers_would_refuse(tmp_path: Path, monkeypatc
     with pytest.raises(UntrustedSignature, match="signed with another key"):
         MirrorDocuments(store, other).change_mirror(lambda _: OWN)
     assert not (store.root / MIRROR_FILE).exists()
+
+
+def test_a_signature_is_not_lost(tmp_path: Path) -> None:
+    ours, store = signer(tmp_path / "key.pem"), FolderStore(tmp_path / "mirror")
+    MirrorDocuments(store, ours).change_mirror(lambda _: OWN)
+    signed = (store.root / MIRROR_FILE).read_bytes()
+    with pytest.raises(RequestError, match=r"mirror\.json is signed by ed25519:.*: name the key \(--sign-key FILE\)"):
+        MirrorDocuments(store).change_mirror(lambda _: msgspec.structs.replace(OWN, number=2))
+    assert MirrorDocuments(store).change_mirror(lambda before: before or OWN) == OWN  # nothing to write
+    assert (store.root / MIRROR_FILE).read_bytes() == signed

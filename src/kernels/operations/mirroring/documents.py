@@ -21,7 +21,7 @@ from kernels.models.mirror import (
     index_path,
 )
 from kernels.support.concurrency import pause
-from kernels.support.formatting import format_names
+from kernels.support.formatting import format_names, format_text
 
 __all__ = ["MirrorDocuments"]
 
@@ -48,6 +48,7 @@ class MirrorDocuments:
         self._store = store
         self._signer = signer
         self._unsigned: set[str] = set()
+        self._signers: dict[str, tuple[str, ...]] = {}
 
     def mirror(self) -> MirrorIndex | None:
         """The index of the mirror; None if there is none.
@@ -113,6 +114,10 @@ class MirrorDocuments:
             return None, "new"
         assert found is not None  # only a conditional request has no document
         document = parse_document(found.content, where)
+        self._signers[path] = tuple(
+            format_text(f"ed25519:{each.key}" if each.kind == "ed25519" else each.kind, 80)
+            for each in document.signatures
+        )
         if self._signer is not None and not self._signer.has_signed(document):
             self._unsigned.add(path)
         return parse(document, where), found.etag
@@ -151,7 +156,12 @@ class MirrorDocuments:
         raise StoreError(f"{self._store.url}/{path} is changed by other writers all the time. Try again later.")
 
     def _check_readable(self, path: str, document: MirrorDocument) -> None:
-        keys = settings.mirror_keys()
+        keys, signers = settings.mirror_keys(), self._signers.get(path)
+        if signers and self._signer is None:
+            raise RequestError(
+                f"{self._store.url}/{path} is signed by {' and '.join(signers)}, and nothing signs what this run would "
+                "write: name the key (--sign-key FILE). Nothing was changed."
+            )
         if keys and self._signer is None:
             raise RequestError(
                 f"KERNELS_MIRROR_KEYS requires a signature of {format_names(keys, limit=3)}, and nothing signs what is "
