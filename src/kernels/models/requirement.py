@@ -10,7 +10,16 @@ from typing import Any
 
 from kernels.errors import RequestError
 
-__all__ = ["RepoInfo", "Requirement", "check_repo_id", "check_revision", "check_version", "is_commit", "is_repo_id"]
+__all__ = [
+    "RepoInfo",
+    "Requirement",
+    "check_repo_id",
+    "check_revision",
+    "check_version",
+    "is_commit",
+    "is_repo_id",
+    "is_revision",
+]
 
 # huggingface_hub's rule for a repository's name, narrowed to `org/name`: letters, digits, `-`, `_`, `.`; no `--` or
 # `..`, none of `-` and `.` at either end, 96 characters at most a part.
@@ -141,6 +150,16 @@ def check_repo_id(repo_id: Any) -> str:
     return repo_id
 
 
+def is_revision(text: str) -> bool:
+    """Whether a text can be the name of a branch or tag, or a commit.
+
+    Example:
+        >>> is_revision("v1"), is_revision("../v1")
+        (True, False)
+    """
+    return len(text) <= 255 and _REVISION.fullmatch(text) is not None and text.isprintable()
+
+
 def is_repo_id(text: str) -> bool:
     """Whether a text is `org/name`.
 
@@ -197,6 +216,6 @@ def check_revision(revision: Any) -> str:
         raise TypeError(
             f"`revision` is {revision!r} ({type(revision).__name__}); expected a branch, a tag or a commit."
         )
-    if len(revision) > 255 or _REVISION.fullmatch(revision) is None or not revision.isprintable():
+    if not is_revision(revision):
         raise RequestError(f"`revision` is {revision[:200]!r}; expected a branch, a tag or a commit.")
     return revision

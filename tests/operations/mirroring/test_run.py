@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -305,6 +306,32 @@ def test_another_hubs_repository_is_not_replaced(
         result = run(place, "acme/relu")
     assert f"comes from '{hub.url}', and this run takes it from {other.url}" in failures(result)[0]
     assert state(place) == before
+
+
+def test_a_name_in_another_case_is_refused_where_the_mirror_has_one(hub: TestHub, place: Path) -> None:
+    hub.make_repo("acme/relu")
+    hub.make_repo("acme/ReLU")
+    run(place, "acme/relu")
+    assert failures(run(place, "acme/ReLU")) == [
+        f"acme/ReLU: acme/ReLU is acme/relu in {place.as_uri()}: take it by that name."
+    ]
+    top = MirrorDocument.parse((place / "mirror.json").read_bytes(), "mirror.json").mirror("mirror.json")
+    assert list(top.repositories) == ["acme/relu"]
+
+
+def test_tags_are_recorded_where_they_are_names(hub: TestHub, place: Path) -> None:
+    hub.make_repo("acme/relu")
+    commit = hub.commit()
+    refs = {
+        "branches": [{"name": "v1", "ref": "refs/heads/v1", "targetCommit": commit}],
+        "tags": [
+            {"name": name, "ref": f"refs/tags/{name}", "targetCommit": commit} for name in ("v1.0.0", "../../up", "a b")
+        ],
+    }
+    hub.replace("/acme/relu/refs", lambda _: json.dumps(refs).encode())
+    assert failures(run(place, "acme/relu")) == []
+    assert (index(place, "acme/relu").tags, index(place, "acme/relu").branches) == ({"v1.0.0": commit}, {"v1": commit})
+    assert [each.names for each in run(place, "acme/relu", revision="v1.0.0").commits] == [("v1.0.0",)]
 
 
 def test_a_place_with_other_files_is_refused(hub: TestHub, place: Path) -> None:

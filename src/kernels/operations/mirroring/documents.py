@@ -136,6 +136,8 @@ class MirrorDocuments:
             if after is before and path not in self._unsigned:
                 return after
             document = MirrorDocument.of(after)
+            # One that no reader accepts would make the mirror useless, and no later run could change it.
+            parse(document, f"What would be written to {self._store.url}/{path}")
             if self._signer is not None:
                 document = self._signer.sign(document)
             self._check_readable(path, document)

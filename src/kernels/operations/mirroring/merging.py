@@ -195,7 +195,10 @@ def merge_mirror(
         The index; `before` itself if it has all that already.
     """
     known = {} if before is None else dict(before.repositories)
+    spellings = {repo_id.lower(): repo_id for repo_id in known}
     for repo_id, entry in repositories.items():
+        if spellings.setdefault(repo_id.lower(), repo_id) != repo_id:
+            continue  # readers refuse an index with names that differ only in case
         if repo_id not in known or known[repo_id].number < entry.number:
             known[repo_id] = entry
     if before is not None and known == before.repositories:

@@ -27,6 +27,7 @@ __all__ = [
     "MirrorVersions",
     "MirroredBuild",
     "MirroredCommit",
+    "parse_date",
     "parse_since",
 ]
 

@@ -55,6 +55,7 @@ from kernels.operations.mirroring.request import (
     MirrorProgress,
     MirrorRequest,
     MirrorResult,
+    parse_date,
 )
 from kernels.operations.mirroring.wanted import (
     Examined,
@@ -443,6 +444,7 @@ class _Run:
         try:
             base = self._known(wanted.repo_id, None)
             self._check_origin(wanted, base)
+            self._check_spelling(wanted.repo_id)
             taking = _Taking(wanted, base)
             for commit, variant in wanted.builds:
                 snapshot = wanted.snapshots[commit]
@@ -469,6 +471,12 @@ class _Run:
                 f"{base.repo_id} in {self._store.url} comes from {format_value(base.origin.url, 200)}, and this run "
                 f"takes it from {origin}. Use another mirror; or, to replace it, name the source: --from {origin}"
             )
+
+    def _check_spelling(self, repo_id: str) -> None:
+        listed = () if self._mirror is None else self._mirror.repositories
+        other = next((each for each in listed if each != repo_id and each.lower() == repo_id.lower()), None)
+        if other is not None:
+            raise RequestError(f"{repo_id} is {other} in {self._store.url}: take it by that name.")
 
     def _plan_only(self, taking: _Taking) -> None:
         for commit in taking.wanted.snapshots:
@@ -574,7 +582,8 @@ class _Run:
             files.append(MirrorFile(path, file.size, file.oid, file.sha256))
             if path == _CARD:
                 wished += named_images(texts[path])
-        return tuple(files), texts, wanted.source.commit_date(wanted.repo_id, snapshot.commit) or ""
+        date = wanted.source.commit_date(wanted.repo_id, snapshot.commit) or ""
+        return tuple(files), texts, date if parse_date(date) is not None else ""
 
     def _rows(self, taking: _Taking, commit: str) -> tuple[MirroredBuild, ...]:
         rows = []

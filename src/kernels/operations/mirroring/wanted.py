@@ -16,7 +16,7 @@ from kernels.models import kernel_status
 from kernels.models.lockfile import Lock
 from kernels.models.metadata import Metadata
 from kernels.models.mirror import MirrorCommit, RepositoryIndex
-from kernels.models.requirement import Requirement
+from kernels.models.requirement import Requirement, is_revision
 from kernels.models.snapshot import STATUS_FILE, Heads, Snapshot
 from kernels.operations.download_plan import (
     PROBLEMS,
@@ -284,7 +284,7 @@ def _names(heads: Heads | None, requirement: Requirement, commit: str) -> dict[s
     """The names of a commit to record: the branch that was asked for, and all tags; the values are their kinds."""
     if heads is None:
         return {}
-    names = {name: "tag" for name, at in heads.tags.items() if at == commit}
+    names = {name: "tag" for name, at in heads.tags.items() if at == commit and is_revision(name)}
     branch = (requirement.branch or next(iter(heads.versions.values()), "main")).removeprefix("refs/heads/")
     if heads.branches.get(branch) == commit and not (requirement.branch or "").startswith("refs/tags/"):
         names[branch] = "branch"
@@ -340,7 +340,8 @@ def gather(plans: Iterable[KernelPlan]) -> dict[str, WantedRepository]:
             for step in route.steps:
                 names = [*(each.repo_id for each in step.former), step.snapshot.repo_id]
                 for old, new in pairwise(names):
-                    of(old, step.source).moved_to = new
+                    if old.lower() != new.lower():  # a Hub ignores case, and a mirror has one spelling
+                        of(old, step.source).moved_to = new
                 each = of(step.snapshot.repo_id, step.source)
                 each.snapshots[step.snapshot.commit] = step.snapshot
                 _add_names(each, step.requirement, step.snapshot.commit, step.lock is not None)
