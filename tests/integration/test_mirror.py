@@ -333,7 +333,7 @@ def test_the_commands_work_with_a_mirror(
     assert "torch-cpu" in run("versions", "acme/relu")
     assert "Locked 2 kernels" in run("lock", ".", "--hashes")
     assert "Downloaded 1 build of 2" in run("download", ".")
-    assert "acme/relu" in run("verify", "acme/relu", "--version", "1")
+    assert "nothing failed" in run("verify", "acme/relu", "--version", "1")
     assert kinds(server).count("archive 200") <= 3  # the hashes of a build without a digest need its files
     doctor = json.loads(CliRunner().invoke(app, ["doctor", "--json"]).output)
     assert doctor["hub"]["answers"] is True
