@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 import typer
 import yaml
@@ -25,6 +26,7 @@ import kernels
 from kernels import backends, errors, settings
 from kernels.cli import app
 from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
+from kernels.models import mirror
 from kernels.server import HubServer
 
 ROOT = Path(__file__).parents[1]
@@ -325,6 +327,14 @@ def test_every_public_name_is_documented() -> None:
 def test_the_table_of_variables_is_the_one_in_settings() -> None:
     rows = [[cell.replace("`", "") for cell in row] for row in table("where-from.md", "`KERNELS_CACHE`")]
     assert rows == [[variable.name, variable.meaning, variable.default] for variable in settings.VARIABLES]
+
+
+def test_the_format_of_mirrors_has_every_key() -> None:
+    text = (ROOT / "docs" / "mirror-format.md").read_text(encoding="utf-8")
+    forms = [mirror.MirrorIndex, mirror.RepositoryIndex, mirror.MirrorCommit, mirror.MirrorBuild, mirror.MirrorFile]
+    forms += [mirror.MirrorArchive, mirror.MirrorOrigin, mirror.MirrorPublisher, mirror.MirrorSignature]
+    for key in (field.encode_name for form in forms for field in msgspec.structs.fields(form)):
+        assert f"`{key}`" in text, key
 
 
 def test_the_table_of_errors_has_each_with_the_built_ins_it_also_is() -> None:
