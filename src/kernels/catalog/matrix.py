@@ -60,7 +60,7 @@ def build_matrix(builds: Sequence[ShownBuild]) -> BuildMatrix | None:
         ((('Torch', '2.9'),), 'CUDA 12.8', 'Linux x86_64')
     """
     known = [(number, each.variant) for number, each in enumerate(builds) if each.variant is not None]
-    columns = sorted({_column(variant) for _, variant in known})
+    columns = sorted({_column(variant) for _, variant in known}, key=_column_order)
     if not columns or len(columns) > _MAX_COLUMNS:
         return None
     with_abi = {variant.abi for _, variant in known} >= {"cxx11", "cxx98"}
@@ -83,6 +83,11 @@ def _label(cell: MatrixCell) -> str:
 
 def _column(variant: Variant) -> _Column:
     return _KINDS[variant.kind], variant.framework_version or MajorMinor(0, 0)
+
+
+def _column_order(column: _Column) -> tuple[int, int, int]:
+    kind, version = column
+    return kind, -version.major, -version.minor
 
 
 def _heading(column: _Column) -> tuple[str, str]:
