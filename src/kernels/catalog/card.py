@@ -20,13 +20,22 @@ from markdown_it.token import Token
 
 from kernels.support.text import clean
 
-__all__ = ["MAX_CARD_BYTES", "MAX_IMAGE_BYTES", "CardText", "named_images", "offered_names", "read_card"]
+__all__ = [
+    "MAX_CARD_BYTES",
+    "MAX_IMAGES_BYTES",
+    "MAX_IMAGE_BYTES",
+    "CardText",
+    "named_images",
+    "offered_names",
+    "read_card",
+]
 
-#: The largest card that is shown, and the largest image; a longer card is cut, a larger image left out.
+#: The largest card that is shown, the largest image, and all images together; a longer card is cut, other images are
+#: left out.
 MAX_CARD_BYTES = 128 * 1024
 MAX_IMAGE_BYTES = 128 * 1024
-_MAX_IMAGES_BYTES = 512 * 1024
-_MAX_IMAGES = 16
+MAX_IMAGES_BYTES = 256 * 1024
+_MAX_NAMED = 16
 _SVG = re.compile(r"(?<![\w./:-])(?:\./)?([A-Za-z0-9_-][A-Za-z0-9_./-]{0,200}\.svg)(?![\w./-])", re.ASCII)
 
 #: Characters that end a link's scheme early or are read as another one (WHATWG URL, "URL parsing").
@@ -72,7 +81,7 @@ def named_images(text: str) -> list[str]:
         ['media/relu.svg']
     """
     found = dict.fromkeys(match[1] for match in _SVG.finditer(text[:MAX_CARD_BYTES]))
-    return [path for path in found if ".." not in path][:_MAX_IMAGES]
+    return [path for path in found if ".." not in path][:_MAX_NAMED]
 
 
 class CardText:
@@ -211,7 +220,7 @@ class _Renderer(RendererHTML):
     def _data(self, source: str, env: Any) -> str:
         text = env["images"].get(source.removeprefix("./"))
         data = b"" if text is None else text.encode("utf-8", "replace")
-        if not data or len(data) > MAX_IMAGE_BYTES or self._images_bytes + len(data) > _MAX_IMAGES_BYTES:
+        if not data or len(data) > MAX_IMAGE_BYTES or self._images_bytes + len(data) > MAX_IMAGES_BYTES:
             return ""
         self._images_bytes += len(data)
         return f"data:image/svg+xml;base64,{base64.b64encode(data).decode()}"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kernels import settings
 from kernels._version import __version__
-from kernels.catalog.card import MAX_IMAGE_BYTES, named_images
+from kernels.catalog.card import MAX_IMAGE_BYTES, MAX_IMAGES_BYTES, named_images
 from kernels.errors import PublisherUnknown, RequestError, StoreError, UntrustedPublisher
 from kernels.mirror.signing import MirrorSigner, active_signer
 from kernels.mirror.stores.base import WriteStore
@@ -572,7 +572,8 @@ class _Run:
         wished = [_CARD, STATUS_FILE]
         for path in wished:
             file = snapshot.file(path)
-            limit = MAX_IMAGE_BYTES if path.endswith(".svg") else _MAX_TEXT_BYTES
+            taken = sum(each.size for each in files if each.path.endswith(".svg"))
+            limit = min(MAX_IMAGE_BYTES, MAX_IMAGES_BYTES - taken) if path.endswith(".svg") else _MAX_TEXT_BYTES
             if file is None or not file.blob or file.size > limit:
                 continue
             try:
