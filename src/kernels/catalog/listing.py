@@ -15,6 +15,7 @@ from kernels.catalog.shown import ShownKernel
 from kernels.errors import KernelsError
 from kernels.models.requirement import check_repo_id
 from kernels.support.text import one_line
+from kernels.support.typed_json import decode_json
 
 __all__ = ["LIST_FILE", "MAX_LIST_BYTES", "KernelEntry", "KernelList", "kernel_entry"]
 
@@ -87,7 +88,7 @@ class KernelList(msgspec.Struct, frozen=True):
             return None
         try:
             content = data[len(_BEGIN) : -len(_END)]
-            found = msgspec.json.decode(content, type=KernelList)
+            found = decode_json(content, KernelList)
             for entry in found.entries:
                 check_repo_id(entry.repo_id)
         except (msgspec.DecodeError, UnicodeDecodeError, KernelsError):

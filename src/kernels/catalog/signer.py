@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from kernels.support.documents import check_json
+from kernels.support.typed_json import decode_json
 from kernels.trust.sigstore import MAX_BUNDLE_BYTES, signer_of
 
 __all__ = ["read_signer"]
@@ -45,7 +46,7 @@ def read_signer(bundle: str) -> str:
         return ""
     try:
         check_json(data)
-        material = msgspec.json.decode(data, type=_Bundle).verification_material
+        material = decode_json(data, _Bundle).verification_material
         chain = material.x509_certificate_chain
         first = material.certificate or (chain.certificates[0] if chain is not None and chain.certificates else None)
         return "" if first is None else str(signer_of(_parsed(base64.b64decode(first.raw_bytes, validate=True))))

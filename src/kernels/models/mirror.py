@@ -23,6 +23,7 @@ from kernels.models.requirement import check_repo_id, check_revision, check_vers
 from kernels.models.snapshot import BUILD_FOLDER, MAX_FILE_BYTES, MAX_FILES, METADATA_FILE, RepoFile, Snapshot
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.formatting import format_text, format_value
+from kernels.support.typed_json import decode_json
 
 __all__ = [
     "MAX_DOCUMENT_BYTES",
@@ -420,7 +421,7 @@ def parse_time(text: str) -> float:
 def _decode(data: bytes | msgspec.Raw, form: type[_T], where: str) -> _T:
     try:
         check_json(bytes(data))
-        return msgspec.json.decode(data, type=form)
+        return decode_json(data, form)
     except (msgspec.DecodeError, UnicodeDecodeError, TooComplex) as error:
         raise _invalid(where, format_text(error)) from None
 

@@ -28,6 +28,7 @@ from kernels.resolver.target_table import target_table
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.formatting import did_you_mean, format_value, wrong_type
 from kernels.support.json_mistakes import describe_mistake
+from kernels.support.typed_json import decode_json
 from kernels.support.version import MajorMinor
 
 __all__ = ["Device", "Target", "not_there"]
@@ -150,7 +151,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
             if len(data) > _MAX_JSON:
                 raise TooComplex(f"it has more than {_MAX_JSON} bytes")
             check_json(data)
-            return msgspec.json.decode(data, type=Target)
+            return decode_json(data, Target)
         except (UnicodeError, TooComplex) as error:
             raise _invalid_json(str(error)) from None
         except msgspec.DecodeError as error:

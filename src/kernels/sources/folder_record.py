@@ -22,6 +22,7 @@ from kernels.models.snapshot import RepoFile, Snapshot, is_bytecode
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.support.formatting import format_text, format_value
+from kernels.support.typed_json import decode_json
 
 __all__ = [
     "RECORD_FILE",
@@ -99,7 +100,7 @@ def read_folder_record(repository: Path) -> FolderRecord | None:
         raise _invalid(path, f"it cannot be read ({error.strerror or error})") from error
     try:
         check_json(data)
-        record = msgspec.json.decode(data, type=FolderRecord)
+        record = decode_json(data, FolderRecord)
     except (msgspec.DecodeError, UnicodeDecodeError, TooComplex) as error:
         raise _invalid(path, format_text(error)) from None
     _check(path, record)

@@ -27,6 +27,7 @@ from kernels.errors import StoreError
 from kernels.support.files import open_regular, read_rest
 from kernels.support.real_folders import check_folders, make_folders
 from kernels.support.secrets import holds_secret
+from kernels.support.typed_json import decode_json
 
 __all__ = [
     "MAX_LISTING_BYTES",
@@ -81,7 +82,7 @@ def read_record(path: Path, form: type[_R]) -> _R | None:
             facts = os.fstat(file.fileno())
             if not is_ours(facts) or (hasattr(os, "geteuid") and facts.st_mode & stat.S_IWUSR):
                 return None
-            record = msgspec.json.decode(read_rest(file, form.max_bytes), type=form)
+            record = decode_json(read_rest(file, form.max_bytes), form)
     except (OSError, msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
     return record if record.about == _about(path) else None
