@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event, Semaphore
 
 import pytest
 from hub import TestHub
 
 from kernels.catalog import pages
-from kernels.catalog.listing import LIST_FILE
+from kernels.catalog.listing import LIST_FILE, KernelList
 from kernels.catalog.pages import POLICY, assets
 from kernels.server import HubServer
+from kernels.server.kernel_pages import KernelPages
 
 HTML = {"Accept": "text/html,application/xhtml+xml"}
 SVG = "<svg xmlns='http://www.w3.org/2000/svg'/>"
@@ -101,3 +104,25 @@ def test_without_jinja2_a_browser_reads_what_is_missing(served: TestHub, monkeyp
     status, _, body = get(served, "", HTML)
     assert (status, "pip install" in body) == (501, True)
     assert get(served, "api/kernels/acme/relu/refs")[0] == 200
+
+
+def test_many_requests_for_pages_leave_threads_for_the_hub(served: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, go = Semaphore(0), Event()
+
+    def slow(*arguments: object, **options: object) -> KernelList:
+        began.release()
+        assert go.wait(30)
+        return KernelList("", ())
+
+    monkeypatch.setattr(KernelPages, "entries", slow)
+    with ThreadPoolExecutor(4) as threads:
+        waiting = [threads.submit(get, served, "index.html") for _ in range(4)]
+        for _ in waiting:
+            assert began.acquire(timeout=30)
+        try:
+            status, headers, _ = get(served, "index.html")
+            assert (status, headers["retry-after"]) == (503, "1")
+            assert get(served, "api/kernels/acme/relu/refs")[0] == 200
+        finally:
+            go.set()
+        assert [each.result()[0] for each in waiting] == [200] * 4

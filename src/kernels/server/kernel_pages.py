@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from threading import Lock
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import BoundedSemaphore, Lock
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -38,6 +40,9 @@ _KEPT = 500
 
 _TYPES = {"css": "text/css", "js": "text/javascript"}
 
+#: Requests for pages at once; the threads that answer are few, and clients of the Hub need them.
+_AT_ONCE = 4
+
 #: A page may be in no frame; what a page says of itself, it cannot say of that.
 _HEADERS = {
     "Content-Security-Policy": f"{POLICY}; frame-ancestors 'none'",
@@ -57,8 +62,24 @@ class KernelPages:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._made: OrderedDict[str, tuple[object, bytes, KernelEntry]] = OrderedDict()
-        # One at a time: each takes a processor, and clients of the Hub come first.
         self._lock = Lock()
+        self._free = BoundedSemaphore(_AT_ONCE)
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Answer one of few requests at once.
+
+        Raises:
+            HTTPException: There are too many (503).
+        """
+        if not self._free.acquire(blocking=False):
+            raise HTTPException(503, "Too many requests for pages; try again later.", {"Retry-After": "1"})
+        try:
+            yield
+        except MissingPythonDependency as error:
+            raise HTTPException(501, str(error)) from None
+        finally:
+            self._free.release()
 
     def page(self, repo_id: str) -> tuple[bytes, KernelEntry]:
         """The page of a repository, and its entry in the list.
@@ -125,11 +146,16 @@ def _list_for_browsers(request: Request) -> Response:
 
 
 def _list(request: Request) -> Response:
-    return _html(list_page(_entries(request)))
+    pages = _pages(request)
+    with pages.answering():
+        return _html(list_page(pages.entries(private=is_authorized(request))))
 
 
 def _list_file(request: Request) -> Response:
-    return Response(_entries(request).to_bytes(), media_type="text/javascript", headers=_HEADERS)
+    pages = _pages(request)
+    with pages.answering():
+        content = pages.entries(private=is_authorized(request)).to_bytes()
+    return Response(content, media_type="text/javascript", headers=_HEADERS)
 
 
 def _asset(request: Request) -> Response:
@@ -146,17 +172,8 @@ def _kernel(request: Request) -> Response:
     pages = _pages(request)
     if pages.hides(repo_id) and not is_authorized(request):
         raise RepositoryNotFound(f"Repository {repo_id!r} of type kernel not found.")
-    try:
+    with pages.answering():
         return _html(pages.page(repo_id)[0])
-    except MissingPythonDependency as error:
-        raise HTTPException(501, str(error)) from None
-
-
-def _entries(request: Request) -> KernelList:
-    try:
-        return _pages(request).entries(private=is_authorized(request))
-    except MissingPythonDependency as error:
-        raise HTTPException(501, str(error)) from None
 
 
 def _pages(request: Request) -> KernelPages:
