@@ -101,6 +101,9 @@ _OLDER_READ = 8
 #: The largest text that is taken of a repository: its card, or its redirect.
 _MAX_TEXT_BYTES = 256 * 1024
 
+#: All texts of one commit: its card, and the images that the card shows.
+_MAX_TEXTS_BYTES = 384 * 1024
+
 _CARD = "README.md"
 
 
@@ -576,6 +579,8 @@ class _Run:
             limit = min(MAX_IMAGE_BYTES, MAX_IMAGES_BYTES - taken) if path.endswith(".svg") else _MAX_TEXT_BYTES
             if file is None or not file.blob or file.size > limit:
                 continue
+            if sum(each.size for each in files) + file.size > _MAX_TEXTS_BYTES:
+                continue  # every reader of the repository reads them
             try:
                 texts[path] = wanted.source.read(snapshot, file, _MAX_TEXT_BYTES).decode()
             except UnicodeDecodeError:
