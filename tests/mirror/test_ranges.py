@@ -7,14 +7,18 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+from mirror_tree import StaticServer
 
 from kernels.errors import HubUnavailable
 from kernels.mirror import ranges
 from kernels.mirror.ranges import archive_chunks
 from kernels.mirror.stores.base import EntryNotFound, StoredDocument
 from kernels.models.mirror import MirrorArchive, archive_path
+from kernels.sources.http_client import HttpClient
+from kernels.sources.http_store import HttpStore
 from kernels.support.concurrency import pause, side_by_side
 
 DATA = random.Random(14).randbytes(1_000_000)
@@ -69,6 +73,7 @@ class FlakyStore:
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "_WHOLE_BYTES", 300_000)
     monkeypatch.setattr(ranges, "_PART_BYTES", 150_000)
+    monkeypatch.setattr(ranges, "_FIRST_BYTES", 100_000)
     monkeypatch.setattr(ranges, "_ADVANCE", 40_000)
     monkeypatch.setattr(ranges, "_WAIT", 0.001)
 
@@ -81,7 +86,7 @@ def test_a_break_is_resumed_from_the_byte_reached(parallel: bool, silent: bool, 
     with archive_chunks(store, ARCHIVE) as pieces:
         assert b"".join(pieces) == DATA
     assert store.open == 0
-    parts = 7 if parallel else 1
+    parts = 7 if parallel else 2
     assert len(store.requests) == (parts if breaks is None else len({start for start, _ in store.requests}))
     assert len({stop for _, stop in store.requests}) == parts
 
@@ -100,7 +105,7 @@ def test_a_store_without_progress_is_given_up(parallel: bool, breaks: int) -> No
     store = FlakyStore(parallel=parallel, breaks=breaks)
     with pytest.raises(HubUnavailable, match="broke off"), archive_chunks(store, ARCHIVE) as pieces:
         list(pieces)
-    assert len(store.requests) <= ranges._BREAKS * (ranges._AT_ONCE if parallel else 1)
+    assert len(store.requests) <= ranges._BREAKS * (ranges._AT_ONCE if parallel else 2)
     assert not parallel or no_threads()
 
 
@@ -146,6 +151,20 @@ def test_a_download_is_cancelled(parallel: bool) -> None:
         side_by_side(work, [True, False], at_once=2, name="test")
     assert no_threads()
     assert store.open == 0
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_web_server_is_asked_for_parts_if_it_knows_ranges(tmp_path: Path, known: bool) -> None:
+    (tmp_path / ARCHIVE.name).parent.mkdir(parents=True)
+    (tmp_path / ARCHIVE.name).write_bytes(DATA)
+    with StaticServer(tmp_path, ranges=known) as server:
+        store = HttpStore(HttpClient(server.url, list))
+        server.cut("archives/", 70_000, times=2)
+        with archive_chunks(store, ARCHIVE) as pieces:
+            assert b"".join(pieces) == DATA
+        statuses = [each.status for each in server.requests]
+    # The first part breaks off; without ranges the second request for it does so too.
+    assert statuses == ([206] * 8 if known else [200] * 4)
 
 
 def no_threads() -> bool:

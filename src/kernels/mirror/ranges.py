@@ -16,12 +16,15 @@ __all__ = ["archive_chunks"]
 
 _log = logger(__name__)
 
-#: Archives larger than this arrive in parts.
-_WHOLE_BYTES = 32 * 1024 * 1024
+#: Archives larger than this arrive in parts. Measured: docs/mirror-format.md, "Speed".
+_WHOLE_BYTES = 16 * 1024 * 1024
 
 #: Bytes of a part. Four of them are in memory at most.
 _PART_BYTES = 8 * 1024 * 1024
 _AT_ONCE = 4
+
+#: Bytes of the first part where nobody knows yet whether the store gives parts: one without ranges sends them twice.
+_FIRST_BYTES = 1024 * 1024
 
 #: Breaks in a row, each with less than a megabyte after the one before, until the store is given up.
 _BREAKS = 5
@@ -46,17 +49,27 @@ def archive_chunks(store: ReadStore, archive: MirrorArchive) -> Iterator[Iterato
         EntryNotFound: The store does not have it.
         HubUnavailable: No answer, or breaks without progress.
     """
-    if archive.size <= _WHOLE_BYTES or not store.parallel:
-        with closing(_resumed(store, archive, 0, archive.size)) as pieces:
-            yield pieces
-        return
+    whole = archive.size <= _WHOLE_BYTES
+    with closing(_resumed(store, archive, 0, archive.size) if whole else _in_parts(store, archive)) as pieces:
+        yield pieces
+
+
+def _in_parts(store: ReadStore, archive: MirrorArchive) -> Generator[bytes, None, None]:
+    start = 0
+    if not store.parallel:
+        start = _FIRST_BYTES
+        yield from _resumed(store, archive, 0, start)  # a web server's answer says whether it knows ranges
+        if not store.parallel:
+            yield from _resumed(store, archive, start, archive.size)
+            return
     with results_ahead(
         lambda start: list(_resumed(store, archive, start, min(start + _PART_BYTES, archive.size))),
-        range(0, archive.size, _PART_BYTES),
+        range(start, archive.size, _PART_BYTES),
         at_once=_AT_ONCE,
         name="archive",
     ) as parts:
-        yield (piece for part in parts for piece in part)
+        for part in parts:
+            yield from part
 
 
 def _resumed(store: ReadStore, archive: MirrorArchive, start: int, stop: int) -> Generator[bytes, None, None]:
