@@ -109,3 +109,13 @@ def test_options_of_another_action_are_refused(kernels: Run, arguments: list[str
     done = kernels("mirror", *arguments)
     assert done.exit_code == 2
     assert says in done.stderr
+
+
+def test_prune_brings_the_pages_up_to_date(kernels: Run, tree: MirrorTree) -> None:
+    pytest.importorskip("jinja2")
+    from kernels.operations.mirroring.pages import write_pages
+
+    write_pages(str(tree.root))
+    assert "acme/gelu" in (tree.root / "index.html").read_text()
+    assert kernels("mirror", tree.root, "--prune", "--yes", "--remove", "acme/gelu").exit_code == 0
+    assert "acme/gelu" not in (tree.root / "index.html").read_text()

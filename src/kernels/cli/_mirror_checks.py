@@ -15,6 +15,7 @@ from kernels.errors import KernelsError
 from kernels.support.formatting import plural
 
 if TYPE_CHECKING:
+    from kernels.mirror.stores.base import WriteStore
     from kernels.models.lockfile import Lock
     from kernels.operations.mirroring.diff import BuildChange, MirrorDifference, RepositoryDifference
     from kernels.operations.mirroring.prune import MirrorPrunePlan, MirrorPruneResult
@@ -125,6 +126,8 @@ def prune(
     )
     if as_json:
         done = prune_mirror(store, plan, signer) if yes and not dry_run else None
+        if done is not None:
+            _update_pages(store)
         _print_json(plan, done)
     else:
         _print_plan(plan)
@@ -139,6 +142,7 @@ def prune(
                 print_line("Standard input is not a terminal. To remove without confirmation: --yes")
             raise typer.Exit(1)
         done = prune_mirror(store, plan, signer)
+        _update_pages(store)
         print_line(
             f"Removed {plural(len(done.commits), 'commit')} and {plural(len(done.archives), 'archive')}, "
             f"freed {format_size(done.freed)}."
@@ -147,6 +151,13 @@ def prune(
         print_error(f"{each.path}: {each.problem}")
     if done is not None and done.problems:
         raise typer.Exit(1)
+
+
+def _update_pages(store: WriteStore) -> None:
+    from kernels.operations.mirroring.documents import MirrorDocuments
+    from kernels.operations.mirroring.pages import update_pages
+
+    update_pages(store, MirrorDocuments(store), wanted=False)
 
 
 def _locks(paths: Sequence[Path]) -> list[Lock]:

@@ -16,12 +16,12 @@ from kernels import settings
 from kernels.diagnosis.finding import Findings
 from kernels.errors import HubUnavailable, KernelsError, RequestError
 from kernels.models.hub_address import HubAddress
-from kernels.models.mirror import MAX_DOCUMENT_BYTES, MIRROR_FILE, is_mirror_document
+from kernels.models.mirror import MAX_DOCUMENT_BYTES, MIRROR_FILE, is_mirror_document, parse_time
 from kernels.sources.request_headers import request_headers
 from kernels.sources.response_body import read_body
 from kernels.sources.send_request import send
 from kernels.support.concurrency import side_by_side
-from kernels.support.formatting import error_on_one_line, format_text
+from kernels.support.formatting import error_on_one_line, format_text, plural
 from kernels.support.secrets import redacted
 
 __all__ = ["HUB_SECONDS", "HubReport", "check_address", "check_hubs", "no_answer_in_time"]
@@ -87,6 +87,8 @@ def check_address(address: HubAddress) -> tuple[HubReport, Findings]:
         message, fix = _no_answer(endpoint, error)
         found.problem(message, fix)
         return HubReport(endpoint, False, format_text(redacted(message), 300)), found
+    if isinstance(note, HubReport):
+        return note, found
     return HubReport(endpoint, note is None, note), found
 
 
@@ -96,14 +98,30 @@ def _check_store(endpoint: str, found: Findings) -> tuple[HubReport, Findings]:
     from kernels.mirror.stores.opening import open_store
 
     try:
-        open_store(endpoint).read(MIRROR_FILE, MAX_DOCUMENT_BYTES)
+        document = open_store(endpoint).read(MIRROR_FILE, MAX_DOCUMENT_BYTES)
     except EntryNotFound:
         found.problem(f"{endpoint} has no {MIRROR_FILE}.", "Check KERNELS_HUB, or write the mirror: kernels mirror.")
         return HubReport(endpoint, False, "answers, but has no mirror"), found
     except KernelsError as error:
         found.problem(format_text(redacted(str(error)), 300), "Check the address and the credentials.")
         return HubReport(endpoint, False, "does not answer"), found
-    return HubReport(endpoint, True), found
+    assert document is not None  # only a conditional request has no document
+    return _check_mirror(endpoint, document.content, found), found
+
+
+def _check_mirror(endpoint: str, content: bytes, found: Findings) -> HubReport:
+    """Whether a mirror's own index is valid, signed as required, and how old it is."""
+    from kernels.mirror.read_index import read_mirror_index
+
+    try:
+        index = read_mirror_index(content, f"{endpoint}/{MIRROR_FILE}")
+    except KernelsError as error:
+        found.problem(str(error), "Ask who writes the mirror; `kernels mirror --verify` lists what is wrong.")
+        return HubReport(endpoint, False, "a mirror that is not valid, or not signed as required")
+    days = max(0, int((time.time() - parse_time(index.time)) / (24 * 3600)))
+    age = f"{plural(days, 'day')} ago" if days else "today"
+    signed = ", signed as KERNELS_MIRROR_KEYS requires" if settings.mirror_keys() else ""
+    return HubReport(endpoint, True, f"answers: a mirror of {index.time}, {age}{signed}")
 
 
 def no_answer_in_time() -> tuple[tuple[HubReport, ...], Findings]:
@@ -118,8 +136,8 @@ def no_answer_in_time() -> tuple[tuple[HubReport, ...], Findings]:
     return (HubReport(endpoint, False, message),), found
 
 
-def _ask(endpoint: str, headers: dict[str, str], found: Findings) -> str | None:
-    """What is wrong with the answer, for the report; None where nothing is."""
+def _ask(endpoint: str, headers: dict[str, str], found: Findings) -> HubReport | str | None:
+    """What is wrong with the answer, for the report; None where nothing is; the whole report of a mirror."""
     sent = any(name.lower() == "authorization" for name in headers)
     source = settings.token_source(endpoint)
     with closing(send(f"{endpoint}/api/kernels?limit=1", headers, _REQUEST_SECONDS)) as response:
@@ -153,8 +171,8 @@ def _ask(endpoint: str, headers: dict[str, str], found: Findings) -> str | None:
             f"Check {_endpoint_variable()}; before a login page, log in to the network.",
         )
         return "does not answer as a Hub does"
-    if status == 404 and _is_mirror(endpoint, headers):
-        return None
+    if status == 404 and (content := _mirror_index(endpoint, headers)) is not None:
+        return _check_mirror(endpoint, content, found)
     if status != 200 and not _knows_repositories(endpoint, headers):
         found.problem(
             f"{endpoint} answers, but not as a Hub (status {status}){said}.",
@@ -178,12 +196,13 @@ def _knows_repositories(endpoint: str, headers: dict[str, str]) -> bool:
     return status == 200 or "X-Error-Code" in answer or (status == 401 and "X-Error-Message" in answer)
 
 
-def _is_mirror(endpoint: str, headers: dict[str, str]) -> bool:
-    """Whether a mirror's own index is there."""
+def _mirror_index(endpoint: str, headers: dict[str, str]) -> bytes | None:
+    """The content of a mirror's own index; None if there is none."""
     with closing(send(f"{endpoint}/{MIRROR_FILE}", headers, _REQUEST_SECONDS)) as response:
-        return response.status_code == 200 and is_mirror_document(
-            read_body(response, MAX_DOCUMENT_BYTES, _REQUEST_SECONDS)
-        )
+        if response.status_code != 200:
+            return None
+        content = read_body(response, MAX_DOCUMENT_BYTES, _REQUEST_SECONDS)
+    return content if is_mirror_document(content) else None
 
 
 def _check_token(endpoint: str, headers: dict[str, str], source: str, found: Findings) -> None:

@@ -1,0 +1,31 @@
+"""What `kernels doctor` says of a mirror: its age, and whether it is signed as required."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mirror_tree import MirrorTree, StaticServer
+
+from kernels import settings
+from kernels.diagnosis.hub import check_address
+
+pytest.importorskip("zstandard")
+
+KEY = "ed25519:" + "A" * 43 + "="
+
+
+def test_the_age_of_a_mirror_is_shown(tmp_path: Path, isolated_env: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = MirrorTree(tmp_path / "mirror")
+    tree.add("acme/relu")
+    with StaticServer(tree.root) as server:
+        monkeypatch.setenv("KERNELS_HUB", server.url)
+        (address,) = settings.hub_addresses()
+        report, found = check_address(address)
+        assert (report.answers, found.problems) == (True, [])
+        assert report.note is not None
+        assert report.note.startswith("answers: a mirror of 2026-01-02T03:04:05Z, ")
+        monkeypatch.setenv("KERNELS_MIRROR_KEYS", KEY)
+        report, found = check_address(address)
+        assert (report.answers, report.note) == (False, "a mirror that is not valid, or not signed as required")
+        assert "mirror.json is refused: it has no signature" in str(found.problems[0])
