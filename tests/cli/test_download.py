@@ -170,15 +170,15 @@ def test_json_has_builds_and_failures(kernels: Callable[..., Any], relu: TestHub
     )
     found = json.loads(done.stdout)
     [build], [failure] = found["builds"], found["failures"]
-    folder = tmp_path / "to/acme/relu" / relu.commit() / "build" / "torch-cpu"
-    size = sum(path.stat().st_size for path in folder.iterdir())
+    [archive] = (tmp_path / "to/archives").glob("*/*")
+    size = sum(path.stat().st_size for path in (relu.root / "acme/relu/v1/build/torch-cpu").iterdir())
     assert build == {
         "repo_id": "acme/relu",
         "commit": relu.commit(),
         "variant": "torch-cpu",
         "size": size,
         "targets": [CPU],
-        "path": str(folder),
+        "path": str(archive),
         "new": True,
     }
     assert (failure["kernel"], failure["target"]) == ("acme/relu version 1", APPLE)

@@ -390,7 +390,7 @@ def test_hashes_of_builds_that_a_mirror_does_not_carry_are_kept(
     done = kernels("download", project, "--target", "torch2.9-cpu-x86_64-linux", "--to", carried)
     assert done.exit_code == 0, done.stderr
     monkeypatch.setenv("KERNELS_HUB", str(carried))
-    assert [path.name for path in carried.glob("acme/relu/*/build/*")] == ["torch-cpu"]
+    assert len(list(carried.glob("archives/*/*"))) == 1
     assert "matches the project" in lock(project, *options).stdout
     assert hashes_path(project / "kernels.lock").read_bytes() == before
 

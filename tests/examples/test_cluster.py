@@ -112,15 +112,15 @@ def test_slurm_prefetches_once_and_runs_without_a_network(
     assert "Nothing to do: 2 builds are present." in run(CLUSTER / "slurm" / "prefetch.sh", machine)
     assert hub.count("/resolve/") == 0
     hub.down()
-    machine |= {"KERNELS_CACHE": os.fspath(tmp_path / "the node's cache"), "SLURM_JOB_ID": "7"}
+    machine |= {"SLURM_JOB_ID": "7"}
     here = tmp_path / "kernels-7"
     for left in ("nothing", "kernels of a run that was requeued"):
         if left != "nothing":
             here.mkdir()
             (here / "kernels.lock").write_text(left)
         loaded, lock, content = json.loads(run(CLUSTER / "slurm" / "job.sbatch", machine))
-        assert loaded.startswith(os.fspath(here / "acme/relu" / hub.commit()))
-        assert lock == os.fspath(here / "kernels.lock")
+        assert loaded.startswith(os.fspath(here / "kernels--acme--relu" / "snapshots" / hub.commit()))
+        assert lock == os.fspath(project / "kernels" / "kernels.lock")
         assert content == (project / "kernels.lock").read_text()
         assert not here.exists()
 

@@ -17,29 +17,28 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from carried_folder import carry_folder
 from hub import TestHub
-from logged import logged, warned
+from logged import warned
 
-from kernels import download_kernels, get_kernel
+from kernels import download_kernels, get_kernel, get_kernel_variants
 from kernels.errors import (
     DigestMismatch,
-    InvalidRepository,
     KernelsError,
     LockError,
     MissingPythonDependency,
     NoSuitableBuild,
-    NotInCache,
     RequestError,
     StoreError,
     UntrustedPublisher,
     UntrustedSignature,
 )
 from kernels.models.lockfile import ContentHash, Lock, Pin
+from kernels.models.mirror import MirrorDocument, index_path
 from kernels.models.requirement import Requirement
-from kernels.models.snapshot import RepoFile
 from kernels.operations.download import DownloadedBuild, DownloadRequest, Downloads, prefetch
-from kernels.server import HubServer
-from kernels.trust.digest import changed_files
+from kernels.operations.mirroring.request import MirrorRequest
+from kernels.operations.mirroring.run import mirror
 
 HOPPER = "torch2.9-cu128-x86_64-linux+sm_90"
 APPLE = "torch2.9-metal-aarch64-darwin"
@@ -393,7 +392,7 @@ def test_a_folder_that_was_carried_serves_without_a_network(
     assert by_version.repo_id == "acme/gelu"
     assert get_kernel("acme/gelu", revision=commit) is by_version
     assert get_kernel("acme/gelu", revision=commit[:12]) is by_version
-    assert str(tmp_path / "to") in str(by_version.__file__)
+    assert str(tmp_path / "cache of the other machine") in str(by_version.__file__)
     assert get_kernel("acme/relu", version=1).variant == "torch-cpu"
 
 
@@ -425,26 +424,6 @@ def test_a_folder_stays_valid_however_it_is_moved(
     unplugged(there)
     monkeypatch.setenv("KERNELS_VERIFY", "load")
     assert get_kernel("acme/gelu", version=1).version == 1
-
-
-def test_the_record_has_branches_hashes_and_the_verdict(kernels_hub: TestHub, tmp_path: Path) -> None:
-    commit = kernels_hub.commit("acme/gelu")
-    download_kernels(["acme/gelu"], version=1, targets=[CPU], to=tmp_path / "to")
-    record = json.loads((tmp_path / "to/acme/gelu/.kernels.json").read_text())
-    files = record["files"].pop(commit)
-    assert record.pop("time") > 1e9
-    assert record == {
-        "form": 1,
-        "endpoint": kernels_hub.url,
-        "trusted": True,
-        "branches": {"v1": commit},
-        "files": {},
-    }
-    inside = tmp_path / "to/acme/gelu" / commit
-    assert {each["path"]: each["size"] for each in files} == {
-        path: len(data) for path, data in contents(inside).items()
-    }
-    assert all(each["oid"] for each in files)
 
 
 def test_a_second_download_into_a_folder_changes_nothing(
@@ -485,10 +464,7 @@ def test_a_folder_is_added_to_and_its_branches_follow(
     newest = get_kernel("acme/gelu", version=1)
     assert second in str(newest.__file__)
     assert first in str(get_kernel("acme/gelu", revision=first).__file__)
-    assert sorted(path.name for path in (tmp_path / "to/acme/gelu" / second / "build").iterdir()) == [
-        "torch-cpu",
-        "torch-cuda",
-    ]
+    assert [each.variant.name for each in get_kernel_variants("acme/gelu", version=1)] == ["torch-cpu", "torch-cuda"]
 
 
 def test_a_branch_with_the_first_letters_of_its_commit_for_a_name_is_carried(
@@ -501,23 +477,6 @@ def test_a_branch_with_the_first_letters_of_its_commit_for_a_name_is_carried(
     unplugged(tmp_path / "to")
     for revision in (commit[:3], commit[:7], commit):
         assert commit in str(get_kernel("acme/relu", revision=revision).__file__)
-
-
-def test_a_lock_that_takes_a_branch_elsewhere_is_mentioned(
-    hub: TestHub, tmp_path: Path, new_process: Callable[[], None]
-) -> None:
-    hub.make_repo("acme/gelu")
-    older = lock_of(hub, tmp_path, "acme/gelu")
-    download_kernels(lock=older, to=tmp_path / "to")
-    first = hub.commit("acme/gelu")
-    hub.make_repo("acme/gelu", seed="newer")
-    new_process()
-    with logged() as records:
-        download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")  # the Hub's own goes on
-    assert not records
-    second = hub.commit("acme/gelu")
-    with warned(rf"v1 of acme/gelu in .*to is commit {first[:12]} now, as .*{second[:12]}\."):
-        download_kernels(lock=older, to=tmp_path / "to")
 
 
 def test_a_redirect_is_carried_as_well(hub: TestHub, tmp_path: Path, unplugged: Callable[[Path], None]) -> None:
@@ -562,26 +521,10 @@ def test_a_kernel_of_type_model_is_one_there_too(
     hub.models.add("acme/relu")
     hub.make_repo("acme/relu")
     download_kernels(["acme/relu"], version=1, to=tmp_path / "to")
-    assert json.loads((tmp_path / "to/acme/relu/.kernels.json").read_text())["repo-type"] == "model"
+    document = MirrorDocument.parse((tmp_path / "to" / index_path("acme/relu")).read_bytes(), "index")
+    assert document.repository("acme/relu", "index").repo_type == "model"
     unplugged(tmp_path / "to")
     assert get_kernel("acme/relu", version=1)
-
-
-def test_served_on_a_network_it_answers_as_the_hub_did(
-    kernels_hub: TestHub, tmp_path: Path, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kernels_hub.make_repo("eve/relu")
-    commit = kernels_hub.commit("acme/gelu")
-    download_kernels(["acme/gelu", "eve/relu"], version=1, targets=[CPU], to=tmp_path / "to", trust_remote_code=True)
-    new_process()
-    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "cache of the other machine"))
-    with HubServer(tmp_path / "to") as server:
-        monkeypatch.setenv("KERNELS_HUB", server.url)
-        [build] = download_kernels(["acme/gelu"], version=1, targets=[CPU])
-        assert build.commit == commit
-        assert get_kernel("acme/gelu", revision=commit)
-        with pytest.raises(UntrustedPublisher):
-            get_kernel("eve/relu", version=1)
 
 
 # Folders that are none, and faults
@@ -637,45 +580,6 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_is_asked(
     assert kernels_hub.asked() == []
 
 
-@pytest.mark.parametrize("name", ["x", "v1/build/torch-cpu/__init__.py"])
-def test_a_folder_with_something_else_in_a_repository_is_left_as_it_is(
-    kernels_hub: TestHub, tmp_path: Path, name: str
-) -> None:
-    download_kernels(["acme/gelu"], version=1, targets=[CPU], to=tmp_path / "to")
-    stranger = tmp_path / "to/acme/gelu" / name
-    stranger.parent.mkdir(parents=True, exist_ok=True)
-    stranger.write_text("mine")
-    before = contents(tmp_path / "to")
-    with pytest.raises(
-        RequestError, match=rf"'acme/gelu/{name.partition('/')[0]}' in it was not written by .*Remove it"
-    ):
-        download_kernels(["acme/relu"], version=1, targets=[CPU], to=tmp_path / "to")
-    assert contents(tmp_path / "to") == before
-
-
-def test_a_repository_that_lost_its_record_is_the_only_one_that_comes_again(
-    kernels_hub: TestHub, tmp_path: Path
-) -> None:
-    asked: dict[str, Any] = {"version": 1, "targets": [CPU], "to": tmp_path / "to"}
-    download_kernels(["acme/gelu", "acme/relu"], **asked)
-    (tmp_path / "to/acme/gelu/.kernels.json").unlink()
-    with pytest.raises(InvalidRepository, match=r"acme/gelu has lost its .*remove acme/gelu and download"):
-        download_kernels(["acme/relu"], **asked)
-    shutil.rmtree(tmp_path / "to/acme/gelu")
-    again = download_kernels(["acme/gelu", "acme/relu"], **asked)
-    assert {each.repo_id: each.new for each in again} == {"acme/gelu": True, "acme/relu": False}
-
-
-def test_another_hubs_folder_is_not_mixed_with_this_ones(kernels_hub: TestHub, tmp_path: Path) -> None:
-    download_kernels(["acme/gelu"], version=1, targets=[CPU], to=tmp_path / "to")
-    path = tmp_path / "to/acme/gelu/.kernels.json"
-    path.write_text(path.read_text().replace(kernels_hub.url, "https://example.org"))
-    before = contents(tmp_path / "to")
-    with pytest.raises(RequestError, match=r"holds files from 'https://example.org'"):
-        prefetch(DownloadRequest(["acme/relu"], version=1, targets=[CPU], to=tmp_path / "to"))
-    assert contents(tmp_path / "to") == before
-
-
 def test_a_folder_of_repositories_is_copied_not_downloaded(
     kernels_hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -688,43 +592,11 @@ def test_a_folder_of_repositories_is_copied_not_downloaded(
 RUN = "import sys; from kernels import download_kernels; download_kernels(['acme/gelu'], version=1, to=sys.argv[1])"
 
 
-def test_a_kill_while_copying_leaves_a_folder_that_the_next_run_completes(
-    hub: TestHub, tmp_path: Path, unplugged: Callable[[Path], None]
-) -> None:
-    hub.make_repo("acme/gelu", variants={"torch-cpu": {"part.py": "value = 1"}})
-    slow = (
-        "import time, kernels.operations.mirror as carry\n"
-        "copy = carry._copy\n"
-        "def waits(source, place, *rest):\n"
-        "    copy(source, place, *rest)\n"
-        "    if place.name == 'part.py': print('copied', flush=True); time.sleep(60)\n"
-        "carry._copy = waits\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", slow + RUN, str(tmp_path / "to")], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "copied\n"
-    process.kill()
-    process.wait(timeout=30)
-    process.stdout.close()
-    assert not list((tmp_path / "to").rglob("build"))
-    assert builds(download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")) == ["acme/gelu torch-cpu"]
-    assert not list((tmp_path / "to").rglob(".staging*"))
-    unplugged(tmp_path / "to")
-    assert get_kernel("acme/gelu", version=1)
-
-
-@pytest.mark.parametrize("left", ["to", "to/acme", "to/acme/gelu", "to/acme/gelu/.kernels.json.0a.tmp"])
+@pytest.mark.parametrize("left", ["to", "to/archives", "to/api/kernels/acme"])
 def test_what_a_kill_left_before_the_first_build_counts_as_empty(hub: TestHub, tmp_path: Path, left: str) -> None:
     hub.make_repo("acme/gelu")
-    if left.endswith(".tmp"):
-        (tmp_path / left).parent.mkdir(parents=True)
-        (tmp_path / left).write_text("{")
-    else:
-        (tmp_path / left).mkdir(parents=True)
+    (tmp_path / left).mkdir(parents=True)
     assert builds(download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")) == ["acme/gelu torch-cpu"]
-    assert not list((tmp_path / "to").rglob("*.tmp"))
 
 
 def test_ctrl_c_ends_it_and_leaves_nothing_half_written(hub: TestHub, tmp_path: Path) -> None:
@@ -746,11 +618,11 @@ def test_ctrl_c_ends_it_and_leaves_nothing_half_written(hub: TestHub, tmp_path: 
 
 
 def test_a_disk_that_is_full_is_an_error_that_says_so_and_leaves_what_was_there(hub: TestHub, tmp_path: Path) -> None:
-    hub.make_repo("acme/gelu", variants={"torch-cpu": {"large.py": "#" * 300_000}})
+    hub.make_repo("acme/gelu", variants={"torch-cpu": {"large.py": f"# {os.urandom(200_000).hex()}"}})
     hub.make_repo("acme/relu")
     download_kernels(["acme/gelu"], version=1)
     download_kernels(["acme/relu"], version=1, to=tmp_path / "to")
-    before = contents(tmp_path / "to/acme/relu")
+    before = contents(tmp_path / "to")
     full = (
         "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
@@ -764,92 +636,10 @@ def test_a_disk_that_is_full_is_an_error_that_says_so_and_leaves_what_was_there(
     )
     last = done.stderr.splitlines()[-1]
     assert last.startswith("kernels.errors.StoreError: Cannot write")
-    assert "Free some space" in last
-    assert contents(tmp_path / "to/acme/relu") == before
+    assert "File too large" in last
+    assert contents(tmp_path / "to") == before
     assert not list((tmp_path / "to").rglob(".staging*"))
     assert builds(download_kernels(["acme/gelu"], version=1, to=tmp_path / "to"))
-
-
-def test_what_was_changed_in_the_cache_is_not_carried(
-    hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hub.make_repo("acme/gelu")
-    [build] = download_kernels(["acme/gelu"], version=1)
-    changed = build.path / "layers.py"
-    good = changed.read_bytes()
-    changed.resolve().write_bytes(b"#" * len(good))
-    monkeypatch.setenv("KERNELS_VERIFY", "off")
-    with pytest.raises(DigestMismatch, match=r"layers\.py in the cache is not what the Hub lists"):
-        download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
-    assert not list((tmp_path / "to").rglob("*.py"))
-    monkeypatch.delenv("KERNELS_VERIFY")
-    [carried] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
-    assert (carried.path / "layers.py").read_bytes() == good
-
-
-def test_a_build_that_was_cut_short_in_the_folder_is_put_there_again(hub: TestHub, tmp_path: Path) -> None:
-    hub.make_repo("acme/gelu")
-    [build] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
-    (build.path / "layers.py").unlink()
-    (build.path / "planted.py").write_text("")
-    [again] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
-    assert again.new
-    assert {path.name for path in build.path.iterdir()} == {"__init__.py", "layers.py", "metadata.json"}
-
-
-@pytest.mark.parametrize(("when", "noticed"), [("install", True), ("load", True), ("off", False)])
-def test_a_file_that_changed_in_the_folder_is_read_again_and_put_there_again(
-    hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, noticed: bool
-) -> None:
-    hub.make_repo("acme/gelu")
-    [build] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
-    good = (build.path / "layers.py").read_bytes()
-    (build.path / "layers.py").write_bytes(b"#" * len(good))
-    monkeypatch.setenv("KERNELS_VERIFY", when)
-    [again] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
-    assert again.new is noticed
-    assert ((build.path / "layers.py").read_bytes() == good) is noticed
-
-
-def test_a_folder_that_nothing_changed_is_not_read_again_unless_it_lies_elsewhere_now(
-    hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read: list[str] = []
-
-    def counted(root: Path, files: tuple[RepoFile, ...]) -> list[RepoFile]:
-        read.extend(Path(file.path).name for file in files)
-        return changed_files(root, files)
-
-    monkeypatch.setattr("kernels.sources.folder.changed_files", counted)
-    hub.make_repo("acme/gelu")
-    download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
-    [again] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
-    assert (again.new, read) == (False, [])
-    shutil.copytree(tmp_path / "to", tmp_path / "copy")
-    [there] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "copy")
-    assert (there.new, sorted(read)) == (False, ["__init__.py", "layers.py", "metadata.json"])
-
-
-@pytest.mark.parametrize("place", ["acme", "acme/gelu", "acme/gelu/{commit}", "acme/gelu/{commit}/build"])
-def test_nothing_is_written_through_a_link(hub: TestHub, tmp_path: Path, place: str) -> None:
-    hub.make_repo("acme/gelu")
-    download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
-    path = tmp_path / "to" / place.format(commit=hub.commit("acme/gelu"))
-    path.rename(tmp_path / "elsewhere")
-    (tmp_path / "elsewhere" / "mark").write_text("")
-    path.symlink_to(tmp_path / "elsewhere")
-    before = contents(tmp_path / "elsewhere")
-    with pytest.raises(KernelsError, match=r"link|not written by"):
-        download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
-    assert contents(tmp_path / "elsewhere") == before
-
-
-def test_a_record_that_is_garbage_is_said_and_left(hub: TestHub, tmp_path: Path) -> None:
-    hub.make_repo("acme/gelu")
-    download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
-    (tmp_path / "to/acme/gelu/.kernels.json").write_text("garbage")
-    with pytest.raises(InvalidRepository, match=r"Or remove .*gelu, and download again"):
-        download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
 
 
 def test_two_processes_into_one_folder_put_each_build_there_once(hub: TestHub, tmp_path: Path) -> None:
@@ -861,6 +651,80 @@ def test_two_processes_into_one_folder_put_each_build_there_once(hub: TestHub, t
     assert hub.count("/resolve/") == 3
 
 
+def test_missing_python_packages_are_said_where_the_kernel_is_for_this_machine(
+    hub: TestHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo("acme/relu", python_depends=["nvidia-cutlass-dsl"])
+    with pytest.raises(MissingPythonDependency):
+        download_kernels(["acme/relu"], version=1)
+
+
+def test_a_folder_is_a_mirror_with_the_lock_beside_it(kernels_hub: TestHub, tmp_path: Path) -> None:
+    lock = lock_of(kernels_hub, tmp_path, "acme/gelu")
+    commit = kernels_hub.commit("acme/gelu")
+    [build] = download_kernels(lock=lock, targets=[CPU], to=tmp_path / "to")
+    assert (build.path.parents[2], build.path.name[64:], build.new) == (tmp_path / "to", ".tar.zst", True)
+    assert sorted(contents(tmp_path / "to")) == [
+        "api/kernels/acme/gelu/refs",
+        f"api/kernels/acme/gelu/tree/{commit}",
+        build.path.relative_to(tmp_path / "to").as_posix(),
+        "kernels.lock",
+        "mirror.json",
+    ]
+    index = MirrorDocument.parse((tmp_path / "to" / index_path("acme/gelu")).read_bytes(), "index")
+    found = index.repository("acme/gelu", "index")
+    assert (found.branches, found.origin.url, found.publisher.trusted) == ({"v1": commit}, kernels_hub.url, True)
+    assert found.commits[commit].absent == ("torch-cuda",)
+
+
+@pytest.mark.parametrize("damage", ["lost", "shorter"])
+def test_an_archive_that_was_not_copied_whole_is_put_there_again(hub: TestHub, tmp_path: Path, damage: str) -> None:
+    hub.make_repo("acme/gelu")
+    [build] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
+    good = build.path.read_bytes()
+    if damage == "lost":
+        build.path.unlink()
+    else:
+        build.path.write_bytes(good[:-1])
+    [again] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
+    assert (again.new, build.path.read_bytes()) == (True, good)
+
+
+def test_what_was_changed_in_the_cache_is_not_carried(hub: TestHub, tmp_path: Path) -> None:
+    hub.make_repo("acme/gelu")
+    [build] = download_kernels(["acme/gelu"], version=1)
+    changed = build.path / "layers.py"
+    good = changed.read_bytes()
+    changed.resolve().write_bytes(b"#" * len(good))
+    [carried] = download_kernels(["acme/gelu"], version=1, to=tmp_path / "to")
+    assert carried.new
+    assert changed.read_bytes() == good
+
+
+def test_a_folder_of_before_is_not_written_to_and_is_made_a_mirror_of(
+    kernels_hub: TestHub, tmp_path: Path, unplugged: Callable[[Path], None], new_process: Callable[[], None]
+) -> None:
+    carry_folder(["acme/relu", "acme/gelu"], version=1, targets=[CPU, HOPPER], to=tmp_path / "old")
+    before = contents(tmp_path / "old")
+    with pytest.raises(RequestError, match=r"older `kernels download --to`.*kernels mirror NEW --from file://.*/old"):
+        download_kernels(["acme/gelu"], version=1, to=tmp_path / "old")
+    assert contents(tmp_path / "old") == before
+    new_process()
+    hub = kernels_hub
+    commit = hub.commit("acme/relu")
+    hub.down()  # the upgrade needs no network
+    names = ["acme/relu", "acme/gelu", "acme/base"]
+    done = mirror(MirrorRequest(str(tmp_path / "new"), repositories=names, source=str(tmp_path / "old")))
+    assert done.failures == ()
+    index = MirrorDocument.parse((tmp_path / "new" / index_path("acme/relu")).read_bytes(), "index")
+    found = index.repository("acme/relu", "index")
+    assert (found.origin.url, found.publisher.trusted, found.branches) == (hub.url, True, {"v1": commit})
+    unplugged(tmp_path / "new")
+    loaded = get_kernel("acme/relu", version=1)
+    assert commit in str(loaded.__file__)
+    assert [each.variant.name for each in get_kernel_variants("acme/gelu", version=1)] == ["torch-cpu", "torch-cuda"]
+
+
 def test_what_is_not_in_the_folder_is_said(
     kernels_hub: TestHub, tmp_path: Path, unplugged: Callable[[Path], None]
 ) -> None:
@@ -870,14 +734,8 @@ def test_what_is_not_in_the_folder_is_said(
         get_kernel("acme/gelu", version=2)
     with pytest.raises(RequestError, match="has no commit"):
         get_kernel("acme/gelu", revision="1" * 40)
-    shutil.rmtree(build.path)
-    with pytest.raises(NotInCache, match="No suitable build of acme/gelu"):
+    with pytest.raises(FileNotFoundError, match="acme/relu"):
+        get_kernel("acme/relu", version=1)
+    build.path.unlink()
+    with pytest.raises(KernelsError, match=r"\.tar\.zst"):
         get_kernel("acme/gelu", version=1)
-
-
-def test_missing_python_packages_are_said_where_the_kernel_is_for_this_machine(
-    hub: TestHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hub.make_repo("acme/relu", python_depends=["nvidia-cutlass-dsl"])
-    with pytest.raises(MissingPythonDependency):
-        download_kernels(["acme/relu"], version=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _ctypes
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from carried_folder import carry_folder
 from hub import TestHub, make_repo
 
 from kernels import get_kernel, get_local_kernel, install_kernel
@@ -157,9 +157,7 @@ def test_in_a_folder_of_the_users_own_everything_counts(tmp_path: Path) -> None:
 
 def test_a_carried_folder_is_held_to_its_record(hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.make_repo("acme/relu", variants={"torch-cpu": FILES})
-    command = [sys.executable, "-m", "kernels", "download", "acme/relu", "--version", "1", "--to"]
-    done = subprocess.run([*command, str(tmp_path / "carried")], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    carry_folder(["acme/relu"], version=1, to=tmp_path / "carried")
     [build] = (tmp_path / "carried").glob("**/torch-cpu")
     monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "carried"))
     plant(build, "ops.abi3.so")

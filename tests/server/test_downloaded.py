@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from carried_folder import carry_folder
 from hub import TestHub
 
 from kernels import download_kernels
@@ -26,7 +27,7 @@ def folder(hub: TestHub, tmp_path: Path) -> Path:
     hub.make_repo(REPO, variants={"torch-cpu": {"native.so": b"\0" * 5000}, "torch-cuda": None, "torch-xpu": None})
     hub.make_repo(REPO, version=2)
     targets = ["torch2.9-cpu-x86_64-linux", "torch2.9-cu128-x86_64-linux"]
-    download_kernels([REPO], version=1, targets=targets, to=tmp_path / "to")
+    carry_folder([REPO], version=1, targets=targets, to=tmp_path / "to")
     return tmp_path / "to"
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from carried_folder import carry_folder
 from hub import TestHub, make_repo
 from logged import warned
 
-from kernels import download_kernels, get_kernel, get_kernel_variants, install_kernel
+from kernels import get_kernel, get_kernel_variants, install_kernel
 from kernels.errors import DigestMismatch, InvalidRepository, KernelsError, NotInCache
 from kernels.sources.folder import FolderSource, PathSource, files_below
 from kernels.trust.publishers import PublisherTrust
@@ -100,7 +101,7 @@ SHA = "1" * 40
 def carried(hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_process: Callable[[], None]) -> Path:
     """The repository `acme/relu` in a folder that was carried, and that `KERNELS_HUB` names."""
     hub.make_repo("acme/relu")
-    download_kernels(["acme/relu"], version=1, to=tmp_path / "to")
+    carry_folder(["acme/relu"], version=1, to=tmp_path / "to")
     monkeypatch.setenv("KERNELS_HUB", str(tmp_path / "to"))
     new_process()
     return tmp_path / "to" / "acme" / "relu"
@@ -238,7 +239,7 @@ def test_no_other_build_takes_the_place_of_one_that_was_damaged_on_the_way(
 ) -> None:
     monkeypatch.setenv("KERNELS_HUB", hub.url)
     hub.make_repo("acme/relu", variants=["torch-universal"])
-    download_kernels(["acme/relu"], version=1, all_variants=True, to=carried.parents[1])
+    carry_folder(["acme/relu"], version=1, all_variants=True, to=carried.parents[1])
     monkeypatch.setenv("KERNELS_HUB", str(carried.parents[1]))
     monkeypatch.setenv("KERNELS_VERIFY", verify)
     build = carried / hub.commit("acme/relu") / "build" / "torch-cpu"

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from carried_folder import carry_folder
 from hub import TestHub, make_repo
 from sigstore_root import ACME, OTHERS
 from typer.testing import CliRunner
 from writable_hub import TOKEN, WritableHub
 
-from kernels import download_kernels
 from kernels.cli import app
 from kernels.models.lockfile import Lock, Pin, hashes_path
 from kernels.models.requirement import Requirement
@@ -274,7 +274,7 @@ def test_a_repository_is_verified_at_the_commit_and_with_the_content_that_the_lo
 @pytest.fixture
 def carried(locked: Path, tmp_path: Path, allowed: Any) -> Path:
     """Every build of `acme/relu` in a folder, with a lock that pins the content of two."""
-    download_kernels(["acme/relu"], version=1, all_variants=True, to=tmp_path / "carried")
+    carry_folder(["acme/relu"], version=1, all_variants=True, to=tmp_path / "carried")
     for path in (locked, hashes_path(locked)):
         shutil.copy(path, tmp_path / "carried")
     return tmp_path / "carried"
@@ -304,7 +304,7 @@ def test_every_build_in_a_carried_folder_is_verified_by_its_record_and_its_lock(
 
 def test_a_repository_in_a_carried_folder_that_lost_its_record_is_an_error(carried: Path, hub: TestHub) -> None:
     hub.make_repo("acme/gelu")
-    download_kernels(["acme/gelu"], version=1, to=carried)
+    carry_folder(["acme/gelu"], version=1, to=carried)
     (carried / "acme/relu/.kernels.json").unlink()
     result = kernels("verify", carried)
     assert (result.exit_code, "acme/relu has lost its .kernels.json" in result.stderr) == (1, True)

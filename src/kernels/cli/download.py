@@ -53,7 +53,9 @@ def download(
     to: Annotated[
         Path | None,
         typer.Option(
-            "--to", metavar="DIR", help="Folder to copy to other machines (KERNELS_HUB=DIR). Default: the cache."
+            "--to",
+            metavar="DIR",
+            help="Folder for a mirror, to copy to other machines (KERNELS_HUB=DIR). Default: the cache.",
         ),
     ] = None,
     backend: BackendName = None,

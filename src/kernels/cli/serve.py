@@ -54,6 +54,11 @@ def serve(
     from kernels import settings
     from kernels.server import HubServer
 
+    if (root / "mirror.json").is_file():
+        raise RequestError(
+            f"{root} is a mirror, which any web server can serve: python -m http.server --directory {root} {port}. "
+            "Clients set KERNELS_HUB to its URL."
+        )
     if token is None:
         token = settings.hub_token()
     if writable and token is None:

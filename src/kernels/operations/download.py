@@ -1,22 +1,20 @@
 """Download kernels ahead of use: several at once, for this machine, for others, or every build.
 
-requirements x targets -> plans -> builds, each once -> the cache -> a folder that can be moved (`mirror.py`)
+requirements x targets -> plans -> builds, each once -> the cache, or a mirror in a folder (`mirroring/`)
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels import settings
 from kernels.errors import LockError, RequestError
-from kernels.models import kernel_status
 from kernels.models.lockfile import Lock
-from kernels.models.requirement import SHORTEST_COMMIT, Requirement
-from kernels.models.snapshot import STATUS_FILE, Snapshot
+from kernels.models.requirement import Requirement
+from kernels.operations.carried import CarriedMirror, DownloadedBuild, keep_lock
 from kernels.operations.download_plan import (
     PROBLEMS,
     DownloadFailure,
@@ -28,18 +26,16 @@ from kernels.operations.download_plan import (
 )
 from kernels.operations.download_progress import ArrivalCounter, Progress
 from kernels.operations.load import AT_ONCE, check_user_agent, fetch_build, target_of
-from kernels.operations.mirror import MirrorFolder
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.active_lock import active_lock
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.target import Target
-from kernels.sources import Source
 from kernels.sources.progress import watched
 from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import wrong_type
 from kernels.tracebacks import public
 from kernels.trust import Policy
-from kernels.trust.publishers import PublisherTrust, TrustPolicy
+from kernels.trust.publishers import TrustPolicy
 
 __all__ = [
     "DownloadFailure",
@@ -50,29 +46,6 @@ __all__ = [
     "download_kernels",
     "prefetch",
 ]
-
-
-@dataclass(frozen=True)
-class DownloadedBuild:
-    """One build that is on disk now.
-
-    Attributes:
-        repo_id: The repository, after redirects.
-        commit: The commit.
-        variant: The build.
-        size: Bytes of its files.
-        targets: The machines it is for, as strings; none if every build is downloaded.
-        path: Its folder.
-        new: Whether it was not there before.
-    """
-
-    repo_id: str
-    commit: str
-    variant: str
-    size: int
-    targets: tuple[str, ...]
-    path: Path
-    new: bool
 
 
 @dataclass(frozen=True)
@@ -128,7 +101,8 @@ def download_kernels(
         targets: The machines to choose builds for, as `Target` or as strings such as
             `torch2.9-cu128-x86_64-linux+sm_90`. The default is this one.
         all_variants: Whether to download every build, for any machine.
-        to: The folder for the builds, which other machines use with `KERNELS_HUB=<folder>`. The default is the cache.
+        to: The folder of a mirror for the builds, which other machines use with `KERNELS_HUB=<folder>`. The default is
+            the cache.
         backend: The backend to choose builds for.
         trust_remote_code: As for `get_kernel`.
         user_agent: Text to add to the `User-Agent` header of requests.
@@ -182,7 +156,9 @@ def prefetch(request: DownloadRequest, progress: Progress | None = None) -> Down
     if not request.all_variants:
         machines = list({str(each): each for each in map(target_of, request.targets or (None,))}.values())
     sources = open_sources(user_agent=request.user_agent, overrides=False)
-    mirror = None if request.to is None else _mirror_folder(Path(request.to), sources.default)
+    carried = None
+    if request.to is not None:
+        carried = CarriedMirror(Path(request.to), sources, [each.repo_id for each in asked], progress)
     context = ResolveContext(
         sources=sources,
         target=Target.current(),
@@ -204,14 +180,12 @@ def prefetch(request: DownloadRequest, progress: Progress | None = None) -> Down
     if pins is not None and not request.kernels:
         failures = [each for each in failures if not is_dependency_only(each, context, pins)]
     wanted = deduplicate_builds(plans)
-    if mirror is None:
-        builds, failed = _fetch(wanted, None, progress)
+    if carried is None:
+        builds, failed = _fetch(wanted, progress)
     else:
-        with mirror.writing():
-            builds, failed = _fetch(wanted, mirror, progress)
-            _set_branches(mirror, plans, builds)
-            if locked.lock is not None and any(each.planned.lock for each in wanted):
-                mirror.keep_lock(Path(locked.lock.where), locked.lock)
+        builds, failed = carried.put(plans, wanted)
+        if locked.lock is not None and any(each.planned.lock for each in wanted):
+            keep_lock(carried.root, Path(locked.lock.where), locked.lock)
     return Downloads(tuple(builds), (*failures, *failed))
 
 
@@ -239,96 +213,29 @@ def _requirements(
     ]
 
 
-def _mirror_folder(to: Path, source: Source) -> MirrorFolder:
-    endpoint = source.endpoint
-    if endpoint is None:
-        raise RequestError(f"Kernels come from {source.name} (KERNELS_HUB): copy that folder to {to} instead.")
-    root = Path(os.path.expanduser(to)).absolute()
-    cache = Path(os.path.realpath(settings.cache_dir()))
-    if cache.is_relative_to(os.path.realpath(root)):
-        raise RequestError(f"{root} contains the cache ({cache}). Name another folder.")
-    return MirrorFolder(root, endpoint)
-
-
 # From builds to disk
 
 
-def _fetch(
-    wanted: list[WantedBuild], mirror: MirrorFolder | None, progress: Progress | None
-) -> tuple[list[DownloadedBuild], list[DownloadFailure]]:
-    def here(each: WantedBuild) -> bool:
-        planned = each.planned
-        if mirror is not None:
-            return mirror.has(planned.snapshot, planned.variant)
-        return planned.source.is_local(planned.snapshot, planned.variant)
-
-    is_new = [not here(each) for each in wanted]
+def _fetch(wanted: list[WantedBuild], progress: Progress | None) -> tuple[list[DownloadedBuild], list[DownloadFailure]]:
+    is_new = [not each.planned.source.is_local(each.planned.snapshot, each.planned.variant) for each in wanted]
     missing = [each for each, new in zip(wanted, is_new, strict=True) if new]
     if progress is not None and missing:
         progress.start(sum(each.files for each in missing), sum(each.size for each in missing))
 
     def bring(item: tuple[WantedBuild, bool]) -> DownloadedBuild | list[DownloadFailure]:
         each, new = item
-        planned = each.planned
-        snapshot, variant = planned.snapshot, planned.variant
+        snapshot, variant = each.planned.snapshot, each.planned.variant
+        counter = None if progress is None or not new else ArrivalCounter(each.files, each.size, progress)
         try:
-            if mirror is not None and not new:
-                folder = mirror.folder(snapshot, variant)
-            else:
-                counter = None if progress is None or not new else ArrivalCounter(each.files, each.size, progress)
-                with nullcontext() if counter is None else watched(counter):
-                    folder = fetch_build(planned).path
-                if mirror is not None:
-                    folder = mirror.add(snapshot, variant, folder)
-                if counter is not None:
-                    counter.finish()
+            with nullcontext() if counter is None else watched(counter):
+                folder = fetch_build(each.planned).path
         except PROBLEMS as error:
             kernel = f"{snapshot.repo_id} {variant}"
             return [DownloadFailure(kernel, target, error) for target in each.targets or (None,)]
+        if counter is not None:
+            counter.finish()
         return DownloadedBuild(snapshot.repo_id, snapshot.commit, variant, each.size, each.targets, folder, new)
 
     done = side_by_side(bring, zip(wanted, is_new, strict=True), at_once=AT_ONCE, name="fetch")
     builds = [each for each in done if isinstance(each, DownloadedBuild)]
     return builds, [failure for each in done if isinstance(each, list) for failure in each]
-
-
-def _set_branches(mirror: MirrorFolder, plans: Iterable[KernelPlan], builds: Iterable[DownloadedBuild]) -> None:
-    """Write the branches, redirects and trust of publishers into the folder, as the Hub has them."""
-    here = {(each.repo_id, each.commit) for each in builds}
-    verdicts: dict[str, bool | None] = {}
-
-    def trusted(source: Source, repo_id: str) -> bool | None:
-        publisher = repo_id.partition("/")[0]
-        if publisher not in verdicts:
-            known = PublisherTrust.UNKNOWN if source.publishers is None else source.publishers.trust(repo_id)
-            verdicts[publisher] = {PublisherTrust.TRUSTED: True, PublisherTrust.UNTRUSTED: False}.get(known)
-        return verdicts[publisher]
-
-    routes = {
-        (route.asked, *(step.snapshot.commit for step in route.steps)): route
-        for plan in plans
-        for route in plan.tree.routes
-    }
-    for route in routes.values():
-        source, last = route.found.source, route.found.snapshot
-        if (last.repo_id, last.commit) not in here:
-            continue  # it could not be downloaded
-        first = route.steps[0].snapshot.repo_id
-        if first != route.asked.repo_id:
-            verdict = trusted(source, route.asked.repo_id)
-            mirror.set_branches(route.asked.repo_id, {}, trusted=verdict, moved_to=first)
-        for step in route.steps:
-            snapshot = step.snapshot
-            status = snapshot.file(STATUS_FILE)
-            if status is not None:
-                mirror.add_file(snapshot, status, source.read(snapshot, status, kernel_status.MAX_STATUS_BYTES))
-            verdict = trusted(source, snapshot.repo_id)
-            branches = _branches(step.requirement, snapshot)
-            mirror.set_branches(snapshot.repo_id, branches, trusted=verdict, lock=step.lock)
-
-
-def _branches(requirement: Requirement, snapshot: Snapshot) -> dict[str, str]:
-    name = (requirement.branch or "").removeprefix("refs/heads/")
-    # A shortened commit needs no branch; a branch may have a name of such letters too (`fa2`).
-    shortened = len(name) >= SHORTEST_COMMIT and snapshot.commit.startswith(name)
-    return {} if not name or shortened else {name: snapshot.commit}

@@ -318,7 +318,7 @@ def files_below(root: Path, *, contained: bool) -> tuple[RepoFile, ...]:
     return tuple(files)
 
 
-_COPY_AGAIN = "Copy the folder here again; `kernels download --to`, run where it was filled, finds and repairs changes."
+_COPY_AGAIN = "Copy the folder here again; if it is damaged there too, download its kernels again, into a new folder."
 
 
 def _recorded(files: Iterable[RepoFile]) -> bool:

@@ -1,4 +1,4 @@
-"""The record that `kernels download --to` writes for each repository in a folder.
+"""The record that `kernels download --to` wrote for each repository in a folder, before it wrote mirrors.
 
     <folder>/<org>/<name>/.kernels.json                      this record
     <folder>/<org>/<name>/<commit>/build/<variant>/<path>    files, no links
@@ -131,7 +131,7 @@ def lost_record(repository: Path) -> InvalidRepository:
     name = "/".join(repository.parts[-2:])
     return InvalidRepository(
         f"{repository} has lost its {RECORD_FILE}, which lists its files and their hashes. Copy the folder here again; "
-        f"on the machine that filled it, remove {name} and download it again."
+        f"if it is damaged there too, download {name} again, into a new folder."
     )
 
 

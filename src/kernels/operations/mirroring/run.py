@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -22,6 +22,7 @@ from kernels.errors import PublisherUnknown, RequestError, StoreError, Untrusted
 from kernels.mirror.signing import MirrorSigner, active_signer
 from kernels.mirror.stores.base import WriteStore
 from kernels.mirror.stores.opening import open_store
+from kernels.models.lockfile import HASHES_FILE, LOCK_FILE
 from kernels.models.mirror import (
     MIRROR_FILE,
     MirrorBuild,
@@ -34,7 +35,7 @@ from kernels.models.mirror import (
 )
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import STATUS_FILE, Snapshot
-from kernels.operations.download_plan import PROBLEMS, DownloadFailure, WantedBuild
+from kernels.operations.download_plan import PROBLEMS, DownloadFailure, KernelPlan, WantedBuild
 from kernels.operations.load import AT_ONCE, check_user_agent, target_of
 from kernels.operations.mirroring.builds import BuildTaker, check_pinned, content_of, work_folder
 from kernels.operations.mirroring.documents import MirrorDocuments
@@ -81,7 +82,7 @@ from kernels.tracebacks import public
 from kernels.trust import Policy
 from kernels.trust.publishers import TrustPolicy
 
-__all__ = ["mirror"]
+__all__ = ["PlannedMirroring", "mirror"]
 
 #: Repositories that are looked at together, before the builds of all of them are taken.
 _BATCH = 16
@@ -144,6 +145,40 @@ def mirror(request: MirrorRequest, progress: MirrorProgress | None = None) -> Mi
         return run.result(work)
 
 
+class PlannedMirroring:
+    """Puts what was planned elsewhere into a mirror, as `kernels download --to` does.
+
+    Args:
+        url: The mirror.
+        sources: Where the plans' kernels come from.
+        repositories: The repositories that were asked for.
+        progress: Receives the progress.
+
+    Raises:
+        RequestError: The place has other files. Nothing was changed.
+    """
+
+    def __init__(
+        self, url: str, sources: Sources, repositories: Sequence[str], progress: MirrorProgress | None = None
+    ) -> None:
+        request = MirrorRequest(url, repositories=repositories)
+        self._run = _Run(request, open_store(url), sources, active_signer(None, False), progress)
+        self._run.open()
+
+    def put(self, plans: Iterable[KernelPlan]) -> MirrorResult:
+        """Put the builds of plans into the mirror, with the branches, redirects and verdicts on publishers.
+
+        Raises:
+            StoreError: The mirror or the cache cannot be written. What was sent before stays, and is not sent again.
+        """
+        with work_folder() as work:
+            return self._run.put(plans, work)
+
+    def archive(self, build: MirroredBuild) -> str:
+        """The path of a build's archive in the mirror."""
+        return self._run.archive(build)
+
+
 def _open_source(request: MirrorRequest) -> Sources:
     address = None
     if request.source is not None:
@@ -187,6 +222,7 @@ class _Run:
     ) -> None:
         self._request = request
         self._store = store
+        self._examine_archives = False
         self._source = sources.default
         self._documents = MirrorDocuments(store, signer)
         self._progress = progress
@@ -211,9 +247,28 @@ class _Run:
         self._failures: list[DownloadFailure] = []
         self._left_out: list[LeftOut] = []
 
+    def open(self) -> None:
+        """Read the mirror's index, or see that nothing else is there."""
+        self._mirror = self._open_mirror()
+
+    def put(self, plans: Iterable[KernelPlan], work: Path) -> MirrorResult:
+        """Take the builds of plans."""
+        self._examine_archives = True  # a folder may have been copied without some of them
+        taker = BuildTaker(self._store, work, keep=True, progress=self._progress)
+        self._take(gather(plans), taker)
+        self._write_mirror()
+        return self._result(taker)
+
+    def archive(self, build: MirroredBuild) -> str:
+        """The path of a build's archive."""
+        document = self._known(build.repo_id, build.commit)
+        found = None if document is None else document.build(build.commit, build.variant)
+        assert found is not None
+        return found.archive.name
+
     def result(self, work: Path | None) -> MirrorResult:
         """Take everything; without a work folder, only plan it."""
-        self._mirror = self._open_mirror()
+        self.open()
         # Named kernels are few, and are probably used here too; a whole Hub would fill the cache.
         keep = not (self._request.publishers or self._request.everything)
         taker = None if work is None else BuildTaker(self._store, work, keep=keep, progress=self._progress)
@@ -244,6 +299,9 @@ class _Run:
                 self._write_mirror()
         if taker is not None and self._listed:
             self._write_mirror()
+        return self._result(taker)
+
+    def _result(self, taker: BuildTaker | None) -> MirrorResult:
         changed = any(each.changed for each in self._commits.values())
         pages = (
             None
@@ -460,6 +518,11 @@ class _Run:
                 for commit in older:
                     document = self._known(wanted.repo_id, commit)
                     taking.present.update({} if document is None else document.builds)
+            if self._examine_archives:
+                for content in set(taking.contents.values()) & taking.present.keys():
+                    archive = taking.present[content].archive
+                    if self._store.size(archive.name) != archive.size:
+                        del taking.present[content]
             for (commit, variant), content in taking.contents.items():
                 if content in taking.present:
                     check_pinned(wanted.builds[commit, variant].planned)
@@ -468,7 +531,7 @@ class _Run:
             return DownloadFailure(wanted.repo_id, None, error)
 
     def _check_origin(self, wanted: WantedRepository, base: RepositoryIndex | None) -> None:
-        origin = self._source.origin(wanted.repo_id)
+        origin = wanted.source.origin(wanted.repo_id)
         if base is not None and base.origin.url != origin and self._request.source is None:
             raise RequestError(
                 f"{base.repo_id} in {self._store.url} comes from {format_value(base.origin.url, 200)}, and this run "
@@ -625,7 +688,7 @@ def _check_empty(store: WriteStore) -> None:
                 f"{store.url} was written by an older `kernels download --to`. Make a mirror of it in a new place: "
                 f"kernels mirror NEW --from {store.url}"
             )
-        if not entry.path.startswith(("api/kernels/", "archives/")):
+        if not entry.path.startswith(("api/kernels/", "archives/")) and entry.path not in (LOCK_FILE, HASHES_FILE):
             raise RequestError(
                 f"{store.url} is not empty, and has no {MIRROR_FILE}: {format_value(entry.path, 200)} in it was not "
                 "written by `kernels mirror`. Name an empty or a new place."
