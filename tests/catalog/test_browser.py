@@ -62,7 +62,7 @@ A fast ReLU. <script>alert(1)</script> <img src=x onerror=alert(1)> [bad](javasc
 SVG = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="900" height="40" onload="alert(1)"><script>alert(1)</script></svg>'
 )
-COUNT = 120
+COUNT = 70
 
 
 @dataclass
@@ -149,9 +149,9 @@ def test_the_search_finds_names_functions_layers_and_backends(tab: Visit) -> Non
     assert page.inner_text("#found") == f"The first 50 of {COUNT + 2}"
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "search"
-    page.keyboard.type("KERNEL-113")
+    page.keyboard.type("KERNEL-043")
     page.locator("#found", has_text="1 kernel").wait_for()
-    assert names(page) == ["org-1/kernel-113"]
+    assert names(page) == ["org-1/kernel-043"]
     page.fill("#search", "swoosh_forward acme")
     page.locator("#list > li", has_text="acme/relu").wait_for()
     page.locator("#found", has_text="1 kernel").wait_for()
@@ -171,13 +171,10 @@ def test_more_kernels_are_shown_with_the_keyboard(tab: Visit) -> None:
     page = tab.open("index.html")
     page.focus("#more")
     page.keyboard.press("Enter")
-    page.locator("#list > li").nth(99).wait_for()
-    page.focus("#more")
-    page.keyboard.press("Enter")
     page.locator("#list > li").nth(COUNT + 1).wait_for()
     assert page.locator("#more").is_hidden()
     focused = page.evaluate("[...document.querySelectorAll('#list > li > a')].indexOf(document.activeElement)")
-    assert focused == 100
+    assert focused == 50
 
 
 def test_a_target_highlights_the_builds_that_fit(tab: Visit) -> None:
@@ -241,14 +238,14 @@ NO_TARGETS = [
     "cu128-x86_64-linux+",
     "torch2.9-cu128-x86_64-linux+x",
 ]
-DECIDE = """([rules, builds, text]) => {
+DECIDE = """([rules, builds, texts]) => texts.map(text => {
   const {parseTarget, judge, best} = kernelsRules;
   let target;
   try { target = parseTarget(text, rules); } catch { return null; }
   const fitting = builds.filter(build => judge(build, target, rules) === null);
   const chosen = best(fitting);
   return [fitting.map(build => build.name).sort(), chosen && chosen.name];
-}"""
+})"""
 
 
 def builds(archs: list[str] | None) -> list[ShownBuild]:
@@ -276,15 +273,15 @@ def test_the_page_decides_as_the_resolver_does(tab: Visit) -> None:
         metadata: dict[str, Metadata | KernelsError] = {
             each.name: each.metadata or InvalidMetadata("it is missing") for each in offered
         }
-        for text in TARGETS:
+        found = page.evaluate(DECIDE, [rules, facts, TARGETS])
+        for text, decided in zip(TARGETS, found, strict=True):
             expected = resolve(NAMES, Target.parse(text), metadata=metadata)
             best = None if expected.best is None else expected.best.name
-            wanted = [sorted(each.name for each in expected.accepted), best]
-            assert page.evaluate(DECIDE, [rules, facts, text]) == wanted, (archs, text)
+            assert decided == [sorted(each.name for each in expected.accepted), best], (archs, text)
     for text in NO_TARGETS:
         with pytest.raises(KernelsError):
             Target.parse(text)
-        assert page.evaluate(DECIDE, [rules, [], text]) is None
+    assert page.evaluate(DECIDE, [rules, [], NO_TARGETS]) == [None] * len(NO_TARGETS)
 
 
 def test_a_chip_leads_to_its_row_in_a_closed_version(tab: Visit) -> None:
@@ -347,7 +344,9 @@ def test_axe_finds_nothing(browser: Browser, server: StaticServer, path: str) ->
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         backgrounds.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-        results = axe.Axe().run(page).response
+        # What the scheme changes is the colours.
+        rules = {} if scheme == "light" else {"runOnly": ["color-contrast"]}
+        results = axe.Axe().run(page, options=rules).response
         assert [(each["id"], each["nodes"][0]["html"]) for each in results["violations"]] == []
     assert backgrounds == ["rgb(251, 251, 250)", "rgb(18, 21, 20)"]
     context.close()
@@ -356,10 +355,10 @@ def test_axe_finds_nothing(browser: Browser, server: StaticServer, path: str) ->
 def test_pages_work_when_they_are_opened_as_files(browser: Browser, root: Path) -> None:
     context, found = visit(browser, root.as_uri())
     page = found.open("index.html")
-    page.fill("#search", "kernel-113")
+    page.fill("#search", "kernel-043")
     page.locator("#found", has_text="1 kernel").wait_for()
     page.locator("#list a").click()
-    page.locator("h1", has_text="kernel-113").wait_for()
+    page.locator("h1", has_text="kernel-043").wait_for()
     page.select_option("#target-choice", index=1)
     assert "would be loaded" in page.inner_text("#verdict")
     context.close()
