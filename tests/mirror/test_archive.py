@@ -7,15 +7,16 @@ import io
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kernels.errors import DigestMismatch, HubUnavailable, InvalidRepository, StoreError
+from kernels.errors import DigestMismatch, HubUnavailable, InvalidRepository, MissingPythonDependency, StoreError
 from kernels.mirror.archive import ArchiveDamaged, pack, unpack
-from kernels.mirror.tar_format import tar_size
+from kernels.mirror.tar_format import tar_header, tar_size
 from kernels.models.mirror import MirrorArchive, MirrorBuild, MirrorFile, archive_path
 from kernels.trust.digest import git_blob_id
 
@@ -29,7 +30,7 @@ CONTENTS = {
     "_ops.py": b"",
     f"{'deep/' * 40}name.py": b"deep",
     f"{'n' * 200}.py": b"long",
-    "_relu_abc.abi3.so": bytes(range(256)) * 8000,
+    "_relu_abc.abi3.so": bytes(range(256)) * 2000,
     "größe.json": b"{}",
 }
 
@@ -202,3 +203,31 @@ def test_an_archive_larger_than_its_files_is_not_received(tmp_path: Path) -> Non
 
     with pytest.raises(InvalidRepository, match="more than an archive of its files can have"):
         unpack(chunks(), MirrorBuild(build.files, archive), Collected(), WHERE)
+
+
+def test_a_file_of_more_than_8_gib_has_its_size_in_a_pax_header() -> None:
+    for size in (8**11 - 1, 8**11, 2**50):
+        header = tar_header(MirrorFile("big.so", size))
+        assert len(header) == (512 if size < 8**11 else 3 * 512)
+        with tarfile.open(fileobj=io.BytesIO(header)) as tar:
+            assert (tar.firstmember.name, tar.firstmember.size) == ("big.so", size)  # type: ignore[union-attr]
+
+
+def test_a_large_build(tmp_path: Path) -> None:
+    contents = {"one.so": bytes(range(256)) * 40_000, "two.so": bytes(range(256)) * 40_000}
+    build, data = packed(tmp_path, contents)
+    assert len(data) < 20_000
+    sink = Collected()
+    unpack(in_chunks(data), build, sink, WHERE)
+    assert sink.contents == contents
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python has zstd itself")
+def test_without_a_library_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build, data = packed(tmp_path, CONTENTS)
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(MissingPythonDependency, match=r"pip install 'kernels\[mirror\]'"):
+        unpack([data], build, None, WHERE)
+    with pytest.raises(MissingPythonDependency, match=r"pip install 'kernels\[mirror\]'"):
+        pack(tmp_path / "build", build.files, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
