@@ -26,6 +26,8 @@ from kernels.errors import (
     RevisionNotFound,
     UntrustedPublisher,
 )
+from kernels.models.requirement import Requirement
+from kernels.operations.open_sources import open_sources
 
 MANY = {f"part{number}.py": f"value = {number}\n" for number in range(60)}
 
@@ -202,7 +204,47 @@ def test_a_repository_that_has_moved_is_followed(server: StaticServer, tree: Mir
     assert get_kernel("acme/relu", version=1).repo_id == "acme/gelu"
 
 
+def test_a_move_is_followed_again_when_the_index_is_answered_with_304(
+    server: StaticServer, tree: MirrorTree, new_process: Callable[[], None]
+) -> None:
+    tree.add("acme/relu")
+    tree.add("acme/gelu")
+    tree.move("acme/relu", "acme/gelu")
+    get_kernel("acme/relu", version=1)
+    new_process()
+    server.clear()
+    assert get_kernel("acme/relu", version=1).repo_id == "acme/gelu"
+    assert kinds(server) == ["index 304", "index 304"]
+
+
+def test_metadata_and_signatures_are_read_without_a_request_of_their_own(
+    server: StaticServer, tree: MirrorTree
+) -> None:
+    tree.add(variants={"torch-cpu": {"metadata.json.sigstore": "{}"}}, files={"kernel-status.toml": b"# none\n"})
+    source = open_sources().of("acme/relu")
+    snapshot = source.snapshot(Requirement("acme/relu", version=1), source.heads("acme/relu").branches["v1"])
+    for path, content in (("build/torch-cpu/metadata.json.sigstore", b"{}"), ("kernel-status.toml", b"# none\n")):
+        file = snapshot.file(path)
+        assert file is not None
+        assert source.read(snapshot, file, 1000) == content
+    assert kinds(server) == ["index 200"]
+
+
 # Faults
+
+
+def test_a_file_that_was_changed_in_the_cache_comes_again(
+    server: StaticServer, tree: MirrorTree, new_process: Callable[[], None], isolated_env: Path
+) -> None:
+    tree.add()
+    folder = install_kernel("acme/relu", version=1)
+    blob = (folder / "layers.py").resolve()
+    content = blob.read_bytes()
+    blob.write_bytes(b"#" * len(content))
+    new_process()
+    server.clear()
+    assert (install_kernel("acme/relu", version=1) / "layers.py").read_bytes() == content
+    assert kinds(server) == ["index 304", "commit 200", "archive 200"]
 
 
 def test_a_mirror_that_is_away_is_answered_by_the_cache(
