@@ -103,6 +103,11 @@ class FolderSource(Source):
             raise Moved(repo_id, record.moved_to)
         return Heads(record.branches, time=record.time)
 
+    def commits(self, repo_id: str) -> tuple[str, ...]:
+        """The commits in the record."""
+        record = self._record(repo_id)
+        return () if record is None else tuple(record.files)
+
     def find_commit(self, repo_id: str, revision: str) -> str | None:
         """The commit in the record that begins with these digits; None without a record."""
         record = self._record(repo_id)

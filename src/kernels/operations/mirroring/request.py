@@ -154,12 +154,17 @@ class MirrorRequest:
     sigstore: bool = False
     user_agent: str | Mapping[str, str] | None = None
 
+    @property
+    def takes_everything(self) -> bool:
+        """Whether all that the source lists is taken: also of a named source, if nothing else is named."""
+        return self.everything or not (self.source is None or self.repositories or self.lockfiles or self.publishers)
+
     def __post_init__(self) -> None:
         for repo_id in self.repositories:
             check_repo_id(repo_id)
         for publisher in self.publishers:
             _check_publisher(publisher)
-        if not (self.repositories or self.lockfiles or self.publishers or self.everything):
+        if not (self.repositories or self.lockfiles or self.publishers or self.takes_everything):
             raise RequestError("Nothing to mirror: name repositories, lockfiles or publishers.")
         if self.everything and (self.repositories or self.publishers):
             raise RequestError("Everything that the Hub lists includes the named repositories and publishers.")

@@ -270,7 +270,7 @@ class _Run:
         """Take everything; without a work folder, only plan it."""
         self.open()
         # Named kernels are few, and are probably used here too; a whole Hub would fill the cache.
-        keep = not (self._request.publishers or self._request.everything)
+        keep = not (self._request.publishers or self._request.takes_everything)
         taker = None if work is None else BuildTaker(self._store, work, keep=keep, progress=self._progress)
         seen: set[tuple[str, str | None, str | None]] = set()
         repositories = deque(self._repositories())
@@ -342,7 +342,7 @@ class _Run:
                 found.update(dict.fromkeys(self._source.repositories(publisher), True))
             except PROBLEMS as error:
                 self._failures.append(DownloadFailure(publisher, None, error))
-        if self._request.everything:
+        if self._request.takes_everything:
             found.update(dict.fromkeys(self._source.repositories(), False))
         return found.items()
 
