@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import requests
 from mirror_tree import MirrorTree
 from nginx import Nginx, needs_nginx
 
+from kernels import get_kernel
 from kernels.models.mirror import commit_path, index_path
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "cluster" / "mirror" / "serve.sh"
@@ -71,6 +72,29 @@ def test_archives_are_kept_for_ever_and_have_ranges(server: Nginx, tree: MirrorT
     assert "Content-Encoding" not in answer.headers
     part = ask(server, archive.name, Range="bytes=10-19")
     assert (part.status_code, part.content) == (206, answer.content[10:20])
+
+
+def test_kernels_are_loaded_from_it(
+    server: Nginx,
+    tree: MirrorTree,
+    isolated_env: Path,
+    new_process: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    # An index of more than 1 kB is compressed, and its ETag is a weak one then.
+    tree.add("acme/loaded", variants={"torch-cpu": {"large.so": bytes(20 * 2**20), "empty.py": b""}})
+    assert (tree.root / index_path("acme/loaded")).stat().st_size > 1024
+    monkeypatch.setenv("KERNELS_HUB", server.url)
+    log = server.folder / "access.log"
+    for statuses in (["200", "200"], ["304"]):
+        new_process()
+        before = log.read_text()
+        assert (
+            Path(str(get_kernel("acme/loaded", version=1).__file__)).with_name("large.so").stat().st_size == 20 * 2**20
+        )
+        asked = log.read_text().removeprefix(before).splitlines()
+        assert [line.split('" ')[1].split()[0] for line in asked] == statuses
 
 
 def test_nothing_else_is_served(server: Nginx) -> None:
