@@ -24,7 +24,7 @@ from kernels.support.json_store import (
     replace_file,
     write_record,
 )
-from kernels.support.real_folders import LinkedFolder, make_folders
+from kernels.support.real_folders import LinkedFolder, check_folders, make_folders
 
 __all__ = ["MirrorRecord", "RepoRecords", "cache_errors", "ignored_records"]
 
@@ -198,6 +198,12 @@ class RepoRecords:
         """Store what a mirror said of the repository."""
         record.form = _FORM
         write_record(self._record(f"mirror-{endpoint_key(record.key)}.json"), record)
+
+    def drop_mirror(self, key: str) -> None:
+        """Remove what a mirror said: a Hub answers in its place now."""
+        with suppress(OSError):
+            check_folders(self.folder / "index", self.cache)
+            self._record(f"mirror-{endpoint_key(key)}.json").unlink()
 
     def foreign_heads(self) -> Heads:
         """The branches that other tools recorded under `refs/`, without a Hub or a time."""

@@ -100,7 +100,7 @@ class DetectedRemote(Remote):
         return self._detect(
             repo_id,
             lambda: self._hub.heads(repo_id, stored, patience),
-            lambda answer: self.mirror.accept_index(repo_id, answer.document),
+            lambda found: self.mirror.accept_index(repo_id, found.document),
         )
 
     def snapshot(self, repo_id: str, commit: str, types: Iterable[str], patience: Patience) -> Snapshot:
@@ -193,6 +193,8 @@ class DetectedRemote(Remote):
         except RepositoryNotFound as error:
             raise self._unknown(repo_id, error) from error.__cause__
         self._settle_hub()
+        for kind in REPO_TYPES:  # a mirror was there before
+            self._store(kind, repo_id).drop_mirror(self.key)
         return answer
 
     def _settle_hub(self) -> None:
