@@ -155,3 +155,29 @@ def test_an_invalid_index_is_refused(changes: dict[str, Any], says: str) -> None
 def test_what_is_not_a_document_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidRepository, match="here is not a valid document of a mirror"):
         MirrorDocument.parse(data, "here")
+
+
+def test_thousands_of_commits_of_one_large_build_are_read_in_linear_time() -> None:
+    files = [{"path": f"f{n:05}.py", "size": 0, "oid": "0" * 40} for n in range(5_000)]
+    entry = {"variants": {"torch-cpu": CONTENT}, "taken": TIME}
+    commits = {COMMIT: entry, **{f"{n:040x}": entry for n in range(5_000)}}
+    index = parsed(document(commits=commits, **{f"builds.{CONTENT}.files": files}))
+    assert len(index.commits) == 5_001  # each snapshot for itself would take minutes
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({f"commits.{COMMIT}.variants": {"a/b": CONTENT}}, "'a/b' is not the name of a build"),
+        ({f"commits.{COMMIT}.variants": {"torch-cpu": CONTENT, "..": CONTENT}}, "could leave its folder"),
+        ({f"commits.{COMMIT}.variants": {"torch-cpu": CONTENT, "": CONTENT}}, "could leave its folder"),
+        ({f"commits.{COMMIT}.variants": {"a" * 256: CONTENT}}, "could leave its folder"),
+        (
+            {f"commits.{COMMIT}.files": [{"path": "build/torch-cpu/more.py", "size": 0, "oid": "0" * 40}]},
+            "'build/torch-cpu/more.py' outside its builds",
+        ),
+    ],
+)
+def test_a_build_has_a_name_of_its_own_and_its_own_files(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidRepository, match=says):
+        parsed(document(**changes))

@@ -20,7 +20,15 @@ import msgspec
 
 from kernels.errors import InvalidRepository, KernelsError
 from kernels.models.requirement import check_repo_id, check_revision, check_version, is_commit
-from kernels.models.snapshot import BUILD_FOLDER, MAX_FILE_BYTES, MAX_FILES, METADATA_FILE, RepoFile, Snapshot
+from kernels.models.snapshot import (
+    BUILD_FOLDER,
+    MAX_FILE_BYTES,
+    MAX_FILES,
+    METADATA_FILE,
+    RepoFile,
+    Snapshot,
+    check_path,
+)
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.formatting import format_text, format_value
 from kernels.support.typed_json import decode_json
@@ -447,19 +455,42 @@ def _check_repository(index: RepositoryIndex, repo_id: str, where: str) -> None:
     for content, build in index.builds.items():
         _check_build(where, content, build)
     for commit, entry in index.commits.items():
-        for variant, content in entry.variants.items():
-            if content not in index.builds:
-                raise _invalid(where, f"commit {commit} lists the build {format_value(variant)} without its files")
-        for file in entry.files:
-            _check_text(where, file, entry.texts.get(file.path))
-        if sum(len(index.builds[content].files) for content in entry.variants.values()) > MAX_FILES:
-            raise _invalid(where, f"commit {commit} has more than {MAX_FILES} files")
-        try:
-            index.snapshot(commit)  # raises for a path that could leave its folder
-        except InvalidRepository as error:
-            raise _invalid(
-                where, format_text(error).removesuffix(".").removesuffix(". Nothing was downloaded")
-            ) from None
+        _check_commit(index, commit, entry, where)
+    _check_paths(index, where)
+
+
+def _check_commit(index: RepositoryIndex, commit: str, entry: MirrorCommit, where: str) -> None:
+    for variant, content in entry.variants.items():
+        if content not in index.builds:
+            raise _invalid(where, f"commit {commit} lists the build {format_value(variant)} without its files")
+        if "/" in variant:
+            raise _invalid(where, f"{format_value(variant)} is not the name of a build")
+    for file in entry.files:
+        if file.path.partition("/")[0] == BUILD_FOLDER:
+            raise _invalid(where, f"commit {commit} lists {format_value(file.path)} outside its builds")
+        _check_text(where, file, entry.texts.get(file.path))
+    if sum(len(index.builds[content].files) for content in entry.variants.values()) > MAX_FILES:
+        raise _invalid(where, f"commit {commit} has more than {MAX_FILES} files")
+
+
+def _check_paths(index: RepositoryIndex, where: str) -> None:
+    """Raise for a path that could leave its folder, in the snapshot of any commit.
+
+    Each build is examined once, under the longest of its names: thousands of commits may name a build of thousands of
+    files, and examining each snapshot would take hours.
+    """
+    names: dict[str, str] = {}
+    try:
+        for commit, entry in index.commits.items():
+            for variant, content in entry.variants.items():
+                check_path(index.repo_id, RepoFile(f"{BUILD_FOLDER}/{variant}", 0, ""))
+                names[content] = max(variant, names.get(content, ""), key=lambda name: len(name.encode()))
+            Snapshot(index.repo_id, commit, tuple(file.listed() for file in entry.files))
+        for content, build in index.builds.items():
+            folder = f"{BUILD_FOLDER}/{names[content]}/" if content in names else ""
+            Snapshot(index.repo_id, "", tuple(file.listed(folder) for file in build.files))
+    except InvalidRepository as error:
+        raise _invalid(where, format_text(error).removesuffix(".").removesuffix(". Nothing was downloaded")) from None
 
 
 def _check_subject(index: RepositoryIndex, commit: str | None, where: str) -> None:
