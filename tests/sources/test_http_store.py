@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from email.utils import formatdate
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mirror_tree import StaticServer
 
 from kernels.errors import HubUnavailable
 from kernels.mirror.stores.base import EntryNotFound
+from kernels.sources.conditions import condition, validator_of
 from kernels.sources.http_client import HttpClient
 from kernels.sources.http_store import HttpStore
 
@@ -113,6 +116,7 @@ def test_a_busy_server_is_asked_again(server: StaticServer, brief_waits: list[fl
 def test_a_redirect_of_an_archive_to_another_host_gets_no_token(
     server: StaticServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("KERNELS_HUB", server.url)
     monkeypatch.setenv("KERNELS_HUB_TOKEN", "for-this-mirror")
     with StaticServer(server.root) as other:
         server.answer("archives/", 302, headers={"Location": f"{other.url}/archives/data?X-Signature=secret"})
@@ -133,3 +137,43 @@ def test_a_304_that_nobody_asked_for_is_no_answer(server: StaticServer) -> None:
     server.answer("mirror.json", 304)
     with pytest.raises(HubUnavailable, match="answered 304"):
         store(server).read("mirror.json", 1000)
+
+
+NOW = 1_780_000_000
+
+
+@pytest.mark.parametrize(
+    ("modified", "answered", "headers"),
+    [
+        (NOW - 60, NOW, ["If-Modified-Since"]),
+        (NOW - 59, NOW, []),  # the file may change again in that second, or be renamed a little later
+        (NOW, NOW, []),
+        (NOW + 3600, NOW, []),
+        (NOW - 90_000, NOW - 86_401, []),  # one day later the document is read whole
+        (None, NOW, []),
+        (NOW - 60, None, []),
+    ],
+)
+def test_a_last_modified_counts_if_it_cannot_be_that_of_another_content(
+    monkeypatch: pytest.MonkeyPatch, modified: int | None, answered: int | None, headers: list[str]
+) -> None:
+    def said(seconds: int | None) -> str:
+        return "yesterday" if seconds is None else formatdate(seconds, usegmt=True)
+
+    monkeypatch.setattr("kernels.sources.conditions.time.time", lambda: float(NOW))
+    answer = SimpleNamespace(headers={"Last-Modified": said(modified), "Date": said(answered)})
+    found = condition(validator_of(answer))
+    assert list(found) == headers
+    assert not headers or found == {"If-Modified-Since": said(modified)}
+
+
+def test_an_etag_comes_before_a_last_modified() -> None:
+    old = {"Last-Modified": formatdate(0, usegmt=True), "Date": formatdate(NOW, usegmt=True)}
+    assert validator_of(SimpleNamespace(headers={"ETag": 'W/"1"', **old})) == 'W/"1"'
+    assert validator_of(SimpleNamespace(headers={"ETag": "none", **old})) == ""
+
+
+def test_a_date_that_would_add_a_header_is_none() -> None:
+    late = formatdate(NOW, usegmt=True)
+    for text in ("Thu, 01 Jan 1970 00:00:00\nGMT", "Thu, 99 Jan 1970 00:00:00 GMT", "x" * 25 + " GMT", "\u0661" * 25):
+        assert validator_of(SimpleNamespace(headers={"Last-Modified": text, "Date": late})) == ""

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 
 from kernels import settings
 from kernels.errors import HubUnavailable, KernelsError, NotInCache
+from kernels.sources.conditions import is_conditional
 from kernels.sources.hub_errors import HubRefused, of_hub, refusal
 from kernels.sources.request_headers import request_headers
 from kernels.sources.response_body import ACCEPTED_ENCODINGS, WrongAnswer
@@ -28,7 +29,6 @@ from kernels.support.logs import logger
 
 __all__ = [
     "BRIEF",
-    "CONDITION",
     "RETRY_STATUSES",
     "SLOWEST",
     "VERDICT",
@@ -36,7 +36,6 @@ __all__ = [
     "Patience",
     "begins_at",
     "download_timeout",
-    "etag_of",
     "packed",
     "unpacked",
     "without_query",
@@ -53,12 +52,6 @@ MAX_FILE_REDIRECTS = 6
 
 #: The headers for the requested Hub that no other host gets.
 _OWN_HEADERS = frozenset({"authorization", "cookie"})
-
-#: The header of a request for what is newer than an ETag; 304 is the answer if nothing is.
-CONDITION = "If-None-Match"
-
-#: The longest ETag that is kept.
-_MAX_ETAG = 256
 
 #: The slowest download of a large file, in bytes per second; a slower one times out.
 SLOWEST = 16 * 1024
@@ -190,7 +183,7 @@ class HttpClient:
                 with ExitStack() as opened:
                     sent = headers()
                     response = opened.enter_context(self._get(url, timeout or _etag_timeout(), any_host, sent, check))
-                    if response.status_code < 300 or (response.status_code == 304 and CONDITION in sent):
+                    if response.status_code < 300 or (response.status_code == 304 and is_conditional(sent)):
                         result = read(response, patience.budget)
                         _log_request(url, str(response.status_code), begun)
                         return result, response, opened.pop_all()
@@ -304,9 +297,3 @@ def download_timeout() -> float:
     from huggingface_hub import constants
 
     return float(constants.HF_HUB_DOWNLOAD_TIMEOUT)
-
-
-def etag_of(response: Any) -> str:
-    """An answer's ETag; empty if it has none that can be sent back."""
-    etag = str(response.headers.get("ETag", "")).strip()
-    return etag if len(etag) <= _MAX_ETAG and etag.isascii() and etag.isprintable() and etag.endswith('"') else ""

@@ -8,14 +8,13 @@ from typing import Any
 
 from kernels.errors import HubUnavailable, KernelsError
 from kernels.mirror.stores.base import EntryNotFound, StoredDocument
+from kernels.sources.conditions import condition, validator_of
 from kernels.sources.http_client import (
-    CONDITION,
     SLOWEST,
     HttpClient,
     Patience,
     begins_at,
     download_timeout,
-    etag_of,
     packed,
     unpacked,
     without_query,
@@ -62,10 +61,10 @@ class HttpStore:
             self._learn(response)
             if response.status_code == 304:
                 return None
-            return StoredDocument(read_body(response, limit, seconds), etag_of(response))
+            return StoredDocument(read_body(response, limit, seconds), validator_of(response))
 
         def headers() -> dict[str, str]:
-            return packed() | ({CONDITION: etag} if etag else {})
+            return packed() | condition(etag)
 
         try:
             return self._client.ask(f"{self.url}/{path}", self._patience, receive, headers=headers)[0]

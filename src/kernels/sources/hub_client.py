@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from kernels.errors import HubUnavailable, InvalidRepository
+from kernels.sources.conditions import validator_of
 from kernels.sources.http_client import (
     SLOWEST,
     HttpClient,
     Patience,
     begins_at,
     download_timeout,
-    etag_of,
     packed,
     unpacked,
 )
@@ -196,7 +196,7 @@ def _decoding(expected: ResponseFormat[_T], may_be_mirror: bool) -> Callable[[An
         if may_be_mirror and is_mirror_document(data):
             if not data.rstrip().endswith(b"}"):
                 raise WrongAnswer("with a document that is cut short")
-            raise MirrorAnswer(StoredDocument(data, etag_of(response)))
+            raise MirrorAnswer(StoredDocument(data, validator_of(response)))
         if len(data) > expected.limit:
             raise WrongAnswer(f"more than {expected.limit} bytes")
         try:

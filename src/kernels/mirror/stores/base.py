@@ -37,7 +37,8 @@ class StoredDocument:
 
     Attributes:
         content: Its bytes.
-        etag: What identifies this content, for a conditional request; empty if the store has none.
+        etag: What identifies this content, for a conditional request: of a web server without ETags its time; empty if
+            the store has none.
     """
 
     content: bytes
