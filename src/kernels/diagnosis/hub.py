@@ -145,6 +145,11 @@ def _ask(endpoint: str, headers: dict[str, str], found: Findings) -> HubReport |
         said = _said(response)
         _check_clock(endpoint, response.headers.get("Date"), found)
         location = str(response.headers.get("Location", ""))
+    page = status == 200 and "html" in kind.lower()
+    # A web server redirects to a folder's name with a slash, or shows a page for it; a private bucket answers 403.
+    may_be_mirror = page or 300 <= status < 500
+    if may_be_mirror and (content := _mirror_index(endpoint, headers)) is not None:
+        return _check_mirror(endpoint, content, found)
     if status == 401 or (status == 403 and sent):
         what = "the token" if sent else "a request without a token"
         found.problem(f"{endpoint} refuses {what} (status {status}){said}.", f"Set a valid token: {source}.")
@@ -165,14 +170,12 @@ def _ask(endpoint: str, headers: dict[str, str], found: Findings) -> HubReport |
             f"Set {_endpoint_variable()} to the Hub's own URL; before a login page, log in to the network.",
         )
         return f"redirects to {to}"
-    if status == 200 and "html" in kind.lower():
+    if page:
         found.problem(
             f"{endpoint} answered with a page, not as a Hub does.",
             f"Check {_endpoint_variable()}; before a login page, log in to the network.",
         )
         return "does not answer as a Hub does"
-    if status == 404 and (content := _mirror_index(endpoint, headers)) is not None:
-        return _check_mirror(endpoint, content, found)
     if status != 200 and not _knows_repositories(endpoint, headers):
         found.problem(
             f"{endpoint} answers, but not as a Hub (status {status}){said}.",
