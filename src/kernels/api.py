@@ -14,7 +14,7 @@ from kernels.models.requirement import Requirement
 from kernels.operations.load import (
     KernelRequest,
     context_for,
-    fetch,
+    install,
     load_all,
     load_requested,
     prepare,
@@ -322,7 +322,7 @@ def install_kernel(
     )
     # What a kernel needs is looked for where it is loaded, which may be elsewhere.
     context = context_for(request, target=target_of(target), prerequisites=False)
-    installed = fetch(plan_tree(context, request.requirement))
+    installed = install(context, request.requirement)
     if target is None:
         prepare(installed)
     return installed[-1].path

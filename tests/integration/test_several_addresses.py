@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from hub import TestHub
 from logged import logged, warned
+from mirror_tree import MirrorTree, StaticServer
 
 from kernels import download_kernels, get_kernel
-from kernels.errors import KernelsError, RepositoryNotFound
+from kernels.errors import DigestMismatch, HubUnavailable, KernelsError, RepositoryNotFound
 from kernels.operations.info import repository_versions
 
 CPU = "torch2.9-cpu-x86_64-linux"
@@ -61,3 +62,45 @@ def test_of_two_hubs_the_second_has_what_the_first_has_not_or_does_not_answer(
             get_kernel("eve/relu", version=1)
         with pytest.raises(RepositoryNotFound, match=rf"(?s){second.url} has no .*\n  the .* at {hub.url}: "):
             get_kernel("acme/nothing", version=1)
+
+
+@pytest.mark.parametrize("by", ["get_kernel", "download_kernels"])
+@pytest.mark.parametrize("kernel", ["acme/relu", "acme/gelu"])
+def test_a_build_that_the_mirror_lists_and_does_not_give_is_taken_from_the_hub(
+    hub: TestHub,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    new_process: Callable[[], None],
+    by: str,
+    kernel: str,
+) -> None:
+    def take() -> None:
+        new_process()
+        if by == "get_kernel":
+            assert get_kernel(kernel, version=1)
+        else:
+            assert "acme/relu" in [each.repo_id for each in download_kernels([kernel], version=1) if each.new]
+
+    tree = MirrorTree(tmp_path / "mirror")
+    for name, depends in {"acme/relu": [], "acme/gelu": [("acme/relu", 1)]}.items():
+        tree.add(name, depends=depends)
+        hub.make_repo(name, depends=depends)
+    build = next(iter(tree.indexes["acme/relu"].builds.values()))
+    archive = tree.root / build.archive.name
+    whole = archive.read_bytes()
+    with StaticServer(tree.root) as server:
+        monkeypatch.setenv("KERNELS_HUB", f"{server.url},{hub.url}")
+        archive.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        with pytest.raises(DigestMismatch):
+            take()
+        archive.unlink()
+        with warned(r"the mirror at .* lists a build of acme/relu.* that is not available \(.*taken from the Hub"):
+            take()
+        assert hub.count("acme/gelu") == 0
+        monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "another"))
+        monkeypatch.setenv("KERNELS_HUB", server.url)
+        with pytest.raises(HubUnavailable, match=r"is listed but not available"):
+            take()
+        monkeypatch.setenv("KERNELS_HUB", f"{server.url},{tmp_path}")
+        with pytest.raises(RepositoryNotFound, match=r"(?s)no acme/relu|acme/relu.*is listed but not available"):
+            take()

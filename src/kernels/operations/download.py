@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernels.errors import LockError, RequestError
+from kernels.errors import HubUnavailable, LockError, RequestError
 from kernels.models.lockfile import Lock
 from kernels.models.requirement import Requirement
 from kernels.operations.carried import CarriedMirror, DownloadedBuild, keep_lock
@@ -30,6 +30,7 @@ from kernels.operations.open_sources import open_sources
 from kernels.resolver.active_lock import active_lock
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.target import Target
+from kernels.resolver.undelivered import NotDelivered, may_be_elsewhere, without_undelivered
 from kernels.sources.progress import watched
 from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import wrong_type
@@ -169,24 +170,52 @@ def prefetch(request: DownloadRequest, progress: Progress | None = None) -> Down
         # Python packages are checked on the machine where the kernel will run.
         prerequisites=not (request.targets or request.to or request.all_variants),
     )
+    arrived: set[tuple[str, str, str]] = set()
+    while True:
+        plans, failures = _plan(context, asked, machines)
+        if pins is not None and not request.kernels:
+            failures = [each for each in failures if not is_dependency_only(each, context, pins)]
+        wanted = deduplicate_builds(plans)
+        if carried is not None:
+            break
+        builds, failed = _fetch(wanted, progress)
+        arrived |= {(each.repo_id, each.commit, each.variant) for each in builds if each.new}
+        again = _without_undelivered(context, plans, failed)
+        if again is None:
+            builds = [replace(each, new=(each.repo_id, each.commit, each.variant) in arrived) for each in builds]
+            return Downloads(tuple(builds), (*failures, *failed))
+        context = again
+    builds, failed = carried.put(plans, wanted)
+    if locked.lock is not None and any(each.planned.lock for each in wanted):
+        keep_lock(carried.root, Path(locked.lock.where), locked.lock)
+    return Downloads(tuple(builds), (*failures, *failed))
+
+
+def _plan(
+    context: ResolveContext, asked: Sequence[Requirement], machines: Sequence[Target | None]
+) -> tuple[list[KernelPlan], list[DownloadFailure]]:
     planned = side_by_side(
         lambda item: plan_download(context, *item),
         [(each, machine) for each in asked for machine in machines],
         at_once=AT_ONCE,
         name="plan",
     )
-    plans = [each for each in planned if isinstance(each, KernelPlan)]
     failures = [each for each in planned if isinstance(each, DownloadFailure)]
-    if pins is not None and not request.kernels:
-        failures = [each for each in failures if not is_dependency_only(each, context, pins)]
-    wanted = deduplicate_builds(plans)
-    if carried is None:
-        builds, failed = _fetch(wanted, progress)
-    else:
-        builds, failed = carried.put(plans, wanted)
-        if locked.lock is not None and any(each.planned.lock for each in wanted):
-            keep_lock(carried.root, Path(locked.lock.where), locked.lock)
-    return Downloads(tuple(builds), (*failures, *failed))
+    return [each for each in planned if isinstance(each, KernelPlan)], failures
+
+
+def _without_undelivered(
+    context: ResolveContext, plans: Sequence[KernelPlan], failures: Sequence[DownloadFailure]
+) -> ResolveContext | None:
+    """The context in which all is planned again; None if no other source may have a build that failed."""
+    before = context
+    for failure in failures:
+        planned, error = failure.planned, failure.error
+        if planned is not None and isinstance(error, HubUnavailable) and may_be_elsewhere(planned):
+            for plan in plans:
+                if planned.found.key in [way.found.key for way in plan.tree.routes]:
+                    context = without_undelivered(context, plan.tree, NotDelivered(planned, error))
+    return None if context is before else context
 
 
 # The requirements
@@ -231,7 +260,7 @@ def _fetch(wanted: list[WantedBuild], progress: Progress | None) -> tuple[list[D
                 folder = fetch_build(each.planned).path
         except PROBLEMS as error:
             kernel = f"{snapshot.repo_id} {variant}"
-            return [DownloadFailure(kernel, target, error) for target in each.targets or (None,)]
+            return [DownloadFailure(kernel, target, error, planned=each.planned) for target in each.targets or (None,)]
         if counter is not None:
             counter.finish()
         return DownloadedBuild(snapshot.repo_id, snapshot.commit, variant, each.size, each.targets, folder, new)

@@ -39,12 +39,14 @@ class DownloadFailure:
         target: The machine, or None if every build is downloaded.
         error: Why.
         requirement: The requirement, where it could not be planned.
+        planned: The build, where it could not be downloaded.
     """
 
     kernel: str
     target: str | None
     error: Exception
     requirement: Requirement | None = None
+    planned: Planned | None = None
 
 
 @dataclass(frozen=True)

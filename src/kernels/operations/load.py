@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from kernels import backends
 from kernels.cache.in_use import in_use
-from kernels.errors import KernelsError
+from kernels.errors import HubUnavailable, KernelsError
 from kernels.loader.load import is_loaded, load_variant
 from kernels.loader.registry import FilesGone
 from kernels.loader.stages import prepare_build, stages_of
@@ -26,10 +26,12 @@ from kernels.resolver.active_lock import active_lock
 from kernels.resolver.caller import caller
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.lock_pins import ActiveLock
+from kernels.resolver.ordered_sources import with_passed
 from kernels.resolver.planner import Planned, PlanTree, plan_tree
 from kernels.resolver.redirects import SnapshotKey
 from kernels.resolver.selection import choose_backend
 from kernels.resolver.target import Target
+from kernels.resolver.undelivered import NotDelivered, may_be_elsewhere, without_undelivered
 from kernels.sources import PathSource
 from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import wrong_type
@@ -50,6 +52,7 @@ __all__ = [
     "context_for",
     "fetch",
     "fetch_build",
+    "install",
     "load",
     "load_all",
     "load_requested",
@@ -123,11 +126,7 @@ def load_requested(request: KernelRequest, source: PathSource | None = None) -> 
         KernelsError: As for `get_kernel`.
     """
     context = context_for(request)
-    # Resolve and choose: `resolve_snapshot` and `choose_build` for the kernel and each one it depends on.
-    tree = plan_tree(context, request.requirement, source)
-    # Fetch and check: `fetch_build` for each, side by side.
-    installed = fetch(tree)
-    return load(installed)
+    return load(install(context, request.requirement, source))
 
 
 def load_all(requests: Sequence[KernelRequest]) -> list[Loaded | Exception]:
@@ -144,7 +143,7 @@ def load_all(requests: Sequence[KernelRequest]) -> list[Loaded | Exception]:
     def get(request: KernelRequest) -> Sequence[Installed] | Exception:
         try:
             request = replace(request, lock=request.lock or active_lock(by))
-            return fetch(plan_tree(context_for(request), request.requirement))
+            return install(context_for(request), request.requirement)
         except (KernelsError, OSError, ValueError, TypeError) as error:
             return error
 
@@ -214,9 +213,44 @@ def context_for(
     )
 
 
+def install(context: ResolveContext, requirement: Requirement, source: PathSource | None = None) -> list[Installed]:
+    """A kernel and each one it depends on, chosen and put on disk; the kernel itself is the last.
+
+    Args:
+        context: What the call resolves with.
+        requirement: The kernel.
+        source: The folder it is in, for a local kernel.
+
+    Raises:
+        KernelsError: As for `get_kernel`.
+    """
+    while True:
+        # Resolve and choose: `resolve_snapshot` and `choose_build` for the kernel and each one it depends on.
+        tree = plan_tree(context, requirement, source)
+        # Fetch and check: `fetch_build` for each, side by side.
+        try:
+            return fetch(tree)
+        except NotDelivered as failed:
+            # What one source lists and cannot give is planned again without it.
+            context = without_undelivered(context, tree, failed)
+
+
 def fetch(tree: PlanTree) -> list[Installed]:
-    """Every build of a plan on disk, in the plan's order."""
-    return side_by_side(fetch_build, tree.builds, at_once=AT_ONCE, name="fetch")
+    """Every build of a plan on disk, in the plan's order.
+
+    Raises:
+        NotDelivered: A source does not give a build that it lists, and there is another source to ask.
+    """
+
+    def deliver(planned: Planned) -> Installed:
+        try:
+            return fetch_build(planned)
+        except HubUnavailable as error:
+            if not may_be_elsewhere(planned):
+                raise with_passed(error, planned.found.passed) from error
+            raise NotDelivered(planned, error) from error
+
+    return side_by_side(deliver, tree.builds, at_once=AT_ONCE, name="fetch")
 
 
 def fetch_build(planned: Planned) -> Installed:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernels.resolver.lock_pins import ActiveLock
 
 if TYPE_CHECKING:
+    from kernels.models.requirement import Requirement
+    from kernels.resolver.ordered_sources import PassedOver
     from kernels.resolver.target import Target
     from kernels.sources import Sources
     from kernels.trust import Policy
@@ -31,6 +34,8 @@ class ResolveContext:
         check_arch: Whether builds must cover the device's architecture.
         device: The device's index or Torch name, or None for the current one.
         prerequisites: Whether the client's version and the Python packages that a build needs are checked.
+        undelivered: By requirement, the first sources, of which one listed a build that could not be downloaded: they
+            are not asked again.
     """
 
     sources: Sources
@@ -42,3 +47,4 @@ class ResolveContext:
     check_arch: bool = True
     device: int | str | None = None
     prerequisites: bool = True
+    undelivered: Mapping[Requirement, tuple[PassedOver, ...]] = field(default_factory=dict)

@@ -126,7 +126,7 @@ def resolve_snapshot(
         return None if misfit is None else misfit(resolved.found, resolved.admission)
 
     with likely_names(requirement.repo_id, context.lock):
-        resolved, fits = _first_that_fits(resolve, judge)
+        resolved, fits = _first_that_fits(context, resolve, judge)
     _mention(context, resolved.steps, fits)
     return resolved
 
@@ -135,10 +135,12 @@ _Unsuitable = Mapping[Requirement, tuple[PassedOver, ...]]
 
 
 def _first_that_fits(
-    resolve: Callable[[_Unsuitable], Resolved], judge: Callable[[Resolved], KernelsError | None]
+    context: ResolveContext,
+    resolve: Callable[[_Unsuitable], Resolved],
+    judge: Callable[[Resolved], KernelsError | None],
 ) -> tuple[Resolved, bool]:
     """What the first source has that fits, and True; if none does, what was found, with what the others said."""
-    unsuitable: dict[Requirement, tuple[PassedOver, ...]] = {}
+    unsuitable: dict[Requirement, tuple[PassedOver, ...]] = dict(context.undelivered)
     found_first: Resolved | None = None
     while True:
         try:
@@ -260,7 +262,7 @@ def find_snapshot(
         return None if misfit is None else misfit(resolved.found, resolved.admission)
 
     with likely_names(requirement.repo_id, context.lock):
-        resolved, fits = _first_that_fits(resolve, judge)
+        resolved, fits = _first_that_fits(context, resolve, judge)
     _mention(context, resolved.steps, fits)
     return resolved.found
 

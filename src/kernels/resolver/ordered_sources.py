@@ -43,13 +43,17 @@ class PassedOver:
     Attributes:
         source: The source.
         error: What it does not have.
+        listed: Whether it lists a build that could not be downloaded.
     """
 
     source: Source
     error: KernelsError
+    listed: bool = False
 
     def reason(self, asked: object) -> str:
         """Why the next one was asked, as the beginning of a sentence."""
+        if self.listed:
+            return f"{self.source.name} lists a build of {asked} that is not available ({_first_line(self.error)})"
         if isinstance(self.error, NoSuitableBuild):
             return f"{self.source.name} has no suitable build of {asked}"
         if isinstance(self.error, PublisherUnknown) and self.error.__cause__ is None:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["agree"]
+__all__ = ["agree", "in_job"]
 
 
 def agree(key: str, ask: Callable[[], str]) -> str:
@@ -39,6 +39,11 @@ def agree(key: str, ask: Callable[[], str]) -> str:
         return str(store.compare_set(name, "", answer).decode())
     except (RuntimeError, NotImplementedError):
         return answer
+
+
+def in_job() -> bool:
+    """Whether this process is a rank of a distributed job."""
+    return _store() is not None
 
 
 def _store() -> Any:
