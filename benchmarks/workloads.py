@@ -30,7 +30,7 @@ def choose(document, repo_id, commit):
     import tracemalloc
 
     from kernels.models.metadata import Metadata
-    from kernels.models.mirror import MirrorDocument
+    from kernels.models.mirror_document import MirrorDocument
     from kernels.resolver.selection import resolve
     from kernels.resolver.target import Target
 

@@ -11,7 +11,8 @@ from kernels.catalog import CatalogChanges, write_catalog
 from kernels.catalog.listing import LIST_FILE
 from kernels.mirror.stores.base import StoreChanged
 from kernels.mirror.stores.folder import FolderStore
-from kernels.models.mirror import MIRROR_FILE, MirrorDocument, MirrorIndex, RepositoryIndex
+from kernels.models.mirror import MIRROR_FILE, MirrorIndex, RepositoryIndex
+from kernels.models.mirror_document import MirrorDocument
 
 
 class Mirror:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from hub import TestHub
 
-from kernels.models.mirror import MirrorDocument, index_path
+from kernels.models.mirror import index_path
+from kernels.models.mirror_document import MirrorDocument
 
 HOPPER = "torch2.9-cu128-x86_64-linux+sm_90"
 

@@ -16,7 +16,8 @@ from mirror_tree import MirrorTree, StaticServer
 from kernels import get_kernel, settings
 from kernels.errors import InvalidRepository, KernelsError, UntrustedSignature
 from kernels.mirror.signing import Ed25519Signer
-from kernels.models.mirror import MIRROR_FORMAT, MirrorDocument, RepositoryIndex, commit_path, index_path
+from kernels.models.mirror import RepositoryIndex, commit_path, index_path
+from kernels.models.mirror_document import MIRROR_FORMAT, MirrorDocument
 
 pytestmark = pytest.mark.skipif(
     find_spec("zstandard") is None or find_spec("cryptography") is None, reason="the extra `mirror` is not installed"

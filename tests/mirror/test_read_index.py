@@ -14,13 +14,13 @@ from kernels.mirror.read_index import read_mirror_index, read_repository_index, 
 from kernels.mirror.signing import Ed25519Signer
 from kernels.models.mirror import (
     MirrorCommit,
-    MirrorDocument,
     MirrorIndex,
     MirrorOrigin,
     MirrorPublisher,
     RepositoryIndex,
     format_time,
 )
+from kernels.models.mirror_document import MirrorDocument
 
 pytestmark = pytest.mark.skipif(find_spec("cryptography") is None, reason="cryptography is not installed")
 

@@ -15,7 +15,8 @@ import pytest
 from kernels import settings
 from kernels.errors import RequestError, UntrustedSignature
 from kernels.mirror.signing import Ed25519Signer, SigstoreSigner, active_signer, check_signatures
-from kernels.models.mirror import MirrorDocument, MirrorSignature
+from kernels.models.mirror import MirrorSignature
+from kernels.models.mirror_document import MirrorDocument
 from kernels.models.mirror_keys import Ed25519Key, SigstoreIdentity, parse_mirror_key
 
 pytestmark = pytest.mark.skipif(find_spec("cryptography") is None, reason="cryptography is not installed")

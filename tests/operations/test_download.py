@@ -34,7 +34,8 @@ from kernels.errors import (
     UntrustedSignature,
 )
 from kernels.models.lockfile import ContentHash, Lock, Pin
-from kernels.models.mirror import MirrorDocument, index_path
+from kernels.models.mirror import index_path
+from kernels.models.mirror_document import MirrorDocument
 from kernels.models.requirement import Requirement
 from kernels.operations.download import DownloadedBuild, DownloadRequest, Downloads, prefetch
 from kernels.operations.mirroring.request import MirrorRequest

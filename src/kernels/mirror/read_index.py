@@ -13,7 +13,8 @@ from kernels import settings
 from kernels.cache.seen_documents import SeenDocument, SeenDocuments
 from kernels.errors import InvalidRepository
 from kernels.mirror.signing import check_signatures
-from kernels.models.mirror import MirrorDocument, MirrorIndex, RepositoryIndex, parse_time
+from kernels.models.mirror import MirrorIndex, RepositoryIndex, parse_time
+from kernels.models.mirror_document import MirrorDocument
 
 __all__ = ["parse_document", "read_mirror_index", "read_repository_index", "records_key"]
 

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 from kernels import settings
 from kernels.errors import MissingPythonDependency, RequestError, UntrustedSignature
-from kernels.models.mirror import MIRROR_FORMAT, MirrorDocument, MirrorSignature
+from kernels.models.mirror import MirrorSignature
+from kernels.models.mirror_document import MIRROR_FORMAT, MirrorDocument
 from kernels.models.mirror_keys import Ed25519Key, MirrorKey, SigstoreIdentity
 from kernels.support.files import read_bounded
 from kernels.support.formatting import format_names, format_text, format_value

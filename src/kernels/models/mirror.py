@@ -11,36 +11,18 @@ first request whether a Hub or a mirror answers. `docs/mirror-format.md` describ
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import TypeVar
 
 import msgspec
 
-from kernels.errors import InvalidRepository, KernelsError
-from kernels.models.requirement import check_repo_id, check_revision, check_version, is_commit
-from kernels.models.snapshot import (
-    BUILD_FOLDER,
-    MAX_FILE_BYTES,
-    MAX_FILES,
-    METADATA_FILE,
-    RepoFile,
-    Snapshot,
-    check_path,
-)
-from kernels.support.documents import TooComplex, check_json
-from kernels.support.formatting import format_text, format_value
-from kernels.support.typed_json import decode_json
+from kernels.models.requirement import check_repo_id
+from kernels.models.snapshot import BUILD_FOLDER, RepoFile, Snapshot
 
 __all__ = [
-    "MAX_DOCUMENT_BYTES",
     "MIRROR_FILE",
-    "MIRROR_FORMAT",
     "MirrorArchive",
     "MirrorBuild",
     "MirrorCommit",
-    "MirrorDocument",
     "MirrorFile",
     "MirrorIndex",
     "MirrorOrigin",
@@ -52,25 +34,11 @@ __all__ = [
     "commit_path",
     "format_time",
     "index_path",
-    "is_mirror_document",
     "parse_time",
 ]
 
-#: The version of the format. A reader refuses another one: it could not check what it does not know.
-MIRROR_FORMAT = 1
-
 #: The name of the mirror's own index.
 MIRROR_FILE = "mirror.json"
-
-#: The most bytes of a document: an index of 60 signed builds has less than one megabyte.
-MAX_DOCUMENT_BYTES = 24 * 1024 * 1024
-
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_CONTENT = re.compile(r"sha256-[0-9a-f]{64}")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-_TYPES = ("kernel", "model")
-
-_T = TypeVar("_T", bound=msgspec.Struct)
 
 
 class MirrorFile(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True, gc=False):
@@ -275,118 +243,6 @@ class MirrorSignature(msgspec.Struct, frozen=True, rename="kebab", omit_defaults
     key: str = ""
 
 
-class MirrorDocument(msgspec.Struct, frozen=True):
-    """A document of a mirror: its content as it was written, and the signatures of exactly these bytes.
-
-    The file is `{"mirror-format":1,"content":<content>,"signatures":[…]}`.
-
-    Attributes:
-        content: The JSON of an index.
-        signatures: Who vouches for it.
-    """
-
-    content: bytes
-    signatures: tuple[MirrorSignature, ...] = ()
-
-    @classmethod
-    def of(cls, index: RepositoryIndex | MirrorIndex) -> MirrorDocument:
-        """The document of an index, without a signature. The same index always gives the same bytes."""
-        return cls(msgspec.json.encode(index, order="sorted"))
-
-    def to_bytes(self) -> bytes:
-        """The file's content."""
-        signatures = msgspec.json.encode(self.signatures)
-        return b'{"mirror-format":%d,"content":%s,"signatures":%s}\n' % (MIRROR_FORMAT, self.content, signatures)
-
-    @classmethod
-    def parse(cls, data: bytes, where: str) -> MirrorDocument:
-        """The document in a file.
-
-        Args:
-            data: The file's content.
-            where: The file as messages call it: its URL, without a secret.
-
-        Raises:
-            InvalidRepository: It is not a mirror's document, or of another format.
-        """
-        if len(data) > MAX_DOCUMENT_BYTES:
-            raise _invalid(where, f"it has more than {MAX_DOCUMENT_BYTES} bytes")
-        found = _decode(data, _Envelope, where)
-        if found.mirror_format != MIRROR_FORMAT:
-            raise _invalid(
-                where, f"expected the format {MIRROR_FORMAT}, got {format_value(found.mirror_format)}; update kernels"
-            )
-        if len(found.signatures) > _MAX_SIGNATURES:
-            raise _invalid(where, f"it has more than {_MAX_SIGNATURES} signatures")
-        return cls(bytes(found.content), tuple(found.signatures))
-
-    def repository(self, repo_id: str, where: str, commit: str | None = None) -> RepositoryIndex:
-        """The index of a repository, or of one commit of it, in this document, checked.
-
-        Args:
-            repo_id: The repository that was requested: an index of another one is refused.
-            where: The file, for messages.
-            commit: The commit whose document was requested; None for the index of the repository. Either is refused
-                in place of the other: both may be signed.
-
-        Raises:
-            InvalidRepository: It is not a valid index of that repository, or that commit.
-        """
-        index = _decode(self.content, RepositoryIndex, where)
-        _check_repository(index, repo_id, where)
-        _check_subject(index, commit, where)
-        return index
-
-    def mirror(self, where: str) -> MirrorIndex:
-        """The mirror's index in this document, checked.
-
-        Args:
-            where: The file, for messages.
-
-        Raises:
-            InvalidRepository: It is not a valid index.
-        """
-        index = _decode(self.content, MirrorIndex, where)
-        _check_times(where, [index.time, *(each.time for each in index.repositories.values())])
-        _check_numbers(where, [index.number, *(each.number for each in index.repositories.values())])
-        known: dict[str, str] = {}
-        try:
-            for repo_id, repository in index.repositories.items():
-                check_repo_id(repo_id)
-                for version in repository.versions:
-                    check_version(version)
-        except KernelsError as error:
-            raise _invalid(where, format_text(error)) from None
-        for repo_id in index.repositories:
-            # A Hub ignores case, and some file systems cannot hold both.
-            other = known.setdefault(repo_id.lower(), repo_id)
-            if other != repo_id:
-                raise _invalid(where, f"it lists {repo_id} and {other}, which differ only in case")
-        return index
-
-
-class _Envelope(msgspec.Struct, frozen=True, rename="kebab"):
-    mirror_format: int
-    content: msgspec.Raw
-    signatures: list[MirrorSignature]
-
-
-_MAX_SIGNATURES = 16
-
-#: The largest number of an index: every reader of JSON reads it exactly (RFC 8259, section 6).
-_MAX_NUMBER = 2**53 - 1
-
-
-def is_mirror_document(data: bytes) -> bool:
-    """Whether an answer to a Hub's request comes from a mirror.
-
-    Example:
-        >>> is_mirror_document(b'{"branches":[],"tags":[]}')
-        False
-    """
-    return data.lstrip()[:40].startswith(b'{"mirror-format":')
-
-
 def index_path(repo_id: str) -> str:
     """The path of a repository's index in a mirror.
 
@@ -424,127 +280,3 @@ def parse_time(text: str) -> float:
         ValueError: It is not such a time.
     """
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc).timestamp()
-
-
-def _decode(data: bytes | msgspec.Raw, form: type[_T], where: str) -> _T:
-    try:
-        check_json(bytes(data))
-        return decode_json(data, form)
-    except (msgspec.DecodeError, UnicodeDecodeError, TooComplex) as error:
-        raise _invalid(where, format_text(error)) from None
-
-
-def _check_repository(index: RepositoryIndex, repo_id: str, where: str) -> None:
-    if index.repo_id.lower() != repo_id.lower():
-        raise _invalid(where, f"it is the index of {format_value(index.repo_id)}, not of {repo_id}")
-    if index.repo_type not in _TYPES:
-        raise _invalid(where, f"expected the type kernel or model, got {format_value(index.repo_type)}")
-    try:
-        check_repo_id(index.repo_id)
-        for name in (*index.branches, *index.tags):
-            check_revision(name)
-        if index.moved_to is not None:
-            check_repo_id(index.moved_to)
-    except KernelsError as error:
-        raise _invalid(where, format_text(error)) from None
-    for commit in (*index.branches.values(), *index.tags.values(), *index.commits, *index.older):
-        if not is_commit(commit):
-            raise _invalid(where, f"{format_value(commit)} is not a commit")
-    _check_numbers(where, [index.number])
-    _check_times(where, [index.time, index.origin.time, *(entry.taken for entry in index.commits.values())])
-    for content, build in index.builds.items():
-        _check_build(where, content, build)
-    for commit, entry in index.commits.items():
-        _check_commit(index, commit, entry, where)
-    _check_paths(index, where)
-
-
-def _check_commit(index: RepositoryIndex, commit: str, entry: MirrorCommit, where: str) -> None:
-    for variant, content in entry.variants.items():
-        if content not in index.builds:
-            raise _invalid(where, f"commit {commit} lists the build {format_value(variant)} without its files")
-        if "/" in variant:
-            raise _invalid(where, f"{format_value(variant)} is not the name of a build")
-    for file in entry.files:
-        if file.path.partition("/")[0] == BUILD_FOLDER:
-            raise _invalid(where, f"commit {commit} lists {format_value(file.path)} outside its builds")
-        _check_text(where, file, entry.texts.get(file.path))
-    if sum(len(index.builds[content].files) for content in entry.variants.values()) > MAX_FILES:
-        raise _invalid(where, f"commit {commit} has more than {MAX_FILES} files")
-
-
-def _check_paths(index: RepositoryIndex, where: str) -> None:
-    """Raise for a path that could leave its folder, in the snapshot of any commit.
-
-    Each build is examined once, under the longest of its names: thousands of commits may name a build of thousands of
-    files, and examining each snapshot would take hours.
-    """
-    names: dict[str, str] = {}
-    try:
-        for commit, entry in index.commits.items():
-            for variant, content in entry.variants.items():
-                check_path(index.repo_id, RepoFile(f"{BUILD_FOLDER}/{variant}", 0, ""))
-                names[content] = max(variant, names.get(content, ""), key=lambda name: len(name.encode()))
-            Snapshot(index.repo_id, commit, tuple(file.listed() for file in entry.files))
-        for content, build in index.builds.items():
-            folder = f"{BUILD_FOLDER}/{names[content]}/" if content in names else ""
-            Snapshot(index.repo_id, "", tuple(file.listed(folder) for file in build.files))
-    except InvalidRepository as error:
-        raise _invalid(where, format_text(error).removesuffix(".").removesuffix(". Nothing was downloaded")) from None
-
-
-def _check_subject(index: RepositoryIndex, commit: str | None, where: str) -> None:
-    if index.commit != commit:
-        found = "of the repository" if index.commit is None else f"of commit {format_value(index.commit)}"
-        expected = "of the repository" if commit is None else f"of commit {commit}"
-        raise _invalid(where, f"it is the document {found}, not {expected}")
-    if commit is not None and (list(index.commits) != [commit] or index.branches or index.tags or index.older):
-        raise _invalid(where, f"the document of commit {commit} has more than that commit, or not even that")
-
-
-def _check_build(where: str, content: str, build: MirrorBuild) -> None:
-    if _CONTENT.fullmatch(content) is None:
-        raise _invalid(where, f"{format_value(content)} is not the hash of a build")
-    archive = build.archive
-    if _SHA256.fullmatch(archive.sha256) is None or archive.name != archive_path(archive.sha256):
-        raise _invalid(where, f"{format_value(archive.name)} is not the name of an archive")
-    if not 0 < archive.size <= MAX_FILE_BYTES:
-        raise _invalid(where, f"{format_value(archive.size)} is not the size of an archive")
-    paths = [file.path for file in build.files]
-    if paths != sorted(paths):
-        raise _invalid(where, "the files of a build are not sorted")
-    for file in build.files:
-        if not file.listed().blob:  # its content could not be checked
-            raise _invalid(where, f"it lists {format_value(file.path)} without a hash")
-    texts = {METADATA_FILE: build.metadata, f"{METADATA_FILE}.sigstore": build.signature}
-    for file in build.files:
-        if file.path in texts:
-            _check_text(where, file, texts.pop(file.path))
-    for name, text in texts.items():
-        if text is not None:
-            raise _invalid(where, f"it has a text of {name}, which is not a file of the build")
-
-
-def _check_text(where: str, file: MirrorFile, text: str | None) -> None:
-    if text is not None and not file.listed().describes(text.encode()):
-        raise _invalid(where, f"its text of {format_value(file.path)} is not the file that it lists")
-
-
-def _check_numbers(where: str, numbers: Sequence[int]) -> None:
-    for number in numbers:
-        if not 0 < number <= _MAX_NUMBER:
-            raise _invalid(where, f"{format_value(number)} is not the number of an index")
-
-
-def _check_times(where: str, times: Sequence[str]) -> None:
-    for time in times:
-        if _TIME.fullmatch(time) is None:
-            raise _invalid(where, f"{format_value(time)} is not a time")
-        try:
-            parse_time(time)
-        except ValueError:
-            raise _invalid(where, f"{format_value(time)} is not a time") from None
-
-
-def _invalid(where: str, why: str) -> InvalidRepository:
-    return InvalidRepository(f"{where} is not a valid document of a mirror: {why}. Nothing was downloaded.")

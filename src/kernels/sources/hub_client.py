@@ -190,7 +190,7 @@ def _decoding(expected: ResponseFormat[_T], may_be_mirror: bool) -> Callable[[An
         import msgspec
 
         from kernels.mirror.stores.base import StoredDocument
-        from kernels.models.mirror import MAX_DOCUMENT_BYTES, is_mirror_document
+        from kernels.models.mirror_document import MAX_DOCUMENT_BYTES, is_mirror_document
 
         data = read_body(response, MAX_DOCUMENT_BYTES if may_be_mirror else expected.limit, seconds)
         if may_be_mirror and is_mirror_document(data):

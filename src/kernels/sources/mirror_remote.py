@@ -15,14 +15,13 @@ from kernels.errors import HubUnavailable, InvalidRepository, RepositoryNotFound
 from kernels.mirror.read_index import read_mirror_index, read_repository_index, records_key
 from kernels.mirror.stores.base import EntryNotFound, ReadStore, StoredDocument
 from kernels.models.mirror import (
-    MAX_DOCUMENT_BYTES,
     MIRROR_FILE,
     MirrorBuild,
     RepositoryIndex,
     commit_path,
     index_path,
-    is_mirror_document,
 )
+from kernels.models.mirror_document import MAX_DOCUMENT_BYTES, is_mirror_document
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Heads, RepoFile, Snapshot
 from kernels.sources.base import Moved
 from kernels.sources.http_client import BRIEF, Patience

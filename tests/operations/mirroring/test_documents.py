@@ -11,7 +11,8 @@ import pytest
 from kernels.errors import RequestError, UntrustedSignature
 from kernels.mirror.signing import Ed25519Signer
 from kernels.mirror.stores.folder import FolderStore
-from kernels.models.mirror import MIRROR_FILE, MirrorDocument, MirrorIndex
+from kernels.models.mirror import MIRROR_FILE, MirrorIndex
+from kernels.models.mirror_document import MirrorDocument
 from kernels.operations.mirroring.documents import MirrorDocuments
 
 pytestmark = pytest.mark.skipif(find_spec("cryptography") is None, reason="cryptography is not installed")

@@ -7,13 +7,13 @@ from dataclasses import replace
 from kernels.models.mirror import (
     MirrorArchive,
     MirrorBuild,
-    MirrorDocument,
     MirroredRepository,
     MirrorFile,
     MirrorOrigin,
     RepositoryIndex,
     archive_path,
 )
+from kernels.models.mirror_document import MirrorDocument
 from kernels.operations.mirroring.merging import (
     TakenCommit,
     TakenRepository,

@@ -14,7 +14,8 @@ from mirror_tree import MirrorTree
 from kernels.errors import InvalidRepository, RequestError, StoreError
 from kernels.mirror.stores.folder import FolderStore
 from kernels.models.lockfile import Lock, Pin
-from kernels.models.mirror import MIRROR_FILE, MirrorDocument, archive_path, commit_path, index_path
+from kernels.models.mirror import MIRROR_FILE, archive_path, commit_path, index_path
+from kernels.models.mirror_document import MirrorDocument
 from kernels.models.requirement import Requirement
 from kernels.operations.mirroring.prune import MirrorPrunePlan, plan_mirror_prune, prune_mirror
 from kernels.operations.mirroring.request import MirrorVersions

@@ -22,7 +22,8 @@ from kernels.mirror.archive import unpack
 from kernels.mirror.stores.folder import FolderStore
 from kernels.mirror.stores.opening import open_store
 from kernels.models.lockfile import Lock, Pin
-from kernels.models.mirror import MirrorDocument, RepositoryIndex, commit_path, index_path
+from kernels.models.mirror import RepositoryIndex, commit_path, index_path
+from kernels.models.mirror_document import MirrorDocument
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import RepoFile
 from kernels.operations.mirroring.documents import MirrorDocuments

@@ -13,7 +13,8 @@ from mirror_tree import MirrorTree
 from kernels.errors import InvalidRepository, RequestError, UntrustedSignature
 from kernels.mirror.signing import Ed25519Signer
 from kernels.mirror.stores.folder import FolderStore
-from kernels.models.mirror import MirrorDocument, RepositoryIndex, archive_path, commit_path, index_path
+from kernels.models.mirror import RepositoryIndex, archive_path, commit_path, index_path
+from kernels.models.mirror_document import MirrorDocument
 from kernels.operations.mirroring.verify import MirrorReport, verify_mirror
 
 pytestmark = pytest.mark.skipif(find_spec("zstandard") is None, reason="zstandard is not installed")

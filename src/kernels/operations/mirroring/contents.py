@@ -9,7 +9,6 @@ from kernels.errors import KernelsError, RequestError, StoreError
 from kernels.mirror.read_index import read_mirror_index, read_repository_index
 from kernels.mirror.stores.base import EntryNotFound, ReadStore
 from kernels.models.mirror import (
-    MAX_DOCUMENT_BYTES,
     MIRROR_FILE,
     MirrorBuild,
     MirrorIndex,
@@ -17,6 +16,7 @@ from kernels.models.mirror import (
     commit_path,
     index_path,
 )
+from kernels.models.mirror_document import MAX_DOCUMENT_BYTES
 from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import did_you_mean
 

@@ -12,14 +12,13 @@ from kernels.mirror.read_index import parse_document
 from kernels.mirror.signing import MirrorSigner, check_signatures
 from kernels.mirror.stores.base import EntryNotFound, StoreChanged, WriteStore
 from kernels.models.mirror import (
-    MAX_DOCUMENT_BYTES,
     MIRROR_FILE,
-    MirrorDocument,
     MirrorIndex,
     RepositoryIndex,
     commit_path,
     index_path,
 )
+from kernels.models.mirror_document import MAX_DOCUMENT_BYTES, MirrorDocument
 from kernels.support.concurrency import pause
 from kernels.support.formatting import format_names, format_text
 
