@@ -17,7 +17,7 @@ from kernels.support.formatting import plural
 if TYPE_CHECKING:
     from kernels.mirror.stores.base import WriteStore
     from kernels.models.lockfile import Lock
-    from kernels.operations.mirroring.diff import BuildChange, MirrorDifference, RepositoryDifference
+    from kernels.operations.mirroring.difference import BuildChange, MirrorDifference, RepositoryDifference
     from kernels.operations.mirroring.prune import MirrorPrunePlan, MirrorPruneResult
     from kernels.operations.mirroring.verify import MirrorReport
 

@@ -14,14 +14,14 @@ from mirror_tree import MirrorTree, StaticServer
 from kernels.errors import InvalidRepository, RequestError
 from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
-from kernels.operations.mirroring.diff import (
+from kernels.operations.mirroring.diff import diff_mirror
+from kernels.operations.mirroring.difference import (
     BuildChange,
     FieldChange,
     FileDifference,
     MirrorDifference,
     RefChange,
     RepositoryDifference,
-    diff_mirror,
 )
 
 pytestmark = pytest.mark.skipif(find_spec("zstandard") is None, reason="zstandard is not installed")
