@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from kernels.cli._confirm import confirm_removal
 from kernels.cli._output import format_size, print_error, print_json, print_line, print_note, print_table
 from kernels.errors import KernelsError
 from kernels.support.formatting import plural
@@ -136,11 +136,8 @@ def prune(
             return
         if dry_run:
             return
-        if not yes and not _confirmed():
-            print_line("Nothing was removed.")
-            if not _is_interactive():
-                print_line("Standard input is not a terminal. To remove without confirmation: --yes")
-            raise typer.Exit(1)
+        if not yes:
+            confirm_removal()
         done = prune_mirror(store, plan, signer)
         _update_pages(store)
         print_line(
@@ -201,15 +198,6 @@ def _print_json(plan: MirrorPrunePlan, done: MirrorPruneResult | None) -> None:
             "problems": [] if done is None else done.problems,
         }
     )
-
-
-def _confirmed() -> bool:
-    # The question goes to standard error: standard output is for the answer.
-    return _is_interactive() and typer.confirm("Remove them?", err=True)
-
-
-def _is_interactive() -> bool:
-    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def diff(sides: Sequence[str], repositories: Sequence[str], as_json: bool) -> None:

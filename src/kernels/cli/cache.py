@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernels.cli._arguments import AsJson
+from kernels.cli._confirm import confirm_removal
 from kernels.cli._output import format_size, print_json, print_line, print_table
 from kernels.cli._values import Choice
 from kernels.support.formatting import did_you_mean, plural
@@ -229,11 +229,8 @@ def _prune(
     if not planned.remove and not planned.leftovers:
         print_line("Nothing to remove.")
         return
-    if not yes and not _confirmed():
-        print_line("Nothing was removed.")
-        if not _is_interactive():
-            print_line("Standard input is not a terminal. To remove without confirmation: --yes")
-        raise typer.Exit(1)
+    if not yes:
+        confirm_removal()
     done = prune(planned)
     for each in done.skipped:
         print_line(f"{each.repo_id} {each.commit[:12]} is kept: another process uses it.")
@@ -259,15 +256,6 @@ def _print_plan(contents: CacheContents, planned: PrunePlan) -> None:
     leftovers = f" and {plural(len(planned.leftovers), 'leftover file')}" if planned.leftovers else ""
     print_line(f"{plural(len(planned.remove), 'commit')}{leftovers} to remove: {format_size(planned.frees)}")
     _print_not_touched(contents)
-
-
-def _confirmed() -> bool:
-    # The question goes to standard error: standard output is for the answer.
-    return _is_interactive() and typer.confirm("Remove them?", err=True)
-
-
-def _is_interactive() -> bool:
-    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _locks(paths: Sequence[Path]) -> list[Lock]:

@@ -60,8 +60,8 @@ class FolderSource(Source):
     """A folder of repositories: `<root>/<org>/<name>/<version or revision>/build/<variant>/…`.
 
     Each sub-folder of a repository is one of its versions (`v1`) or revisions; its name is used as the commit. Where
-    `kernels download --to` wrote a record, the record gives branches, commits and whether the publisher is trusted, and
-    only the builds that it lists exist.
+    an older `kernels download --to` wrote a record, it gives branches, commits and whether the publisher is trusted,
+    and only the builds that it lists exist.
 
     Args:
         root: The folder.

@@ -28,7 +28,7 @@ from kernels.sources.http_client import BRIEF, Patience
 from kernels.sources.hub_errors import NAME_ADVICE, HubRefused, of_hub
 from kernels.sources.hub_responses import CommitInfo
 from kernels.sources.mirror_publishers import MirrorPublishers
-from kernels.sources.progress import downloading, report
+from kernels.sources.progress import EachByteOnce, downloading
 from kernels.sources.remote import REPO_TYPES, Remote
 from kernels.sources.session_cache import memory_of
 from kernels.support.concurrency import pause
@@ -312,7 +312,7 @@ class MirrorRemote(Remote):
         if not files:
             return
         where = f"{self.endpoint}/{build.archive.name}"
-        once = _EachByteOnce()
+        once = EachByteOnce()
         try:
             with downloading(snapshot.repo_id, sum(file.size for file in files)):
                 for attempt in range(_TRIES):
@@ -367,24 +367,6 @@ class MirrorRemote(Remote):
             f"`--repo {repo_id}@{commit}` adds it."
         )
         return of_hub(missing, "RevisionNotFoundError")
-
-
-class _EachByteOnce:
-    """Reports what arrived, also if it arrives again at a later try."""
-
-    def __init__(self) -> None:
-        self._reported = self._now = (0, 0)
-
-    def begin(self) -> None:
-        """Begin a try."""
-        self._now = (0, 0)
-
-    def arrived(self, files: int, size: int) -> None:
-        """Report what no earlier try brought."""
-        self._now = (self._now[0] + files, self._now[1] + size)
-        more = [max(0, now - before) for now, before in zip(self._now, self._reported, strict=True)]
-        self._reported = (self._reported[0] + more[0], self._reported[1] + more[1])
-        report(*more)
 
 
 _NAME_ADVICE = NAME_ADVICE.partition(";")[0] + ", or add it with `kernels mirror … --repo {}`."

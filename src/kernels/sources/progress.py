@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from kernels import settings
 
-__all__ = ["Arrived", "downloading", "report", "watched"]
+__all__ = ["Arrived", "EachByteOnce", "downloading", "report", "watched"]
 
 #: Called with the `(files, bytes)` that arrived since the last call, from any thread.
 Arrived = Callable[[int, int], None]
@@ -56,6 +56,24 @@ def report(files: int, size: int) -> None:
     arrived = _watcher.get()
     if arrived is not None:
         arrived(files, size)
+
+
+class EachByteOnce:
+    """Reports what arrived, also if it arrives again at a later try."""
+
+    def __init__(self) -> None:
+        self._reported = self._now = (0, 0)
+
+    def begin(self) -> None:
+        """Begin a try."""
+        self._now = (0, 0)
+
+    def arrived(self, files: int, size: int) -> None:
+        """Report what no earlier try brought."""
+        self._now = (self._now[0] + files, self._now[1] + size)
+        more = [max(0, now - before) for now, before in zip(self._now, self._reported, strict=True)]
+        self._reported = (self._reported[0] + more[0], self._reported[1] + more[1])
+        report(*more)
 
 
 @contextmanager

@@ -160,7 +160,7 @@ def expand(
     else:
         requirements = [Requirement(repo_id, revision=f"v{version}") for version in request.versions.of(heads)]
     if request.revision is None and request.versions == ALL_VERSIONS:
-        # A folder of `kernels download --to` has what others pin, in no branch any more.
+        # A folder of an older `kernels download --to` has what others pin, in no branch any more.
         kept = dict.fromkeys([*heads.branches, *commits]) if (commits := source.commits(repo_id)) else ()
         requirements += [Requirement(repo_id, revision=each) for each in kept]
         requirements = list(dict.fromkeys(requirements))
