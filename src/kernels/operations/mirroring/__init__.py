@@ -1,4 +1,4 @@
 """Kernels into a mirror: what `kernels mirror` does.
 
-what to take -> plans -> builds that the mirror does not have -> archives -> commits -> repositories -> the mirror
+choices -> plans -> builds that the mirror does not have -> archives -> commits -> repositories -> the mirror
 """
