@@ -331,6 +331,22 @@ def test_nothing_is_wider_than_a_phone(browser: Browser, server: StaticServer, p
     assert phone.wrong == []
 
 
+def test_on_a_phone_buttons_cover_no_code(browser: Browser, server: StaticServer) -> None:
+    context, phone = visit(browser, server.url, device_scale_factor=2)
+    phone.page.set_viewport_size({"width": 360, "height": 700})
+    page = phone.open(KERNEL)
+    pairs = page.evaluate(
+        """() => [...document.querySelectorAll(".copy")].map((each) => [each.querySelector("pre"),
+            each.querySelector(".button")].map((one) => one.getBoundingClientRect().toJSON()))"""
+    )
+    assert pairs
+    for code, button in pairs:
+        assert button["top"] >= code["bottom"] or button["bottom"] <= code["top"]
+        assert button["left"] >= 0
+        assert button["right"] <= 360
+    context.close()
+
+
 @pytest.mark.parametrize("path", ["index.html", KERNEL])
 def test_axe_finds_nothing(browser: Browser, server: StaticServer, path: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
