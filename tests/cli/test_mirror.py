@@ -34,9 +34,9 @@ def test_the_table_has_a_row_for_each_commit_and_a_second_run_does_nothing(
     done = kernels("mirror", place, "--repo", "acme/relu")
     assert (done.exit_code, done.stderr) == (0, "")
     assert [row[:5] for row in rows(done.stdout)] == [["acme/relu", "v1", relu.commit()[:12], "2", "2"]]
-    assert done.stdout.splitlines()[-1].startswith(f"{place.as_uri()}: 1 commit changed, 2 new builds, ")
+    assert done.stdout.splitlines()[-1].startswith(f"{place}: 1 commit changed, 2 new builds, ")
     again = kernels("mirror", place, "--repo", "acme/relu")
-    assert again.stdout.splitlines()[-1] == f"Nothing to do: 2 builds in {place.as_uri()}."
+    assert again.stdout.splitlines()[-1] == f"Nothing to do: 2 builds in {place}."
 
 
 def test_json_has_the_commits_with_their_builds(kernels: Callable[..., Any], relu: TestHub, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def tree(tmp_path: Path, isolated_env: Path) -> MirrorTree:
 def test_verify_reads_everything_back(kernels: Run, tree: MirrorTree) -> None:
     done = kernels("mirror", tree.root, "--verify")
     assert done.exit_code == 0, done.output
-    assert f"{tree.root.as_uri()}, written 2026-01-02T03:04:05Z (" in done.stdout
+    assert f"{tree.root}, written 2026-01-02T03:04:05Z (" in done.stdout
     assert "2 repositories, 3 commits, 3 archives (" in done.stdout
     assert "Everything is as it was written." in done.stdout
     with StaticServer(tree.root) as server:

@@ -290,7 +290,7 @@ def test_a_build_that_only_the_origin_has_is_named_with_the_command_that_adds_it
     text = str(caught.value)
     assert f"torch-cpu: not in the mirror at {server.url}" in text
     assert "torch-xpu: for xpu, not cpu" in text
-    assert f"kernels mirror {server.url} --repo acme/relu --target 'torch" in text
+    assert "to the mirror, with the address where it is written: kernels mirror MIRROR --repo acme/relu -" in text
 
 
 def test_a_build_that_the_mirror_got_later_is_found_by_a_pinned_load(

@@ -154,7 +154,7 @@ def test_an_invalid_index_is_refused(changes: dict[str, Any], says: str) -> None
     "data", [b"", b"[]", b"{}", b"[" * 100_000, b'{"mirror-format":2,"content":{},"signatures":[]}', b"\xff\xfe"]
 )
 def test_what_is_not_a_document_is_refused(data: bytes) -> None:
-    with pytest.raises(InvalidRepository, match="here is not a valid document of a mirror"):
+    with pytest.raises(InvalidRepository, match=r"here is not a valid document of a mirror: .*[^.]\. Nothing"):
         MirrorDocument.parse(data, "here")
 
 

@@ -158,7 +158,7 @@ def test_every_build_and_every_build_of_what_any_depends_on(kernels_hub: TestHub
 def test_a_build_that_nobody_could_load_is_left_out_of_every_build(hub: TestHub) -> None:
     hub.make_repo("acme/relu", variants=["torch-cpu"])
     hub.make_repo("acme/relu", variants={"torch-cuda": {"metadata.json": "[]"}})
-    with warned("Build torch-cuda of acme/relu is left out"):
+    with warned(r"Build torch-cuda of acme/relu is left out: .*[^.]\.$"):
         assert builds(prefetch(DownloadRequest(["acme/relu"], version=1, all_variants=True))) == ["acme/relu torch-cpu"]
 
 

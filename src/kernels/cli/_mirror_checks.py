@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,7 @@ def verify(url: str, repositories: Sequence[str], policy: Path | None, as_json: 
             }
         )
     else:
-        _print_report(report)
+        _print_report(replace(report, url=url))
     for each in report.problems:
         print_error(f"{each.path}: {each.problem}")
     if report.problems:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -283,7 +284,7 @@ def _write(request: MirrorRequest, as_json: bool) -> None:
     if as_json:
         _print_json(result)
     else:
-        _print(result)
+        _print(replace(result, url=request.url))  # as it was given: a path is no URL
     for failure in result.failures:
         target = "" if failure.target is None else f" for {failure.target}"
         reason = describe_error(failure.error)

@@ -28,7 +28,7 @@ from kernels.models.snapshot import (
     Snapshot,
     check_path,
 )
-from kernels.support.formatting import format_text, format_value
+from kernels.support.formatting import as_clause, format_text, format_value
 
 __all__ = ["check_mirror_index", "check_repository_index", "invalid_document"]
 
@@ -141,9 +141,7 @@ def _check_paths(index: RepositoryIndex, where: str) -> None:
             folder = f"{BUILD_FOLDER}/{names[content]}/" if content in names else ""
             Snapshot(index.repo_id, "", tuple(file.listed(folder) for file in build.files))
     except InvalidRepository as error:
-        raise invalid_document(
-            where, format_text(error).removesuffix(".").removesuffix(". Nothing was downloaded")
-        ) from None
+        raise invalid_document(where, as_clause(format_text(error)).removesuffix(". Nothing was downloaded")) from None
 
 
 def _check_subject(index: RepositoryIndex, commit: str | None, where: str) -> None:
@@ -206,4 +204,4 @@ def invalid_document(where: str, why: str) -> InvalidRepository:
         where: The file.
         why: What is wrong with it.
     """
-    return InvalidRepository(f"{where} is not a valid document of a mirror: {why}. Nothing was downloaded.")
+    return InvalidRepository(f"{where} is not a valid document of a mirror: {as_clause(why)}. Nothing was downloaded.")

@@ -21,7 +21,7 @@ from kernels.resolver.ordered_sources import with_passed
 from kernels.resolver.read_metadata import MetadataNotInCache, read_all_metadata
 from kernels.resolver.redirects import FoundSnapshot
 from kernels.sources import Source
-from kernels.support.formatting import format_error
+from kernels.support.formatting import as_clause, format_error
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 from kernels.trust.publishers import Admission, admission, ask_trust, unverified
@@ -180,7 +180,7 @@ def _edges_of(ways: Sequence[Resolved]) -> GraphNode[None]:
         warn_once(
             _log,
             f"{found.asked} is locked, but {len(invalid)} of its {len(read)} builds cannot be loaded: {name}: "
-            f"{format_error(each)}.",
+            f"{as_clause(format_error(each))}.",
         )
     depends = {depend for each in read.values() if isinstance(each, Metadata) for depend in each.kernel_depends}
     return GraphNode(None, tuple(sorted(depends, key=str)))

@@ -277,8 +277,11 @@ def no_build_error(
         error = of_hub(error, "RemoteEntryNotFoundError")
     hint = _LOCAL_HINT if source.user_owned else _alternative(context, found) if advice else None
     if choice.resolution.rejects_for(RejectionKind.NOT_MIRRORED):
-        add = f"kernels mirror {source.endpoint} --repo {snapshot.repo_id} --target '{context.target}'"
-        hint = f"Its origin has a build that suits by its name. To add it to the mirror: {add}" + (
+        # What is read over http(s) is written somewhere else: a bucket, a folder of the web server.
+        web = (source.endpoint or "").startswith(("http://", "https://"))
+        place, where = ("MIRROR", ", with the address where it is written") if web else (source.endpoint, "")
+        add = f"kernels mirror {place} --repo {snapshot.repo_id} --target '{context.target}'"
+        hint = f"Its origin has a build that suits by its name. To add it to the mirror{where}: {add}" + (
             f"\n{hint}" if hint else ""
         )
     return error.reworded(f"{error}\n{hint}") if hint else error

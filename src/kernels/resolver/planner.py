@@ -24,6 +24,7 @@ from kernels.resolver.read_metadata import check_signed_version, read_all_metada
 from kernels.resolver.redirects import FoundSnapshot, SnapshotKey
 from kernels.resolver.requirements_check import check_prerequisites
 from kernels.sources.base import Source
+from kernels.support.formatting import as_clause
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 from kernels.trust.publishers import Admission, unverified, warn_unverified
@@ -183,7 +184,7 @@ def _every_build(context: ResolveContext, ways: Sequence[Resolved]) -> list[Plan
     read = read_all_metadata(found.requirement, found.source, snapshot, found.signing_rule(context))
     for variant, metadata in read.items():
         if isinstance(metadata, InvalidMetadata):
-            warn_once(_log, f"Build {variant} of {snapshot.repo_id} is left out: {metadata}.")
+            warn_once(_log, f"Build {variant} of {snapshot.repo_id} is left out: {as_clause(metadata)}.")
         else:
             planned.append(_of_variant(context, found, variant, metadata))
     return planned

@@ -21,7 +21,7 @@ from kernels.models.requirement import check_repo_id, check_revision, is_commit
 from kernels.models.snapshot import RepoFile, Snapshot, is_bytecode
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
-from kernels.support.formatting import format_text, format_value
+from kernels.support.formatting import as_clause, format_text, format_value
 from kernels.support.typed_json import decode_json
 
 __all__ = [
@@ -209,7 +209,7 @@ def _check_blobs(path: Path, files: Iterable[RepoFile]) -> None:
 
 def _invalid(path: Path, why: str) -> InvalidRepository:
     return InvalidRepository(
-        f"{path} is not a valid record of `kernels download --to`: {why}. Copy the folder here again."
+        f"{path} is not a valid record of `kernels download --to`: {as_clause(why)}. Copy the folder here again."
     )
 
 

@@ -11,6 +11,7 @@ from kernels.errors import KernelsError
 from kernels.support.text import indented, one_line
 
 __all__ = [
+    "as_clause",
     "did_you_mean",
     "error_on_one_line",
     "format_error",
@@ -85,6 +86,17 @@ def format_text(text: object, limit: int = 300) -> str:
         'v1\\nAll checks passed'
     """
     return _cut(one_line(str(text)), limit)
+
+
+def as_clause(error: object) -> str:
+    """A message as the end of another sentence, which has its own full stop.
+
+    Example:
+        >>> f"It is left out: {as_clause('expected 2, got 3.')}."
+        'It is left out: expected 2, got 3.'
+    """
+    text = str(error)
+    return text if text.endswith("..") else text.removesuffix(".")
 
 
 def format_names(names: Iterable[object], separator: str = ", ", *, limit: int = 20) -> str:
