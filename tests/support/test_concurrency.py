@@ -154,6 +154,15 @@ def test_the_end_of_a_process_does_not_wait_for_work_that_does_not_listen(times:
     assert "Exception in thread" not in done.stderr
 
 
+@pytest.mark.parametrize("items", [1, 2, 7])
+def test_finished_work_leaves_no_thread(items: int) -> None:
+    assert side_by_side(lambda item: item, range(items), at_once=4, name="finished") == list(range(items))
+    deadline = time.monotonic() + 60
+    while any("finished" in thread.name for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_results_ahead_are_in_order_and_only_so_many_are_kept() -> None:
     begun: list[int] = []
 

@@ -155,7 +155,8 @@ def _at_work(
             tasks = [(contextvars.copy_context(), item) for item in listed]
     finally:
         _cancellation.reset(token)
-    crew = _Crew(work, tasks, own, len(listed) if ahead is None else ahead)
+    # One more than items: a thread that finds none left needs a permit too, and passes it on.
+    crew = _Crew(work, tasks, own, len(listed) + 1 if ahead is None else ahead)
     try:
         crew.start(min(at_once, len(listed)), name)
         with nullcontext() if outer is None else outer.during(crew.cancel):
