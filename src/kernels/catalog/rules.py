@@ -92,7 +92,7 @@ def build_facts(build: ShownBuild) -> str:
         "framework": variant.framework_version,
         "abi": variant.abi,
         "version": variant.accelerator_version,
-        "cpu": variant.cpu,
+        "processor": variant.cpu,
         "os": variant.os,
         "type": None if build.metadata is None else build.metadata.backend.type,
         "archs": _known_archs(build),

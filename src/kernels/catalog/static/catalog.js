@@ -86,7 +86,7 @@
     }
     if (!noarch) {
       if (build.os !== target.system) return `for ${build.os}, not ${target.system}`;
-      if (build.cpu !== target.cpu) return `for ${build.cpu} processors`;
+      if (build.processor !== target.cpu) return `for ${build.processor} processors`;
       const macos = target.systemVersion.split(".")[0];
       if (rule.macos && !(/^[0-9]+$/.test(macos) && Number(macos) >= rule.macos)) return `needs macOS ${rule.macos} or newer`;
       if (target.threaded && !(target.python && compare(target.python, [3, 15]) >= 0)) return "free-threaded Python cannot load it";
