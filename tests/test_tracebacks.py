@@ -289,7 +289,7 @@ def test_the_command_line_shows_everything_with_debug(hub: TestHub) -> None:
 
     assert "Traceback" not in run("versions", "acme/nothing")
     assert "send_request" not in run("versions", "acme/nothing")
-    assert "_ask_heads" in run("--debug", "versions", "acme/nothing")
+    assert "hub_remote.py" in run("--debug", "versions", "acme/nothing")
 
 
 def test_a_command_with_debug_changes_nothing_for_the_program_that_runs_it(hub: TestHub) -> None:

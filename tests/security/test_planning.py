@@ -182,9 +182,9 @@ def test_each_kernel_of_a_graph_is_found_and_planned_once(hub: TestHub, monkeypa
     found: Counter[str] = Counter()
     chosen: Counter[str] = Counter()
 
-    def counted_resolve(within, requirement, source):
+    def counted_resolve(within, requirement, source, **options):
         found[requirement.repo_id] += 1
-        return resolve(within, requirement, source)
+        return resolve(within, requirement, source, **options)
 
     def counted_choose(within, release, **options):
         chosen[release.snapshot.repo_id] += 1
