@@ -26,7 +26,8 @@ from kernels.resolver.finder import OfSnapshot, find_snapshot
 from kernels.resolver.no_suitable_build import no_suitable_build
 from kernels.resolver.read_metadata import MAX_READ_BYTES, check_signed_version, metadata_bytes, read_metadata
 from kernels.resolver.redirects import FoundSnapshot
-from kernels.resolver.selection import NotInMirror, Ranking, RejectionKind, Resolution
+from kernels.resolver.rejection import NotInMirror, RejectionKind
+from kernels.resolver.selection import Ranking, Resolution
 from kernels.resolver.target import Target
 from kernels.resolver.verdicts import Verdict, verdicts
 from kernels.sources.base import Source

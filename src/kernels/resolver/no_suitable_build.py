@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kernels import backends
 from kernels.errors import NoSuitableBuild, UnsupportedArch
-from kernels.resolver.selection import RejectionKind, Resolution, name_misfits
+from kernels.resolver.rejection import RejectionKind
+from kernels.resolver.selection import Resolution, name_misfits
 from kernels.resolver.variant import UNIVERSAL, Variant
 from kernels.support.formatting import format_names, format_text
 

@@ -9,27 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from kernels import backends
 from kernels.backends import Backend, Device
-from kernels.errors import (
-    InvalidVariant,
-    KernelsError,
-    NotInCache,
-    RequestError,
-    UntrustedSignature,
-)
+from kernels.errors import InvalidVariant, KernelsError, RequestError
 from kernels.models.metadata import Metadata
+from kernels.resolver.name_checks import NAME_CHECKS
+from kernels.resolver.rejection import RejectionKind, rejection_of
 from kernels.resolver.target import Target, not_there
 from kernels.resolver.variant import UNIVERSAL, UnparsedVariant, Variant, parse_variant
 from kernels.support.formatting import format_text, wrong_type
-from kernels.support.version import MajorMinor
 
 __all__ = [
     "Decision",
-    "NotInMirror",
     "Ranking",
     "RejectionKind",
     "Resolution",
@@ -42,33 +35,10 @@ __all__ = [
 
 _DEVICE = re.compile(r"([A-Za-z][A-Za-z0-9_]*)(?::([0-9]{1,4}))?")
 
+#: A variant that fails late is a nearer miss than one that fails early.
+_STEPS = {kind: step for step, kind in enumerate(NAME_CHECKS)}
+
 _KIND_ORDER = {"torch-stable-abi": 0, "torch": 1, "tvm-ffi": 2, "torch-noarch": 3}
-
-
-class NotInMirror(KernelsError):
-    """The fact about a build that a mirror does not have, and its origin has."""
-
-
-class RejectionKind(Enum):
-    """Why a variant was rejected. The checks of the name come first, in the order in which they are made."""
-
-    BACKEND = "backend"
-    PLATFORM = "platform"
-    PYTHON = "python"
-    FRAMEWORK = "framework"
-    ABI = "abi"
-    ACCELERATOR = "accelerator"
-    NAME = "name"
-    """The folder's name is not a variant's."""
-    METADATA = "metadata"
-    """It is missing, not valid, contradicts the name, or was not read."""
-    SIGNATURE = "signature"
-    ARCH = "arch"
-    """It does not cover the device's architecture."""
-    NOT_LOCAL = "not-local"
-    """It is not complete on disk, and nothing may be downloaded."""
-    NOT_MIRRORED = "not-mirrored"
-    """The mirror does not have it, and its origin has."""
 
 
 @dataclass(frozen=True)
@@ -218,13 +188,13 @@ class Ranking:
                 variant = parse_variant(name)
             except InvalidVariant as error:
                 unparsed = VariantRejected(UnparsedVariant(name), str(error), RejectionKind.NAME)
-                rejected.append(((len(_CHECKS) + 1,), unparsed))
+                rejected.append(((len(NAME_CHECKS) + 1,), unparsed))
                 continue
             misfit = next(name_misfits(variant, target, self._backend), None)
             if misfit is None:
                 fitting.append(variant)
             else:
-                rejected.append(((len(_CHECKS) - _STEPS[misfit.kind], *_preference(variant)), misfit))
+                rejected.append(((len(NAME_CHECKS) - _STEPS[misfit.kind], *_preference(variant)), misfit))
         fitting.sort(key=lambda variant: (_preference(variant), variant.name))
         rejected.sort(key=lambda each: (each[0], each[1].variant.name))
         self._fitting = {variant.name: variant for variant in fitting}
@@ -252,7 +222,7 @@ class Ranking:
 
     def _judge(self, variant: Variant, facts: Metadata | KernelsError) -> VariantRejected | None:
         if isinstance(facts, KernelsError):
-            return VariantRejected(variant, str(facts), _kind_of(facts))
+            return VariantRejected(variant, str(facts), rejection_of(facts))
         if variant.accelerator != UNIVERSAL and facts.backend.type != variant.backend:
             # Metadata and name that contradict each other are not believed.
             why = f"its metadata says it is for {facts.backend.type}, its name for {variant.backend}"
@@ -370,95 +340,10 @@ def name_misfits(variant: Variant, target: Target, backend: Backend) -> Iterator
         target: The machine it would run on.
         backend: The backend to choose for.
     """
-    for kind, check in _CHECKS.items():
+    for kind, check in NAME_CHECKS.items():
         reason = check(variant, target, backend)
         if reason is not None:
             yield VariantRejected(variant, reason, kind)
-
-
-def _kind_of(error: KernelsError) -> RejectionKind:
-    kinds = {
-        NotInCache: RejectionKind.NOT_LOCAL,
-        UntrustedSignature: RejectionKind.SIGNATURE,
-        NotInMirror: RejectionKind.NOT_MIRRORED,
-    }
-    return next((kind for each, kind in kinds.items() if isinstance(error, each)), RejectionKind.METADATA)
-
-
-def _backend_reason(variant: Variant, target: Target, backend: Backend) -> str | None:
-    if variant.noarch:
-        fits = variant.accelerator in (backend.noarch_name, UNIVERSAL)
-    else:
-        fits = variant.backend == backend.name
-    if fits:
-        return None
-    if variant.backend == backend.name:
-        return f"a noarch build for {backend.name} is called torch-{backend.noarch_name}"
-    return f"for {variant.backend}, not {backend.name}"
-
-
-def _platform_reason(variant: Variant, target: Target, backend: Backend) -> str | None:
-    if variant.noarch:
-        return None
-    if variant.os != target.os:
-        return f"for {variant.os}, this machine runs {target.os}"
-    if variant.cpu != target.cpu:
-        return f"for {variant.cpu} processors, this machine has {target.cpu}"
-    return backend.platform_reason(target)
-
-
-def _python_reason(variant: Variant, target: Target, backend: Backend) -> str | None:
-    # Free-threaded CPython gets a stable ABI of its own only with 3.15 (PEP 803).
-    python = MajorMinor.parse(target.python or "")
-    if variant.noarch or not target.free_threaded or (python is not None and python >= (3, 15)):
-        return None
-    return "compiled, and free-threaded Python before 3.15 cannot load it"
-
-
-def _framework_reason(variant: Variant, target: Target, backend: Backend) -> str | None:
-    needed = variant.framework_version
-    if variant.kind == "tvm-ffi":
-        return _same("tvm-ffi", needed, target.tvm_ffi)
-    if target.torch is not None and backend.name not in target.torch_backends:
-        return f"needs a Torch for {backend.name}, this one is for {', '.join(target.torch_backends) or 'none'}"
-    if needed is None:
-        return None
-    if variant.kind == "torch":
-        return _same("Torch", needed, target.torch)
-    installed = MajorMinor.parse(target.torch or "")
-    if installed is None or needed > installed:
-        return f"needs Torch {needed} or newer, this machine has {installed or 'none'}"
-    return None
-
-
-def _same(name: str, needed: MajorMinor | None, version: str | None) -> str | None:
-    installed = MajorMinor.parse(version or "")
-    return None if needed == installed else f"needs {name} {needed}, this machine has {installed or 'none'}"
-
-
-def _abi_reason(variant: Variant, target: Target, backend: Backend) -> str | None:
-    if variant.abi is None or target.cxx11_abi is (variant.abi == "cxx11"):
-        return None
-    has = {True: "cxx11", False: "cxx98", None: "neither"}[target.cxx11_abi]
-    return f"built with the C++ ABI {variant.abi}, this Torch has {has}"
-
-
-def _accelerator_reason(variant: Variant, target: Target, backend: Backend) -> str | None:
-    if variant.noarch:
-        return None
-    return backend.version_reason(variant.accelerator_version, target.backend_version(backend.name))
-
-
-# A variant that fails late is a nearer miss than one that fails early.
-_CHECKS = {
-    RejectionKind.BACKEND: _backend_reason,
-    RejectionKind.PLATFORM: _platform_reason,
-    RejectionKind.PYTHON: _python_reason,
-    RejectionKind.FRAMEWORK: _framework_reason,
-    RejectionKind.ABI: _abi_reason,
-    RejectionKind.ACCELERATOR: _accelerator_reason,
-}
-_STEPS = {kind: step for step, kind in enumerate(_CHECKS)}
 
 
 def _uncovered(

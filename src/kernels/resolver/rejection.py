@@ -1,0 +1,45 @@
+"""Why a build is rejected, as a value."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from kernels.errors import KernelsError, NotInCache, UntrustedSignature
+
+__all__ = ["NotInMirror", "RejectionKind", "rejection_of"]
+
+
+class NotInMirror(KernelsError):
+    """The fact about a build that a mirror does not have, and its origin has."""
+
+
+class RejectionKind(Enum):
+    """Why a variant was rejected. The checks of the name come first, in the order in which they are made."""
+
+    BACKEND = "backend"
+    PLATFORM = "platform"
+    PYTHON = "python"
+    FRAMEWORK = "framework"
+    ABI = "abi"
+    ACCELERATOR = "accelerator"
+    NAME = "name"
+    """The folder's name is not a variant's."""
+    METADATA = "metadata"
+    """It is missing, not valid, contradicts the name, or was not read."""
+    SIGNATURE = "signature"
+    ARCH = "arch"
+    """It does not cover the device's architecture."""
+    NOT_LOCAL = "not-local"
+    """It is not complete on disk, and nothing may be downloaded."""
+    NOT_MIRRORED = "not-mirrored"
+    """The mirror does not have it, and its origin has."""
+
+
+def rejection_of(error: KernelsError) -> RejectionKind:
+    """Why a build is rejected whose metadata could not be read, or whose signature is not valid."""
+    kinds = {
+        NotInCache: RejectionKind.NOT_LOCAL,
+        UntrustedSignature: RejectionKind.SIGNATURE,
+        NotInMirror: RejectionKind.NOT_MIRRORED,
+    }
+    return next((kind for each, kind in kinds.items() if isinstance(error, each)), RejectionKind.METADATA)
