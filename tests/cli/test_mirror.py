@@ -148,3 +148,26 @@ def test_processes_at_once_lose_nothing(kernels_process: Callable[..., Any], rel
     assert list(document.repository("acme/relu", "refs").branches) == ["v1", "v2"]
     top = MirrorDocument.parse((place / "mirror.json").read_bytes(), "mirror.json").mirror("mirror.json")
     assert {name: each.versions for name, each in top.repositories.items()} == {"acme/relu": (2, 1)}
+
+
+@pytest.mark.parametrize("damage", ["changed", "missing"])
+def test_a_damaged_archive_is_found_and_repaired(
+    kernels: Callable[..., Any], relu: TestHub, tmp_path: Path, damage: str
+) -> None:
+    place = tmp_path / "mirror"
+    assert kernels("mirror", place, "--repo", "acme/relu").exit_code == 0
+    archive = sorted(place.glob("archives/*/*"))[0]
+    whole = archive.read_bytes()
+    archive.unlink()
+    if damage == "changed":
+        archive.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    done = kernels("mirror", place, "--verify")
+    assert done.exit_code == 1
+    assert "acme/relu" in done.stderr
+    assert f"kernels mirror {place} --repo REPO --repair" in " ".join(done.output.split())
+    done = kernels("mirror", place, "--repo", "acme/relu", "--repair")
+    assert done.exit_code == 0, done.output
+    assert "1 new build, " in done.stdout
+    assert archive.read_bytes() == whole
+    assert kernels("mirror", place, "--verify").exit_code == 0
+    assert "Nothing to do" in kernels("mirror", place, "--repo", "acme/relu", "--repair").stdout

@@ -64,6 +64,9 @@ def verify(url: str, repositories: Sequence[str], policy: Path | None, as_json: 
         _print_report(replace(report, url=url))
     for each in report.problems:
         print_error(f"{each.path}: {each.problem}")
+    if not as_json and any(each.path.startswith("archives/") for each in report.problems):
+        where = url if writable is not None else "MIRROR"
+        print_note(f"Archives are sent again by: kernels mirror {where} --repo REPO --repair")
     if report.problems:
         raise typer.Exit(1)
 

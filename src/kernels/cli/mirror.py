@@ -197,6 +197,9 @@ def mirror(
             "--html", help="Also write pages for people, index.html and catalog/; later runs keep them up to date."
         ),
     ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Read the archives of what is named, and send damaged ones again.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be taken or removed.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -204,6 +207,7 @@ def mirror(
     taking = {
         "--lockfile": lockfile, "--publisher": publisher, "--from-hub": from_hub, "--from": source, "--target": target,
         "--revision": revision, "--since": since, "--trust-remote-code": trust_remote_code, "--html": html,
+        "--repair": repair,
     }  # fmt: skip
     pruning = {"--keep-lockfile": keep_lockfile, "--older-than": older_than is not None, "--remove": remove}
     signing = {"--sign-key": sign_key, "--sign": sign}
@@ -264,6 +268,7 @@ def mirror(
         sign_key=sign_key,
         sigstore=sign == "sigstore",
         dry_run=dry_run,
+        repair=repair,
         html=html,
     )
     _write(request, as_json)

@@ -59,13 +59,17 @@ class BuildTaker:
         store: The mirror's store.
         work: The folder of temporary files.
         keep: Whether builds that are fetched stay in the cache.
+        send_again: Whether to send an archive also if one of its name and size is there: it is damaged.
         progress: Receives the progress.
     """
 
-    def __init__(self, store: WriteStore, work: Path, *, keep: bool, progress: MirrorProgress | None) -> None:
+    def __init__(
+        self, store: WriteStore, work: Path, *, keep: bool, send_again: bool, progress: MirrorProgress | None
+    ) -> None:
         self._store = store
         self._work = work
         self._keep = keep
+        self._send_again = send_again
         self._progress = progress
         self._guard = threading.Lock()
         self._beside: dict[int, CachedSource] = {}
@@ -107,7 +111,8 @@ class BuildTaker:
             _record_path(self._store.url, content).unlink()
 
     def _already_packed(self, planned: Planned, content: str) -> MirrorArchive | None:
-        if planned.pinned is not None or planned.signed:  # what must be checked may have changed since
+        # What must be checked may have changed since.
+        if self._send_again or planned.pinned is not None or planned.signed:
             return None
         known = read_record(_record_path(self._store.url, content), _Packed)
         if known is None or self._store.size(archive_path(known.sha256)) != known.size:
@@ -121,7 +126,7 @@ class BuildTaker:
         try:
             with self._fetched(planned, counter) as folder:
                 archive = pack(folder, files, packed)
-            if self._store.size(archive.name) != archive.size:
+            if self._send_again or self._store.size(archive.name) != archive.size:
                 self._store.write(archive.name, packed, immutable=True)
                 with self._guard:
                     self.sent += archive.size

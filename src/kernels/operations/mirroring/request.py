@@ -128,6 +128,7 @@ class MirrorRequest:
         since: Take only commits that were made after this time, in seconds since 1970.
         trust_remote_code: As for `get_kernel`.
         dry_run: Whether to write nothing.
+        repair: Whether to read the archives of what is named, and to send those again that are missing or damaged.
         html: Whether to write pages for people, too; a mirror that has them keeps them up to date in any case.
         sign_key: The file of the private key to sign with; the default is `KERNELS_MIRROR_SIGN_KEY`.
         sigstore: Whether to sign with the identity that this machine has.
@@ -149,6 +150,7 @@ class MirrorRequest:
     since: float | None = None
     trust_remote_code: bool | Sequence[str] = False
     dry_run: bool = False
+    repair: bool = False
     html: bool = False
     sign_key: str | os.PathLike[str] | None = None
     sigstore: bool = False

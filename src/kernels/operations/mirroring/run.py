@@ -209,7 +209,7 @@ class _Run:
         return found.archive.name
 
     def _taker(self, work: Path, *, keep: bool) -> BuildTaker:
-        return BuildTaker(self._state.store, work, keep=keep, progress=self._progress)
+        return BuildTaker(self._state.store, work, keep=keep, send_again=self._request.repair, progress=self._progress)
 
     def _result(self, taker: BuildTaker | None) -> MirrorResult:
         store, commits = self._state.store, self._outcome.commits
@@ -238,7 +238,9 @@ class _Run:
     # From choices to plans
 
     def _examine(self, choice: MirrorChoice) -> Examined:
-        return examine(choice, self._machines, self._state.signed, choice.context.lock.lock, self._started)
+        # To be repaired, what is unchanged is looked at as well.
+        known = _nothing if self._request.repair else self._state.signed
+        return examine(choice, self._machines, known, choice.context.lock.lock, self._started)
 
     def _note(self, examined: Examined, taker: BuildTaker | None) -> None:
         self._outcome.failures += examined.failures
@@ -301,6 +303,7 @@ class _Run:
                 self._state,
                 other_origin=self._request.source is not None,
                 look_at_archives=self._look_at_archives,
+                read_archives=self._request.repair,
             )
         except PROBLEMS as error:
             return DownloadFailure(wanted.repo_id, None, error)
@@ -345,3 +348,7 @@ class _Run:
             raise
         except PROBLEMS as error:
             return DownloadFailure(taking.wanted.repo_id, None, error)
+
+
+def _nothing(repo_id: str, commit: str | None) -> None:
+    """What a mirror has of a repository, for a run that looks at all of it."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
 from kernels.errors import RequestError
-from kernels.mirror.stores.base import WriteStore
-from kernels.models.mirror import MirrorBuild, MirrorIndex, MirrorOrigin, RepositoryIndex, format_time
+from kernels.mirror.ranges import archive_chunks
+from kernels.mirror.stores.base import EntryNotFound, WriteStore
+from kernels.models.mirror import MirrorArchive, MirrorBuild, MirrorIndex, MirrorOrigin, RepositoryIndex, format_time
 from kernels.models.snapshot import Snapshot
 from kernels.operations.download_plan import WantedBuild
 from kernels.operations.mirroring.builds import check_pinned, content_of
@@ -134,7 +136,9 @@ class Taking:
         return TakenCommit(variants, all_variants, date if parse_date(date) is not None else "", files, texts)
 
 
-def prepare(wanted: WantedRepository, state: MirrorState, *, other_origin: bool, look_at_archives: bool) -> Taking:
+def prepare(
+    wanted: WantedRepository, state: MirrorState, *, other_origin: bool, look_at_archives: bool, read_archives: bool
+) -> Taking:
     """What the mirror has of a wanted repository.
 
     Args:
@@ -142,6 +146,7 @@ def prepare(wanted: WantedRepository, state: MirrorState, *, other_origin: bool,
         state: The mirror.
         other_origin: Whether it may come from another origin than before.
         look_at_archives: Whether to see that the archives of builds that the mirror lists are there.
+        read_archives: Whether to read them, too.
 
     Raises:
         RequestError: It comes from another origin than before, or differs from another repository only in case.
@@ -165,15 +170,28 @@ def prepare(wanted: WantedRepository, state: MirrorState, *, other_origin: bool,
         for commit in older:
             document = state.known(wanted.repo_id, commit)
             taking.present.update({} if document is None else document.builds)
-    if look_at_archives:
+    if look_at_archives or read_archives:
         for content in set(contents.values()) & taking.present.keys():
             archive = taking.present[content].archive
-            if state.store.size(archive.name) != archive.size:
+            missing = state.store.size(archive.name) != archive.size
+            if missing or (read_archives and not _is_whole(state.store, archive)):
                 del taking.present[content]
     for key, content in contents.items():
         if content in taking.present:
             check_pinned(wanted.builds[key].planned)
     return taking
+
+
+def _is_whole(store: WriteStore, archive: MirrorArchive) -> bool:
+    """Whether an archive has the listed bytes."""
+    hasher = hashlib.sha256()
+    try:
+        with archive_chunks(store, archive) as chunks:
+            for chunk in chunks:
+                hasher.update(chunk)
+    except EntryNotFound:
+        return False
+    return hasher.hexdigest() == archive.sha256
 
 
 def _check_origin(wanted: WantedRepository, base: RepositoryIndex | None, store: WriteStore) -> None:
