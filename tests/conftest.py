@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from hub_fixtures import hub, isolated_env, quick_retries
 from process_fixtures import brief_waits, new_process, no_secrets, on_the_processor
 from s3_server import s3_environment, s3_server
@@ -21,3 +23,10 @@ __all__ = [
     "s3_server",
     "writable_hub",
 ]
+
+if find_spec("hypothesis") is not None:
+    from hypothesis import HealthCheck, settings
+
+    # On a machine with other work any example may take long: time is no property that these tests are about.
+    settings.register_profile("kernels", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("kernels")
