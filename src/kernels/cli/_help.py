@@ -74,7 +74,7 @@ def _usage(argument: Any) -> str:
 
 
 def _argument(argument: Any) -> tuple[str, str]:
-    name = str(argument.metavar or argument.name.upper()).strip("[]")
+    name = str(argument.metavar or argument.name.upper()).strip("[].")
     return name, _described(argument)
 
 
