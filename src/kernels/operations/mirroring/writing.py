@@ -48,7 +48,7 @@ def write_documents(taking: Taking, state: MirrorState, started: float, outcome:
         documents.sign_commit(repo_id, commit)
     state.remember(repo_id, None, index)
     state.list_repository(index)
-    changed = taking.base is None or index.number != taking.base.number
+    changed = taking.base is None or unsigned or index.number != taking.base.number
     for commit, document in written.items():
         names = tuple(name for name, at in {**index.tags, **index.branches}.items() if at == commit)
         absent = document.commits[commit].absent
