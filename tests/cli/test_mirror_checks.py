@@ -43,7 +43,7 @@ def test_verify_reads_everything_back(kernels: Run, tree: MirrorTree) -> None:
     (tree.root / archive).unlink()
     done = kernels("mirror", tree.root, "--verify")
     assert done.exit_code == 1
-    assert f"{archive}: it is missing; api/kernels/acme/relu/" in done.stderr
+    assert f"{archive}: it is missing; named by api/kernels/acme/relu/" in done.stderr
     assert "1 problem." in done.stdout
     found = json.loads(kernels("mirror", tree.root, "--verify", "--json").stdout)
     assert [each["path"] for each in found["problems"]] == [archive]

@@ -137,7 +137,7 @@ def unlisted_repository(tree: MirrorTree) -> None:
     [
         (break_archive, "is not the file that its index lists"),
         (cut_archive, "expected"),
-        (remove_archive, "it is missing; api/kernels/acme/relu/"),
+        (remove_archive, "it is missing; named by api/kernels/acme/relu/"),
         (another_archive, "has the archive of another build|not the"),
         (another_hash, "is not the hash of the files of that build"),
         (lost_commit, "it is missing"),
@@ -175,8 +175,8 @@ def test_a_digest_that_is_wrong_is_found(tmp_path: Path) -> None:
     tree.add("acme/relu", variants={"torch-cpu": changed})
     report = verify(tree)
     assert [each.problem for each in report.problems] == [
-        f"'__init__.py' is not the file of the digest in metadata.json; {index_path('acme/relu')} and "
-        f"{commit_path('acme/relu', tree.indexes['acme/relu'].branches['v1'])} names it"
+        f"'__init__.py' is not the file of the digest in metadata.json; named by {index_path('acme/relu')} and "
+        f"{commit_path('acme/relu', tree.indexes['acme/relu'].branches['v1'])}"
     ]
 
 

@@ -267,7 +267,7 @@ def _check_archive(store: ReadStore, archive: _Archive) -> list[MirrorProblem]:
             with archive_chunks(store, build.archive) as chunks:
                 unpack(_reported(chunks), build, digests, name)
         except EntryNotFound:
-            return [*problems, MirrorProblem(name, f"it is missing; {where} names it")]
+            return [*problems, MirrorProblem(name, f"it is missing; named by {where}")]
         except (ArchiveDamaged, HubUnavailable) as error:
             if last or isinstance(error, HubUnavailable):
                 return [*problems, MirrorProblem(name, f"{_without(name, error)} {where} names it")]
@@ -283,7 +283,7 @@ def _check_archive(store: ReadStore, archive: _Archive) -> list[MirrorProblem]:
         wrong = sorted(path for path in {*found, *digest.files} if found.get(path) != digest.files.get(path))
         if wrong:
             problems.append(
-                MirrorProblem(name, f"{wrong[0]!r} is not the file of the digest in {METADATA_FILE}; {where} names it")
+                MirrorProblem(name, f"{wrong[0]!r} is not the file of the digest in {METADATA_FILE}; named by {where}")
             )
     return problems
 
