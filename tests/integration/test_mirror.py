@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from logged import warned
 from mirror_tree import MirrorTree, StaticServer
 from nginx import Nginx, needs_nginx
 from typer.testing import CliRunner
@@ -385,7 +386,12 @@ def test_the_commands_work_with_a_mirror(
     assert "torch-xpu" in run("explain", "acme/relu", "--version", "1")
     assert "torch-cuda" in run("info", "acme/relu", "--version", "1")
     assert "torch-cpu" in run("versions", "acme/relu")
-    assert "Locked 2 kernels" in run("lock", ".", "--hashes")
+    for name in ("verify", "info", "explain", "check"):
+        refused = CliRunner().invoke(app, [name, str(tree.root)], prog_name="kernels")
+        assert refused.exit_code != 0
+        assert f"is a mirror: name a repository, and the mirror in KERNELS_HUB={tree.root}" in refused.output
+    with warned(r"the mirror at .* does not have every build of acme/relu.*: torch-xpu is not in it"):
+        assert "Locked 2 kernels" in run("lock", ".", "--hashes")
     assert "Downloaded 1 build of 2" in run("download", ".")
     assert "nothing failed" in run("verify", "acme/relu", "--version", "1")
     assert kinds(server).count("archive 200") <= 3  # the hashes of a build without a digest need its files

@@ -21,6 +21,7 @@ from kernels.operations.open_sources import open_sources
 from kernels.resolver.content_hash import listed_hash
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.lock_pins import NO_LOCK
+from kernels.resolver.ordered_sources import mention_absent
 from kernels.resolver.redirects import FoundSnapshot
 from kernels.resolver.target import Target
 from kernels.support.concurrency import side_by_side
@@ -190,6 +191,8 @@ def _hashes(
     small: dict[tuple[str, str], dict[str, str]] = {key: {} for key in snapshots}
     # The builds of a repository that has moved are not used: that none is pinned says that it led elsewhere.
     moved = {key for key, found in snapshots.items() if found.snapshot.file(STATUS_FILE) is not None}
+    for key in sorted(snapshots.keys() - moved):
+        mention_absent(snapshots[key].asked, snapshots[key].source, snapshots[key].snapshot)
     builds = [(key, variant) for key in sorted(snapshots.keys() - moved) for variant in snapshots[key].snapshot.builds]
 
     def one(build: tuple[tuple[str, str], str]) -> tuple[ContentHash, ContentHash | None]:

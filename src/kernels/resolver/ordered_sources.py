@@ -22,13 +22,23 @@ from kernels.errors import (
     RevisionNotFound,
     UnsupportedSpecifier,
 )
+from kernels.models.snapshot import Snapshot
 from kernels.sources.base import Source
 from kernels.support import distributed
+from kernels.support.formatting import format_names
 from kernels.support.logs import logger
 from kernels.support.text import indented
 from kernels.support.warn import warn_once
 
-__all__ = ["PassedOver", "SourcesExhausted", "ask_in_order", "leads_on", "mention_passed", "with_passed"]
+__all__ = [
+    "PassedOver",
+    "SourcesExhausted",
+    "ask_in_order",
+    "leads_on",
+    "mention_absent",
+    "mention_passed",
+    "with_passed",
+]
 
 _log = logger(__name__)
 
@@ -164,6 +174,17 @@ def mention_passed(asked: object, source: Source, passed: Iterable[PassedOver]) 
             _log.debug("%s", reason)
         return
     warn_once(_log, f"{'; '.join(reasons)}. It is taken from {source.name}.")
+
+
+def mention_absent(asked: object, source: Source, snapshot: Snapshot) -> None:
+    """Say, once, which builds a mirror does not have, where all are taken."""
+    absent = source.absent_builds(snapshot)
+    if absent:
+        warn_once(
+            _log,
+            f"{source.name} does not have every build of {asked}: {format_names(absent)} "
+            f"{'is' if len(absent) == 1 else 'are'} not in it. For all builds, name the Hub alone: KERNELS_HUB=hub.",
+        )
 
 
 def _first_line(error: Any) -> str:

@@ -19,7 +19,7 @@ from kernels.resolver.build_choice import BuildChoice, choose_build, misfit, no_
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.dependency_graph import Asked, GraphNode, walk_dependencies
 from kernels.resolver.finder import Misfit, OfSnapshot, Resolved, mention_unlocked, resolve_snapshot
-from kernels.resolver.ordered_sources import with_passed
+from kernels.resolver.ordered_sources import mention_absent, with_passed
 from kernels.resolver.read_metadata import check_signed_version, read_all_metadata
 from kernels.resolver.redirects import FoundSnapshot, SnapshotKey
 from kernels.resolver.requirements_check import check_prerequisites
@@ -180,6 +180,7 @@ def _every_build(context: ResolveContext, ways: Sequence[Resolved]) -> list[Plan
     problem = next(filter(None, (_no_builds(found, way.admission) for way in ways)), None)
     if problem is not None:
         raise with_passed(problem, found.passed)
+    mention_absent(found.asked, found.source, snapshot)
     planned = []
     read = read_all_metadata(found.requirement, found.source, snapshot, found.signing_rule(context))
     for variant, metadata in read.items():

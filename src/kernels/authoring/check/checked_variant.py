@@ -110,6 +110,10 @@ def find_variants(path: os.PathLike[str] | str) -> list[Path]:
     inside = _folders(builds if builds.is_dir() else folder)
     if inside and (builds.is_dir() or any(map(_is_variant, inside))):
         return inside
+    if (folder / "mirror.json").is_file():
+        raise RepositoryNotFound(
+            f"{os.fspath(path)} is a mirror: name a repository, and the mirror in KERNELS_HUB={os.fspath(path)}."
+        )
     raise RepositoryNotFound(
         f"{os.fspath(path)} has no builds: it is not a variant such as torch-cpu, nor a folder of variants."
     )
