@@ -50,8 +50,8 @@ def test_the_first_run_with_a_key_says_that_it_changed_what_it_signed(
     key.write_bytes(Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     kernels("mirror", place, "--repo", "acme/relu")
     lines = [kernels("mirror", place, "--repo", "acme/relu", "--sign-key", key).stdout.splitlines() for _ in range(2)]
-    assert lines[0][-1].startswith(f"{place.as_uri()}: 1 commit changed, 0 new builds, ")
-    assert lines[1][-1] == f"Nothing to do: 2 builds in {place.as_uri()}."
+    assert lines[0][-1].startswith(f"{place}: 1 commit changed, 0 new builds, ")
+    assert lines[1][-1] == f"Nothing to do: 2 builds in {place}."
 
 
 def test_json_has_the_commits_with_their_builds(kernels: Callable[..., Any], relu: TestHub, tmp_path: Path) -> None:

@@ -270,11 +270,11 @@ def _check_archive(store: ReadStore, archive: _Archive) -> list[MirrorProblem]:
             return [*problems, MirrorProblem(name, f"it is missing; named by {where}")]
         except (ArchiveDamaged, HubUnavailable) as error:
             if last or isinstance(error, HubUnavailable):
-                return [*problems, MirrorProblem(name, f"{_without(name, error)} {where} names it")]
+                return [*problems, MirrorProblem(name, f"{_without(name, error)} Named by {where}")]
         except MissingPythonDependency:
             raise
         except KernelsError as error:
-            return [*problems, MirrorProblem(name, f"{_without(name, error)} {where} names it")]
+            return [*problems, MirrorProblem(name, f"{_without(name, error)} Named by {where}")]
         else:
             break
     if digest is not None and digest.algorithm in _ALGORITHMS:
