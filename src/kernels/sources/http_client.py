@@ -99,10 +99,15 @@ class HttpClient:
         endpoint: The server's URL.
         describe: Gives what is added to the `User-Agent` header; called before the first request.
         offline: Send no request.
+
+    Attributes:
+        endpoint: The server's URL.
+        knows_ranges: Whether an answer said that the server gives parts of files.
     """
 
     def __init__(self, endpoint: str, describe: Callable[[], Iterable[str]], *, offline: bool = False) -> None:
         self.endpoint = endpoint
+        self.knows_ranges = False
         self._offline = offline
         self._describe = describe
         self._lock = threading.Lock()
@@ -184,6 +189,7 @@ class HttpClient:
                     sent = headers()
                     response = opened.enter_context(self._get(url, timeout or _etag_timeout(), any_host, sent, check))
                     if response.status_code < 300 or (response.status_code == 304 and is_conditional(sent)):
+                        self.knows_ranges = self.knows_ranges or _gives_ranges(response)
                         result = read(response, patience.budget)
                         _log_request(url, str(response.status_code), begun)
                         return result, response, opened.pop_all()
@@ -260,6 +266,10 @@ class HttpClient:
             if "closed" not in str(error):
                 raise
             raise ConnectionError(str(error)) from error
+
+
+def _gives_ranges(response: Any) -> bool:
+    return response.status_code == 206 or str(response.headers.get("Accept-Ranges", "")).strip().lower() == "bytes"
 
 
 def _log_request(url: str, outcome: str, begun: float) -> None:

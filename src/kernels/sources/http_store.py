@@ -47,18 +47,16 @@ class HttpStore:
         self.url = client.endpoint
         self._client = client
         self._patience = patience or Patience()
-        self._ranges = False
 
     @property
     def parallel(self) -> bool:
         """Whether an answer said that the server knows ranges."""
-        return self._ranges
+        return self._client.knows_ranges
 
     def read(self, path: str, limit: int, *, etag: str = "") -> StoredDocument | None:
         """A small document; see `ReadStore.read`."""
 
         def receive(response: Any, seconds: float) -> StoredDocument | None:
-            self._learn(response)
             if response.status_code == 304:
                 return None
             return StoredDocument(read_body(response, limit, seconds), validator_of(response))
@@ -83,7 +81,6 @@ class HttpStore:
 
         def begin(response: Any, seconds: float) -> int:
             """The bytes to skip."""
-            self._learn(response)
             ranged = response.status_code == 206
             if ranged and not begins_at(response, start):
                 raise WrongAnswer("with another part of the file than the requested one")
@@ -135,10 +132,6 @@ class HttpStore:
         return HubUnavailable(
             f"{self.url} stopped to answer ({type(error).__name__}: {error}), for {without_query(url)}."
         )
-
-    def _learn(self, response: Any) -> None:
-        if response.status_code == 206 or str(response.headers.get("Accept-Ranges", "")).strip().lower() == "bytes":
-            self._ranges = True
 
     def _missing(self, path: str, error: HubRefused | HubMoved) -> KernelsError:
         if isinstance(error, HubMoved):
