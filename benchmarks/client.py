@@ -329,7 +329,8 @@ def report(results: Results, existing: Client | None, ours: Client, load: str, a
 
     torch = results.last("cold small", "ours", "torch")
     notes = [
-        "Times of rows 5 and 7 run from before `import kernels` to the usable result, Torch imported before: the "
+        "Times of rows 5 and 7 run from before `import kernels` to the usable result, Torch imported before and its "
+        "objects hidden from the garbage collector, whose run over them would fall into either client's time: the "
         "existing client imports huggingface_hub with itself, this one when it first needs it. The calls alone, "
         "existing and ours: "
         + "; ".join(
