@@ -69,6 +69,7 @@ class MirrorRecord(StoredRecord):
         branches: The commit of each branch, as of the index with that ETag.
         tags: The commit of each tag.
         moved_to: The repository that replaces this one.
+        origin: Where the mirror took the repository from.
     """
 
     max_bytes: ClassVar[int] = MAX_LISTING_BYTES
@@ -83,6 +84,7 @@ class MirrorRecord(StoredRecord):
     branches: dict[str, str]
     tags: dict[str, str]
     moved_to: str | None = None
+    origin: str = ""
 
 
 class _Allowed(StoredRecord):

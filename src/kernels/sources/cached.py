@@ -69,6 +69,10 @@ class CachedSource(Source):
         """`the Hub at https://…`, or `the cache at /path` while offline."""
         return f"the cache at {self.cache}" if self.offline else self._remote.name
 
+    def origin(self, repo_id: str) -> str:
+        """The Hub's URL; of a mirror that of the Hub that it was taken from."""
+        return self._remote.origin(repo_id)
+
     @property
     def offline(self) -> bool:
         """Whether this source answers from the cache alone."""

@@ -87,6 +87,10 @@ class DetectedRemote(Remote):
         """The wire of what answered; that of a Hub before."""
         return self.mirror if self._memory.kind == "mirror" else self._hub
 
+    def origin(self, repo_id: str) -> str:
+        """Where a repository is from: the URL of a Hub."""
+        return self.likely(repo_id).origin(repo_id)
+
     def heads(self, repo_id: str, stored: tuple[str, Heads] | None, patience: Patience) -> tuple[str, Heads]:
         """The type of a repository, and its branches and tags."""
         if self._memory.kind is not None:

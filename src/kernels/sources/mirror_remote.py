@@ -32,6 +32,7 @@ from kernels.sources.progress import EachByteOnce, downloading
 from kernels.sources.remote import REPO_TYPES, Remote
 from kernels.sources.session_cache import memory_of
 from kernels.support.concurrency import pause
+from kernels.support.env_values import is_url, without_password
 from kernels.support.text import is_safe
 
 __all__ = ["MirrorRemote", "NotADocument"]
@@ -193,6 +194,7 @@ class MirrorRemote(Remote):
             branches=dict(index.branches),
             tags=dict(index.tags),
             moved_to=index.moved_to,
+            origin=index.origin.url,
         )
         known = store.mirror(self.key) if etag is None else None
         if known is not None:
@@ -255,6 +257,13 @@ class MirrorRemote(Remote):
     def may_grow(self, snapshot: Snapshot) -> bool:
         """Whether the listing may lack builds: not if it comes from a document of this process."""
         return snapshot.listed and self._known(snapshot.repo_id, snapshot.commit) is None
+
+    def origin(self, repo_id: str) -> str:
+        """The Hub that the mirror took a repository from; the mirror itself before it was asked."""
+        index = self._memory.indexes.get(repo_id)
+        stored = (RepoStore(self._cache, kind, repo_id).mirror(self.key) for kind in REPO_TYPES)
+        urls = [index.origin.url] if index is not None else [each.origin for each in stored if each is not None]
+        return next((url for url in urls if is_url(url) and without_password(url) == url), self.endpoint)
 
     def absent(self, snapshot: Snapshot) -> tuple[str, ...]:
         """Builds that the commit has at its origin and the mirror does not have, as far as it was asked."""

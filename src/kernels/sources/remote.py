@@ -47,6 +47,10 @@ class Remote(Protocol):
         """Whether no request may be sent."""
         ...
 
+    def origin(self, repo_id: str) -> str:
+        """Where a repository is from: the URL of a Hub."""
+        return self.endpoint
+
     def heads(self, repo_id: str, stored: tuple[str, Heads] | None, patience: Patience) -> tuple[str, Heads]:
         """The type of a repository, and its branches and tags.
 

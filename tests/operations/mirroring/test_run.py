@@ -358,6 +358,21 @@ def test_an_old_carried_folder_becomes_a_mirror(hub: TestHub, place: Path, tmp_p
     assert hub.requests == []
 
 
+def test_a_mirror_of_a_mirror_names_the_hub_and_the_builds_that_neither_has(
+    hub: TestHub, place: Path, tmp_path: Path, new_process: Callable[[], None]
+) -> None:
+    hub.make_repo("acme/relu", variants=["torch-cpu", "torch-cuda"])
+    run(place, "acme/relu", targets=[CPU])
+    hub.down()
+    for name in ("second", "third"):  # the third is written with the cache that the second has filled
+        new_process()
+        assert run(tmp_path / name, "acme/relu", source=str(place)).failures == ()
+        found = index(tmp_path / name, "acme/relu")
+        assert (found.origin.url, found.publisher.trusted) == (hub.url, True)
+        assert list(found.commits[hub.commit()].variants) == ["torch-cpu"]
+    assert index(tmp_path / "second", "acme/relu").commits[hub.commit()].absent == ("torch-cuda",)
+
+
 def test_a_place_with_other_files_is_refused(hub: TestHub, place: Path) -> None:
     hub.make_repo("acme/relu")
     place.mkdir()

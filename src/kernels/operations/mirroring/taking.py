@@ -123,8 +123,12 @@ class Taking:
             builds={content: builds[content] for each in commits.values() for content in each.variants.values()},
         )
 
+    def _all_variants(self, snapshot: Snapshot) -> tuple[str, ...]:
+        # A mirror that is taken from may lack builds of its own origin.
+        return (*snapshot.builds, *self.wanted.source.absent_builds(snapshot))
+
     def _commit(self, state: MirrorState, snapshot: Snapshot, variants: Mapping[str, str]) -> TakenCommit:
-        wanted, commit, all_variants = self.wanted, snapshot.commit, tuple(snapshot.builds)
+        wanted, commit, all_variants = self.wanted, snapshot.commit, self._all_variants(snapshot)
         document = self.base
         if self.base is not None and commit in self.base.older:
             document = state.known(wanted.repo_id, commit)
