@@ -1,4 +1,4 @@
-"""A run of `kernels mirror`: what is asked for, batch by batch, into the mirror.
+"""A run of `kernels mirror`: the requested kernels, batch by batch, into the mirror.
 
 Archives are sent before the documents of their commits, those before the repository's index, and that before the
 mirror's: a reader never finds a document that names something that is not there.
