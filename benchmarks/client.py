@@ -368,7 +368,7 @@ def report(results: Results, existing: Client | None, ours: Client, load: str, a
             "",
             f"- date: {datetime.datetime.now(datetime.timezone.utc).date().isoformat()}",
             f"- machine: {cpu_name()}, {cores()} cores, {platform.platform()}; {load}",
-            f"- Python {platform.pythonversion_of()}, Torch {torch}, huggingface_hub "
+            f"- Python {platform.python_version()}, Torch {torch}, huggingface_hub "
             f"{version_of(existing, 'huggingface_hub')} (existing) and {version_of(ours, 'huggingface_hub')} (ours)",
             f"- existing: kernels {version_of(existing, 'kernels')}; ours: kernels {version_of(ours, 'kernels')}",
             f"- method: medians of {arguments.rounds} runs, each a process of its own, the two clients in turn; one "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 __all__ = [
     "EXISTING",
     "OUTPUT",
+    "SECTIONS",
     "WORKLOADS",
     "Client",
     "Failed",
@@ -28,6 +30,7 @@ __all__ = [
     "finish",
     "machine_load",
     "make_existing",
+    "marker",
     "version_of",
     "write_section",
 ]
@@ -36,8 +39,8 @@ EXISTING = "kernels==0.17.2"
 WORKLOADS = Path(__file__).with_name("workloads.py")
 OUTPUT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
-#: Each script writes its part of the page; these lines, which readers do not see, begin them.
-_SECTIONS = ("client", "mirror")
+#: The scripts that write a part of the page, in the order of their parts.
+SECTIONS = ("client", "growth", "mirror", "gpu_kernels", "gpu_model")
 
 Sample = dict[str, Any]
 
@@ -133,19 +136,30 @@ def make_existing(folder: Path) -> str:
 
 
 def write_section(path: Path, name: str, text: str) -> None:
-    """Replace the part of a page that one of the scripts writes."""
-    parts = dict.fromkeys(_SECTIONS, "")
-    if path.exists():
-        written = path.read_text(encoding="utf-8")
-        if _marker(_SECTIONS[0]) not in written:
-            written = f"{_marker(_SECTIONS[0])}\n{written}"
-        for each, following in zip(_SECTIONS, (*_SECTIONS[1:], None), strict=True):
-            _, found, rest = written.partition(_marker(each))
-            parts[each] = rest.partition(_marker(following))[0].strip() if found and following else rest.strip()
-    parts[name] = text.strip()
+    """Replace the part of a page that one of the scripts writes, and keep those of the others.
+
+    Args:
+        path: The page; made if it is not there.
+        name: The script's, one of `SECTIONS`. It is the order of the page, and a part without text is left out.
+        text: Markdown, which begins with a heading.
+
+    Raises:
+        ValueError: The name is none of `SECTIONS`.
+    """
+    if name not in SECTIONS:
+        raise ValueError(f"expected one of {', '.join(SECTIONS)}, got {name!r}")
+    written = path.read_text(encoding="utf-8") if path.exists() else ""
+    _, *pieces = _MARKER.split(written)
+    parts = dict(zip(pieces[::2], pieces[1::2], strict=True))
+    parts[name] = text
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n\n".join(f"{_marker(each)}\n{parts[each]}" for each in _SECTIONS) + "\n", encoding="utf-8")
+    page = [f"{marker(each)}\n{parts[each].strip()}" for each in SECTIONS if parts.get(each, "").strip()]
+    path.write_text("\n\n".join(page) + "\n", encoding="utf-8")
 
 
-def _marker(name: str) -> str:
+def marker(name: str) -> str:
+    """The line, which readers do not see, that begins a script's part of the page."""
     return f"<!-- written by benchmarks/{name}.py; do not edit by hand -->"
+
+
+_MARKER = re.compile(marker("([a-z_]+)").replace(".py", "[.]py"))
