@@ -20,7 +20,7 @@ import pytest
 from kernels.errors import LockError, NotLocked
 from kernels.models.lockfile import Lock, Pin
 from kernels.models.requirement import Requirement
-from kernels.resolver import active_lock as lock_scope
+from kernels.resolver import lock_places
 from kernels.resolver.active_lock import active_lock, lock_path, required_lock, same_lock
 from kernels.resolver.caller import AT_A_TERMINAL, Caller
 from kernels.resolver.lock_pins import ActiveLock, read_lock
@@ -131,7 +131,7 @@ def test_what_lies_in_a_folder_for_everybodys_files_is_not_used(tmp_path: Path) 
     assert module_at(shared / "mine" / "main.py").path() is None
     assert module_at(shared / "main.py", "other").path() is None
     shared.chmod(0o755)
-    lock_scope._locks_of_file.cache_clear()
+    lock_places._places_of_file.cache_clear()
     assert module_at(shared / "main.py", "other").path() == str(shared / "kernels.lock")
 
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kernels.errors import LockError, LockFileNotFound, RequestError
+from kernels.models import LOCK_FILE
 from kernels.models.requirement import Requirement, is_commit
 from kernels.support.documents import load_json
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
@@ -27,7 +28,6 @@ from kernels.support.json_mistakes import describe_mistake
 
 __all__ = ["HASHES_FILE", "LOCK_FILE", "ContentHash", "Lock", "Pin", "hashes_path", "lock_again", "unpinned_build"]
 
-LOCK_FILE = "kernels.lock"
 HASHES_FILE = "kernels.hashes.json"
 
 #: Larger than any lockfile: 1,000 kernels take 200 kB, and their hashes 2 MB. Parsing takes ten times as much memory.

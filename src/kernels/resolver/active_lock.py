@@ -9,22 +9,18 @@ the one in a folder that `KERNELS_HUB` names.
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 from kernels import settings
 from kernels.errors import LockError, RequestError
-from kernels.models.lockfile import LOCK_FILE
+from kernels.models import LOCK_FILE
 from kernels.resolver.caller import Caller, caller
-from kernels.resolver.installed_locks import check_agreement, lock_exists, locks_of_owners, site_folder
+from kernels.resolver.installed_locks import site_folder
 from kernels.resolver.lock_pins import NO_LOCK, ActiveLock, read_lock
+from kernels.resolver.lock_places import PROJECT_FILE, lock_exists, owners_locks, places_of, project_locks
 from kernels.support.formatting import wrong_type
 
 __all__ = ["active_lock", "lock_path", "project_here", "required_lock", "same_lock"]
-
-PROJECT_FILE = "pyproject.toml"
 
 
 def active_lock(
@@ -98,9 +94,12 @@ def lock_path(by: Caller) -> str | None:
     named = settings.lock_file()
     if named is not None:
         return str(named)
-    if by.file is not None:
-        check_agreement(by.file)
-    return next((place for place in _locks(by) if lock_exists(place)), None)
+    owners = owners_locks(by)
+    if len(owners) > 1:
+        from kernels.resolver.lock_agreement import check_agreement
+
+        check_agreement(str(by.file), owners)
+    return next(filter(lock_exists, places_of(by)), None)
 
 
 def project_here() -> Path:
@@ -114,65 +113,19 @@ def project_here() -> Path:
         here = os.getcwd()
     except OSError:  # it was deleted
         return Path()
-    above = (os.path.dirname(place) for place in _project_locks(here))
+    above = (os.path.dirname(place) for place in project_locks(here))
     found = next((folder for folder in above if os.path.lexists(os.path.join(folder, PROJECT_FILE))), here)
     return Path(os.path.relpath(found, here))
-
-
-# Where a caller's lockfile may be
-
-
-def _locks(by: Caller) -> tuple[str, ...]:
-    if by.file is not None:
-        return _locks_of_file(by.file)
-    try:
-        return tuple(_project_locks(os.getcwd()))
-    except OSError:  # the current folder was deleted
-        return ()
-
-
-@cache
-def _locks_of_file(file: str) -> tuple[str, ...]:
-    path = os.path.abspath(file)
-    site = site_folder(path)
-    if site is None:
-        return tuple(_project_locks(os.path.dirname(path)))
-    inside = path[len(site) :].lstrip(os.sep)
-    package, below, _ = inside.partition(os.sep)
-    places = locks_of_owners(site, inside, package)
-    return (*places, os.path.join(site, package, LOCK_FILE)) if below else places
 
 
 def _searched(by: Caller) -> tuple[str, ...]:
     """Where a lockfile was searched, for a message."""
     site = None if by.file is None else site_folder(os.path.abspath(by.file))
     metadata = [] if site is None else [f"metadata of {by.file}'s distribution in {site}"]
-    places = _locks(by) or (f"{by.file or 'the current folder'} is in no project",)
+    places = places_of(by) or (f"{by.file or 'the current folder'} is in no project",)
     return (*metadata, *places, *_carried_lock())
 
 
 def _carried_lock() -> tuple[str, ...]:
     """The lockfile that `kernels download --to` put beside the kernels."""
     return tuple(str(folder / LOCK_FILE) for folder in settings.hub_folders())
-
-
-def _project_locks(folder: str) -> Iterator[str]:
-    """Lockfiles beside a file, and in the root of its project: the nearest folder above with a `pyproject.toml`."""
-    first = folder
-    while not _is_world_writable(folder):
-        is_project = os.path.lexists(os.path.join(folder, PROJECT_FILE))
-        if is_project or folder == first:
-            yield os.path.join(folder, LOCK_FILE)
-        above = os.path.dirname(folder)
-        if is_project or above == folder:
-            return
-        folder = above
-
-
-def _is_world_writable(folder: str) -> bool:
-    """Whether every user may put files into a folder, such as /tmp: a lockfile there may be another user's."""
-    shared = stat.S_ISVTX | stat.S_IWOTH
-    try:
-        return os.stat(folder).st_mode & shared == shared
-    except (OSError, ValueError):
-        return False

@@ -1,0 +1,125 @@
+"""Whether a lock may apply is known before anything that reads locks is imported, and agrees with the active lock."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels.errors import KernelsError
+from kernels.resolver.active_lock import active_lock
+from kernels.resolver.caller import AT_A_TERMINAL, Caller
+from kernels.resolver.lock_pins import NO_LOCK
+from kernels.resolver.lock_places import may_be_locked
+
+EMPTY_LOCK = "[]"
+
+
+@pytest.fixture(autouse=True)
+def _no_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("KERNELS_LOCKFILE", "KERNELS_LOCKED", "KERNELS_HUB"):
+        monkeypatch.delenv(name, raising=False)
+    nowhere = tmp_path / "nowhere"
+    nowhere.mkdir()
+    monkeypatch.chdir(nowhere)
+
+
+def agrees(by: Caller) -> bool:
+    """Whether a lock may apply to a caller; where none may, the active lock is no lock."""
+    may = may_be_locked(by)
+    try:
+        assert may or active_lock(by) is NO_LOCK
+    except KernelsError:
+        pytest.fail("the active lock is an error, which was not foreseen")
+    return may
+
+
+def put(path: Path, text: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_a_file_in_no_project_has_none(tmp_path: Path) -> None:
+    assert not agrees(Caller(str(put(tmp_path / "model.py"))))
+    assert not agrees(Caller("gone\0.py"))
+    assert not agrees(AT_A_TERMINAL)
+
+
+def test_a_projects_lock_is_seen_also_when_it_appears(tmp_path: Path) -> None:
+    put(tmp_path / "project" / "pyproject.toml")
+    model = Caller(str(put(tmp_path / "project" / "src" / "model.py")))
+    assert not agrees(model)
+    lock = put(tmp_path / "project" / "kernels.lock", EMPTY_LOCK)
+    assert may_be_locked(model)
+    lock.unlink()
+    lock.symlink_to("nowhere")
+    assert may_be_locked(model), "a link to nothing is an error of the active lock, which says so"
+
+
+def test_a_terminal_has_the_lock_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path / "project" / "kernels.lock", EMPTY_LOCK)
+    monkeypatch.chdir(tmp_path / "project")
+    assert may_be_locked(AT_A_TERMINAL)
+
+
+def test_an_installed_caller_has_its_distributions_lock(tmp_path: Path) -> None:
+    site = tmp_path / "site-packages"
+    for name in ("locked", "free"):
+        put(site / name / "__init__.py")
+        put(site / f"{name}-1.0.dist-info" / "RECORD", f"{name}/__init__.py,,\n")
+    put(site / "locked-1.0.dist-info" / "kernels.lock", EMPTY_LOCK)
+    assert may_be_locked(Caller(str(site / "locked" / "__init__.py")))
+    assert not agrees(Caller(str(site / "free" / "__init__.py")))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "may"),
+    [
+        ("KERNELS_LOCKED", "1", True),
+        ("KERNELS_LOCKED", "nonsense", True),
+        ("KERNELS_LOCKED", "0", False),
+        ("KERNELS_LOCKED", "", False),
+        ("KERNELS_LOCKFILE", "kernels.lock", True),
+        ("KERNELS_LOCKFILE", "~nobody-of-that-name/kernels.lock", True),
+        ("KERNELS_LOCKFILE", "", False),
+    ],
+)
+def test_a_setting_about_locks_is_left_to_the_active_lock(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, may: bool
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert agrees(AT_A_TERMINAL) is may
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may enter every folder")
+def test_a_place_that_cannot_be_examined_is_left_to_the_active_lock(tmp_path: Path) -> None:
+    put(tmp_path / "project" / "pyproject.toml")
+    model = Caller(str(put(tmp_path / "project" / "model.py")))
+    assert not agrees(model)
+    (tmp_path / "project").chmod(0)
+    try:
+        assert may_be_locked(model)
+    finally:
+        (tmp_path / "project").chmod(0o755)
+
+
+def test_the_question_imports_nothing_that_reads_locks() -> None:
+    code = (
+        "import sys\n"
+        "from kernels.resolver.lock_places import may_be_locked\n"
+        "may_be_locked()\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('kernels.')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == [
+        "kernels._version",
+        "kernels.models",
+        "kernels.resolver",
+        "kernels.resolver.caller",
+        "kernels.resolver.installed_locks",
+        "kernels.resolver.lock_places",
+    ], done.stderr
