@@ -39,6 +39,16 @@ def test_results_have_the_order_of_the_items_and_done_runs_in_the_callers_thread
     assert side_by_side(work, [], at_once=3, name="test") == []
 
 
+def test_a_single_item_in_such_a_thread_needs_no_other_one() -> None:
+    def names(item: int) -> list[str]:
+        inner = side_by_side(lambda _: threading.current_thread().name, [item], at_once=8, name="inner")
+        return [threading.current_thread().name, *inner]
+
+    for outer, inner in side_by_side(names, range(2), at_once=2, name="outer"):
+        assert outer == inner
+        assert outer.startswith("kernels-outer")
+
+
 def test_no_more_than_so_many_run_at_once() -> None:
     running, most, guard = 0, 0, threading.Lock()
 

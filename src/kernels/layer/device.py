@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,6 +29,7 @@ __all__ = [
     "ROCMProperties",
     "backend_of_mapping",
     "mapping_types",
+    "probed_once",
     "requested_device",
 ]
 
@@ -200,12 +204,35 @@ class ModuleDevice:
     def _probed(self) -> ProbedDevice | None:
         from kernels.resolver.target import Target
 
+        known = _known.get()
+        if known is not None and self in known:
+            return known[self]
         backend = self.backend
         index = backend.current_device() if self.index is None else self.index
-        for device in Target.current().devices:
-            if device.backend == backend.name and device.index == index:
-                return device
-        return None
+        devices = (each for each in Target.current().devices if each.backend == backend.name and each.index == index)
+        found = next(devices, None)
+        if known is not None:
+            known[self] = found
+        return found
+
+
+#: The devices of a block of `probed_once`.
+_known: ContextVar[dict[ModuleDevice, ProbedDevice | None] | None] = ContextVar("kernels_devices", default=None)
+
+
+@contextmanager
+def probed_once() -> Iterator[None]:
+    """Ask for the capability and architecture of each device once in a block: the layers of a model have few devices.
+
+    Example:
+        >>> with probed_once():
+        ...     ModuleDevice("cpu").capability()
+    """
+    token = _known.set({})
+    try:
+        yield
+    finally:
+        _known.reset(token)
 
 
 def mapping_types() -> dict[str, Backend]:

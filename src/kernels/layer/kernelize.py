@@ -160,8 +160,11 @@ def kernelize(
             install(module, decision)
     named = request.by_class
     marked = {each.layer for module, each in plan if each is not None and type(module) not in named}
-    remember_notes(model, () if settings.mapping_disabled() else unused_names(request.mapping, marked, named, model))
-    if any(decision is not None and decision.function is not None for _, decision in plan):
+    served = {each.layer for _, each in plan if each is not None and each.function is not None}
+    remember_notes(
+        model, () if settings.mapping_disabled() else unused_names(request.mapping, marked, served, named, model)
+    )
+    if served:
         guard(model)
     _log_result(model, request.modes)
     return kernelize_report(model) if report else model

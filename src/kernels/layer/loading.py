@@ -52,37 +52,39 @@ def load_key(repository: RepositoryProtocol, device: ModuleDevice) -> Any:
 
 
 def load_layers(loads: Collection[LayerLoad]) -> None:
-    """Load layers; a kernel that is not found leaves its error.
+    """Load layers, each kernel once; a kernel that is not found leaves its error.
 
     Raises:
         KernelsError: A kernel cannot be loaded for another reason.
     """
-    on_hub: list[tuple[LayerLoad, HubRepository]] = []
-    requests: list[KernelRequest] = []
+    on_hub: dict[Any, list[LayerLoad]] = {}
+    requests: dict[Any, KernelRequest] = {}
     others: list[LayerLoad] = []
     for load in loads:
         repository = load.repository
         if not (_is_plain(repository) and isinstance(repository, HubRepository)):
             others.append(load)
             continue
-        try:
-            requests.append(repository.request(load.device))
-            on_hub.append((load, repository))
-        except FileNotFoundError as error:
-            load.error = error
+        key = _kernel_key(repository), load.device
+        if key not in on_hub:
+            try:
+                requests[key] = repository.request(load.device)
+            except FileNotFoundError as error:
+                load.error = error
+                continue
+        on_hub.setdefault(key, []).append(load)
     if on_hub:
         from kernels.operations.load import load_all
 
-        for (load, repository), kernel in zip(on_hub, load_all(requests), strict=True):
-            if isinstance(kernel, FileNotFoundError):
-                load.error = kernel
-            elif isinstance(kernel, Exception):
+        for key, kernel in zip(on_hub, load_all(list(requests.values())), strict=True):
+            if isinstance(kernel, Exception) and not isinstance(kernel, FileNotFoundError):
                 raise kernel
-            else:
-                load.kernel, load.layer = kernel, repository.layer_in(kernel.module)
+            for load in on_hub[key]:
+                _take(load, kernel)
+    local: dict[Any, Loaded | FileNotFoundError] = {}
     for load in others:
         try:
-            _load(load)
+            _load(load, local)
         except FileNotFoundError as error:
             load.error = error
 
@@ -121,15 +123,41 @@ def _overrides_load(repository: HubRepository | LocalRepository) -> bool:
     return kind.load not in _OWN_LOADS or kind.load_kernel not in _OWN_KERNEL_LOADS or "load" in vars(repository)
 
 
-def _load(load: LayerLoad) -> None:
+def _load(load: LayerLoad, local: dict[Any, Loaded | FileNotFoundError]) -> None:
+    """Load the layer of a folder, or of a repository with a `load()` of its own.
+
+    Args:
+        load: What to load.
+        local: The kernels of folders that were loaded before, or their errors.
+    """
     repository: Any = load.repository
     if _is_plain(repository):
-        load.kernel = repository.load_kernel(load.device)
-        load.layer = repository.layer_in(load.kernel.module)
+        key = _kernel_key(repository), load.device
+        if key not in local:
+            try:
+                local[key] = repository.load_kernel(load.device)
+            except FileNotFoundError as error:
+                local[key] = error
+        _take(load, local[key])
     elif isinstance(repository, (HubRepository, LocalRepository)):
         load.layer = repository.load(**_device_argument(repository, load.device))
     else:
         load.layer = repository.load()
+
+
+def _kernel_key(repository: HubRepository | LocalRepository) -> Any:
+    # A subclass may load by what this package knows nothing of.
+    own = type(repository).__module__.partition(".")[0] == __name__.partition(".")[0]
+    return repository.kernel_key() if own else id(repository)
+
+
+def _take(load: LayerLoad, kernel: Loaded | FileNotFoundError) -> None:
+    """Take the layer out of its kernel, or the kernel's error."""
+    repository: Any = load.repository
+    if isinstance(kernel, FileNotFoundError):
+        load.error = kernel
+    else:
+        load.kernel, load.layer = kernel, repository.layer_in(kernel.module)
 
 
 def _device_argument(repository: HubRepository | LocalRepository, device: ModuleDevice) -> dict[str, str]:

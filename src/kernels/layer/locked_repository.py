@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,10 @@ class LockedRepository(HubRepository):
     def request(self, device: ModuleDevice | None) -> KernelRequest:
         """The kernel to fetch for a device; `LOCAL_KERNELS` does not replace it."""
         return dataclasses.replace(super().request(device), local_kernels=False)
+
+    def kernel_key(self) -> Hashable:
+        # The lock that was read when this object was made, and not that of the caller now.
+        return super().kernel_key(), id(self._active_lock.lock)
 
     def _lock(self) -> ActiveLock:
         return self._active_lock

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from kernels.layer.decision import NOTES, LayerDecision
+from kernels.layer.decision import NOTES
 from kernels.layer.mapping import MappingView
 from kernels.layer.marked import find_marked
-from kernels.layer.swap import decision_of
 from kernels.support.formatting import format_value, nearest_name
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
@@ -26,20 +26,26 @@ _log = logger(__name__)
 _MISSPELT = 0.8
 #: The most names that a warning mentions.
 _SHOWN = 3
+#: The most notes about names that are like none of the model.
+_MOST_NOTES = 20
+#: The most pairs of names that are compared, some 10 µs each: a mapping and a model may have a thousand names each.
+_MOST_COMPARED = 5_000
 
 
 def unused_names(
-    view: MappingView, marked: Collection[str], by_class: Mapping[type, str], model: nn.Module
+    view: MappingView, marked: Collection[str], served: Collection[str], by_class: Mapping[type, str], model: nn.Module
 ) -> list[str]:
     """A sentence for each name in a mapping that no layer of a model has, where that may be a mistake.
 
     Names that are given for this call or context are all meant for the model. Of those registered for the whole
     process, only the ones are mentioned that look like the name of a layer without a kernel. If no layer has any name
-    of the mapping that was given for this call, the log says so in a warning.
+    of the mapping that was given for this call, the log says so in a warning. Of many names, those with a likely
+    mistake are mentioned, and how many others there are.
 
     Args:
         view: The mapping.
         marked: The names of the model's layers that carry a mark.
+        served: The names of those that run through a kernel.
         by_class: The names of layers without a mark.
         model: The model.
     """
@@ -47,19 +53,28 @@ def unused_names(
     given = {name for level in view.levels[: view.given] for name in level}
     registered = {name for level in view.levels[view.given :] for name in level} - given
     unused = sorted(given - names)
-    notes = {}
+    likely = _Likely(marked, by_class)
+    notes: dict[str, tuple[str, bool]] = {}
     if unused:
         known = {*by_class, *(type(layer.module) for layer in find_marked(model))}
         classes = _unique_names(type(module) for module in model.modules() if type(module) not in known)
-        notes = {name: _unused(name, marked, by_class, classes) for name in unused}
-    similar = [(name, near) for name in sorted(registered - names) if (near := _similar(name, names))]
-    if similar:
-        served = {decision.layer for decision in _decisions(model) if decision.function is not None}
-        notes |= {name: _unused(name, marked, by_class) for name, near in similar if near not in served}
+        notes = {name: likely.note(name, classes) for name in unused}
+    notes |= {name: likely.note(name) for name in _misspelt(registered - names, names, names.difference(served))}
     # A name in `by_class` that is not in the mapping was mentioned where the layer's kernel was looked for.
     if view.call and view.levels[0] and names.isdisjoint(view.levels[0]) and view.names.issuperset(by_class.values()):
-        _warn_of_all([notes[name] for name in unused if name in view.levels[0]])
-    return list(notes.values())
+        _warn_of_all([notes[name][0] for name in unused if name in view.levels[0]])
+    return _bounded(notes.values())
+
+
+def _bounded(notes: Collection[tuple[str, bool]]) -> list[str]:
+    """Every note with a likely mistake, and some of the others."""
+    plain = sum(not hinted for _, hinted in notes)
+    if plain <= _MOST_NOTES:
+        return [note for note, _ in notes]
+    shown = islice((note for note, hinted in notes if not hinted), _MOST_NOTES)
+    kept = {*shown, *(note for note, hinted in notes if hinted)}
+    more = f"The mapping has {plain - _MOST_NOTES:,} more names that no layer of this model has."
+    return [*(note for note, _ in notes if note in kept), more]
 
 
 def _warn_of_all(notes: list[str]) -> None:
@@ -105,39 +120,54 @@ def mention_devices(view: MappingView, unserved: Iterable[tuple[str, str]], serv
         )
 
 
-def _similar(name: str, names: Collection[str]) -> str | None:
-    """The name of a layer that a registered name may be a misspelling of."""
+def _misspelt(registered: Collection[str], names: Collection[str], unserved: Collection[str]) -> list[str]:
+    """The registered names that may be a misspelling of the name of a layer without a kernel."""
+    if not unserved:
+        return []
     spelled = {each.casefold(): each for each in names}
-    near = difflib.get_close_matches(name.casefold(), spelled, n=1, cutoff=_MISSPELT)
-    return spelled[near[0]] if near else None
+    wanted = {each.casefold() for each in unserved}
+    found = []
+    for name in sorted(registered)[: _MOST_COMPARED // len(wanted)]:
+        folded = name.casefold()
+        if difflib.get_close_matches(folded, wanted, n=1, cutoff=_MISSPELT):
+            near = difflib.get_close_matches(folded, spelled, n=1, cutoff=_MISSPELT)
+            if near and spelled[near[0]] in unserved:
+                found.append(name)
+    return found
 
 
-def _decisions(model: nn.Module) -> Iterator[LayerDecision]:
-    for layer in find_marked(model):
-        decision = decision_of(layer.module)
-        if decision is not None:
-            yield decision
+class _Likely:
+    """Which mistakes are likely in names that no layer has.
 
-
-def _unused(name: str, marked: Collection[str], by_class: Mapping[type, str], classes: Collection[str] = ()) -> str:
-    """The sentence for one name, with the likely mistake.
-
-    A name in `by_class` is the user's own, so it is what may be wrong, and never the correction.
+    Args:
+        marked: The names of the model's layers that carry a mark.
+        by_class: The names of layers without a mark. They are the user's own, so one may be wrong, and is never the
+            correction.
     """
-    note = f"The mapping has {name!r}, but no layer of this model has this name."
-    if name in classes:
-        return f"{note} The class {name!r} carries no mark: by_class={{{name!r}: {name!r}}} names its layers."
-    misspelt = {layer: cls.__name__ for cls, layer in by_class.items() if layer not in marked}
-    layer = nearest_name(name, [*marked, *misspelt])
-    if layer in misspelt:
-        return f"{note} Did you mean by_class={{{misspelt[layer]!r}: {name!r}}}, not {layer!r}?"
-    if layer is not None:
-        return f"{note} Did you mean {format_value(layer)}?"
-    cls = nearest_name(name, classes)
-    if cls is not None:
-        return f"{note} If the class {cls!r} is meant, by_class={{{cls!r}: {name!r}}} names its layers."
-    return note
+
+    def __init__(self, marked: Collection[str], by_class: Mapping[type, str]) -> None:
+        self._misspelt = {layer: cls.__name__ for cls, layer in by_class.items() if layer not in marked}
+        self._layers = [*marked, *self._misspelt]
+        self._left = _MOST_COMPARED
+
+    def note(self, name: str, classes: Collection[str] = ()) -> tuple[str, bool]:
+        """The sentence for one name, and whether it says what may be meant."""
+        note = f"The mapping has {name!r}, but no layer of this model has this name."
+        if name in classes:
+            return f"{note} The class {name!r} carries no mark: by_class={{{name!r}: {name!r}}} names its layers.", True
+        self._left -= len(self._layers) + len(classes)
+        if self._left < 0:
+            return note, False
+        layer = nearest_name(name, self._layers)
+        if layer in self._misspelt:
+            return f"{note} Did you mean by_class={{{self._misspelt[layer]!r}: {name!r}}}, not {layer!r}?", True
+        if layer is not None:
+            return f"{note} Did you mean {format_value(layer)}?", True
+        cls = nearest_name(name, classes)
+        if cls is not None:
+            return f"{note} If the class {cls!r} is meant, by_class={{{cls!r}: {name!r}}} names its layers.", True
+        return note, False
 
 
-def _unique_names(classes: Iterable[type]) -> list[str]:
-    return list(dict.fromkeys(cls.__name__ for cls in classes))
+def _unique_names(classes: Iterable[type]) -> dict[str, None]:
+    return dict.fromkeys(cls.__name__ for cls in classes)

@@ -11,7 +11,7 @@ from kernels.errors import MappingError, RequestError
 from kernels.layer.contract import class_fault, lacking_attributes, module_fault
 from kernels.layer.decision import Chosen, LayerDecision, LayerState
 from kernels.layer.decorate import always
-from kernels.layer.device import ModuleDevice, of_tensor
+from kernels.layer.device import ModuleDevice, of_tensor, probed_once
 from kernels.layer.following import following
 from kernels.layer.loading import LayerLoad, described, load_key, load_layers, origin_of
 from kernels.layer.mapping import MappingView, SelectedKernel, select
@@ -34,6 +34,10 @@ __all__ = ["LayerRequest", "plan_layers"]
 _log = logger("kernels.layer.kernelize")
 #: For layers that keep their own forward.
 _log_kept = logger("kernels.layer.layer")
+
+
+#: The most names of layers that are compared with those of a mapping.
+_MOST_HINTS = 20
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,7 @@ def plan_layers(model: nn.Module, request: LayerRequest) -> list[tuple[nn.Module
 def _find(marked: Iterable[MarkedLayer], training: bool, request: LayerRequest) -> _Found:
     found = _Found()
     known: dict[tuple[type, torch.device | None], _LayerKind] = {}
+    devices: dict[torch.device | None, ModuleDevice] = {}
     excluded: set[type] = set()
     disabled = settings.mapping_disabled()
     for path, module, device, name in marked:
@@ -146,7 +151,9 @@ def _find(marked: Iterable[MarkedLayer], training: bool, request: LayerRequest) 
             continue
         kind = known.get((cls, device))
         if kind is None:
-            kind = known[cls, device] = _LayerKind(cls, name, _device(path, device, request))
+            if device not in devices:
+                devices[device] = _device(path, device, request)
+            kind = known[cls, device] = _LayerKind(cls, name, devices[device])
             found.first_path.setdefault(kind, path)
         fault = module_fault(module, own_forward(module))
         if fault is not None:
@@ -178,8 +185,9 @@ def _decide(first_path: Mapping[_LayerKind, str], request: LayerRequest) -> list
     """Decide for each kind of layer, and each mode."""
     loads: dict[Any, LayerLoad] = {}
     by_mode = [_ModeChoices(mode, request) for mode in request.modes]
-    for choices in by_mode:
-        choices.select(first_path, loads)
+    with probed_once():
+        for choices in by_mode:
+            choices.select(first_path, loads)
     unmapped = {name: hint for choices in by_mode for name, hint in choices.unmapped.items()}
     for name, hint in sorted(unmapped.items()):
         warn_once(
@@ -210,6 +218,8 @@ class _ModeChoices:
     def select(self, first_path: Mapping[_LayerKind, str], loads: dict[Any, LayerLoad]) -> None:
         """Select from the mapping; what has to be loaded is added to `loads`."""
         request = self.request
+        names = request.mapping.names if request.by_class else frozenset[str]()
+        hints = _MOST_HINTS
         for kind, path in first_path.items():
             choice = select(request.mapping, kind.name, kind.device, self.mode)
             chosen = Chosen(request.mapping, choice, kind.device)
@@ -225,7 +235,8 @@ class _ModeChoices:
             hint = ""
             if choice.flag is KernelizeFallback.NO_LAYER:
                 # A name in `by_class` is one of the mapping's; a mark's may be one that nothing is mapped to yet.
-                hint = did_you_mean(kind.name, request.mapping.names) if kind.cls in request.by_class else ""
+                if kind.cls in request.by_class and hints:
+                    hint, hints = did_you_mean(kind.name, names), hints - 1
                 self.unmapped[kind.name] = hint
             problem = f"Layer {kind.name!r} ({path or 'the model'}): {choice.reason}.{hint}"
             request.check_allowed(choice.flag, problem)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,10 @@ class _KernelRepository(ABC):
     def layer_in(self, kernel: ModuleType) -> type[nn.Module]:
         """The kernel's attribute with the layer's name, not checked."""
 
+    @abstractmethod
+    def kernel_key(self) -> Hashable:
+        """What repositories share that load one kernel, whichever layer of it they name."""
+
     @property
     @abstractmethod
     def origin(self) -> str:
@@ -98,7 +103,8 @@ class HubRepository(_KernelRepository):
         self._specifier = specifier
         self._trust_remote_code: bool | tuple[str, ...] = _trusted(trust_remote_code)
         self._user_agent = _agent(user_agent)
-        self._caller = caller()
+        # The lock itself is looked for when the kernel is needed.
+        self._caller = caller(own=1)
 
     @property
     def origin(self) -> str:
@@ -130,6 +136,14 @@ class HubRepository(_KernelRepository):
         from kernels.operations.load import load_requested
 
         return load_requested(self.request(device))
+
+    def kernel_key(self) -> Hashable:
+        # The lock is the caller's: it is found once for the repositories of a module.
+        return type(self), self._requirement, self._specifier, self._trust_remote_code, self._sent(), self._caller
+
+    def _sent(self) -> Hashable:
+        agent = self._user_agent
+        return agent if agent is None or isinstance(agent, str) else repr(agent)
 
     def _check_named(self) -> None:
         if self._specifier is not None:
@@ -180,6 +194,9 @@ class LocalRepository(_KernelRepository):
         return load_requested(
             KernelRequest(source.requirement.repo_id, backend=backend, device=_chosen(device)), source
         )
+
+    def kernel_key(self) -> Hashable:
+        return type(self), self._repo_path
 
     def _key(self) -> tuple[Any, ...]:
         return (self._repo_path,)
@@ -372,6 +389,15 @@ def checked_name(argument: str, value: Any) -> str:
 
 def _required(repo_id: str, version: Any, revision: str | None) -> tuple[Requirement, str | None]:
     """The requirement, and a version specifier of clients before 0.12: transformers 5.0 has some in its mapping."""
+    try:
+        return _same_required(repo_id, version, revision)
+    except TypeError:  # one that cannot be hashed has the wrong type, which is said there
+        return _same_required.__wrapped__(repo_id, version, revision)
+
+
+# A mapping names one kernel for many layers.
+@lru_cache(maxsize=1024, typed=True)
+def _same_required(repo_id: str, version: Any, revision: str | None) -> tuple[Requirement, str | None]:
     if isinstance(version, str) and revision is None and _is_specifier(version):
         return Requirement(repo_id), version
     return Requirement(repo_id, version=version, revision=revision), None
@@ -387,17 +413,19 @@ def _is_specifier(text: str) -> bool:
 
 
 def _trusted(value: Any) -> bool | tuple[str, ...]:
+    if value is None or isinstance(value, bool):
+        return bool(value)
     from kernels.trust.publishers import TrustPolicy
 
     TrustPolicy.of(value)  # raises for a wrong value
-    return value is True if value is None or isinstance(value, bool) else tuple(value)
+    return tuple(value)
 
 
 def _agent(value: Any) -> str | dict[str, Any] | None:
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return dict(value)
     if value is None or isinstance(value, str):
         return value
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return dict(value)
     raise wrong_type("user_agent", "a string, a dictionary with strings as keys, or None", value)
 
 

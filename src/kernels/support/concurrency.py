@@ -91,7 +91,7 @@ def side_by_side(
     name: str,
     done: Callable[[], None] = lambda: None,
 ) -> list[_R]:
-    """Run a function on several items in parallel threads.
+    """Run a function on several items in parallel threads; in such a thread, a single item needs no other one.
 
     Args:
         work: The function.
@@ -112,7 +112,13 @@ def side_by_side(
         >>> side_by_side(len, ["a", "bc"], at_once=2, name="example")
         [1, 2]
     """
-    with _at_work(work, items, at_once, name) as crew:
+    listed = list(items)
+    if len(listed) == 1 and _cancellation.get() is not None:
+        # This is such a thread already: what cancels it cancels the item.
+        result = work(listed[0])
+        done()
+        return [result]
+    with _at_work(work, listed, at_once, name) as crew:
         return crew.results(done)
 
 
