@@ -200,7 +200,7 @@ def test_only_the_outermost_public_function_shortens() -> None:
 
 
 def test_a_mistake_in_the_package_is_shown_whole(isolated_env: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernels.api.load_requested", None)
+    monkeypatch.setattr("kernels.operations.load.load_requested", None)
     error = failing(get_kernel, "acme/relu", version=1)
     assert isinstance(error, TypeError)
     assert frames(error) == ["failing", "get_kernel", "get_kernel"]

@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-from kernels.backends import BackendName
-from kernels.errors import BackendUnavailable
-from kernels.models.requirement import Requirement
-from kernels.operations.load import (
-    KernelRequest,
-    context_for,
-    install,
-    load_all,
-    load_requested,
-    prepare,
-    target_of,
-)
-from kernels.operations.open_sources import open_sources
-from kernels.resolver.active_lock import active_lock, required_lock
-from kernels.resolver.build_choice import BuildChoice, choose_from_sources
-from kernels.resolver.context import ResolveContext
-from kernels.resolver.planner import plan_tree
-from kernels.resolver.selection import choose_backend
-from kernels.resolver.target import Target
-from kernels.resolver.verdicts import VariantList
-from kernels.settings import Verify
-from kernels.sources import PathSource
-from kernels.support.formatting import wrong_type
+from kernels.operations.kernel_request import KernelRequest
 from kernels.tracebacks import public
-from kernels.trust import Policy
-from kernels.trust.publishers import TrustPolicy
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from types import ModuleType
+
+    from kernels.backends import BackendName
+    from kernels.resolver.build_choice import BuildChoice
     from kernels.resolver.selection import VariantAccepted, VariantRejected
+    from kernels.resolver.target import Target
+    from kernels.settings import Verify
 
 __all__ = [
     "KernelRequest",
@@ -114,9 +95,12 @@ def get_kernel(
         activation.silu_and_mul(out, x)
         ```
     """
-    return load_requested(
-        KernelRequest(repo_id, version, revision, backend, user_agent, trust_remote_code, check_arch, device, verify)
-    ).module
+    request = KernelRequest(
+        repo_id, version, revision, backend, user_agent, trust_remote_code, check_arch, device, verify
+    )
+    from kernels.operations.load import load_requested
+
+    return load_requested(request).module
 
 
 @public
@@ -132,6 +116,9 @@ def get_kernels(requests: Sequence[KernelRequest]) -> list[ModuleType | Exceptio
     Raises:
         TypeError: An element is no `KernelRequest`.
     """
+    from kernels.operations.load import load_all
+    from kernels.support.formatting import wrong_type
+
     requests = list(requests)
     for index, request in enumerate(requests):
         if not isinstance(request, KernelRequest):
@@ -171,6 +158,13 @@ def get_local_kernel(
         RepositoryNotFound: There is no kernel at the path (a `FileNotFoundError`).
         NoSuitableBuild: No build there suits this machine (a `FileNotFoundError`).
     """
+    import os
+    from pathlib import Path
+
+    from kernels.operations.load import load_requested
+    from kernels.sources.folder import PathSource
+    from kernels.support.formatting import wrong_type
+
     if not isinstance(repo_path, (str, os.PathLike)):
         raise wrong_type("repo_path", "a path", repo_path)
     source = PathSource(Path(os.path.expanduser(repo_path)).absolute(), verify=verify)
@@ -214,6 +208,9 @@ def get_locked_kernel(
         activation = get_locked_kernel("kernels-community/activation", lockfile="kernels.lock")
         ```
     """
+    from kernels.operations.load import load_requested
+    from kernels.resolver.active_lock import required_lock
+
     request = KernelRequest(
         repo_id,
         user_agent=user_agent,
@@ -257,6 +254,9 @@ def load_kernel(
         activation = load_kernel("kernels-community/activation", lockfile="kernels.lock")
         ```
     """
+    from kernels.operations.load import load_requested
+    from kernels.resolver.active_lock import required_lock
+
     request = KernelRequest(
         repo_id,
         backend=backend,
@@ -320,6 +320,8 @@ def install_kernel(
         local_files_only=local_files_only,
         local_kernels=False,
     )
+    from kernels.operations.load import context_for, install, prepare, target_of
+
     # What a kernel needs is looked for where it is loaded, which may be elsewhere.
     context = context_for(request, target=target_of(target), prerequisites=False)
     installed = install(context, request.requirement)
@@ -358,6 +360,10 @@ def has_kernel(
         HubUnavailable: The Hub did not answer, and the cache does not help (a `ConnectionError`).
     """
     request = KernelRequest(repo_id, version, revision, backend, None, trust_remote_code, check_arch, device)
+    from kernels.errors import BackendUnavailable
+    from kernels.operations.load import context_for
+    from kernels.resolver.planner import plan_tree
+
     try:
         plan_tree(context_for(request, prerequisites=False), request.requirement)
     except BackendUnavailable:
@@ -393,6 +399,8 @@ def get_kernel_variants(
     Returns:
         One decision for each build folder; a notebook shows the list as a table.
     """
+    from kernels.resolver.verdicts import VariantList
+
     choice = explain(
         repo_id,
         revision=revision,
@@ -431,6 +439,16 @@ def explain(
     Returns:
         The snapshot, with a decision for each build and the metadata of those that fit by name.
     """
+    from kernels.models.requirement import Requirement
+    from kernels.operations.load import target_of
+    from kernels.operations.open_sources import open_sources
+    from kernels.resolver.active_lock import active_lock
+    from kernels.resolver.build_choice import choose_from_sources
+    from kernels.resolver.context import ResolveContext
+    from kernels.resolver.selection import choose_backend
+    from kernels.trust import Policy
+    from kernels.trust.publishers import TrustPolicy
+
     machine = target_of(target)
     choose_backend(machine, backend, device)  # before the Hub is asked
     context = ResolveContext(

@@ -20,7 +20,8 @@ from kernels.cache.inventory import scan_cache
 from kernels.cache.prune import plan_prune, prune
 from kernels.errors import KernelImportError, NotInCache
 from kernels.loader.load import kernel_layers
-from kernels.operations.load import KernelRequest, context_for, fetch, load
+from kernels.operations.kernel_request import KernelRequest
+from kernels.operations.load import context_for, fetch, load
 from kernels.resolver.planner import plan_tree
 from kernels.settings import Verify
 

@@ -33,9 +33,10 @@ from kernels.errors import (
     UnsupportedArch,
     UntrustedPublisher,
 )
-from kernels.operations.load import KernelRequest, context_for
+from kernels.operations.kernel_request import KernelRequest
+from kernels.operations.load import context_for
 from kernels.resolver.planner import plan_tree
-from kernels.sources import PathSource
+from kernels.sources.folder import PathSource
 
 
 def said(call: Callable[[], object]) -> list[str]:

@@ -18,7 +18,7 @@ from kernels.models.snapshot import Snapshot
 from kernels.operations.install_check import CheckRecord, ExpectedContent, check_build, file_identities
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.content_hash import build_hash, folder_hash, listed_hash
-from kernels.sources import Source
+from kernels.sources.base import Source
 from kernels.support.json_store import read_record
 
 VARIANT = "torch-cpu"

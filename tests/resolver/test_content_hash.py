@@ -17,7 +17,8 @@ from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.content_hash import folder_hash, listed_hash
-from kernels.sources import FolderSource, Source
+from kernels.sources.base import Source
+from kernels.sources.folder import FolderSource
 
 LARGE = b"\x7fELF" + bytes(range(256)) * 64
 FILES = {"_relu.abi3.so": LARGE, "b/c.py": "x = 1\n", "b.py": "x = 2\n", "ü.txt": "three\n"}

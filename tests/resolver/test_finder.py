@@ -24,7 +24,7 @@ from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import find_snapshot, resolve_snapshot
 from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
 from kernels.resolver.target import Target
-from kernels.sources import Sources
+from kernels.sources.call_sources import Sources
 from kernels.trust import Policy, Rule
 from kernels.trust.publishers import Admission, TrustPolicy
 

@@ -31,7 +31,7 @@ from kernels.resolver.ordered_sources import ask_in_order, leads_on
 from kernels.resolver.planner import plan_every_build, plan_tree
 from kernels.resolver.redirects import PinnedCommitGone
 from kernels.resolver.target import Target
-from kernels.sources import Sources
+from kernels.sources.call_sources import Sources
 from kernels.trust.publishers import TrustPolicy
 
 RELU = Requirement("acme/relu", version=1)

@@ -20,7 +20,7 @@ from kernels.resolver.context import ResolveContext
 from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
 from kernels.resolver.planner import PlanTree, plan_every_build, plan_tree
 from kernels.resolver.target import Target
-from kernels.sources import Sources
+from kernels.sources.call_sources import Sources
 from kernels.trust import Policy, Rule
 from kernels.trust.publishers import TrustPolicy
 

@@ -147,7 +147,7 @@ def test_a_program_without_huggingface_hub_does_not_import_it_for_an_error(tmp_p
         "from pathlib import Path\n"
         "import kernels.errors\n"
         "from kernels.resolver.commit import settle_commit\n"
-        "from kernels.sources import FolderSource\n"
+        "from kernels.sources.folder import FolderSource\n"
         "from kernels.models.requirement import Requirement\n"
         "try:\n"
         f"    settle_commit(Requirement('acme/relu', version=1), FolderSource(Path({str(tmp_path)!r})))\n"

@@ -13,7 +13,8 @@ from kernels.layer.mapping import RepositoryProtocol
 from kernels.layer.repository import HubRepository, LocalRepository
 
 if TYPE_CHECKING:
-    from kernels.operations.load import KernelRequest, Loaded
+    from kernels.operations.kernel_request import KernelRequest
+    from kernels.operations.load import Loaded
 
 __all__ = ["LayerLoad", "described", "load_key", "load_layers", "origin_of", "same_layer"]
 

@@ -15,7 +15,7 @@ from kernels.resolver.lock_pins import ActiveLock
 from kernels.tracebacks import public
 
 if TYPE_CHECKING:
-    from kernels.operations.load import KernelRequest
+    from kernels.operations.kernel_request import KernelRequest
 
 __all__ = ["LockedFuncRepository", "LockedLayerRepository", "LockedRepository"]
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from kernels.operations.load import KernelRequest, Loaded
+    from kernels.operations.kernel_request import KernelRequest
+    from kernels.operations.load import Loaded
 
 __all__ = [
     "FuncRepository",
@@ -117,7 +118,7 @@ class HubRepository(_KernelRepository):
             RequestError: The repository was made without a version or revision.
             UnsupportedSpecifier: It was made with a version specifier.
         """
-        from kernels.operations.load import KernelRequest
+        from kernels.operations.kernel_request import KernelRequest
 
         self._check_named()
         trusted = self._trust_remote_code
@@ -186,8 +187,9 @@ class LocalRepository(_KernelRepository):
         return str(self._repo_path)
 
     def load_kernel(self, device: ModuleDevice | None) -> Loaded:
-        from kernels.operations.load import KernelRequest, load_requested
-        from kernels.sources import PathSource
+        from kernels.operations.kernel_request import KernelRequest
+        from kernels.operations.load import load_requested
+        from kernels.sources.folder import PathSource
 
         source = PathSource(Path(os.path.expanduser(self._repo_path)).absolute())
         backend = None if device is None else device.backend.name

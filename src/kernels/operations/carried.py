@@ -14,7 +14,8 @@ from kernels.models.lockfile import HASHES_FILE, LOCK_FILE, Lock, hashes_path
 from kernels.operations.download_plan import DownloadFailure, KernelPlan, WantedBuild
 from kernels.operations.download_progress import Progress
 from kernels.operations.mirroring.run import PlannedMirroring
-from kernels.sources import FolderSource, Sources
+from kernels.sources.call_sources import Sources
+from kernels.sources.folder import FolderSource
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.support.json_store import replace_file
 from kernels.support.logs import logger

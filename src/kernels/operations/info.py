@@ -22,8 +22,9 @@ from kernels.resolver.read_metadata import read_metadata
 from kernels.resolver.selection import VariantRejected
 from kernels.resolver.target import Target
 from kernels.resolver.variant import Variant
-from kernels.sources import PathSource, Source, Sources
-from kernels.sources.base import Moved
+from kernels.sources.base import Moved, Source
+from kernels.sources.call_sources import Sources
+from kernels.sources.folder import PathSource
 from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import format_text
 from kernels.support.logs import logger

@@ -6,11 +6,10 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from kernels import backends
 from kernels.cache.in_use import in_use
@@ -21,32 +20,27 @@ from kernels.loader.stages import prepare_build, stages_of
 from kernels.models.requirement import RepoInfo, Requirement
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 from kernels.operations.install_check import ExpectedContent, check_build
+from kernels.operations.kernel_request import KernelRequest
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.active_lock import active_lock
 from kernels.resolver.caller import caller
 from kernels.resolver.context import ResolveContext
-from kernels.resolver.lock_pins import ActiveLock
 from kernels.resolver.ordered_sources import with_passed
 from kernels.resolver.planner import Planned, PlanTree, plan_tree
 from kernels.resolver.redirects import SnapshotKey
 from kernels.resolver.selection import choose_backend
 from kernels.resolver.target import Target
 from kernels.resolver.undelivered import NotDelivered, may_be_elsewhere, without_undelivered
-from kernels.sources import PathSource
+from kernels.sources.folder import PathSource
 from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import wrong_type
 from kernels.support.logs import logger
 from kernels.trust import Policy
 from kernels.trust.publishers import TrustPolicy
 
-if TYPE_CHECKING:
-    from kernels.backends import BackendName
-    from kernels.settings import Verify
-
 __all__ = [
     "AT_ONCE",
     "Installed",
-    "KernelRequest",
     "Loaded",
     "check_user_agent",
     "context_for",
@@ -68,35 +62,6 @@ _CLEARED_TRIES = 10
 
 #: Kernels that are planned and fetched at once; each fetches its own files side by side as well.
 AT_ONCE = 8
-
-
-@dataclass(frozen=True)
-class KernelRequest:
-    """One kernel to get, with the arguments of `get_kernel`.
-
-    Attributes:
-        local_files_only: Use only what is in the cache.
-        local_kernels: Whether `LOCAL_KERNELS` is used.
-        lock: The lock to use; the default is the caller's.
-    """
-
-    repo_id: str
-    version: int | None = None
-    revision: str | None = None
-    backend: BackendName | None = None
-    user_agent: str | Mapping[str, str] | None = None
-    trust_remote_code: bool | Sequence[str] = False
-    check_arch: bool = True
-    device: int | str | None = None
-    verify: Verify | None = None
-    local_files_only: bool = False
-    local_kernels: bool = True
-    lock: ActiveLock | None = field(default=None, repr=False, hash=False)
-
-    @property
-    def requirement(self) -> Requirement:
-        """The repository, with the version or the revision."""
-        return Requirement(self.repo_id, version=self.version, revision=self.revision)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from kernels.resolver.finder import Resolved, resolve_snapshot
 from kernels.resolver.ordered_sources import with_passed
 from kernels.resolver.read_metadata import MetadataNotInCache, read_all_metadata
 from kernels.resolver.redirects import FoundSnapshot
-from kernels.sources import Source
+from kernels.sources.base import Source
 from kernels.support.formatting import as_clause, format_error
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once

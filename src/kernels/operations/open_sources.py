@@ -11,7 +11,9 @@ from kernels.errors import UntrustedSignature
 from kernels.models.hub_address import HubAddress
 from kernels.resolver.target import Target
 from kernels.settings import Verify
-from kernels.sources import FolderSource, Source, Sources
+from kernels.sources.base import Source
+from kernels.sources.call_sources import Sources
+from kernels.sources.folder import FolderSource
 
 __all__ = ["open_sources"]
 

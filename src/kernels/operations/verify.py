@@ -31,7 +31,8 @@ from kernels.resolver.finder import find_snapshot
 from kernels.resolver.lock_pins import ActiveLock
 from kernels.resolver.no_suitable_build import no_suitable_build
 from kernels.resolver.target import Target
-from kernels.sources import FolderSource, PathSource, Source
+from kernels.sources.base import Source
+from kernels.sources.folder import FolderSource, PathSource
 from kernels.sources.folder_record import FolderRecord, read_folder_record, recorded_repositories
 from kernels.support.checks import CheckResult
 from kernels.support.concurrency import side_by_side

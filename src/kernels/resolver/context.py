@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kernels.models.requirement import Requirement
     from kernels.resolver.ordered_sources import PassedOver
     from kernels.resolver.target import Target
-    from kernels.sources import Sources
+    from kernels.sources.call_sources import Sources
     from kernels.trust import Policy
     from kernels.trust.publishers import TrustPolicy
 

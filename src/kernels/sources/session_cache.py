@@ -10,10 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from kernels.models.snapshot import Heads, Snapshot
-
 if TYPE_CHECKING:
     from kernels.models.mirror import RepositoryIndex
+    from kernels.models.snapshot import Heads, Snapshot
 
 __all__ = ["HubMemory", "forget", "memory_of"]
 

@@ -22,7 +22,7 @@ from kernels.resolver.active_lock import active_lock
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.planner import Planned, plan_tree
 from kernels.resolver.target import Target
-from kernels.sources import PathSource
+from kernels.sources.folder import PathSource
 from kernels.support.files import read_bounded
 from kernels.trust import Policy
 from kernels.trust.publishers import Admission, TrustPolicy, admission, ask_trust, unverified

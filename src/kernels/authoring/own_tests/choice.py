@@ -11,12 +11,13 @@ from kernels.errors import KernelsError, RequestError, UntrustedPublisher
 from kernels.models.metadata import Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
 from kernels.operations.info import explain_folder
-from kernels.operations.load import KernelRequest, context_for
+from kernels.operations.kernel_request import KernelRequest
+from kernels.operations.load import context_for
 from kernels.resolver.build_choice import BuildChoice
 from kernels.resolver.planner import plan_tree
 from kernels.resolver.selection import VariantRejected
 from kernels.resolver.variant import UNIVERSAL, Variant
-from kernels.sources import PathSource
+from kernels.sources.folder import PathSource
 
 __all__ = ["TestedBuild", "check_prerequisites", "choose_tested_build"]
 

@@ -45,8 +45,8 @@ from kernels.operations.open_sources import open_sources
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.lock_pins import NO_LOCK
 from kernels.resolver.target import Target
-from kernels.sources import Sources
 from kernels.sources.cached import CachedSource
+from kernels.sources.call_sources import Sources
 from kernels.sources.session_cache import forget
 from kernels.support.concurrency import side_by_side
 from kernels.tracebacks import public
