@@ -6,11 +6,11 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hub import TestHub
+from msgspec.structs import replace
 
 import kernels.operations.install_check
 import kernels.sources.cached

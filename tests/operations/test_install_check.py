@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hub import TestHub, make_repo
+from msgspec.structs import replace
 
 import kernels.operations.install_check
 from kernels.errors import DigestMismatch

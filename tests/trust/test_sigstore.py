@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from sigstore_root import ACME, OTHERS, SigstoreRoot, Workflow
 
@@ -72,7 +73,7 @@ def test_a_valid_signature_of_somebody_else_is_refused_with_what_differs(
 
 def test_parts_of_two_allowed_identities_are_not_an_identity(root: SigstoreRoot, rule: Rule) -> None:
     other = Identity("https://issuer.example", "https://github.com/evil/kernels", ACME.signer)
-    both = replace(rule, signers=(ALLOWED, other))
+    both = msgspec.structs.replace(rule, signers=(ALLOWED, other))
     mixed = replace(OTHERS["another repository, the same workflow"], issuer=ACME.issuer)
     assert "policy.toml forbids" in refusal(METADATA, root.sign(METADATA, mixed), both)
 
@@ -84,7 +85,7 @@ def test_a_certificate_that_does_not_say_who_is_refused(missing: str, root: Sigs
 
 
 def test_where_nobody_may_sign_the_signer_is_named(root: SigstoreRoot, rule: Rule) -> None:
-    message = refusal(METADATA, root.sign(METADATA), replace(rule, signers=()))
+    message = refusal(METADATA, root.sign(METADATA), msgspec.structs.replace(rule, signers=()))
     assert message == f"it is signed by {ACME.signer}, and policy.toml allows no signer for this repository"
 
 
@@ -180,7 +181,7 @@ def test_a_file_that_is_no_trusted_root_is_named(content: bytes, rule: Rule) -> 
 
 def test_a_trusted_root_that_is_not_there_is_named(rule: Rule, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"gone\.json cannot be read: No such file"):
-        verify_bundle(METADATA, b"{}", replace(rule, trusted_root=tmp_path / "gone.json"), offline=True)
+        verify_bundle(METADATA, b"{}", msgspec.structs.replace(rule, trusted_root=tmp_path / "gone.json"), offline=True)
 
 
 @pytest.fixture

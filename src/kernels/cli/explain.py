@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from kernels.cli._arguments import AsJson, BackendName, Kernel, Revision, Version, parse_target, require_no_version
@@ -66,7 +67,7 @@ def explain(
 
 
 def _rows(choice: BuildChoice) -> list[dict[str, Any]]:
-    return [{**asdict(each), "size": choice.snapshot.size(each.variant)} for each in choice.verdicts]
+    return [{**msgspec.structs.asdict(each), "size": choice.snapshot.size(each.variant)} for each in choice.verdicts]
 
 
 def _origins(backend: str) -> list[Origin]:

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import ClassVar
 
+import msgspec
+
 from kernels.errors import KernelImportError, KernelsError
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import RepoInfo
@@ -82,8 +84,7 @@ class KernelLoader(ABC):  # noqa: B024
     """Marks the loaders of kernels' modules."""
 
 
-@dataclass(eq=False)
-class KernelPackage:
+class KernelPackage(msgspec.Struct, eq=False):
     """A variant with a module name: it is loaded, or is being loaded."""
 
     name: str

@@ -12,11 +12,11 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from kernels.errors import LockError, LockFileNotFound, RequestError
 from kernels.models import LOCK_FILE
@@ -44,8 +44,7 @@ _HASH = re.compile(r"sha256-[0-9a-f]{64}")
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True)
-class ContentHash:
+class ContentHash(msgspec.Struct, frozen=True):
     """One hash over the files of a build.
 
     Attributes:
@@ -58,16 +57,14 @@ class ContentHash:
     value: str
 
 
-@dataclass(frozen=True)
-class Pin:
+class Pin(msgspec.Struct, frozen=True):
     """A requirement and the commit that it is pinned to; in the older format a requirement is a repository alone."""
 
     requirement: Requirement
     commit: str
 
 
-@dataclass(frozen=True)
-class Lock:
+class Lock(msgspec.Struct, frozen=True):
     """The content of a lockfile.
 
     Attributes:
@@ -78,12 +75,12 @@ class Lock:
     """
 
     pins: tuple[Pin, ...] = ()
-    hashes: Mapping[tuple[str, str], Mapping[str, ContentHash]] = field(default_factory=dict)
+    hashes: Mapping[tuple[str, str], Mapping[str, ContentHash]] = {}
     where: str = LOCK_FILE
     older: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "pins", tuple(sorted(self.pins, key=_order)))
+        msgspec.structs.force_setattr(self, "pins", tuple(sorted(self.pins, key=_order)))
 
     @staticmethod
     def read(path: Path, *, hashes: bool = True) -> Lock:
@@ -266,8 +263,7 @@ class _Hashes(msgspec.Struct, forbid_unknown_fields=True):
     kernels: list[_Hashed]
 
 
-@dataclass(frozen=True)
-class _Reader:
+class _Reader(msgspec.Struct, frozen=True):
     """Reads one file: `where` it is, its content, the `command` that writes it again, the problem of another form."""
 
     where: str

@@ -7,7 +7,6 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,8 +80,7 @@ class KernelName(str):
         return _NAME.fullmatch(text) is not None
 
 
-@dataclass(frozen=True)
-class BackendInfo:
+class BackendInfo(msgspec.Struct, frozen=True):
     """The backend of a build (`type`), and the device architectures it was compiled for, if they are listed."""
 
     type: str
@@ -97,32 +95,28 @@ class BackendInfo:
         return hash(self.type)
 
 
-@dataclass(frozen=True)
-class Digest:
+class Digest(msgspec.Struct, frozen=True):
     """Digest of a build's files: `algorithm` is `sha256` or `sha512`, `files` maps POSIX paths to base64 digests."""
 
     algorithm: str
     files: dict[str, str]
 
 
-@dataclass(frozen=True)
-class GitState:
+class GitState(msgspec.Struct, frozen=True):
     """A commit and whether the working tree differed from it."""
 
     commit: str
     dirty: bool = False
 
 
-@dataclass(frozen=True)
-class KernelBuilder:
+class KernelBuilder(msgspec.Struct, frozen=True):
     """The builder of a kernel: its version, and the commit of its sources (`git`), if they are known."""
 
     version: str | None = None
     git: GitState | None = None
 
 
-@dataclass(frozen=True)
-class Provenance:
+class Provenance(msgspec.Struct, frozen=True):
     """The builder of the kernel (`builder`, `builder_version`) and the commit of its sources (`kernel`)."""
 
     builder: GitState | None = None
@@ -140,8 +134,7 @@ class Provenance:
         return any(state is not None and state.dirty for state in (self.builder, self.kernel))
 
 
-@dataclass(frozen=True)
-class Metadata:
+class Metadata(msgspec.Struct, frozen=True):
     """The parsed `metadata.json` of one build.
 
     Attributes:
@@ -169,8 +162,8 @@ class Metadata:
     backend: BackendInfo
     version: int | None = None
     license: str | None = None
-    python_depends: list[str] = field(default_factory=list)
-    kernel_depends: list[Requirement] = field(default_factory=list)
+    python_depends: list[str] = []
+    kernel_depends: list[Requirement] = []
     kernels_minver: Version | None = None
     upstream: str | None = None
     source: str | None = None

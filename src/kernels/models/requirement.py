@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from kernels.errors import RequestError
 
 __all__ = [
@@ -51,8 +53,7 @@ class RepoInfo:
     revision: str
 
 
-@dataclass(frozen=True)
-class Requirement:
+class Requirement(msgspec.Struct, frozen=True, gc=False):
     """A repository, and at most one of a version and a revision.
 
     Args:
@@ -81,7 +82,7 @@ class Requirement:
                 f"{self.repo_id}, not both."
             )
         if self.version is not None:
-            object.__setattr__(self, "version", check_version(self.version))
+            msgspec.structs.force_setattr(self, "version", check_version(self.version))
         if self.revision is not None:
             check_revision(self.revision)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from kernels.errors import InvalidRepository
 from kernels.support.formatting import format_value
@@ -47,8 +48,7 @@ _OID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\\:\ud800-\udfff]")
 
 
-@dataclass(frozen=True, slots=True)
-class RepoFile:
+class RepoFile(msgspec.Struct, frozen=True, gc=False):
     """A file in a source's list.
 
     Attributes:
@@ -85,12 +85,11 @@ class RepoFile:
         return not self.blob or hasher.hexdigest() == self.blob
 
 
-@dataclass(frozen=True)
-class Heads:
+class Heads(msgspec.Struct, frozen=True, dict=True):
     """The commits of a repository's branches and tags, and the time of the answer."""
 
     branches: Mapping[str, str]
-    tags: Mapping[str, str] = field(default_factory=dict)
+    tags: Mapping[str, str] = {}
     time: float = 0.0
 
     @cached_property
@@ -108,8 +107,7 @@ class Heads:
         return None
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True, dict=True):
     """A repository at one commit, and the files in it: they never change.
 
     Attributes:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from kernels.errors import KernelsError, NoSuitableBuild
 from kernels.models.lockfile import Lock
 from kernels.models.metadata import Metadata
@@ -67,7 +69,7 @@ def plan_download(context: ResolveContext, asked: Requirement, target: Target | 
     try:
         if target is None:
             return KernelPlan(plan_every_build(context, asked), None)
-        return KernelPlan(plan_tree(replace(context, target=target), asked), str(target))
+        return KernelPlan(plan_tree(msgspec.structs.replace(context, target=target), asked), str(target))
     except PROBLEMS as error:
         return DownloadFailure(str(asked), None if target is None else str(target), error, asked)
 

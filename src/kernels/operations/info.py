@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, LockError, RepositoryNotFound, RequestError
 from kernels.models.requirement import Requirement, check_repo_id
 from kernels.operations.open_sources import open_sources
@@ -252,7 +254,9 @@ def explain_folder(
         RepositoryNotFound: There is no kernel in the folder (a `FileNotFoundError`).
     """
     source = PathSource(path.expanduser().absolute())
-    context = replace(_context(Sources(source), NO_LOCK), backend=backend, target=target or Target.current())
+    context = msgspec.structs.replace(
+        _context(Sources(source), NO_LOCK), backend=backend, target=target or Target.current()
+    )
     return choose_from_sources(context, source.requirement, source)
 
 

@@ -11,7 +11,6 @@ import hashlib
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -35,8 +34,7 @@ _FORM = 2
 _USED_SECONDS = 3600.0
 
 
-@dataclass(frozen=True)
-class ExpectedContent:
+class ExpectedContent(msgspec.Struct, frozen=True):
     """What the files of a build must be, beside what its source lists.
 
     Attributes:

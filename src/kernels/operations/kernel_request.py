@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-from kernels.models.requirement import Requirement
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from kernels.backends import BackendName
+    from kernels.models.requirement import Requirement
     from kernels.resolver.lock_pins import ActiveLock
     from kernels.settings import Verify
 
 __all__ = ["KernelRequest"]
 
 
-@dataclass(frozen=True)
-class KernelRequest:
+class KernelRequest(NamedTuple):
     """One kernel to get, with the arguments of `get_kernel`.
 
     Attributes:
@@ -37,9 +34,11 @@ class KernelRequest:
     verify: Verify | None = None
     local_files_only: bool = False
     local_kernels: bool = True
-    lock: ActiveLock | None = field(default=None, repr=False, hash=False)
+    lock: ActiveLock | None = None
 
     @property
     def requirement(self) -> Requirement:
         """The repository, with the version or the revision."""
+        from kernels.models.requirement import Requirement
+
         return Requirement(self.repo_id, version=self.version, revision=self.revision)

@@ -6,10 +6,11 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+
+import msgspec
 
 from kernels import backends
 from kernels.cache.in_use import in_use
@@ -64,16 +65,14 @@ _CLEARED_TRIES = 10
 AT_ONCE = 8
 
 
-@dataclass(frozen=True)
-class Installed:
+class Installed(msgspec.Struct, frozen=True):
     """A build that is on disk, and its folder."""
 
     planned: Planned
     path: Path
 
 
-@dataclass(frozen=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """A build whose module is loaded, with those it depends on."""
 
     installed: Installed
@@ -107,7 +106,7 @@ def load_all(requests: Sequence[KernelRequest]) -> list[Loaded | Exception]:
 
     def get(request: KernelRequest) -> Sequence[Installed] | Exception:
         try:
-            request = replace(request, lock=request.lock or active_lock(by))
+            request = request._replace(lock=request.lock or active_lock(by))
             return install(context_for(request), request.requirement)
         except (KernelsError, OSError, ValueError, TypeError) as error:
             return error

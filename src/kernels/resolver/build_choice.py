@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from kernels import backends
 from kernels.errors import (
@@ -61,8 +63,7 @@ _BY_NAME = frozenset(RejectionKind) - {
 _LOCAL_HINT = "The folder of a local build must keep its variant's name, such as torch-cpu."
 
 
-@dataclass(frozen=True)
-class BuildChoice(OfSnapshot):
+class BuildChoice(OfSnapshot, msgspec.Struct, frozen=True):
     """Which builds of a snapshot suit, and why the others do not.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from kernels.resolver.lock_pins import ActiveLock
 
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["ResolveContext"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ResolveContext:
+class ResolveContext(msgspec.Struct, frozen=True, kw_only=True):
     """What one call resolves kernels with. What decides about security has no default.
 
     Attributes:
@@ -47,4 +47,4 @@ class ResolveContext:
     check_arch: bool = True
     device: int | str | None = None
     prerequisites: bool = True
-    undelivered: Mapping[Requirement, tuple[PassedOver, ...]] = field(default_factory=dict)
+    undelivered: Mapping[Requirement, tuple[PassedOver, ...]] = {}

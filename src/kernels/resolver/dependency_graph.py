@@ -6,8 +6,9 @@ Planning a kernel, downloading every build and locking a project differ only in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from kernels.errors import DependencyCycle
 from kernels.models.metadata import MAX_KERNEL_DEPENDS
@@ -30,24 +31,21 @@ MAX_DEPTH = 32
 AT_ONCE = 8
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """A requirement of a graph, and its source where that is given, as for a folder."""
 
     requirement: Requirement
     source: Source | None = None
 
 
-@dataclass(frozen=True)
-class GraphNode(Generic[_Value]):
+class GraphNode(msgspec.Struct, Generic[_Value], frozen=True):
     """A snapshot of a graph: what the caller made of it, and what it depends on."""
 
     value: _Value
     depends: tuple[Requirement, ...] = ()
 
 
-@dataclass(frozen=True)
-class DependencyGraph(Generic[_Value]):
+class DependencyGraph(msgspec.Struct, Generic[_Value], frozen=True):
     """Everything that roots depend on.
 
     Attributes:

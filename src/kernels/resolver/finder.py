@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from threading import Event
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from kernels.errors import HubUnavailable, KernelsError, PublisherUnknown
 from kernels.models.lockfile import lock_again
@@ -66,8 +68,7 @@ class OfSnapshot:
         return self.found.lock
 
 
-@dataclass(frozen=True)
-class Resolved:
+class Resolved(msgspec.Struct, frozen=True):
     """Where a requirement leads, and what may be done with the snapshot there.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from kernels.errors import DigestMismatch, LockError, NotLocked
 from kernels.models.lockfile import ContentHash, Lock, Pin, hashes_path, lock_again, unpinned_build
@@ -14,8 +15,7 @@ from kernels.support.formatting import did_you_mean
 __all__ = ["NO_LOCK", "ActiveLock", "file_state", "read_lock"]
 
 
-@dataclass(frozen=True)
-class ActiveLock:
+class ActiveLock(msgspec.Struct, frozen=True):
     """A lock, and whether kernels that it does not list may be loaded.
 
     Attributes:

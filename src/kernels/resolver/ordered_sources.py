@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 from kernels.errors import (
     BackendUnavailable,
@@ -46,8 +47,7 @@ _Error = TypeVar("_Error", bound=KernelsError)
 _Answer = TypeVar("_Answer")
 
 
-@dataclass(frozen=True)
-class PassedOver:
+class PassedOver(msgspec.Struct, frozen=True):
     """A source after which the next one was asked.
 
     Attributes:

@@ -6,9 +6,11 @@ Nothing but listings and `metadata.json` is read until the whole tree is known a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from kernels import backends
 from kernels.errors import InvalidMetadata, KernelsError, NoSuitableBuild, UntrustedSignature
@@ -37,8 +39,7 @@ __all__ = ["PlanTree", "Planned", "plan_every_build", "plan_tree"]
 _log = logger(__name__)
 
 
-@dataclass(frozen=True)
-class Planned(OfSnapshot):
+class Planned(OfSnapshot, msgspec.Struct, frozen=True):
     """One build of a plan.
 
     Attributes:
@@ -60,12 +61,11 @@ class Planned(OfSnapshot):
     device: Device | None
     signed: bool
     pinned: ContentHash | None
-    depends: Mapping[str, SnapshotKey] = field(default_factory=dict)
+    depends: Mapping[str, SnapshotKey] = {}
     why: str = ""
 
 
-@dataclass(frozen=True)
-class PlanTree:
+class PlanTree(msgspec.Struct, frozen=True):
     """A kernel and all it depends on.
 
     Attributes:

@@ -6,8 +6,9 @@ Redirects are limited in number. None leads in a circle, or out of a required si
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from kernels.errors import (
     InvalidRepository,
@@ -49,8 +50,7 @@ class SnapshotKey(NamedTuple):
     commit: str
 
 
-@dataclass(frozen=True)
-class FoundSnapshot:
+class FoundSnapshot(msgspec.Struct, frozen=True):
     """A snapshot that a requirement leads to.
 
     Attributes:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from kernels import backends
 from kernels.backends import Backend, Device
 from kernels.errors import InvalidVariant, KernelsError, RequestError
@@ -66,8 +68,7 @@ class VariantRejected:
 Decision = VariantAccepted | VariantRejected
 
 
-@dataclass(frozen=True)
-class Resolution:
+class Resolution(msgspec.Struct, frozen=True):
     """The result of `resolve`.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from kernels.errors import HubUnavailable
 from kernels.resolver.context import ResolveContext

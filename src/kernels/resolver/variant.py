@@ -7,8 +7,9 @@ new C++ ABI, for CUDA 13.0; `torch-cuda` is Python or just-in-time compiled code
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from kernels import backends
 from kernels.errors import InvalidVariant
@@ -37,8 +38,7 @@ Kind = Literal["torch-stable-abi", "torch", "tvm-ffi", "torch-noarch"]
 _KINDS: tuple[tuple[str, Kind], ...] = (("torch", "torch"), ("stable", "torch-stable-abi"), ("tvm", "tvm-ffi"))
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(msgspec.Struct, frozen=True):
     """A build variant, as its name describes it.
 
     Attributes:
@@ -128,8 +128,7 @@ class Variant:
         return self.name
 
 
-@dataclass(frozen=True)
-class UnparsedVariant:
+class UnparsedVariant(msgspec.Struct, frozen=True):
     """A build folder whose name is not a variant's; it is always rejected."""
 
     name: str

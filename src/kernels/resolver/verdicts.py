@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
+
+import msgspec
 
 from kernels.backends import listed
 from kernels.resolver.selection import Decision, Resolution, VariantRejected
@@ -12,8 +13,7 @@ from kernels.support.html_table import TableList
 __all__ = ["VariantList", "Verdict", "verdicts"]
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What became of a build.
 
     Attributes:

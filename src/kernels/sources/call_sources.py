@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from kernels.errors import RepositoryNotFound
 from kernels.sources.folder import PathSource
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Sources"]
 
 
-@dataclass(frozen=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True):
     """The sources of one call.
 
     Attributes:
@@ -29,7 +29,7 @@ class Sources:
     """
 
     default: Source
-    overrides: Mapping[str, Path] = field(default_factory=dict)
+    overrides: Mapping[str, Path] = {}
     verify: Verify | None = None
     following: tuple[Source, ...] = ()
 

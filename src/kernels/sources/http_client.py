@@ -11,10 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+
+import msgspec
 
 from kernels import settings
 from kernels.errors import HubUnavailable, KernelsError, NotInCache
@@ -67,8 +68,7 @@ _T = TypeVar("_T")
 _log = logger(__name__)
 
 
-@dataclass(frozen=True)
-class Patience:
+class Patience(msgspec.Struct, frozen=True):
     """The limits of retries.
 
     Attributes:

@@ -6,10 +6,11 @@ import difflib
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from kernels.errors import RequestError
 from kernels.support.documents import TomlToken, TooComplex, load_toml, toml_tokens
@@ -34,8 +35,7 @@ TomlPath = tuple[str | int, ...]
 _VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}")
 
 
-@dataclass(frozen=True)
-class TomlFile:
+class TomlFile(msgspec.Struct, frozen=True):
     """A TOML file's content and the lines of its parts.
 
     Attributes:

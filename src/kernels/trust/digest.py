@@ -7,9 +7,10 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from kernels.errors import DigestMismatch, InvalidRepository, RequestError, StoreError
 from kernels.models.metadata import Digest
@@ -40,8 +41,7 @@ _UNCOVERED = frozenset({"metadata.json", "metadata.json.sigstore"})
 _NAMED = 10
 
 
-@dataclass(frozen=True)
-class _File:
+class _File(msgspec.Struct, frozen=True):
     name: str  # POSIX path relative to the variant
     path: str
     size: int  # bytes

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from kernels import settings
 from kernels.errors import HubUnavailable, NotInCache, PublisherUnknown, StoreError, UntrustedPublisher
@@ -90,8 +91,7 @@ class Publishers(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class TrustPolicy:
+class TrustPolicy(msgspec.Struct, frozen=True):
     """The repositories that the caller allows, beside those of trusted publishers.
 
     Args:

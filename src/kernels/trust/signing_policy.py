@@ -6,11 +6,11 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from kernels import settings
 from kernels.errors import RequestError
@@ -22,6 +22,7 @@ from kernels.support.toml import Section, parse_toml, read_toml
 __all__ = ["Identity", "Policy", "Rule"]
 
 _COMMUNITY = Path(__file__).with_name("community.toml")
+_PACKAGED = "the policy of this package"
 
 #: The largest trusted root that is read; that of the public Sigstore has some 7 kB.
 _MAX_ROOT_BYTES = 4 * 1024 * 1024
@@ -48,8 +49,7 @@ class Identity(msgspec.Struct, frozen=True):
         return format_text(self.workflow)
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """The part of a policy for one repository.
 
     Attributes:
@@ -62,7 +62,7 @@ class Rule:
     signers: tuple[Identity, ...] = ()
     required: bool = False
     trusted_root: Path | None = None
-    where: str = "the policy of this package"
+    where: str = _PACKAGED
 
     @property
     def key(self) -> str:
@@ -91,8 +91,7 @@ class Rule:
             ) from None
 
 
-@dataclass(frozen=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """Which identities may sign the builds of which repositories.
 
     Attributes:
@@ -102,10 +101,10 @@ class Policy:
         where: The file, for messages.
     """
 
-    rules: Mapping[str, Rule] = field(default_factory=dict)
+    rules: Mapping[str, Rule] = {}
     required: bool = False
     trusted_root: Path | None = None
-    where: str = "the policy of this package"
+    where: str = _PACKAGED
 
     @staticmethod
     def community() -> Policy:
@@ -182,7 +181,7 @@ class Policy:
 @lru_cache(maxsize=1)
 def _community() -> Policy:
     file = parse_toml(_COMMUNITY.read_text(encoding="utf-8"), _COMMUNITY)
-    return _policy(Section(file, (), file.data), Policy.where, _COMMUNITY.parent)
+    return _policy(Section(file, (), file.data), _PACKAGED, _COMMUNITY.parent)
 
 
 @lru_cache(maxsize=8)

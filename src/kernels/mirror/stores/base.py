@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
+
+import msgspec
 
 from kernels.errors import KernelsError, StoreError
 
@@ -31,8 +32,7 @@ class StoreChanged(StoreError):
     """Another writer changed a document meanwhile; it is read again, and the change made again."""
 
 
-@dataclass(frozen=True)
-class StoredDocument:
+class StoredDocument(msgspec.Struct, frozen=True):
     """A small document of a store.
 
     Attributes:
@@ -45,8 +45,7 @@ class StoredDocument:
     etag: str = ""
 
 
-@dataclass(frozen=True)
-class StoredEntry:
+class StoredEntry(msgspec.Struct, frozen=True):
     """An entry of a listing.
 
     Attributes:

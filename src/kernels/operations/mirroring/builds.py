@@ -13,8 +13,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from kernels import settings
 from kernels.cache.repo_store import RepoStore

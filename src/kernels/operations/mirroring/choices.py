@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from kernels.models.requirement import Requirement
 from kernels.operations.download_plan import PROBLEMS, DownloadFailure
