@@ -230,6 +230,92 @@ def compile_layer(repo_id):
     return {"graphs": len(graphs)}
 
 
+def plan_kinds(kinds, layers, repeats):
+    """Microseconds per layer of `kernelize` of a model with many kinds of layers, each with its entry in the mapping.
+
+    The kernels' layers are loaded already: what is left is the choice of each, its checks, and its replacement.
+    """
+    import gc
+
+    import torch
+
+    from kernels import Mode, kernelize, use_kernel_forward_from_hub, use_kernel_mapping
+
+    class Kernel:
+        def __init__(self):
+            class Act(torch.nn.Module):
+                def forward(self, x):
+                    return x + 42
+
+            self._layer = Act
+
+        def load(self):
+            return self._layer
+
+    def kind(name):
+        class Act(torch.nn.Module):
+            def forward(self, x):
+                return x + 41
+
+        return use_kernel_forward_from_hub(name)(Act)
+
+    classes = [kind(f"Act{index}") for index in range(kinds)]
+    times = []
+    with use_kernel_mapping({f"Act{index}": {"cpu": Kernel()} for index in range(kinds)}, inherit_mapping=False):
+        for _ in range(repeats + 1):
+            model = torch.nn.ModuleList([classes[index % kinds]() for index in range(layers)]).eval()
+            gc.collect()
+            start = time.perf_counter()
+            kernelize(model, mode=Mode.INFERENCE, device="cpu")
+            times.append(time.perf_counter() - start)
+    # The first one reads the source of each class.
+    return {"us": sorted(times[1:])[repeats // 2] / layers * 1e6, "first": times[0] / layers * 1e6}
+
+
+def choose_listed(builds, files):
+    """From a Hub's listing of many builds to the chosen one: milliseconds of each step, and the memory of all in MB."""
+    import hashlib
+    import tracemalloc
+
+    from kernels.models.metadata import Metadata
+    from kernels.models.snapshot import Snapshot
+    from kernels.resolver.selection import Ranking
+    from kernels.resolver.target import Target
+    from kernels.sources.hub_responses import TREE_PAGE, listed_files
+
+    def entry(path):
+        return {"type": "file", "oid": hashlib.sha1(path.encode()).hexdigest(), "size": 4096, "path": path}
+
+    kinds = [f"cxx11-{backend}-{cpu}-linux" for backend in ("cpu", "cu128", "rocm64") for cpu in ("x86_64", "aarch64")]
+    names = [f"torch{1 + index // 1000}{index % 1000}-{kind}" for index in range(9000) for kind in kinds][:builds]
+    parts = ["__init__.py", "metadata.json", *(f"part{index}.py" for index in range(files - 2))]
+    entries = [entry(f"build/{name}/{part}") for name in names for part in parts]
+    pages = [json.dumps(entries[start : start + 1000]).encode() for start in range(0, len(entries), 1000)]
+    del entries
+    target = Target.parse("torch2.9-cu128-x86_64-linux+sm_90")
+    fields = {"name": "many", "id": "_many_cuda_0a1b2c3", "version": 1, "license": "Apache-2.0", "python-depends": []}
+    document = json.dumps({**fields, "backend": {"type": "cuda", "archs": ["9.0"]}}).encode()
+
+    def once():
+        start = time.perf_counter()
+        listed = [file for page in pages for file in listed_files(TREE_PAGE.decode(page))]
+        snapshot = Snapshot("bench/many", "0" * 40, tuple(listed))
+        read = time.perf_counter()
+        ranking = Ranking(snapshot.builds, target)
+        for name in ranking.unread():
+            ranking.learn(name, Metadata.from_bytes(document))
+        assert ranking.resolution().best is not None
+        return (read - start) * 1e3, (time.perf_counter() - read) * 1e3
+
+    once()
+    listing, choosing = min(once() for _ in range(5))
+    tracemalloc.start()
+    once()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return {"listing": listing, "choosing": choosing, "mb": peak / 1e6}
+
+
 def construct(project, repeats):
     """Microseconds for which a module of a project that has a lock makes a repository, once it has made one."""
     sys.path.insert(0, project)
@@ -263,6 +349,26 @@ def digest(path, size, repeats):
         verify_digest(path, expected)
         best = min(best, time.perf_counter() - start)
     return {"gb_s": size / best / 1e9}
+
+
+def digest_one(path, repeats):
+    """GB/s of hashing one large file, and of the same bytes in memory, which no other core can share."""
+    import hashlib
+    import os
+
+    from kernels.trust.digest import sha256_file
+
+    size = os.path.getsize(path)
+    memory = bytes(16 * 2**20)
+    times = {"file": [], "memory": []}
+    for _ in range(repeats):
+        start = time.perf_counter()
+        sha256_file(path)
+        times["file"].append(size / (time.perf_counter() - start))
+        start = time.perf_counter()
+        hashlib.sha256(memory)
+        times["memory"].append(len(memory) / (time.perf_counter() - start))
+    return {name: max(each) / 1e9 for name, each in times.items()}
 
 
 if __name__ == "__main__":
