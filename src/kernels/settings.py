@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from kernels.errors import RequestError
 from kernels.models.hub_address import HUB_WORD, HubAddress, parse_addresses
@@ -63,8 +62,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Variable:
+class Variable(NamedTuple):
     """An environment variable: its name, its meaning, and the default."""
 
     name: str

@@ -11,7 +11,6 @@ import functools
 import linecache
 import os
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +36,6 @@ _LIBRARIES = frozenset(
     }
 )
 _STDLIB = os.path.dirname(os.__file__) + os.sep
-_SITES = tuple(sorted({os.path.join(sysconfig.get_path(kind), "") for kind in ("purelib", "platlib")}))
 
 #: Not their subclasses, which a kernel may define.
 SYNTAX_ERRORS = (SyntaxError, IndentationError, TabError)
@@ -206,11 +204,19 @@ def _kind(frame: FrameType) -> Literal["own", "library", "foreign"]:
         name = frame.f_globals.get("__name__")
         own = isinstance(name, str) and name.startswith("kernels.")
         return "own" if own else "library" if file.startswith("<frozen ") else "foreign"
-    for site in _SITES:
+    for site in _sites():
         if file.startswith(site):
             package = file[len(site) :].partition(os.sep)[0].removesuffix(".py")
             return "library" if package in _LIBRARIES else "foreign"
     return "library" if file.startswith(_STDLIB) else "foreign"
+
+
+@functools.cache
+def _sites() -> tuple[str, ...]:
+    """The folders of installed packages."""
+    import sysconfig
+
+    return tuple(sorted({os.path.join(sysconfig.get_path(kind), "") for kind in ("purelib", "platlib")}))
 
 
 def _relink(error: BaseException) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import filecmp
 import os
-import secrets
 import shutil
 import sys
 from contextlib import suppress
@@ -23,7 +21,7 @@ def link_to(link: Path, blob: Path) -> None:
     """
     target = os.path.relpath(blob, link.parent)
     # Not beside the link: a leftover of a kill must not be a file of the build.
-    temporary = blob.with_name(f"{secrets.token_hex(6)}.incomplete")
+    temporary = blob.with_name(f"{os.urandom(6).hex()}.incomplete")
     try:
         try:
             os.symlink(target, temporary)
@@ -41,6 +39,8 @@ def link_to(link: Path, blob: Path) -> None:
 
 
 def _is_copy(path: Path, blob: Path) -> bool:
+    import filecmp
+
     try:
         return not path.is_symlink() and filecmp.cmp(path, blob, shallow=False)
     except OSError:

@@ -25,7 +25,6 @@ import errno
 import hashlib
 import os
 import re
-import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -173,7 +172,7 @@ class RepoStore(RepoRecords):
             StoreError: The cache cannot be written.
             InvalidRepository: A folder of the cache is a link.
         """
-        path = self.folder / "blobs" / f"{file.blob or 'unnamed'}.{secrets.token_hex(4)}.incomplete"
+        path = self.folder / "blobs" / f"{file.blob or 'unnamed'}.{os.urandom(4).hex()}.incomplete"
         with cache_errors(path):
             self._in_blobs(make_folders)
             begun = self._begun(file)
@@ -368,11 +367,11 @@ class RepoStore(RepoRecords):
                 found += [path for path in (self.folder / folder).glob(pattern) if _is_stale(path)]
         if self.folder.name.startswith("kernels--"):
             return found
-        return [path for path in found if _OWN_TEMPORARY.search(path.name)]
+        return [path for path in found if re.search(_OWN_TEMPORARY, path.name)]
 
 
 #: A temporary name with a random part: huggingface_hub does not continue a download under it.
-_OWN_TEMPORARY = re.compile(r"(^|\.)([0-9a-f]{8}|[0-9a-f]{12})(\.left)?\.(incomplete|tmp)$")
+_OWN_TEMPORARY = r"(^|\.)([0-9a-f]{8}|[0-9a-f]{12})(\.left)?\.(incomplete|tmp)$"
 
 
 def _is_stale(path: Path) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -69,7 +68,7 @@ class UnpackedFiles:
             self._complete.add(wanted.path)
             self._arrived(1, wanted.size)
             return False
-        self._path = self._blobs / f"{wanted.blob}.{secrets.token_hex(4)}.incomplete"
+        self._path = self._blobs / f"{wanted.blob}.{os.urandom(4).hex()}.incomplete"
         try:
             self._out = os.open(self._path, _FLAGS, 0o666)
         except OSError as error:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -24,10 +23,10 @@ HUB_WORD = "hub"
 _STORES = ("s3", "gs", "az")
 
 #: One letter is a drive of Windows.
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?=//)")
+_SCHEME = r"([A-Za-z][A-Za-z0-9+.-]+):(?=//)"
 
 #: `user:password@` of a URL; a password may have a comma.
-_PASSWORD = re.compile(r"//[^/]*@")
+_PASSWORD = r"//[^/]*@"
 
 _EXPECTED = (
     f"an http(s) URL with a host, s3://…, gs://…, az://…, file:///…, a folder that exists, or `{HUB_WORD}` for the Hub "
@@ -35,8 +34,7 @@ _EXPECTED = (
 )
 
 
-@dataclass(frozen=True)
-class HubAddress:
+class HubAddress(NamedTuple):
     """Where kernels come from.
 
     Attributes:
@@ -71,9 +69,9 @@ def parse_addresses(name: str, value: str, hub: Callable[[], str]) -> tuple[HubA
         ['http', 'hub']
     """
     # A folder's name may have a comma. `hub` is a word even where a folder has that name.
-    if value.strip() != HUB_WORD and not _SCHEME.match(value) and _is_folder(name, value):
+    if value.strip() != HUB_WORD and not re.match(_SCHEME, value) and _is_folder(name, value):
         return (HubAddress("folder", str(folder_in(name, value))),)
-    if _PASSWORD.search(value):  # it may have a comma
+    if re.search(_PASSWORD, value):  # it may have a comma
         own = any(f"{scheme}://" in value for scheme in _STORES)
         stores = " Credentials of an object store are read where its own tools have them." if own else ""
         raise RequestError(
@@ -89,7 +87,7 @@ def parse_addresses(name: str, value: str, hub: Callable[[], str]) -> tuple[HubA
 def _address(name: str, part: str, hub: Callable[[], str], shown: str) -> HubAddress:
     if part == HUB_WORD:
         return HubAddress("hub", hub())
-    scheme = _SCHEME.match(part)
+    scheme = re.match(_SCHEME, part)
     if scheme is None:
         if _is_folder(name, part):
             return HubAddress("folder", str(folder_in(name, part)))

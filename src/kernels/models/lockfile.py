@@ -39,7 +39,7 @@ _MAX_DEPTH = 8
 
 #: How a content hash is made: over the lines that `sha256sum` prints, or as the older lockfiles have it.
 SHA256SUM, GIT_LFS_CONCAT = "sha256sum", "git_lfs_concat"
-_HASH = re.compile(r"sha256-[0-9a-f]{64}")
+_HASH = r"sha256-[0-9a-f]{64}"
 
 _T = TypeVar("_T")
 
@@ -331,7 +331,7 @@ class _Reader(msgspec.Struct, frozen=True):
             if each.hash_type not in (SHA256SUM, GIT_LFS_CONCAT):
                 kinds = f"{SHA256SUM} or {GIT_LFS_CONCAT}"
                 raise self.error(f"{named}: expected the hash type {kinds}, got {format_value(each.hash_type)}")
-            if _HASH.fullmatch(each.hash) is None:
+            if re.fullmatch(_HASH, each.hash) is None:
                 found = f"expected sha256- and 64 hexadecimal digits, got {format_value(each.hash)}"
                 raise self.error(f"{named}: {found}")
         return {name: ContentHash(each.hash_type, each.hash) for name, each in variants.items()}

@@ -40,10 +40,10 @@ MAX_METADATA_BYTES = 4 * 1024 * 1024
 #: The most dependencies of one kernel; published kernels have a handful.
 MAX_KERNEL_DEPENDS = 256
 
-_NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
+_NAME = r"[a-z][-a-z0-9]*[a-z0-9]"
 _NAME_RULE = "lower-case letters, digits and dashes, starting with a letter"
-_MINVER = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}")
-_BACKEND_TYPE = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_MINVER = r"[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,9}"
+_BACKEND_TYPE = r"[A-Za-z][A-Za-z0-9_]*"
 
 
 class KernelName(str):
@@ -77,7 +77,7 @@ class KernelName(str):
             >>> KernelName.allows("rms-norm"), KernelName.allows("rms_norm")
             (True, False)
         """
-        return _NAME.fullmatch(text) is not None
+        return re.fullmatch(_NAME, text) is not None
 
 
 class BackendInfo(msgspec.Struct, frozen=True):
@@ -331,8 +331,8 @@ def _check(file: _File, where: str) -> Metadata:
     require(KernelName.allows(name), "name", name, _NAME_RULE)
     require(id.isascii() and id.isidentifier(), "id", id, "a Python identifier")
     require(file.version is None or file.version >= 0, "version", file.version, "0 or a positive integer")
-    require(_BACKEND_TYPE.fullmatch(backend) is not None, "backend.type", backend, "a backend's name")
-    require(minver is None or _MINVER.fullmatch(minver) is not None, "kernels-minver", minver, "X.Y.Z")
+    require(re.fullmatch(_BACKEND_TYPE, backend) is not None, "backend.type", backend, "a backend's name")
+    require(minver is None or re.fullmatch(_MINVER, minver) is not None, "kernels-minver", minver, "X.Y.Z")
     algorithm = "sha256" if digest is None else digest.algorithm
     require(algorithm in ("sha256", "sha512"), "digest.algorithm", algorithm, "sha256 or sha512")
 

@@ -32,9 +32,9 @@ from kernels.support.formatting import as_clause, format_text, format_value
 
 __all__ = ["check_mirror_index", "check_repository_index", "invalid_document"]
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_CONTENT = re.compile(r"sha256-[0-9a-f]{64}")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_SHA256 = r"[0-9a-f]{64}"
+_CONTENT = r"sha256-[0-9a-f]{64}"
+_TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 _TYPES = ("kernel", "model")
 
 #: The largest number of an index: every reader of JSON reads it exactly (RFC 8259, section 6).
@@ -154,10 +154,10 @@ def _check_subject(index: RepositoryIndex, commit: str | None, where: str) -> No
 
 
 def _check_build(where: str, content: str, build: MirrorBuild) -> None:
-    if _CONTENT.fullmatch(content) is None:
+    if re.fullmatch(_CONTENT, content) is None:
         raise invalid_document(where, f"{format_value(content)} is not the hash of a build")
     archive = build.archive
-    if _SHA256.fullmatch(archive.sha256) is None or archive.name != archive_path(archive.sha256):
+    if re.fullmatch(_SHA256, archive.sha256) is None or archive.name != archive_path(archive.sha256):
         raise invalid_document(where, f"{format_value(archive.name)} is not the name of an archive")
     if not 0 < archive.size <= MAX_FILE_BYTES:
         raise invalid_document(where, f"{format_value(archive.size)} is not the size of an archive")
@@ -189,7 +189,7 @@ def _check_numbers(where: str, numbers: Sequence[int]) -> None:
 
 def _check_times(where: str, times: Sequence[str]) -> None:
     for time in times:
-        if _TIME.fullmatch(time) is None:
+        if re.fullmatch(_TIME, time) is None:
             raise invalid_document(where, f"{format_value(time)} is not a time")
         try:
             parse_time(time)

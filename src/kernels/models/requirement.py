@@ -25,13 +25,11 @@ __all__ = [
 
 # huggingface_hub's rule for a repository's name, narrowed to `org/name`: letters, digits, `-`, `_`, `.`; no `--` or
 # `..`, none of `-` and `.` at either end, 96 characters at most a part.
-_PART = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9_]([A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
-_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_PART = r"(?!.*(--|\.\.))[A-Za-z0-9_]([A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
+_COMMIT = r"[0-9a-f]{40}|[0-9a-f]{64}"
 # Git's rule for a ref's name (git-check-ref-format(1)), without what could leave a folder or break a URL.
-_VERSION_BRANCH = re.compile(r"(?:refs/(?:heads|tags)/)?v(0|[1-9][0-9]{0,5})")
-_REVISION = re.compile(
-    r"(?!.*(\.\.|//|@\{|/\.|\.lock(/|$)))[^\x00-\x20\x7f~^:?*\[\\./-][^\x00-\x20\x7f~^:?*\[\\]*(?<![/.])"
-)
+_VERSION_BRANCH = r"(?:refs/(?:heads|tags)/)?v(0|[1-9][0-9]{0,5})"
+_REVISION = r"(?!.*(\.\.|//|@\{|/\.|\.lock(/|$)))[^\x00-\x20\x7f~^:?*\[\\./-][^\x00-\x20\x7f~^:?*\[\\]*(?<![/.])"
 
 #: The fewest digits of a shortened commit: git shows seven.
 SHORTEST_COMMIT = 7
@@ -99,7 +97,7 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
             >>> Requirement("org/relu", revision="refs/heads/v2").named_version
             2
         """
-        found = _VERSION_BRANCH.fullmatch(self.revision or "")
+        found = re.fullmatch(_VERSION_BRANCH, self.revision or "")
         return int(found[1]) if found is not None else self.version
 
     @property
@@ -122,7 +120,7 @@ def is_commit(text: str) -> bool:
         >>> is_commit("0123456789abcdef0123456789abcdef01234567")
         True
     """
-    return _COMMIT.fullmatch(text) is not None
+    return re.fullmatch(_COMMIT, text) is not None
 
 
 def check_repo_id(repo_id: Any) -> str:
@@ -158,7 +156,7 @@ def is_revision(text: str) -> bool:
         >>> is_revision("v1"), is_revision("../v1")
         (True, False)
     """
-    return len(text) <= 255 and _REVISION.fullmatch(text) is not None and text.isprintable()
+    return len(text) <= 255 and re.fullmatch(_REVISION, text) is not None and text.isprintable()
 
 
 def is_repo_id(text: str) -> bool:
@@ -169,14 +167,14 @@ def is_repo_id(text: str) -> bool:
         (True, False)
     """
     parts = text.split("/")
-    return len(parts) == 2 and all(_PART.fullmatch(part) is not None for part in parts)
+    return len(parts) == 2 and all(re.fullmatch(_PART, part) is not None for part in parts)
 
 
 def _check_no_path(repo_id: Any) -> None:
     """Raise if `repo_id` can only be a folder: not in `check_repo_id`, which servers call with what clients send."""
     if not isinstance(repo_id, str) or "://" in repo_id:
         return
-    is_name = len(parts := repo_id.split("/")) == 2 and all(map(_PART.fullmatch, parts))
+    is_name = len(parts := repo_id.split("/")) == 2 and all(re.fullmatch(_PART, part) for part in parts)
     if not is_name and (repo_id.startswith((".", "/", "~")) or _is_folder(repo_id)):
         raise RequestError(
             f"`repo_id` is {repo_id[:200]!r}, a path; expected 'org/name'. To load a folder, call "

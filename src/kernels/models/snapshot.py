@@ -42,10 +42,10 @@ MAX_PARTS = 64
 #: The most bytes of a file: a petabyte.
 MAX_FILE_BYTES = 2**50
 
-_VERSION_BRANCH = re.compile(r"v(0|[1-9][0-9]{0,5})")
-_OID = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-#: Characters that no name may have: controls, Windows' separators of folders and drives, lone surrogates.
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f\\:\ud800-\udfff]")
+_VERSION_BRANCH = r"v(0|[1-9][0-9]{0,5})"
+_OID = r"[0-9a-f]{40}|[0-9a-f]{64}"
+#: Characters that no name may have: controls and lone surrogates, besides Windows' separators of folders and drives.
+_UNSAFE = r"[\x00-\x1f\x7f\ud800-\udfff]"
 
 
 class RepoFile(msgspec.Struct, frozen=True, gc=False):
@@ -95,7 +95,7 @@ class Heads(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def versions(self) -> dict[int, str]:
         """The branches of versions, by version, newest first."""
-        found = {int(match[1]): name for name in self.branches if (match := _VERSION_BRANCH.fullmatch(name))}
+        found = {int(match[1]): name for name in self.branches if (match := re.fullmatch(_VERSION_BRANCH, name))}
         return dict(sorted(found.items(), reverse=True))
 
     def commit(self, revision: str) -> str | None:
@@ -188,7 +188,9 @@ def check_path(repo_id: str, file: RepoFile) -> None:
         or sum(sizes) + len(sizes) > 1024
         or max(sizes) > 255
         or any(part in ("", ".", "..") for part in parts)
-        or _UNSAFE.search(file.path)
+        or "\\" in file.path
+        or ":" in file.path
+        or (not file.path.isprintable() and re.search(_UNSAFE, file.path))
         or file.size < 0
     ):
         raise InvalidRepository(
@@ -206,5 +208,5 @@ def check_path(repo_id: str, file: RepoFile) -> None:
             f"{repo_id} lists the file {file.path[:200]!r}: a path with invisible characters. Nothing was downloaded."
         )
     for oid in (file.oid, file.sha256, file.xet_hash):
-        if oid and _OID.fullmatch(oid) is None:
+        if oid and re.fullmatch(_OID, oid) is None:
             raise InvalidRepository(f"{repo_id} lists {file.path[:200]!r} with the object id {oid[:80]!r}.")

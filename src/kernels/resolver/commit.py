@@ -20,7 +20,7 @@ __all__ = ["SettledCommit", "settle_commit"]
 _log = logger("kernels._versions")
 
 #: What may be a shortened commit; a Hub finds whole ones only.
-_SHORTENED = re.compile(r"[0-9a-f]{4,39}", re.IGNORECASE)
+_SHORTENED = r"(?i)[0-9a-f]{4,39}"
 
 #: How many versions a message lists before it only counts them.
 _LISTED = 20
@@ -85,7 +85,9 @@ def _look_up(requirement: Requirement, source: Source) -> tuple[int | None, str 
         commit = heads.commit(requirement.revision) or source.find_commit(requirement.repo_id, requirement.revision)
         if commit is None:
             names = format_names([*heads.branches, *heads.tags])
-            shortened = " A commit needs all of its 40 digits." if _SHORTENED.fullmatch(requirement.revision) else ""
+            shortened = (
+                " A commit needs all of its 40 digits." if re.fullmatch(_SHORTENED, requirement.revision) else ""
+            )
             raise source.missing_revision(
                 requirement.repo_id,
                 requirement.revision,

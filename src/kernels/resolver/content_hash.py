@@ -29,7 +29,7 @@ _AT_ONCE = 8
 #: A file larger than this that a Hub does not keep as a large one is no source file; a Hub's own limit is 10 MB.
 _MAX_SMALL_BYTES = 32 * 1024 * 1024
 
-_BLOB = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_BLOB = r"[0-9a-f]{40}|[0-9a-f]{64}"
 
 
 def listed_hash(
@@ -177,7 +177,7 @@ def _digests(source: Source, snapshot: Snapshot, file: RepoFile | None) -> dict[
 
 def _linked_as_large(path: Path) -> bool:
     name = os.path.basename(os.path.realpath(path))
-    if not path.is_symlink() or _BLOB.fullmatch(name) is None:
+    if not path.is_symlink() or re.fullmatch(_BLOB, name) is None:
         raise RequestError(
             f"{GIT_LFS_CONCAT} depends on whether the Hub keeps {path} as a large file, which a plain file does not "
             "show. Lock again with the current kind of hash: kernels lock --rehash"

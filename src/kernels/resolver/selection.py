@@ -35,7 +35,7 @@ __all__ = [
     "resolve",
 ]
 
-_DEVICE = re.compile(r"([A-Za-z][A-Za-z0-9_]*)(?::([0-9]{1,4}))?")
+_DEVICE = r"([A-Za-z][A-Za-z0-9_]*)(?::([0-9]{1,4}))?"
 
 #: A variant that fails late is a nearer miss than one that fails early.
 _STEPS = {kind: step for step, kind in enumerate(NAME_CHECKS)}
@@ -285,7 +285,7 @@ def choose_backend(target: Target, backend: str | None, device: Any) -> tuple[Ba
     if isinstance(device, bool) or not isinstance(device, (int, str, type(None))):
         raise wrong_type("device", "an index or a name like 'cuda:1'", device)
     if isinstance(device, str):
-        match = _DEVICE.fullmatch(device)
+        match = re.fullmatch(_DEVICE, device)
         if match is None:
             raise RequestError(f"`device`: expected an index or a name like 'cuda:1', got {device[:200]!r}.")
         kind, index = match[1], int(match[2]) if match[2] else None

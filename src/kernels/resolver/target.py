@@ -35,7 +35,7 @@ __all__ = ["Device", "Target", "not_there"]
 
 _EXAMPLE = "torch2.9-cu128-x86_64-linux+sm_90"
 _FORM = "torch<version>-<accelerator>-<cpu>-<os>"
-_TEXT = re.compile(
+_TEXT = (
     r"(?:torch(?P<torch>[0-9]+\.[0-9]+(?:\.[0-9]+)?)-)?(?:(?P<abi>cxx11|cxx98)-)?"
     r"(?:tvm-ffi(?P<tvm>[0-9]+\.[0-9]+(?:\.[0-9]+)?)-)?(?:py(?P<python>3\.[0-9]+)(?P<threaded>t?)-)?"
     r"(?P<accelerator>[a-z]+[a-z0-9_.]*)-(?P<processor>[A-Za-z0-9_]+)-(?P<os>[a-z]+)(?P<os_version>[0-9][0-9.]*)?"
@@ -43,7 +43,7 @@ _TEXT = re.compile(
 #: The largest description that is read, and the most devices: a machine has some dozens, each with a few hundred bytes.
 _MAX_JSON, _MAX_DEVICES = 4 * 1024 * 1024, 10_000
 
-_DEVICES = re.compile(r"(?:(?P<count>[1-9][0-9]{0,3})x)?(?P<arch>.+)")
+_DEVICES = r"(?:(?P<count>[1-9][0-9]{0,3})x)?(?P<arch>.+)"
 
 # How Darwin, Windows and people spell what variants call otherwise.
 _CPUS = {"arm64": "aarch64", "amd64": "x86_64", "x64": "x86_64"}
@@ -375,7 +375,7 @@ def _parse(text: str) -> Target:
     if not isinstance(text, str):
         raise wrong_type("target", f"a string such as {_EXAMPLE!r}", text)
     head, *archs = text.split("+")
-    match = _TEXT.fullmatch(head) if len(text) <= 1000 else None
+    match = re.fullmatch(_TEXT, head) if len(text) <= 1000 else None
     system = None if match is None else _SYSTEMS.get(match["os"], match["os"])
     if match is None or system not in ("linux", "darwin", "windows"):
         raise RequestError(
@@ -424,7 +424,7 @@ def _parse_accelerator(text: str, accelerator: str) -> tuple[backends.Backend, M
 def _parse_devices(text: str, backend: backends.Backend, archs: Sequence[str]) -> tuple[Device, ...]:
     devices: list[Device] = []
     for part in archs:
-        match = _DEVICES.fullmatch(part)
+        match = re.fullmatch(_DEVICES, part)
         arch = None if match is None else backend.parse_arch(match["arch"])
         if match is None or not arch:
             raise RequestError(f"`target` is {text[:200]!r}: {part!r} is no architecture of {backend.name}.")

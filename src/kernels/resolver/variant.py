@@ -26,13 +26,13 @@ _MAX_LENGTH = 128
 
 # Numbers without leading zeros: a name that would print differently than it was written is none.
 _NUMBER = "(?:0|[1-9][0-9]{0,3})"
-_COMPILED = re.compile(
+_COMPILED = (
     rf"(?:torch(?P<torch>[0-9]{_NUMBER})(?:-(?P<abi>cxx11|cxx98))?"
     rf"|torch-stable-abi(?P<stable>[0-9]{_NUMBER})"
     rf"|tvm-ffi(?P<tvm>[0-9]{_NUMBER}))"
     r"-(?P<accelerator>[a-z][a-z0-9_.]*)-(?P<processor>[a-z0-9_]+)-(?P<os>[a-z0-9_]+)"
 )
-_NOARCH = re.compile(r"torch-(?P<backend>[a-z][a-z0-9_]*)")
+_NOARCH = r"torch-(?P<backend>[a-z][a-z0-9_]*)"
 
 Kind = Literal["torch-stable-abi", "torch", "tvm-ffi", "torch-noarch"]
 _KINDS: tuple[tuple[str, Kind], ...] = (("torch", "torch"), ("stable", "torch-stable-abi"), ("tvm", "tvm-ffi"))
@@ -154,10 +154,10 @@ def parse_variant(name: str) -> Variant:
     """
     if not isinstance(name, str) or len(name) > _MAX_LENGTH:
         raise InvalidVariant(f"{format_value(name)} is not a variant's name: at most {_MAX_LENGTH} characters of text.")
-    match = _NOARCH.fullmatch(name)
+    match = re.fullmatch(_NOARCH, name)
     if match is not None:
         return Variant("torch-noarch", _noarch_backend(match["backend"]), match["backend"])
-    match = _COMPILED.fullmatch(name)
+    match = re.fullmatch(_COMPILED, name)
     if match is None:
         raise InvalidVariant(
             f"{format_value(name)} is not a variant's name, such as torch-cuda or torch213-cxx11-cu130-x86_64-linux."

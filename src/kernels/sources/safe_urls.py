@@ -19,7 +19,7 @@ __all__ = ["file_redirect", "following_page", "within_repository"]
 #: The longest URL that is followed; a signed one of a CDN has some 2,000 characters.
 _MAX_URL = 8192
 
-_REPOSITORY = re.compile(r"/api/(?:kernels|models)/([^/]+/[^/]+)(?:/|$)")
+_REPOSITORY = r"/api/(?:kernels|models)/([^/]+/[^/]+)(?:/|$)"
 
 
 def following_page(endpoint: str, url: str, response: Any) -> str | None:
@@ -56,7 +56,7 @@ def within_repository(endpoint: str, url: str, location: str) -> str:
         following = _on(endpoint, urljoin(url, location))
     except ValueError:
         raise HubRefused(url, 310, "", "a redirect to an invalid URL") from None
-    asked, found = (_REPOSITORY.search(urlsplit(each).path) for each in (url, following))
+    asked, found = (re.search(_REPOSITORY, urlsplit(each).path) for each in (url, following))
     if asked is None or found is None:
         raise HubRefused(url, 310, "", "redirected")
     if asked[1] != found[1]:

@@ -13,11 +13,6 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 __all__ = [
     "MAX_DEPTH",
     "MAX_DIGITS",
@@ -64,7 +59,7 @@ class TooComplex(ValueError):
 # JSON
 
 
-_STRING = re.compile(rb'"[^"]*"?')
+_STRING = rb'"[^"]*"?'
 _ALIKE, _OPENING = bytes.maketrans(b"{}", b"[]"), ord("[")
 _UNCOUNTED = bytes(set(range(256)) - set(b'"[]{},'))
 
@@ -97,7 +92,7 @@ def check_json(data: bytes | str, *, depth: int = MAX_DEPTH, values: int = MAX_V
     many = TooComplex(f"it has more than {values} values")
     if text.count(b'"') > 4 * values:  # a key and a value have two each
         raise many
-    text = _STRING.sub(b"", text)
+    text = re.sub(_STRING, b"", text)
     if text.count(b"[") + text.count(b"{") + text.count(b",") >= values:
         raise many
     inner = brackets = text.translate(_ALIKE, b",")
@@ -167,14 +162,9 @@ def _no_number(text: str) -> Any:
 TomlToken = tuple[str, int]
 
 #: A token, after spaces and a comment; of a string only its start.
-_TOML_START = re.compile(r"""[ \t\r]*(?:\#[^\n]*(?=\n))?("{3}|'{3}|["'\n\[\]{}=,.]|[^ \t\r\n"'\#\[\]{}=,.]+)""")
+_TOML_START = r"""[ \t\r]*(?:\#[^\n]*(?=\n))?("{3}|'{3}|["'\n\[\]{}=,.]|[^ \t\r\n"'\#\[\]{}=,.]+)"""
 #: The end of a string, by its start, with the escapes to skip; in single quotes it ends with its line at the latest.
-_TOML_ENDS = {
-    '"""': re.compile(r'\\[\s\S]|"{3,5}'),
-    "'''": re.compile(r"'{3,5}"),
-    '"': re.compile(r'\\[^\n]|["\n]'),
-    "'": re.compile(r"['\n]"),
-}
+_TOML_ENDS = {'"""': r'\\[\s\S]|"{3,5}', "'''": r"'{3,5}", '"': r'\\[^\n]|["\n]', "'": r"['\n]"}
 
 
 def toml_tokens(text: str) -> Iterator[TomlToken]:
@@ -189,13 +179,14 @@ def toml_tokens(text: str) -> Iterator[TomlToken]:
         >>> [token for token, _ in toml_tokens('a."b.c" = 1 # d')]
         ['a', '.', '"b.c"', '=', '1']
     """
+    begin, ends = re.compile(_TOML_START), {start: re.compile(end) for start, end in _TOML_ENDS.items()}
     position = 0
     for _ in range(MAX_TOKENS):
-        found = _TOML_START.match(text, position)
+        found = begin.match(text, position)
         if found is None:
             return
         start, position = found.span(1)
-        end = _TOML_ENDS.get(found[1])
+        end = ends.get(found[1])
         if end is not None:
             for inside in end.finditer(text, position):
                 if not inside[0].startswith("\\"):
@@ -206,7 +197,7 @@ def toml_tokens(text: str) -> Iterator[TomlToken]:
             if inside[0] == "\n":
                 return
         yield text[start:position], start
-    if _TOML_START.match(text, position) is not None:
+    if begin.match(text, position) is not None:
         raise TooComplex(f"it has more than {MAX_TOKENS} names, values and signs")
 
 
@@ -279,6 +270,10 @@ def load_toml(text: str) -> dict[str, Any]:
         {'a': {'b': 1}}
     """
     check_toml(text)
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
     return tomllib.loads(text)
 
 

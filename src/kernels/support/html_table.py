@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, TypeVar
@@ -80,4 +79,6 @@ def _cell(tag: str, text: object, columns: int = 1) -> str:
 
 
 def _escaped(text: object) -> str:
+    import html
+
     return html.escape(format_text(text, _MAX_CELL))

@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import secrets
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -139,7 +138,7 @@ def replace_file(path: Path, content: bytes, suffix: str = ".tmp", *, mode: int 
         mode: The most rights on it, whatever the folder's default. Default: those of a new file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{suffix}")
+    temporary = path.with_name(f"{path.name}.{os.urandom(4).hex()}{suffix}")
     try:
         with open(temporary, "xb", opener=None if mode is None else _opener(mode)) as file:
             file.write(content)

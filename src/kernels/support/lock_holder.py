@@ -12,7 +12,7 @@ from kernels.support.text import one_line
 __all__ = ["lock_holder"]
 
 #: A line of `/proc/locks` (proc_locks(5)): the process and the inode of a lock that is held, not waited for.
-_HELD = re.compile(r"^\d+: (?:FLOCK|OFDLCK|POSIX)\s+\S+\s+\S+\s+(\d+)\s+\S+:(\d+)\s", re.MULTILINE)
+_HELD = r"(?m)^\d+: (?:FLOCK|OFDLCK|POSIX)\s+\S+\s+\S+\s+(\d+)\s+\S+:(\d+)\s"
 
 #: The most characters of a command line.
 _MAX_COMMAND = 120
@@ -30,7 +30,7 @@ def lock_holder(path: str | os.PathLike[str]) -> str:
     """
     with suppress(OSError, ValueError):
         inode = str(os.stat(path).st_ino)
-        for process, held in _HELD.findall(Path("/proc/locks").read_text()):
+        for process, held in re.findall(_HELD, Path("/proc/locks").read_text()):
             if held == inode:
                 return f"process {process}{_command(process)}"
     return "another process"

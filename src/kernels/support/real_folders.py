@@ -16,7 +16,7 @@ from pathlib import Path
 __all__ = ["LinkedFolder", "check_folders", "is_real_folder", "make_folders"]
 
 #: A repository's folder in a cache.
-_REPOSITORY = re.compile(r"(kernel|model)s--[^/\\]+--[^/\\]+")
+_REPOSITORY = r"(kernel|model)s--[^/\\]+--[^/\\]+"
 
 #: `<cache>/.locks/<kind>/<Hub>/<file>` is the deepest path of a lock or a record.
 _MOST_FOLDERS = 3
@@ -119,7 +119,7 @@ def _steps(folder: Path, root: Path | None) -> list[str]:
         name = os.path.basename(path)
         if name == ".locks":
             return steps[::-1]
-        if not repository and _REPOSITORY.fullmatch(name):  # or a folder of `.locks`, which is seen next
+        if not repository and re.fullmatch(_REPOSITORY, name):  # or a folder of `.locks`, which is seen next
             repository = count
         path = os.path.dirname(path)
         steps.append(path)

@@ -32,7 +32,7 @@ _MOST_COMPARED = 100
 #: The path of a value: keys, and indices in lists.
 TomlPath = tuple[str | int, ...]
 
-_VERSION = re.compile(r"[0-9]{1,4}\.[0-9]{1,4}")
+_VERSION = r"[0-9]{1,4}\.[0-9]{1,4}"
 
 
 class TomlFile(msgspec.Struct, frozen=True):
@@ -273,7 +273,7 @@ class Section:
         key, value = self.get(*spellings)
         if value is None:
             return None
-        if not isinstance(value, str) or _VERSION.fullmatch(value) is None:
+        if not isinstance(value, str) or re.fullmatch(_VERSION, value) is None:
             raise self.wrong(key, value, 'a version such as "2.9"')
         return MajorMinor.parse(value)
 

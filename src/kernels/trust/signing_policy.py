@@ -27,9 +27,9 @@ _PACKAGED = "the policy of this package"
 #: The largest trusted root that is read; that of the public Sigstore has some 7 kB.
 _MAX_ROOT_BYTES = 4 * 1024 * 1024
 
-_URL = re.compile(r"https://[^\s@]+[^\s@/]")
-_WORKFLOW = re.compile(r"(?!/)[^\s@:]+")
-_REF = re.compile(r"refs/[^\s@]+")
+_URL = r"https://[^\s@]+[^\s@/]"
+_WORKFLOW = r"(?!/)[^\s@:]+"
+_REF = r"refs/[^\s@]+"
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -218,18 +218,18 @@ def _signers(section: Section) -> Iterator[Identity]:
     if not workflows:
         raise section.missing("workflows", f"a list, each {allowed}")
     for index, workflow in enumerate(workflows):
-        if _URL.fullmatch(workflow) is None and _WORKFLOW.fullmatch(workflow) is None:
+        if re.fullmatch(_URL, workflow) is None and re.fullmatch(_WORKFLOW, workflow) is None:
             raise section.wrong(("workflows", index), workflow, allowed)
         url = workflow if workflow.startswith("https://") else f"{source}/{workflow}"
         yield Identity(issuer, source, f"{url}@{ref}")
     section.refuse_unknown()
 
 
-def _matching(section: Section, key: str, form: re.Pattern[str], allowed: str) -> str:
+def _matching(section: Section, key: str, form: str, allowed: str) -> str:
     text = section.text(key, allowed)
     if text is None:
         raise section.missing(key, allowed)
-    if form.fullmatch(text) is None:
+    if re.fullmatch(form, text) is None:
         raise section.wrong(key, text, allowed)
     return text
 
