@@ -18,6 +18,7 @@ from kernels.backend_check.checked_backend import CheckedBackend
 from kernels.backend_check.machine import probe
 from kernels.backend_check.temporary_registration import TemporaryRegistrations
 from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor, PythonDependency
+from kernels.backends.deferred import DeferredBackend
 from kernels.backends.plugins.json_backend import declare
 from kernels.backends.plugins.json_schema import read_declarations
 from kernels.backends.registration import BackendEntry, Origin
@@ -628,7 +629,7 @@ def asking_torch(folder: Path) -> CheckedBackend:
     """A declared backend that asks Torch for everything, to be checked."""
     file = declaration(folder, archs={"torch": "acme.arch"}, version={"torch": "acme.version"})
     backend = declare("acme", read_declarations(file)["acme"], None)
-    return CheckedBackend(BackendEntry(backend, Origin("declared", str(folder))))
+    return CheckedBackend(BackendEntry(DeferredBackend.there(backend), Origin("declared", str(folder))))
 
 
 @pytest.mark.usefixtures("extended_torch")

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from kernels import backends
-from kernels.backends import BackendProbe, torch_build
+from kernels.backends import BackendProbe, torch_build, traces
 from kernels.backends.builtin import cann, metal
 from kernels.backends.builtin.cann import CANN
 from kernels.backends.builtin.cuda import CUDA
@@ -27,6 +27,7 @@ from kernels.backends.builtin.neuron import Neuron
 from kernels.backends.builtin.rocm import ROCm
 from kernels.backends.builtin.tpu import TPU
 from kernels.backends.builtin.xpu import XPU
+from kernels.backends.traces import MachineTraces, torch_shows
 from kernels.models.metadata import BackendInfo, KernelName, Metadata
 from kernels.resolver import target as target_module
 from kernels.resolver.selection import resolve
@@ -64,6 +65,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path / "home/user"))
     monkeypatch.setattr(cann, "_TOOLKITS", tuple(under(tmp_path, str(path)) for path in cann._TOOLKITS))
     monkeypatch.setattr(CUDA, "probe", lambda self: BackendProbe())
+    monkeypatch.setattr(traces, "ROOT", str(tmp_path))
     return tmp_path
 
 
@@ -182,6 +184,23 @@ def test_a_recorded_machine_is_probed_as_its_vendor_documents_it(
         assert device.capability == wanted["capability"]
         if machine["os"] != "darwin":  # there it is this machine's own
             assert device.memory == wanted["memory"]
+
+
+@pytest.mark.parametrize(("backend", "machine"), MACHINES)
+def test_a_recorded_machine_shows_a_trace_of_its_backend_alone(
+    become: Callable[[dict[str, Any]], None], backend: str, machine: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    become(machine)
+    monkeypatch.delenv("ROCM_PATH", raising=False)  # set for the probe that is tested here
+    if "ROCM_PATH" in machine["environment"]:
+        monkeypatch.setenv("ROCM_PATH", machine["environment"]["ROCM_PATH"])
+    monkeypatch.setattr(traces, "_loads", lambda name: False)
+    labels = [entry.label for entry in backends.entries() if entry.label.traces is not None]
+    built = {label.names.name for label in labels if torch_shows(torch_build.installed_torch(), label)}
+    assert backend in built
+    if not machine.get("runtime"):
+        assert backend in {label.names.name for label in labels if MachineTraces().shows(label)}
+    assert built <= {backend, "metal"}
 
 
 @pytest.mark.parametrize(("backend", "machine"), MACHINES)

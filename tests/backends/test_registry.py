@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -348,9 +350,13 @@ def test_questions_are_answered_across_all_backends(stranger: Backend) -> None:
 
 
 def test_the_names_that_editors_complete_are_those_of_the_built_in_backends() -> None:
-    completed = {name for literal in get_args(builtin.BuiltInName) for name in get_args(literal) or (literal,)}
-    named = {name for each in builtin.BUILT_IN for name in (each.name, each.noarch_name, each.device_type)}
-    assert completed == named
+    every = [family.label.names for family in builtin.families()]
+    for names in every:
+        literal = importlib.import_module(f"{builtin.__name__}.{names.name}").Name
+        assert set(get_args(literal)) >= {names.name, names.noarch_name}
+        assert set(get_args(literal)) <= {names.name, names.noarch_name, names.device_type}
+    union = Path(builtin.__file__).read_text(encoding="utf-8").partition("BuiltInName = ")[2].partition("\n")[0]
+    assert set(re.findall(r"(\w+)\.Name", union)) == {names.name for names in every}
 
 
 def test_one_backend_registered_by_two_threads_at_once_is_there_once() -> None:

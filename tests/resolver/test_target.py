@@ -134,6 +134,7 @@ def test_hardware_that_torch_is_not_built_for_is_noted(monkeypatch: pytest.Monke
     gpu = Device("cuda", 0, "NVIDIA H100", "9.0", 90)
     probe = BackendProbe(True, MajorMinor(12, 8), (gpu,))
     monkeypatch.setattr(type(backends.get("cuda")), "probe", lambda self: probe)
+    monkeypatch.setattr(target.MachineTraces, "shows", lambda self, label: label.names.name in ("cuda", "cpu"))
     found = Target.probe()
     assert (found.default_backend, found.torch_backends) == ("cpu", ("cpu",))
     assert (found.backends["cuda"], found.backend_devices("cuda")) == ("12.8", (gpu,))

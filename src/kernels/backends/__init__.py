@@ -15,7 +15,7 @@ from kernels.backends.base import (
     arch_of_build,
     listed,
 )
-from kernels.backends.builtin import BUILT_IN, BuiltInName
+from kernels.backends.builtin import BuiltInName, families
 from kernels.backends.lookup import (
     all_backends,
     device_types,
@@ -86,4 +86,4 @@ __all__ = [
 #: A backend's name in a type hint: editors complete the built-in ones, and any other is as good.
 BackendName = BuiltInName | str
 
-enter((family(), Origin("built-in")) for family in BUILT_IN)
+enter((family, Origin("built-in")) for family in families())

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from kernels.backends.label import Found, Label, Names, formatted_accelerator, named_devices, parsed_accelerator
 from kernels.backends.torch_extension import extends
 from kernels.support.text import one_line
 from kernels.support.version import MajorMinor
@@ -36,12 +37,6 @@ __all__ = [
 
 #: Architectures that a reason names before it only counts them.
 _LISTED = 10
-
-
-class Found(NamedTuple):
-    """A match, with the version that came with it: None where the backend has no versions."""
-
-    version: MajorMinor | None = None
 
 
 @dataclass(frozen=True)
@@ -180,16 +175,20 @@ class Backend:
     device_language: str = ""
     prepare_key: str = ""
 
+    def __init_subclass__(cls, *, label: Mapping[str, Any] | None = None, **rest: Any) -> None:
+        """A class whose file has a label has its names."""
+        super().__init_subclass__(**rest)
+        if label is not None:
+            for name, value in zip(Names._fields, Label.from_literals(label).names, strict=True):
+                setattr(cls, name, value)
+
     def device_names(self) -> tuple[str, ...]:
         """The names a caller may use, the own name first."""
-        return tuple(dict.fromkeys((self.name, self.noarch_name, self.token, self.device_type)))
+        return named_devices(self)
 
     def parse_accelerator(self, text: str) -> Found | None:
         """The version in a compiled variant's accelerator part, or None when it is another backend's."""
-        if not self.versioned:
-            return Found() if text == self.token else None
-        match = re.fullmatch(re.escape(self.token) + r"(0|[1-9][0-9]{0,4})([0-9])", text)
-        return None if match is None else Found(MajorMinor(int(match[1]), int(match[2])))
+        return parsed_accelerator(self, text)
 
     def format_accelerator(self, version: MajorMinor | None) -> str:
         """The accelerator part for a version, such as `cu128`.
@@ -198,9 +197,7 @@ class Backend:
             ValueError: The backend has versions and none is given, has none and one is given, or the minor has more
                 than one digit.
         """
-        if self.versioned != (version is not None) or (version is not None and not 0 <= version.minor <= 9):
-            raise ValueError(f"`version` is {version}; no {self.name} build can be named for it.")
-        return self.token if version is None else f"{self.token}{version.major}{version.minor}"
+        return formatted_accelerator(self, version)
 
     def version_reason(self, build: MajorMinor | None, target: MajorMinor | None) -> str | None:
         """Why a build for one version does not run on a machine with another, or None where it does."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kernels.backends.base import Backend
 from kernels.backends.registration import BackendEntry
 from kernels.support.version import MajorMinor
 
@@ -29,9 +28,9 @@ def check_clashes(entry: BackendEntry, others: Iterable[BackendEntry]) -> None:
         ValueError: A name is taken, or one of the two reads the other's accelerators as its own; the message names
             both origins.
     """
-    new = entry.backend
+    new = entry.names
     for other in others:
-        old = other.backend
+        old = other.names
         taken = {getattr(old, member): member for member in reversed(_OWN)}
         for member in _OWN:
             value = getattr(new, member)
@@ -42,36 +41,36 @@ def check_clashes(entry: BackendEntry, others: Iterable[BackendEntry]) -> None:
                     f"{old.name!r}, use its `name` and register with override=True."
                 )
         for reader, owner in ((entry, other), (other, entry)):
-            taken_text = _misread(reader, owner.backend)
+            taken_text = _misread(reader, owner)
             if taken_text is not None:
                 raise ValueError(
-                    f"`token` of backend {reader.name!r} ({reader.origin}) is {reader.backend.token!r}, so it also "
+                    f"`token` of backend {reader.name!r} ({reader.origin}) is {reader.names.token!r}, so it also "
                     f"reads {taken_text!r} of backend {owner.name!r} ({owner.origin}): build names would mean both."
                 )
 
 
-def _misread(reader: BackendEntry, owner: Backend) -> str | None:
+def _misread(reader: BackendEntry, owner: BackendEntry) -> str | None:
     """A name or accelerator of `owner` that `reader` takes for its own, if there is one."""
-    names = [str(getattr(owner, member)) for member in _OWN]
+    names = [str(getattr(owner.names, member)) for member in _OWN]
     # A person would take a name that begins with the token for a version of it. The built-in ones are known.
-    if reader.backend.versioned and reader.root.origin.kind != "built-in":
-        begun = [name for name in names if name.startswith(reader.backend.token)]
+    if reader.names.versioned and reader.root.origin.kind != "built-in":
+        begun = [name for name in names if name.startswith(reader.names.token)]
         if begun:
             return begun[0]
     for accelerator in (*names, *_accelerators(owner)):
         try:
-            if reader.backend.parse_accelerator(accelerator) is not None:
+            if reader.parse_accelerator(accelerator) is not None:
                 return accelerator
         except Exception:  # noqa: BLE001 - a plugin whose parser fails reads nothing
             continue
     return None
 
 
-def _accelerators(backend: Backend) -> list[str]:
+def _accelerators(owner: BackendEntry) -> list[str]:
     found = []
-    for version in SAMPLE_VERSIONS if backend.versioned else (None,):
+    for version in SAMPLE_VERSIONS if owner.names.versioned else (None,):
         try:
-            found.append(backend.format_accelerator(version))
+            found.append(owner.format_accelerator(version))
         except Exception:  # noqa: BLE001 - a version that it has no name for, or a plugin that fails
             continue
     return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernels.backends.base import Backend, BackendProbe
+from kernels.backends.label import Names
 from kernels.support.version import MajorMinor
 
 __all__ = ["Hindrance", "HindranceKind", "hindrances"]
@@ -32,7 +33,7 @@ class Hindrance:
 
 
 def hindrances(
-    backend: Backend,
+    backend: Backend | Names,
     probe: BackendProbe,
     *,
     torch: str | None,
@@ -42,7 +43,7 @@ def hindrances(
     """Why a machine cannot use a backend; empty where nothing is known to be in the way.
 
     Args:
-        backend: The backend.
+        backend: The backend; its names are enough where Torch is not built for it.
         probe: What its probe found.
         torch: The version of the installed Torch, or None without one.
         builds: The backends that this Torch was built for, each with its version.
@@ -86,7 +87,7 @@ def hindrances(
                 f"install a Torch that is built for {backend.name}, or a package that adds its device to this one",
             )
         )
-    else:
+    elif not isinstance(backend, Names):
         reason = backend.driver_reason(builds[backend.name], probe.driver) or ""
         if reason:
             fix = f"update the driver, or install a Torch that is built for {backend.name} {probe.driver} or older"

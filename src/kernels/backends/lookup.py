@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kernels.backends.base import Backend
 from kernels.backends.registration import BackendEntry, BackendList, Problem
-from kernels.backends.registry import MISSING_VENDOR, check_name, current, host_among, unknown
+from kernels.backends.registry import MISSING_VENDOR, check_name, current, host_among, host_entry, unknown
 from kernels.support.formatting import nearest_name
 from kernels.support.logs import logger
 from kernels.support.version import MajorMinor
@@ -28,9 +28,12 @@ __all__ = [
     "get",
     "get_backend",
     "host",
+    "host_name",
     "known",
     "list_backends",
     "mention_experimental",
+    "named_by_accelerator",
+    "named_by_noarch",
     "parse_accelerator",
     "problems",
     "reserved_names",
@@ -77,17 +80,17 @@ def problems() -> tuple[Problem, ...]:
 
 def variant_tokens() -> tuple[str, ...]:
     """The accelerator tokens of build names, of all backends."""
-    return _all("token")
+    return tuple(dict.fromkeys(entry.names.token for entry in entries()))
 
 
 def device_types() -> tuple[str, ...]:
     """Torch's device types, of all backends."""
-    return _all("device_type")
+    return tuple(dict.fromkeys(entry.names.device_type for entry in entries()))
 
 
 def dispatch_keys() -> tuple[str, ...]:
     """Torch's dispatch keys, of all backends."""
-    return _all("dispatch_key")
+    return tuple(dict.fromkeys(backend.dispatch_key for backend in all_backends()))
 
 
 def reserved_names() -> tuple[str, ...]:
@@ -97,16 +100,19 @@ def reserved_names() -> tuple[str, ...]:
         >>> {"cann", "npu"} <= set(reserved_names())
         True
     """
-    return tuple(dict.fromkeys(name for each in all_backends() for name in (*each.device_names(), each.mapping_device)))
-
-
-def _all(member: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(getattr(backend, member) for backend in all_backends()))
+    return tuple(
+        dict.fromkeys(name for each in entries() for name in (*each.device_names(), each.names.mapping_device))
+    )
 
 
 def host() -> Backend:
     """The backend of the host processor, which is always there."""
     return host_among(entries())
+
+
+def host_name() -> str:
+    """The own name of the backend of the host processor."""
+    return host_entry(entries()).name
 
 
 def entry_of(name: str) -> BackendEntry:
@@ -190,10 +196,10 @@ def find(name: str, among: Iterable[str] | None = None) -> Backend:
         raise unknown(name, known)  # not another backend that has it as its token or device type
     # Names that only one backend has go before the Torch device, which two may share.
     for entry in candidates.values():
-        if name in (entry.backend.noarch_name, entry.backend.token):
+        if name in (entry.names.noarch_name, entry.names.token):
             return entry.backend
     for entry in candidates.values():
-        if name in entry.backend.device_names():
+        if name in entry.device_names():
             return entry.backend
     raise unknown(name, candidates)
 
@@ -205,11 +211,10 @@ def unknown_accelerator(text: str) -> str:
         >>> unknown_accelerator("abacus12").partition(" (")[0]
         "'abacus12' is not a known accelerator"
     """
-    known = ", ".join(backend.token for backend in all_backends())
-    unversioned = [
-        each.name for each in all_backends() if not each.versioned and text.rstrip("0123456789") == each.token
-    ]
-    meant = nearest_name(text.rstrip("0123456789"), [backend.token for backend in all_backends()])
+    every, letters = [entry.names for entry in entries()], text.rstrip("0123456789")
+    known = ", ".join(each.token for each in every)
+    unversioned = [each.name for each in every if not each.versioned and letters == each.token]
+    meant = nearest_name(letters, [each.token for each in every])
     hint = f"did you mean {meant!r}?" if meant is not None else MISSING_VENDOR
     if unversioned:
         hint = f"builds of {unversioned[0]} carry no version"
@@ -224,13 +229,29 @@ def parse_accelerator(text: str) -> tuple[Backend, MajorMinor | None] | None:
         >>> backend.name, str(version)
         ('cuda', '12.8')
     """
+    found = named_by_accelerator(text)
+    return None if found is None else (found[0].backend, found[1])
+
+
+def named_by_accelerator(text: str) -> tuple[BackendEntry, MajorMinor | None] | None:
+    """The same, with the backend's entry: no built-in backend is imported for the name of a build."""
     # The backend that has the text's token is asked first: another one's parser must not take its names.
-    for backend in sorted(all_backends(), key=lambda each: not text.startswith(each.token)):
+    for entry in sorted(entries(), key=lambda each: not text.startswith(each.names.token)):
         with suppress(Exception):  # a plugin whose parser fails harms only itself
-            found = backend.parse_accelerator(text)
+            found = entry.parse_accelerator(text)
             if found is not None:
-                return backend, found.version
+                return entry, found.version
     return None
+
+
+def named_by_noarch(name: str) -> str | None:
+    """The own name of the backend that is called so in noarch variants, or None.
+
+    Example:
+        >>> named_by_noarch("npu"), named_by_noarch("abacus")
+        ('cann', None)
+    """
+    return next((entry.name for entry in entries() if entry.names.noarch_name == name), None)
 
 
 def mention_experimental(backend: Backend) -> None:
@@ -241,5 +262,5 @@ def mention_experimental(backend: Backend) -> None:
         >>> mention_experimental(get_backend("cpu"))
     """
     if backend.experimental:
-        origin = next((str(entry.origin) for entry in entries() if entry.backend is backend), "not registered")
+        origin = next((str(entry.origin) for entry in entries() if entry.deferred.loaded is backend), "not registered")
         warn_once(_log, f"Backend {backend.name!r} ({origin}) is experimental: it may change, or not work yet.")

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from kernels.backends.base import Backend, BackendProbe
-from kernels.backends.builtin import BUILT_IN
+from kernels.backends.builtin import is_built_in
 from kernels.support.formatting import format_error, format_value
 
 __all__ = ["PROBE_SECONDS", "answer_within", "checked_probe", "probe_backend"]
@@ -50,7 +50,7 @@ def checked_probe(backend: Backend, seconds: float = PROBE_SECONDS) -> BackendPr
         TimeoutError: It has not returned in time.
         Exception: What the probe raises, or what is wrong with the values that it returns.
     """
-    if type(backend) in BUILT_IN:
+    if is_built_in(backend):
         return backend.probe()
     earlier = _probes.get(backend.name)
     if earlier is not None and earlier[0] is backend and earlier[1].is_alive():

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from kernels.backends.base import Backend
+from kernels.backends.deferred import DeferredBackend
+from kernels.backends.label import (
+    Found,
+    Label,
+    Names,
+    formatted_accelerator,
+    named_devices,
+    parsed_accelerator,
+)
 from kernels.errors import RequestError
 from kernels.support.html_table import TableList
+
+if TYPE_CHECKING:
+    from kernels.backends.base import Backend
+    from kernels.support.version import MajorMinor
 
 __all__ = ["BackendEntry", "BackendList", "DeclarationError", "Origin", "OriginKind", "Problem"]
 
@@ -49,25 +61,58 @@ class BackendEntry:
     """A registered backend.
 
     Attributes:
-        backend: The backend.
+        deferred: The backend, as long as nobody has asked for it.
         origin: Where it comes from.
-        given: The object that was registered; not `backend` where that completes a plain object.
+        given: The object that was registered; not `backend` where that completes a plain object, None where it is
+            imported later.
         override: Whether it may replace another of its name.
         overrides: The entry that it replaces; it comes back when this one is unregistered.
         discovered: Whether it was found in the environment (a package, a file, a folder), and not added by a call.
-        name: The backend's own name, as it was when it was registered.
     """
 
-    backend: Backend
+    deferred: DeferredBackend
     origin: Origin
     given: object = None
     override: bool = False
     overrides: BackendEntry | None = None
     discovered: bool = False
-    name: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", self.backend.name)
+    @property
+    def backend(self) -> Backend:
+        """The backend; a built-in one is imported when it is first asked for."""
+        return self.deferred.get()
+
+    @property
+    def label(self) -> Label:
+        """What is known of the backend without importing it, as it was when it was registered."""
+        return self.deferred.label
+
+    @property
+    def names(self) -> Names:
+        """The backend's names, as they were when it was registered."""
+        return self.deferred.label.names
+
+    @property
+    def name(self) -> str:
+        """The backend's own name."""
+        return self.deferred.label.names.name
+
+    # What a backend that is not imported is asked: its file has the usual rules for names.
+
+    def parse_accelerator(self, text: str) -> Found | None:
+        """As `Backend.parse_accelerator`, without importing the backend."""
+        loaded = self.deferred.loaded
+        return parsed_accelerator(self.names, text) if loaded is None else loaded.parse_accelerator(text)
+
+    def format_accelerator(self, version: MajorMinor | None) -> str:
+        """As `Backend.format_accelerator`, without importing the backend."""
+        loaded = self.deferred.loaded
+        return formatted_accelerator(self.names, version) if loaded is None else loaded.format_accelerator(version)
+
+    def device_names(self) -> tuple[str, ...]:
+        """As `Backend.device_names`, without importing the backend."""
+        loaded = self.deferred.loaded
+        return named_devices(self.names) if loaded is None else loaded.device_names()
 
     def layers(self) -> Iterator[BackendEntry]:
         """This entry, the one that it overrides, and so on."""
@@ -89,7 +134,7 @@ class BackendList(TableList[BackendEntry]):
 
     @staticmethod
     def cells(item: BackendEntry) -> tuple[str, ...]:
-        return (item.name, item.backend.token, item.backend.device_type, str(item.origin))
+        return (item.name, item.names.token, item.names.device_type, str(item.origin))
 
 
 @dataclass(frozen=True)

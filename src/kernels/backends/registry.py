@@ -7,15 +7,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kernels.backends.base import Backend, BackendLike
-from kernels.backends.conflicts import check_clashes
-from kernels.backends.interface_check import validated
+from kernels.backends.deferred import DeferredBackend
 from kernels.backends.registration import BackendEntry, Origin, Problem
 from kernels.errors import RequestError
 from kernels.settings import backend_sources
 from kernels.support.formatting import did_you_mean, format_value
+
+if TYPE_CHECKING:
+    from kernels.backends.base import Backend, BackendLike
 
 __all__ = [
     "MISSING_VENDOR",
@@ -24,6 +25,7 @@ __all__ = [
     "enter",
     "forget_discovered",
     "host_among",
+    "host_entry",
     "on_leaving",
     "register_backend",
     "registered",
@@ -53,7 +55,7 @@ class _State:
     generation: int = 0
 
     def holding(self, entries: Iterable[BackendEntry]) -> _State:
-        registered = {each.name: each for each in sorted(entries, key=lambda each: each.backend.order)}
+        registered = {each.name: each for each in sorted(entries, key=lambda each: each.names.order)}
         active = {name: each for name, each in registered.items() if name not in self.disabled}
         return replace(self, registered=registered, entries=active, generation=self.generation + 1)
 
@@ -126,7 +128,7 @@ def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> 
     """Add backends from one place: all of them, or none.
 
     Args:
-        arrivals: Each object, or its class, and its origin.
+        arrivals: Each object, its class, or a `DeferredBackend`, and its origin.
         override: Whether one may replace another of its name.
 
     Returns:
@@ -137,7 +139,13 @@ def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> 
         ValueError: As for `register_backend`.
     """
     new = [
-        BackendEntry(validated(given), origin, given, override, discovered=_looking.now and origin.kind != "run-time")
+        BackendEntry(
+            given if isinstance(given, DeferredBackend) else _imported(given),
+            origin,
+            None if isinstance(given, DeferredBackend) else given,
+            override,
+            discovered=_looking.now and origin.kind != "run-time",
+        )
         for given, origin in arrivals
     ]
     global _state
@@ -152,7 +160,7 @@ def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> 
                 present = replace(entry, overrides=beneath[0] if beneath else None)
                 # Also those that others replace: they may come back.
                 others = [each for name, other in registered.items() if name != entry.name for each in other.layers()]
-                check_clashes(present, others if override else [*others, *beneath[:1]])
+                _check_clashes(present, others if override else [*others, *beneath[:1]])
                 [registered[entry.name]] = _stacked([*above, present, *beneath])
             result.append(present)
         if registered != _state.registered:
@@ -160,10 +168,25 @@ def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> 
     return result
 
 
+def _imported(given: Any) -> DeferredBackend:
+    from kernels.backends.interface_check import validated
+
+    return DeferredBackend.there(validated(given))
+
+
+def _check_clashes(entry: BackendEntry, others: list[BackendEntry]) -> None:
+    if entry.origin.kind == "built-in":
+        return  # the tests have checked those against each other, and they come before all others
+    from kernels.backends.conflicts import check_clashes
+
+    check_clashes(entry, others)
+
+
 def _present(entry: BackendEntry, layers: list[BackendEntry]) -> BackendEntry | None:
     """The entry of the same object, or of the same vendor's folder, where threads register one at once."""
     for each in layers[:1]:
-        if each.given is entry.given or (each.origin.kind == "vendor" and each.origin == entry.origin):
+        same = entry.given is not None and (each.given is entry.given or each.deferred.loaded is entry.given)
+        if same or (each.origin.kind == "vendor" and each.origin == entry.origin):
             return each
     return None
 
@@ -275,7 +298,7 @@ def forget_discovered(disabled: frozenset[str]) -> None:
     with _lock:
         layers = [[*entry.layers()] for entry in _state.registered.values()]
         kept = [top for stack in layers for top in _stacked([each for each in stack if not each.discovered])]
-        always = {host_among(kept).name} if kept else set()
+        always = {host_entry(kept).name} if kept else set()
         _state = replace(_state, problems=(), disabled=disabled - always).holding(kept)
     _announce(each for stack in layers for each in stack if each.discovered)
 
@@ -295,8 +318,13 @@ def current() -> _State:
 
 def host_among(entries: Iterable[BackendEntry]) -> Backend:
     """The built-in backend that comes last, or the one that overrides it."""
+    return host_entry(entries).backend
+
+
+def host_entry(entries: Iterable[BackendEntry]) -> BackendEntry:
+    """The entry of the same."""
     built_in = [entry for entry in entries if entry.root.origin.kind == "built-in"]
-    return max(built_in, key=lambda entry: entry.root.backend.order).backend
+    return max(built_in, key=lambda entry: entry.root.names.order)
 
 
 def check_name(name: object) -> None:
@@ -307,7 +335,7 @@ def check_name(name: object) -> None:
 
 def unknown(name: str, among: Mapping[str, BackendEntry]) -> RequestError:
     """The error for a name that no backend has, with the reason where one is known."""
-    names = dict.fromkeys(each for entry in among.values() for each in entry.backend.device_names())
+    names = dict.fromkeys(each for entry in among.values() for each in entry.device_names())
     message = f"`backend`: expected one of {', '.join(names)}, got {format_value(name)}.{did_you_mean(name, names)}"
     reasons = why_unknown(name) or [f"{MISSING_VENDOR[0].upper()}{MISSING_VENDOR[1:]}."]
     return RequestError("\n".join([message, *reasons]))

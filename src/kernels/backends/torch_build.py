@@ -9,12 +9,14 @@ import importlib.util
 import mmap
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from kernels.backends import lookup
 from kernels.backends.base import Backend, Found
+from kernels.backends.traces import torch_shows
 from kernels.errors import RequestError
 from kernels.support.files import open_regular, read_bounded
 from kernels.support.formatting import did_you_mean, format_error, format_value
@@ -68,7 +70,7 @@ def torch_builds() -> dict[str, MajorMinor | None]:
         return {}
     builds: dict[str, MajorMinor | None] = {}
     failed: dict[str, str] = {}
-    for backend in lookup.all_backends():
+    for backend in _asked_about(torch):
         try:
             found = checked_torch_build(backend, torch)
         except Exception as error:  # noqa: BLE001 - a plugin that fails is reported and passed over
@@ -99,7 +101,7 @@ def torch_in(folder: Path) -> Any:
 def torch_builds_in(torch: Any) -> dict[str, MajorMinor | None]:
     """As `torch_builds`, for a Torch from `torch_in`: without what installed extensions add to it."""
     builds: dict[str, MajorMinor | None] = {}
-    for backend in lookup.all_backends():
+    for backend in _asked_about(torch):
         try:
             found = checked_torch_build(backend, torch)
         except Exception:  # noqa: BLE001 - it looks at more of Torch than its files say
@@ -107,6 +109,11 @@ def torch_builds_in(torch: Any) -> dict[str, MajorMinor | None]:
         if found is not None:
             builds[backend.name] = found.version
     return builds
+
+
+def _asked_about(torch: Any) -> Iterator[Backend]:
+    """The backends of which a Torch shows a trace, and those that declare none."""
+    return (entry.backend for entry in lookup.entries() if torch_shows(torch, entry.label))
 
 
 def checked_torch_build(backend: Backend, torch: Any) -> Found | None:
@@ -133,16 +140,16 @@ def for_device_type(device_type: str) -> Backend:
     Raises:
         RequestError: No backend has that device type.
     """
-    matching = {each.name: each for each in lookup.all_backends() if each.device_type == device_type}
+    matching = {each.name: each for each in lookup.entries() if each.names.device_type == device_type}
     for name in torch_builds():
         if name in matching:
-            return matching[name]
+            return matching[name].backend
     if not matching:
-        types = sorted({each.device_type for each in lookup.all_backends()})
+        types = sorted({each.names.device_type for each in lookup.entries()})
         hint = did_you_mean(device_type, types)
         known, got = ", ".join(types), format_value(device_type)
         raise RequestError(f"`device_type`: expected one of {known}, got {got}.{hint}")
-    return matching.get(device_type) or next(iter(matching.values()))
+    return (matching.get(device_type) or next(iter(matching.values()))).backend
 
 
 def for_torch() -> str | None:

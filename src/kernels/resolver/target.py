@@ -18,11 +18,12 @@ from typing import Any
 import msgspec
 
 from kernels import backends, settings
-from kernels.backends import Device
+from kernels.backends import BackendProbe, Device
 from kernels.backends.hindrance import Hindrance, hindrances
 from kernels.backends.probing import probe_backend
 from kernels.backends.registry import why_unknown
 from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_build_failures, torch_builds
+from kernels.backends.traces import MachineTraces
 from kernels.errors import BackendUnavailable, RequestError
 from kernels.resolver.target_table import target_table
 from kernels.support.documents import TooComplex, check_json
@@ -292,23 +293,26 @@ def _probe(builds: dict[str, MajorMinor | None]) -> Target:
     notes: dict[str, list[str]] = {}
     hindered: dict[str, tuple[Hindrance, ...]] = {}
     torch, failures = installed_torch(), torch_build_failures()
-    for backend in backends.all_backends():
-        probe = probe_backend(backend)
-        notes[backend.name] = list(probe.notes)
+    version_of_torch = None if torch is None else str(torch.__version__)
+    machine = MachineTraces()
+    for entry in backends.entries():
+        name, built = entry.name, entry.name in builds
+        # Without a trace its probe finds nothing: it need not be imported.
+        asked = built or machine.shows(entry.label)
+        probe = probe_backend(entry.backend) if asked else BackendProbe(notes=entry.label.without_traces)
+        notes[name] = list(probe.notes)
         devices += probe.devices
-        version_of_torch = None if torch is None else str(torch.__version__)
-        failure = failures.get(backend.name)
-        why = hindrances(backend, probe, torch=version_of_torch, builds=builds, failure=failure)
+        subject = entry.backend if built else entry.names
+        why = hindrances(subject, probe, torch=version_of_torch, builds=builds, failure=failures.get(name))
         if why:
-            hindered[backend.name] = why
-        built = backend.name in builds
+            hindered[name] = why
         if not built and not probe.found:
             continue
-        version = builds.get(backend.name) or probe.version
-        found[backend.name] = None if version is None else str(version)
+        version = builds.get(name) or probe.version
+        found[name] = None if version is None else str(version)
         if torch is not None and not built:
             unbuilt = f"it is there, but this Torch ({torch.__version__}) is not built for it, or extended with it"
-            notes[backend.name].append(failures.get(backend.name, unbuilt))
+            notes[name].append(failures.get(name, unbuilt))
     return Target(
         os=platform.system().lower(),
         cpu=_cpu(platform.machine()),

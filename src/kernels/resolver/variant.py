@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from kernels import backends
+from kernels.backends.lookup import named_by_accelerator, named_by_noarch
 from kernels.errors import InvalidVariant
 from kernels.support.formatting import format_text, format_value
 from kernels.support.version import MajorMinor
@@ -162,7 +163,7 @@ def parse_variant(name: str) -> Variant:
         raise InvalidVariant(
             f"{format_value(name)} is not a variant's name, such as torch-cuda or torch213-cxx11-cu130-x86_64-linux."
         )
-    found = backends.parse_accelerator(match["accelerator"])
+    found = named_by_accelerator(match["accelerator"])
     if found is None:
         raise InvalidVariant(f"{format_value(name)}: {backends.unknown_accelerator(match['accelerator'])}.")
     backend, version = found
@@ -181,7 +182,4 @@ def parse_variant(name: str) -> Variant:
 
 def _noarch_backend(name: str) -> str:
     """The backend that is called so in noarch variants; an unknown one keeps its name and fits nowhere."""
-    for backend in backends.all_backends():
-        if backend.noarch_name == name:
-            return backend.name
-    return name
+    return named_by_noarch(name) or name

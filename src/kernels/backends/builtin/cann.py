@@ -11,7 +11,19 @@ from kernels.backends.base import Backend, BackendProbe, Device, Found
 from kernels.backends.torch_extension import initialized_device
 from kernels.support.version import MajorMinor
 
-__all__ = ["CANN", "Name"]
+__all__ = ["CANN", "LABEL", "Name"]
+
+#: What is known of it before this file is imported: literals, read from this text (see `kernels.backends.label`).
+LABEL = {
+    "name": "cann",
+    "noarch_name": "npu",
+    "device_type": "npu",
+    "mapping_device": "npu",
+    "versioned": True,
+    "order": 70,
+    "vendor": "Huawei",
+    "traces": {"paths": ["/dev/davinci*", "/usr/local/Ascend", "~/Ascend"], "environment": ["ASCEND_HOME_PATH"]},
+}
 
 #: What a caller may call it.
 Name = Literal["cann", "npu"]
@@ -41,15 +53,10 @@ Move tiles explicitly: global memory to the Unified Buffer, compute there, and b
 In Python, with `torch_npu` imported, the device is `npu`: `torch.npu.synchronize()`, `tensor.npu()`, `.to("npu")`."""
 
 
-class CANN(Backend):
+class CANN(Backend, label=LABEL):
     """Ascend NPUs. Torch reaches them as a renamed PrivateUse1 device."""
 
-    name = token = "cann"
-    noarch_name = device_type = mapping_device = "npu"
     dispatch_key = "PrivateUse1"
-    versioned = True
-    order = 70
-    vendor = "Huawei"
     guidance_block = _GUIDANCE
     kernel_guidance = _KERNEL_GUIDANCE
     cuda_hacks_to_strip = ("torch.cuda.", ".cuda()", "triton.language.extra.cuda", "__shfl_sync(")

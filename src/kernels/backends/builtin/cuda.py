@@ -15,7 +15,23 @@ from kernels.backends.torch_extension import initialized_device
 from kernels.support.formatting import plural
 from kernels.support.version import MajorMinor
 
-__all__ = ["CUDA", "Name"]
+__all__ = ["CUDA", "LABEL", "Name"]
+
+#: What is known of it before this file is imported: literals, read from this text (see `kernels.backends.label`).
+LABEL = {
+    "name": "cuda",
+    "token": "cu",
+    "device_type": "cuda",
+    "versioned": True,
+    "order": 30,
+    "vendor": "NVIDIA",
+    "traces": {
+        "libraries": ["libnvidia-ml.so.1", "libcuda.so.1", "nvml.dll", "nvcuda.dll"],
+        "pci": ["0x10de"],
+        "torch": ["version.cuda"],
+    },
+    "without_traces": ["no NVIDIA driver: its management library (NVML) is not installed"],
+}
 
 #: What a caller may call it.
 Name = Literal["cuda"]
@@ -24,17 +40,12 @@ _ARCH = re.compile(r"([1-9][0-9]{0,2})\.([0-9])([af]?)(\+PTX)?")
 _SM = re.compile(r"(?:sm|compute)_([1-9][0-9]{0,2})([0-9])([af]?)")
 
 
-class CUDA(Backend):
+class CUDA(Backend, label=LABEL):
     """NVIDIA GPUs: minor-version compatible runtimes, architectures as compute capabilities."""
 
-    name = noarch_name = device_type = mapping_device = "cuda"
-    token = "cu"
     dispatch_key = "CUDA"
     device_language = "cuda"
-    versioned = True
     checks_archs = True
-    order = 30
-    vendor = "NVIDIA"
     python_depends = MappingProxyType({"nvidia-cutlass-dsl": PythonDependency("nvidia-cutlass-dsl", "cutlass")})
 
     #: Every PCI device, with its vendor and class (Linux, Documentation/ABI/testing/sysfs-bus-pci).

@@ -9,7 +9,17 @@ from typing import Any, Literal
 
 from kernels.backends.base import Backend, BackendProbe, Device, Found
 
-__all__ = ["Metal", "Name"]
+__all__ = ["LABEL", "Metal", "Name"]
+
+#: What is known of it before this file is imported: literals, read from this text (see `kernels.backends.label`).
+LABEL = {
+    "name": "metal",
+    "device_type": "mps",
+    "mapping_device": "mps",
+    "order": 50,
+    "vendor": "Apple",
+    "traces": {"systems": ["darwin"], "paths": ["/"], "torch": ["backends.mps"]},
+}
 
 #: What a caller may call it.
 Name = Literal["metal", "mps"]
@@ -30,15 +40,11 @@ Make a threadgroup's size a multiple of the pipeline's `threadExecutionWidth`, a
 In Python the device is `mps`: `torch.mps.synchronize()`. It has no float64."""
 
 
-class Metal(Backend):
+class Metal(Backend, label=LABEL):
     """Apple GPUs: one device, no versions, macOS 26 or later for compiled builds."""
 
-    name = noarch_name = token = "metal"
-    device_type = mapping_device = "mps"
     dispatch_key = "MPS"
     device_language = "metal"
-    order = 50
-    vendor = "Apple"
     guidance_block = _GUIDANCE
     kernel_guidance = _KERNEL_GUIDANCE
     cuda_hacks_to_strip = ("torch.cuda.", ".cuda()", "import triton", "torch.float64", "__shfl_sync(")

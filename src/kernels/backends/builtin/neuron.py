@@ -9,7 +9,16 @@ from typing import Any, Literal
 
 from kernels.backends.base import Backend, BackendProbe, Device, Found, PythonDependency
 
-__all__ = ["Name", "Neuron"]
+__all__ = ["LABEL", "Name", "Neuron"]
+
+#: What is known of it before this file is imported: literals, read from this text (see `kernels.backends.label`).
+LABEL = {
+    "name": "neuron",
+    "device_type": "neuron",
+    "order": 20,
+    "vendor": "AWS",
+    "traces": {"paths": ["/sys/devices/virtual/neuron_device"], "torch": ["neuron"]},
+}
 
 #: What a caller may call it.
 Name = Literal["neuron"]
@@ -30,13 +39,10 @@ A tile's first dimension is the partition dimension, at most `nki.language.tile_
 There are no threads, warps or shared memory to address: CUDA's and Triton's index arithmetic has no counterpart."""
 
 
-class Neuron(Backend):
+class Neuron(Backend, label=LABEL):
     """AWS Neuron devices. Its Torch extension loads into other Torch builds, so it comes before them."""
 
-    name = noarch_name = token = device_type = mapping_device = "neuron"
     dispatch_key = "PrivateUse1"
-    order = 20
-    vendor = "AWS"
     guidance_block = _GUIDANCE
     kernel_guidance = _KERNEL_GUIDANCE
     cuda_hacks_to_strip = ("torch.cuda.", ".cuda()", "import triton", "__shfl_sync(")

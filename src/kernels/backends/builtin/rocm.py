@@ -13,7 +13,21 @@ from kernels.backends.base import Backend, BackendProbe, Device, Found, listed
 from kernels.backends.torch_extension import initialized_device
 from kernels.support.version import MajorMinor
 
-__all__ = ["Name", "ROCm"]
+__all__ = ["LABEL", "Name", "ROCm"]
+
+#: What is known of it before this file is imported: literals, read from this text (see `kernels.backends.label`).
+LABEL = {
+    "name": "rocm",
+    "device_type": "cuda",
+    "versioned": True,
+    "order": 40,
+    "vendor": "AMD",
+    "traces": {
+        "paths": ["/sys/class/kfd/kfd/topology/nodes", "/opt/rocm/.info/version"],
+        "environment": ["ROCM_PATH"],
+        "torch": ["version.hip"],
+    },
+}
 
 #: What a caller may call it.
 Name = Literal["rocm"]
@@ -40,17 +54,12 @@ PTX, in `asm` or in `tl.inline_asm_elementwise`, does not compile; neither does 
 _DEVICE_HEAPS = frozenset({"1", "2"})
 
 
-class ROCm(Backend):
+class ROCm(Backend, label=LABEL):
     """AMD GPUs. The version is equal in build and machine; architectures are gfx names."""
 
-    name = noarch_name = token = mapping_device = "rocm"
-    device_type = "cuda"
     dispatch_key = "CUDA"  # Torch's HIP builds keep CUDA's dispatch key
     device_language = "hip"
-    versioned = True
     checks_archs = True
-    order = 40
-    vendor = "AMD"
     guidance_block = _GUIDANCE
     kernel_guidance = _KERNEL_GUIDANCE
     cuda_hacks_to_strip = (

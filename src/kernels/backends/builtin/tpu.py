@@ -7,7 +7,16 @@ from typing import Any, Literal, NamedTuple
 
 from kernels.backends.base import Backend, BackendProbe, Device, Found
 
-__all__ = ["TPU", "Name"]
+__all__ = ["LABEL", "TPU", "Name"]
+
+#: What is known of it before this file is imported: literals, read from this text (see `kernels.backends.label`).
+LABEL = {
+    "name": "tpu",
+    "device_type": "tpu",
+    "order": 10,
+    "vendor": "Google",
+    "traces": {"pci": ["0x1ae0"], "torch": ["backends.tpu"]},
+}
 
 #: What a caller may call it.
 Name = Literal["tpu"]
@@ -46,13 +55,10 @@ The grid is a loop: a kernel runs once for each of its points, and `BlockSpec` s
 There are no threads or warps to address: CUDA's and Triton's index arithmetic has no counterpart."""
 
 
-class TPU(Backend):
+class TPU(Backend, label=LABEL):
     """Google TPUs. Importing its Torch extension adds `torch.backends.tpu`, with or without the hardware."""
 
-    name = noarch_name = token = device_type = mapping_device = "tpu"
     dispatch_key = "PrivateUse1"
-    order = 10
-    vendor = "Google"
     guidance_block = _GUIDANCE
     kernel_guidance = _KERNEL_GUIDANCE
     cuda_hacks_to_strip = ("torch.cuda.", ".cuda()", "import triton", "__shfl_sync(")

@@ -14,7 +14,20 @@ from kernels.backends.base import Backend, BackendProbe, Device, Found, PythonDe
 from kernels.backends.torch_extension import initialized_device
 from kernels.support.version import MajorMinor
 
-__all__ = ["XPU", "Name"]
+__all__ = ["LABEL", "XPU", "Name"]
+
+#: What is known of it before this file is imported: literals, read from this text (see `kernels.backends.label`).
+LABEL = {
+    "name": "xpu",
+    "device_type": "xpu",
+    "versioned": True,
+    "order": 60,
+    "vendor": "Intel",
+    "traces": {
+        "paths": ["/sys/bus/pci/drivers/i915", "/sys/bus/pci/drivers/xe"],
+        "torch": ["version.xpu"],
+    },
+}
 
 #: What a caller may call it.
 Name = Literal["xpu"]
@@ -38,15 +51,11 @@ PTX in `tl.inline_asm_elementwise` does not compile here: write it in Triton's o
 Not every device has float64 (`has_fp64`)."""
 
 
-class XPU(Backend):
+class XPU(Backend, label=LABEL):
     """Intel GPUs. The version is oneAPI's: year and minor (2025.3), equal in build and machine."""
 
-    name = noarch_name = token = device_type = mapping_device = "xpu"
     dispatch_key = "XPU"
     device_language = "sycl"
-    versioned = True
-    order = 60
-    vendor = "Intel"
     guidance_block = _GUIDANCE
     kernel_guidance = _KERNEL_GUIDANCE
     cuda_hacks_to_strip = (

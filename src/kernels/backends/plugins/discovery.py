@@ -46,7 +46,7 @@ def register(arrivals: list[tuple[Any, Origin] | Problem | None]) -> bool:
     points = triton_points()
     if points:
         _register_for_triton(points, disabled)
-    host = lookup.host().name
+    host = lookup.host_name()
     if host in disabled:
         origin = Origin("run-time", "KERNELS_DISABLE_BACKENDS")
         registry.report(Problem(origin, f"KERNELS_DISABLE_BACKENDS: {host!r} cannot be disabled.", (host,)))
