@@ -73,7 +73,7 @@ def test_a_content_that_another_commit_brought_is_adopted(repository: RepoStore)
 
 
 def test_where_there_are_no_links_files_are_copied(repository: RepoStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise PermissionError(1, "no links here")
 
     monkeypatch.setattr(os, "symlink", refuse)

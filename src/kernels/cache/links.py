@@ -9,7 +9,10 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["link_to", "real_path"]
+__all__ = ["NO_LINKS", "link_to", "real_path"]
+
+#: The errors of a file system without symbolic links.
+NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.ENOTSUP})
 
 
 def link_to(link: Path, blob: Path) -> None:
@@ -26,7 +29,7 @@ def link_to(link: Path, blob: Path) -> None:
         try:
             os.symlink(target, temporary)
         except OSError as error:
-            if sys.platform != "win32" and error.errno not in _NO_LINKS:
+            if sys.platform != "win32" and error.errno not in NO_LINKS:
                 raise
             if _is_copy(link, blob):  # do not replace a file that another process may have open
                 return
@@ -45,10 +48,6 @@ def _is_copy(path: Path, blob: Path) -> bool:
         return not path.is_symlink() and filecmp.cmp(path, blob, shallow=False)
     except OSError:
         return False
-
-
-#: A file system without symbolic links.
-_NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.ENOTSUP})
 
 
 def real_path(path: str, resolved: dict[str, str]) -> str:

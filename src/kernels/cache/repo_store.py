@@ -22,7 +22,6 @@ the new one. `repo_records.py` has the records under `index/`.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import re
 import time
@@ -31,8 +30,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kernels.cache.links import link_to, real_path
+from kernels.cache.links import real_path
 from kernels.cache.partial_file import GIVEN_UP, PartialFile, take_over
+from kernels.cache.placing import Placing, link_content, prepare_blobs
 from kernels.cache.repo_records import RepoRecords, cache_errors
 from kernels.cache.unpacking import UnpackedFiles
 from kernels.errors import InvalidRepository
@@ -40,9 +40,8 @@ from kernels.models.requirement import is_commit
 from kernels.models.snapshot import RepoFile
 from kernels.support.concurrency import check_cancelled
 from kernels.support.files import open_regular, read_bounded
-from kernels.support.json_store import replace_file
 from kernels.support.process_lock import WorkLock, lock_at
-from kernels.support.real_folders import LinkedFolder, check_folders, is_real_folder, make_folders
+from kernels.support.real_folders import check_folders, make_folders
 from kernels.trust.digest import is_as_listed
 
 if TYPE_CHECKING:
@@ -58,9 +57,6 @@ CLEARING = "clearing"
 
 #: Less than this of a partial file is not kept: downloading it again costs no more.
 _WORTH_KEEPING = 1024 * 1024
-
-#: How often a file is written again if its folder was removed meanwhile.
-_PLACE_TRIES = 5
 
 
 class RepoStore(RepoRecords):
@@ -102,19 +98,12 @@ class RepoStore(RepoRecords):
 
     def has(self, commit: str, file: RepoFile) -> bool:
         """Whether a file is in the snapshot with the size and the content's name that were listed."""
-        path = f"{os.fspath(self.snapshot(commit))}/{file.path}"
-        try:
-            if os.stat(path).st_size != file.size:
-                return False
-            target = os.readlink(path)
-        except OSError as error:
-            # Not a link: a file system without links, where only the size can be compared.
-            return error.errno not in _ABSENT and os.path.isfile(path) and not os.path.islink(path)
-        return not file.blob or os.path.basename(target) == file.blob
+        return _has(os.fspath(self.snapshot(commit)), file)
 
     def missing(self, commit: str, files: Iterable[RepoFile]) -> list[RepoFile]:
         """The files that are not in the snapshot as they were listed."""
-        return [file for file in files if not self.has(commit, file)]
+        snapshot = os.fspath(self.snapshot(commit))
+        return [file for file in files if not _has(snapshot, file)]
 
     def damaged(self, commit: str, files: Iterable[RepoFile]) -> list[RepoFile]:
         """The files that are in the snapshot and not as listed; none if others are missing.
@@ -144,18 +133,12 @@ class RepoStore(RepoRecords):
             StoreError: The cache cannot be written.
             InvalidRepository: A folder of the cache is a link.
         """
-        blob = self.folder / "blobs" / (file.blob or hashlib.sha256(content).hexdigest())
-        with cache_errors(blob):
-            for attempt in range(_PLACE_TRIES):
-                try:
-                    self._in_blobs(make_folders)
-                    if not is_as_listed(blob, file):
-                        replace_file(blob, content, suffix=".incomplete")
-                    self._link(commit, file, blob)
-                    return
-                except FileNotFoundError:  # `prune` removed a folder that was empty a moment ago
-                    if attempt == _PLACE_TRIES - 1:
-                        raise
+        with self.placing(commit) as placing:
+            placing.put(content, file)
+
+    def placing(self, commit: str) -> Placing:
+        """What puts the checked contents of many files into the snapshot; it is used in a `with` statement."""
+        return Placing(self.cache, self.folder, commit)
 
     @contextmanager
     def part(self, file: RepoFile, arrived: Callable[[int], None]) -> Iterator[PartialFile]:
@@ -303,25 +286,10 @@ class RepoStore(RepoRecords):
                 path.unlink()
 
     def _in_blobs(self, prepare: Callable[[Path, Path], None]) -> None:
-        """Check or make the folder of contents, which may be a link to `<cache>/blobs`, shared by repositories."""
-        blobs, shared = self.folder / "blobs", self.cache / "blobs"
-        try:
-            prepare(blobs, self.cache)
-        except LinkedFolder:
-            inside = is_real_folder(self.folder) and is_real_folder(shared)
-            if not inside or os.path.realpath(blobs) != os.path.realpath(shared):
-                raise
+        prepare_blobs(self.folder, self.cache, prepare)
 
     def _link(self, commit: str, file: RepoFile, blob: Path) -> None:
-        link = self.snapshot(commit) / file.path
-        for attempt in range(_PLACE_TRIES):
-            make_folders(link.parent, self.cache)
-            try:
-                link_to(link, blob)
-                return
-            except FileNotFoundError:  # `prune` removed a folder that was empty a moment ago
-                if attempt == _PLACE_TRIES - 1:
-                    raise
+        link_content(self.cache, self.snapshot(commit) / file.path, blob)
 
     def check_links(self, commit: str, files: Iterable[RepoFile]) -> None:
         """Check that every file of a build is inside this cache.
@@ -368,6 +336,18 @@ class RepoStore(RepoRecords):
         if self.folder.name.startswith("kernels--"):
             return found
         return [path for path in found if re.search(_OWN_TEMPORARY, path.name)]
+
+
+def _has(snapshot: str, file: RepoFile) -> bool:
+    path = f"{snapshot}/{file.path}"
+    try:
+        if os.stat(path).st_size != file.size:
+            return False
+        target = os.readlink(path)
+    except OSError as error:
+        # Not a link: a file system without links, where only the size can be compared.
+        return error.errno not in _ABSENT and os.path.isfile(path) and not os.path.islink(path)
+    return not file.blob or os.path.basename(target) == file.blob
 
 
 #: A temporary name with a random part: huggingface_hub does not continue a download under it.
