@@ -25,19 +25,20 @@ import errno, os, signal, sys, traceback
 from kernels import get_kernel, install_kernel
 from kernels.errors import StoreError
 from kernels.sources import download
-download.DIRECT_BYTES = 1000
+download.IN_MEMORY = 1000
 
 CHANGES = {"os.mkdir", "os.rename", "os.symlink", "os.link", "os.remove", "os.rmdir", "os.utime", "os.chmod"}
+
+def inside(path, cache):  # a relative path is one in a folder of the cache that is open
+    if not isinstance(path, (str, bytes)):
+        return False
+    return os.fsdecode(path).startswith(cache) or not os.path.isabs(os.fsdecode(path))
 
 def changes(event, arguments, cache):
     if event == "open":
         path, _, flags = arguments
-        if not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-            return False
-        return isinstance(path, (str, bytes)) and os.fsdecode(path).startswith(cache)
-    return event in CHANGES and any(
-        isinstance(each, (str, bytes)) and os.fsdecode(each).startswith(cache) for each in arguments
-    )
+        return bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)) and inside(path, cache)
+    return event in CHANGES and any(inside(each, cache) for each in arguments)
 """
 
 FILES = {"part.py": "value = 1\n", "data.bin": b"large" * 400}
@@ -123,7 +124,7 @@ for moment in range(1, 1000):
 #: Large for this process.
 LARGE = """
 from kernels.sources import download
-download.DIRECT_BYTES = 1_000_000
+download.IN_MEMORY = 1_000_000
 """
 
 
@@ -142,7 +143,7 @@ def test_a_large_file_goes_on_where_a_killed_process_left_it(hub: TestHub, monke
     process.wait(timeout=30)
     hub.heal()
     hub.clear()
-    monkeypatch.setattr(download, "DIRECT_BYTES", 1_000_000)
+    monkeypatch.setattr(download, "IN_MEMORY", 1_000_000)
     [build] = download_kernels(["acme/relu"], version=1)
     assert contents(build.path) == contents(built / "build" / "torch-cpu")
     [rest] = [asked for asked in hub.requests if asked.path.startswith("/lfs/") and asked.method == "GET"]
@@ -156,7 +157,7 @@ def test_what_is_left_of_a_large_file_and_cannot_be_gone_on_with_does_no_harm(
 ) -> None:
     from kernels.sources import download
 
-    monkeypatch.setattr(download, "DIRECT_BYTES", 1000)
+    monkeypatch.setattr(download, "IN_MEMORY", 1000)
     data = os.urandom(5000)
     hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": data}}, digest=True)
     begun = isolated_env / "kernels--acme--relu" / "blobs" / f"{hashlib.sha256(data).hexdigest()}.0a1b2c3d.incomplete"
@@ -221,7 +222,8 @@ import resource
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 size = int(sys.argv[1])
 def limit(event, arguments):  # when metadata and lists are written, which are smaller or larger
-    if event == "open" and changes(event, arguments, os.environ["KERNELS_CACHE"]) and "/blobs/" in str(arguments[0]):
+    writes = event == "open" and changes(event, arguments, os.environ["KERNELS_CACHE"])
+    if writes and ".incomplete" in str(arguments[0]):
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 sys.addaudithook(limit)
 try:

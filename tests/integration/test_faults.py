@@ -144,7 +144,7 @@ def test_a_few_refusals_of_a_large_file_are_waited_out(
 ) -> None:
     from kernels.sources import download
 
-    monkeypatch.setattr(download, "DIRECT_BYTES", 1000)
+    monkeypatch.setattr(download, "IN_MEMORY", 1000)
     hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": os.urandom(5000)}})
     hub.fail("data.bin", times=3, status=status, headers=headers, method=method)
     assert (install_kernel("acme/relu", version=1) / "data.bin").stat().st_size == 5000
@@ -177,7 +177,7 @@ def test_refusals_of_a_large_file_for_ever_end_in_an_error_within_bounds(
 ) -> None:
     from kernels.sources import download
 
-    monkeypatch.setattr(download, "DIRECT_BYTES", 1000)
+    monkeypatch.setattr(download, "IN_MEMORY", 1000)
     hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": os.urandom(5000)}})
     hub.fail("data.bin", status=429)
     with pytest.raises(HubUnavailable, match="429"):
@@ -424,7 +424,7 @@ def test_what_is_downloaded_here_is_seen_by_huggingface_hubs_tools(hub: TestHub,
 def test_large_files_take_one_request_each_and_its_redirect(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
     from kernels.sources import download
 
-    monkeypatch.setattr(download, "DIRECT_BYTES", 1000)
+    monkeypatch.setattr(download, "IN_MEMORY", 1000)
     folder = hub.make_repo(
         "acme/relu", variants={"torch-cpu": {"op.abi3.so": os.urandom(5000), "data.bin": "x" * 2000}}
     )
@@ -520,7 +520,7 @@ def test_a_large_file_that_comes_wrong_is_fetched_again(
 ) -> None:
     from kernels.sources import download
 
-    monkeypatch.setattr(download, "DIRECT_BYTES", 1000)
+    monkeypatch.setattr(download, "IN_MEMORY", 1000)
     folder = hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": os.urandom(50_000)}})
     if fault == "disconnect":
         hub.disconnect("data.bin", times=1, method="GET")
@@ -536,7 +536,7 @@ def test_a_large_file_that_cannot_be_had_is_the_hubs_fault_not_the_disks(
 ) -> None:
     from kernels.sources import download
 
-    monkeypatch.setattr(download, "DIRECT_BYTES", 1000)
+    monkeypatch.setattr(download, "IN_MEMORY", 1000)
     hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": os.urandom(5000)}})
     hub.fail("data.bin", status=status)
     with pytest.raises(HubUnavailable, match=r"data\.bin"):
@@ -562,11 +562,8 @@ def test_what_a_killed_process_left_is_no_part_of_the_build(hub: TestHub) -> Non
     hub.make_repo("acme/relu", digest=True)
     code = (
         "import os\n"
-        "real = os.replace\n"
-        "def replace(source, target):\n"
-        "    if 'snapshots' in str(target): os._exit(9)\n"
-        "    real(source, target)\n"
-        "os.replace = replace\n"
+        "def killed(*names, **folder): os._exit(9)\n"
+        "os.symlink = killed\n"
         "from kernels import install_kernel\n"
         "install_kernel('acme/relu', version=1)\n"
     )

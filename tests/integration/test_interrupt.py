@@ -24,7 +24,7 @@ _LARGE = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background has Ctrl-C ignored
 from kernels.sources import download
-download.DIRECT_BYTES = 1000
+download.IN_MEMORY = 1000
 """
 _INSTALL = _LARGE + "from kernels import install_kernel; install_kernel(sys.argv[1], version=1)"
 _COMMAND = _LARGE + "from kernels.cli import main; main()"
@@ -63,7 +63,7 @@ def relu(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> TestHub:
     """A kernel with a large file of which two thirds arrive."""
     from kernels.sources import download
 
-    monkeypatch.setattr(download, "DIRECT_BYTES", 1000)
+    monkeypatch.setattr(download, "IN_MEMORY", 1000)
     hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": DATA}})
     hub.stall("relu/.*data.bin", keep=ARRIVED)
     return hub

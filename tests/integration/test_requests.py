@@ -34,6 +34,21 @@ def test_a_cold_kernel_of_63_files_takes_three_requests_and_one_a_file(hub: Test
     assert len(hub.requests) == 66, hub.asked()
 
 
+def test_files_of_one_content_are_requested_once(hub: TestHub) -> None:
+    folders = [f"part{number}/" for number in range(20)]
+    hub.make_repo("acme/relu", variants={"torch-cpu": {f"{folder}__init__.py": "" for folder in folders}})
+    build = install_kernel("acme/relu", version=1)
+    assert hub.count("/part") == 1, hub.asked()
+    assert all((build / f"{folder}__init__.py").read_bytes() == b"" for folder in folders)
+
+
+def test_63_files_take_two_round_trips(hub: TestHub) -> None:
+    hub.make_repo("acme/relu", variants={"torch-cpu": MANY})
+    hub.latency = 0.25
+    install_kernel("acme/relu", version=1)
+    assert hub.depth() <= 5, hub.asked()
+
+
 def test_a_cold_kernel_is_four_round_trips_deep(hub: TestHub) -> None:
     hub.make_repo("acme/relu")
     hub.latency = 0.25

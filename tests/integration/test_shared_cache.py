@@ -47,7 +47,7 @@ if "no-links" in mode:
 
 INSTALL = """
 from kernels.sources import download
-download.DIRECT_BYTES = 1000
+download.IN_MEMORY = 1000
 from kernels import install_kernel
 print(install_kernel("acme/relu", version=1))
 """

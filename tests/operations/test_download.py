@@ -232,7 +232,7 @@ def test_progress_is_of_all_files_and_bytes_together_large_ones_too(
 ) -> None:
     from kernels.sources import download
 
-    monkeypatch.setattr(download, "DIRECT_BYTES", 1000)
+    monkeypatch.setattr(download, "IN_MEMORY", 1000)
     monkeypatch.delenv("HF_HUB_DISABLE_PROGRESS_BARS")
     hub.make_repo("acme/relu", variants={"torch-cpu": {"large.bin": b"x" * 100_000, "again.bin": b"y" * 2000}})
     hub.make_repo("acme/gelu")

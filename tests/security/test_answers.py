@@ -384,7 +384,7 @@ def test_no_answer_breaks_the_client(
     tmp_path: Path,
     kind: str,
 ) -> None:
-    monkeypatch.setattr(download, "DIRECT_BYTES", 1000)
+    monkeypatch.setattr(download, "IN_MEMORY", 1000)
     monkeypatch.setenv("KERNELS_HUB_TOKEN", TOKEN)
     hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": b"x" * 2000}})
     source = (hub.root / "acme/relu/v1/build/torch-cpu/__init__.py").read_text()

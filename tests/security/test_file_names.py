@@ -40,7 +40,7 @@ PATHS = [
 @pytest.fixture
 def served(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> TestHub:
     """A kernel with a file that is large here."""
-    monkeypatch.setattr(download, "DIRECT_BYTES", 1000)
+    monkeypatch.setattr(download, "IN_MEMORY", 1000)
     hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": LARGE}})
     return hub
 
@@ -98,7 +98,7 @@ def test_verifying_an_untrusted_repository_creates_no_file_of_the_hubs_choice(
     served.make_repo(repo_id, variants={"torch-cpu": {"data.bin": LARGE}})
     served.add_headers("data.bin", {"ETag": '"../../../../evil.pth"', "X-Linked-ETag": '"../../../../evil.pth"'})
     code = (
-        "import sys\nfrom kernels.sources import download\ndownload.DIRECT_BYTES = 1000\n"
+        "import sys\nfrom kernels.sources import download\ndownload.IN_MEMORY = 1000\n"
         "from kernels.cli import main\nsys.argv = ['kernels', 'verify', sys.argv[1], '--version', '1']\nmain()\n"
     )
     done = subprocess.run([sys.executable, "-c", code, repo_id], capture_output=True, text=True, timeout=60)
@@ -146,7 +146,7 @@ def test_what_is_written_is_bounded_by_the_listed_size_while_it_is_written(serve
     code = """
 import resource, signal
 from kernels.sources import download, http_client
-download.DIRECT_BYTES = 1000
+download.IN_MEMORY = 1000
 http_client.pause = lambda seconds: None
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 from kernels import install_kernel

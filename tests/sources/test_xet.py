@@ -23,6 +23,7 @@ DATA = os.urandom(300_000)
 @pytest.fixture
 def store(hub: TestHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
     """Have the Hub list `data.bin` in Xet, whose server is a folder that holds some content."""
+    monkeypatch.setattr(download, "IN_MEMORY", 1000)
     monkeypatch.setattr(download, "DIRECT_BYTES", 1000)
     monkeypatch.setattr(xet, "_SCHEMES", frozenset({"https", "http", "local"}))
     hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": DATA}})
