@@ -233,7 +233,7 @@ def test_a_digest_is_compared_once_and_again_when_asked_for(
     monkeypatch.setattr(
         kernels.operations.install_check,
         "verify_digest",
-        lambda path, digest: [compared.append(path), real(path, digest)],
+        lambda path, digest, **options: [compared.append(path), real(path, digest, **options)],
     )
     hub.make_repo("acme/relu", digest=True)
     path = install_kernel("acme/relu", version=1)
@@ -585,7 +585,7 @@ def test_a_digest_that_was_compared_for_one_hub_is_compared_anew_for_another(
     import kernels.operations.install_check
 
     compared: list[Path] = []
-    monkeypatch.setattr(kernels.operations.install_check, "verify_digest", lambda path, digest: compared.append(path))
+    monkeypatch.setattr(kernels.operations.install_check, "verify_digest", lambda path, *_, **__: compared.append(path))
     hub.make_repo("acme/relu", digest=True)
     install_kernel("acme/relu", version=1)
     with TestHub(tmp_path / "mirror") as mirror:

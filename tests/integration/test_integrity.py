@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hub import TestHub
@@ -34,9 +35,9 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.extend(file.path.rpartition("/")[2] for file in files)
         return changed_files(root, files)
 
-    def digest(*arguments: object) -> None:
+    def digest(*arguments: object, **options: Any) -> None:
         seen.append("digest")
-        verify_digest(*arguments)  # type: ignore[arg-type]
+        verify_digest(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(kernels.sources.cached, "changed_files", changed)
     monkeypatch.setattr(kernels.operations.install_check, "verify_digest", digest)
@@ -73,11 +74,11 @@ def test_a_build_that_is_cleared_away_while_it_is_checked_is_fetched_again(
     hub.make_repo("acme/relu", digest=True)
     cleared: list[Path] = []
 
-    def digest(folder: Path, *arguments: object) -> None:
+    def digest(folder: Path, *arguments: object, **options: Any) -> None:
         if not cleared:
             shutil.rmtree(folder)
             cleared.append(folder)
-        verify_digest(folder, *arguments)  # type: ignore[arg-type]
+        verify_digest(folder, *arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(kernels.operations.install_check, "verify_digest", digest)
     assert (install_kernel("acme/relu", version=1) / "layers.py").is_file()

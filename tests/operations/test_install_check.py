@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hub import TestHub, make_repo
 from msgspec.structs import replace
 
 import kernels.operations.install_check
+import kernels.trust.digest
 from kernels.errors import DigestMismatch
 from kernels.models.lockfile import GIT_LFS_CONCAT, SHA256SUM, ContentHash
+from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
 from kernels.operations.install_check import CheckRecord, ExpectedContent, check_build, file_identities
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.content_hash import build_hash, folder_hash, listed_hash
 from kernels.sources.base import Source
+from kernels.support.hashing import feed_file
 from kernels.support.json_store import read_record
 
 VARIANT = "torch-cpu"
@@ -150,10 +154,11 @@ def test_a_file_that_changes_while_it_is_checked_is_not_remembered_as_checked(
     whole = blob.read_bytes()
     compare = type(source).repair
 
-    def repair(source: Source, snapshot: Snapshot, variant: str) -> None:
-        compare(source, snapshot, variant)
+    def repair(source: Source, snapshot: Snapshot, variant: str) -> Any:
+        same = compare(source, snapshot, variant)
         blob.write_bytes(b"#" + whole[1:])
         os.utime(blob, ns=(1, 1))
+        return same
 
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(type(source), "repair", repair)
@@ -196,3 +201,34 @@ def test_identities_leave_out_bytecode_follow_links_and_survive_what_cannot_be_l
         "gone.py": (0, 0, 0, 0),
     }
     assert file_identities(tmp_path / "none") == {}
+
+
+def test_a_file_that_was_compared_with_its_sha256_is_not_read_again_for_the_digest(
+    hub: TestHub, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo("acme/relu", digest=True, variants={VARIANT: {"_relu.abi3.so": b"x" * 2**18}})
+    read: list[str] = []
+
+    def feed(path: os.PathLike[str] | str, start: Any) -> Any:
+        read.append(os.path.basename(path))
+        return feed_file(path, start)
+
+    monkeypatch.setattr(kernels.trust.digest, "feed_file", feed)
+    monkeypatch.setenv("KERNELS_VERIFY", "load")
+    counts = []
+    for _ in range(2):
+        new_process()
+        source = open_sources().of("acme/relu")
+        snapshot = source.snapshot(Requirement("acme/relu", version=1), hub.commit("acme/relu"))
+        folder = source.fetch(snapshot, VARIANT)
+        digest = Metadata.read_from_file(folder / "metadata.json").digest
+        read.clear()
+        check_build(source, snapshot, VARIANT, folder, ExpectedContent(digest))
+        counts.append(read.count("_relu.abi3.so"))
+    assert counts == [1, 1]
+    library = (folder / "_relu.abi3.so").resolve()
+    library.write_bytes(b"y" * 2**18)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    new_process()
+    with pytest.raises(DigestMismatch, match=r"_relu\.abi3\.so"):
+        check_build(open_sources().of("acme/relu"), snapshot, VARIANT, folder, ExpectedContent(digest))

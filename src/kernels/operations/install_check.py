@@ -19,7 +19,7 @@ import msgspec
 from kernels.errors import DigestMismatch
 from kernels.models.lockfile import ContentHash, lock_again
 from kernels.models.metadata import Digest
-from kernels.models.snapshot import Snapshot, is_bytecode
+from kernels.models.snapshot import BUILD_FOLDER, Snapshot, is_bytecode
 from kernels.resolver.content_hash import build_hash
 from kernels.sources.base import Source
 from kernels.support.json_store import MAX_LISTING_BYTES, StoredRecord, read_record, write_record
@@ -108,9 +108,12 @@ def check_build(source: Source, snapshot: Snapshot, variant: str, folder: Path, 
     if known is not None and source.verify != "load" and facts.items() <= known.facts.items():
         _touch(path)
         return
-    source.repair(snapshot, variant)
+    same = source.repair(snapshot, variant)
     if expected.digest is not None:
-        verify_digest(folder, expected.digest)
+        # What was compared with a SHA-256 of the listing just now has that SHA-256.
+        prefix = f"{BUILD_FOLDER}/{variant}/"
+        hashed = {file.path.removeprefix(prefix): file.sha256 for file in same if file.sha256}
+        verify_digest(folder, expected.digest, known=hashed)
     if expected.pinned is not None:
         _check_pin(snapshot, variant, folder, expected.pinned, expected.lock)
     # A file that was changed meanwhile, or downloaded again, is another file: the next load checks that one.

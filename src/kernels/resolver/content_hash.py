@@ -19,6 +19,7 @@ from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, RepoFile, Snapshot, is_bytecode
 from kernels.sources.base import Source
 from kernels.support.concurrency import side_by_side
+from kernels.support.hashing import on_every_core
 from kernels.trust.digest import git_blob_id, sha256_file, variant_files
 
 __all__ = ["build_hash", "folder_hash", "listed_hash"]
@@ -119,7 +120,7 @@ def folder_hash(
             return git_blob_id(root / name)
         return sha256_file(root / name)
 
-    hashes = zip(names, side_by_side(hash_file, names, at_once=_AT_ONCE, name="hash"), strict=True)
+    hashes = zip(names, on_every_core(hash_file, names, lambda name: _size(root / name)), strict=True)
     return _concat(hashes) if kind == GIT_LFS_CONCAT else _lines(hashes)
 
 
@@ -173,6 +174,13 @@ def _digests(source: Source, snapshot: Snapshot, file: RepoFile | None) -> dict[
         if len(raw) == hashlib.sha256().digest_size and path not in uncovered:
             found[path] = raw.hex()
     return found
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # reading it says why
+        return 0
 
 
 def _linked_as_large(path: Path) -> bool:

@@ -144,8 +144,11 @@ class Source(Protocol):
         """The folder of a build on disk, complete; what is missing is downloaded."""
         ...
 
-    def repair(self, snapshot: Snapshot, variant: str) -> None:
+    def repair(self, snapshot: Snapshot, variant: str) -> Iterable[RepoFile]:
         """Compare the content of a build's files with the listing, and download those that differ again.
+
+        Returns:
+            The files that were read now and are as listed, where the listing has a hash.
 
         Raises:
             DigestMismatch: Files differ, and cannot be downloaded.

@@ -337,8 +337,11 @@ class CachedSource(Source):
         store = self._store(snapshot.repo_type, snapshot.repo_id)
         return store.check_record(self._key, snapshot.commit, variant)
 
-    def repair(self, snapshot: Snapshot, variant: str) -> None:
+    def repair(self, snapshot: Snapshot, variant: str) -> list[RepoFile]:
         """Compare the content of a build's files with the listing, and download those that differ again.
+
+        Returns:
+            The files that were read now and are as listed; not those that were compared while they arrived.
 
         Raises:
             DigestMismatch: Files differ, and nothing may be downloaded.
@@ -347,9 +350,11 @@ class CachedSource(Source):
         store = self._store(snapshot.repo_type, snapshot.repo_id)
         commit, files = snapshot.commit, snapshot.builds[variant]
         root = store.snapshot(commit)
-        altered = changed_files(root, [file for file in files if (store.folder, commit, file.path) not in self._fresh])
+        read = [file for file in files if (store.folder, commit, file.path) not in self._fresh]
+        altered = changed_files(root, read)
         if altered and self.offline:
             raise self._mismatch(snapshot, altered)
+        differing = {file.path for file in altered}
         if altered:
             with exclusively(store.lock(f"{commit}-{variant}")):
                 store.mark_fetched(commit)
@@ -357,6 +362,7 @@ class CachedSource(Source):
                 for file in altered:
                     store.discard(commit, file)
                 self._remote.download(store, snapshot, variant, altered)
+        return [file for file in read if file.path not in differing]
 
     def _fetch(self, store: RepoStore, snapshot: Snapshot, variant: str) -> None:
         files = snapshot.builds[variant]

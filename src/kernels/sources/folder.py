@@ -182,20 +182,24 @@ class FolderSource(Source):
         key = hashlib.sha256(folder.encode(errors="surrogateescape")).hexdigest()
         return settings.cache_dir() / ".locks" / "kernels-folders" / f"{key[:32]}.checked"
 
-    def repair(self, snapshot: Snapshot, variant: str) -> None:
+    def repair(self, snapshot: Snapshot, variant: str) -> tuple[RepoFile, ...]:
         """Compare the content of a build's files with the record; nothing can be downloaded.
+
+        Returns:
+            The files, if there is a record.
 
         Raises:
             DigestMismatch: Files differ, or are not in the record.
         """
         folder, files = self._folder(snapshot), snapshot.builds[variant]
         if not _recorded(files):
-            return
+            return ()
         altered = [file.path for file in changed_files(folder, files)]
         found = {f"{BUILD_FOLDER}/{variant}/{name}" for name in plain_files(folder / BUILD_FOLDER / variant)}
         altered += sorted(found - {file.path for file in files})
         if altered:
             raise content_mismatch(snapshot.repo_id, folder, altered, _COPY_AGAIN)
+        return files
 
     def _damaged(self, snapshot: Snapshot, variant: str) -> list[str]:
         missing = self._missing(snapshot, variant)
@@ -288,8 +292,9 @@ class PathSource(Source):
         """The folder of the variant."""
         return self._builds / variant
 
-    def repair(self, snapshot: Snapshot, variant: str) -> None:
+    def repair(self, snapshot: Snapshot, variant: str) -> tuple[RepoFile, ...]:
         """Nothing: a folder of the user lists no hashes."""
+        return ()
 
     def link_boundary(self, snapshot: Snapshot) -> None:
         """None: the user may link anything."""
