@@ -122,4 +122,6 @@ def test_the_question_imports_nothing_that_reads_locks() -> None:
         "kernels.resolver.caller",
         "kernels.resolver.installed_locks",
         "kernels.resolver.lock_places",
+        "kernels.support",
+        "kernels.support.installed",
     ], done.stderr

@@ -153,23 +153,15 @@ def test_macos_26_is_recognised_under_the_number_old_programs_see(
 
 
 def test_tvm_ffi_is_found_by_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib.metadata
     import importlib.util
 
     monkeypatch.delitem(sys.modules, "tvm_ffi", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert target._tvm_ffi() is None
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: {"apache-tvm-ffi": "0.1.4"}[name])
-    assert target._tvm_ffi() == "0.1.4"
-
-    def missing(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", missing)
-    assert target._tvm_ffi() is None
-    monkeypatch.setitem(sys.modules, "tvm_ffi", SimpleNamespace(__version__="0.2.0"))  # type: ignore[arg-type]
-    assert target._tvm_ffi() == "0.2.0"
+    for version in ("0.1.4", None):  # None: the module without its distribution
+        monkeypatch.setattr(target, "installed_version", lambda name, found=version: {"apache-tvm-ffi": found}[name])
+        assert target._tvm_ffi() == version
 
 
 # What is written -> how it prints; equal where the left side is None.

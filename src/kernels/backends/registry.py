@@ -277,7 +277,7 @@ def _discover() -> None:
     _looking.now = True
     try:
         # No lock is held: another thread may be importing one of these packages, and ask for backends there.
-        arrivals = collect()
+        arrivals = collect(again=_seen is not None)
         if _discovery.acquire(timeout=_WAIT_SECONDS):
             try:
                 if key != _seen and register(arrivals):

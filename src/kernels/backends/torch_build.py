@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib.metadata
 import importlib.util
 import mmap
 import os
@@ -20,6 +19,7 @@ from kernels.backends.traces import torch_shows
 from kernels.errors import RequestError
 from kernels.support.files import open_regular, read_bounded
 from kernels.support.formatting import did_you_mean, format_error, format_value
+from kernels.support.installed import entry_points
 from kernels.support.version import MajorMinor
 
 __all__ = [
@@ -189,7 +189,7 @@ def _extended() -> bool:
 
 @functools.cache
 def _extensions_installed() -> bool:
-    return bool(importlib.metadata.entry_points(group="torch.backends"))
+    return bool(entry_points("torch.backends"))
 
 
 def _describe(folder: Path) -> SimpleNamespace | None:

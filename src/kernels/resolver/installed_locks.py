@@ -11,6 +11,7 @@ from io import BufferedReader
 
 from kernels.models import LOCK_FILE
 from kernels.resolver.caller import SITE_FOLDERS
+from kernels.support.installed import metadata_folders
 
 __all__ = ["locks_of_owners", "site_folder"]
 
@@ -52,19 +53,18 @@ def site_folder(path: str) -> str | None:
     if folder is None:
         return None
     # A folder with only an `.egg-info` is one of sources, where a build left it: the project's lockfile is newer.
-    return folder if any(info.endswith(".dist-info") for info, _ in _distributions(folder)) else None
+    return folder if any(info.endswith(".dist-info") for info in metadata_folders(folder)) else None
 
 
 @cache
 def _distributions(site: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """The metadata folders in a folder of installed packages, each with its lockfiles."""
     found = []
-    with suppress(OSError), os.scandir(site) as entries:
-        for entry in entries:
-            if entry.name.endswith((".dist-info", ".egg-info")):
-                locks = [os.path.join(entry.path, *name.split("/")) for name in _IN_METADATA]
-                found.append((entry.path, tuple(lock for lock in locks if os.path.lexists(lock))))
-    return tuple(sorted(found))
+    for name in metadata_folders(site):
+        info = os.path.join(site, name)
+        locks = [os.path.join(info, *place.split("/")) for place in _IN_METADATA]
+        found.append((info, tuple(lock for lock in locks if os.path.lexists(lock))))
+    return tuple(found)
 
 
 def _has(info: str, file: str, package: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -28,6 +27,7 @@ from kernels.errors import BackendUnavailable, RequestError
 from kernels.resolver.target_table import target_table
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.formatting import did_you_mean, format_value, wrong_type
+from kernels.support.installed import installed_version
 from kernels.support.json_mistakes import describe_mistake
 from kernels.support.typed_json import decode_json
 from kernels.support.version import MajorMinor
@@ -359,10 +359,7 @@ def _tvm_ffi() -> str | None:
         return str(getattr(module, "__version__", "")) or None
     if importlib.util.find_spec("tvm_ffi") is None:
         return None
-    try:
-        return importlib.metadata.version("apache-tvm-ffi")
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return installed_version("apache-tvm-ffi")
 
 
 def _usual_abi(torch: str) -> bool:

@@ -7,9 +7,8 @@ The registry looks for them at the first question, and again when the environmen
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernels import settings
 from kernels.backends import lookup, registry
@@ -17,16 +16,26 @@ from kernels.backends.plugins.entry_points import installed_backends, triton_poi
 from kernels.backends.registration import DeclarationError, Origin, OriginKind, Problem
 from kernels.errors import RequestError
 from kernels.support.formatting import format_error
+from kernels.support.installed import forget_entry_points
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["collect", "register"]
 
 DISCOVERY_LOG = logger(__name__)
 
 
-def collect() -> list[tuple[Any, Origin] | Problem | None]:
-    """Import the installed packages that offer backends; None is one whose import has not finished."""
+def collect(*, again: bool = False) -> list[tuple[Any, Origin] | Problem | None]:
+    """Import the installed packages that offer backends; None is one whose import has not finished.
+
+    Args:
+        again: Whether this process has looked before: packages may have been installed since.
+    """
+    if again:
+        forget_entry_points()
     return [*installed_backends(settings.disabled_backends())]
 
 

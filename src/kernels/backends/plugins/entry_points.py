@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernels.backends.base import Backend
 from kernels.backends.registration import Origin, Problem
 from kernels.support.formatting import format_error
+from kernels.support.installed import entry_points
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["GROUP", "TRITON_GROUP", "installed_backends", "installed_names", "triton_points"]
 
@@ -27,29 +30,29 @@ def installed_backends(disabled: frozenset[str]) -> Iterator[tuple[Any, Origin] 
     Args:
         disabled: Names of entry points whose packages are not imported.
     """
-    for point in importlib.metadata.entry_points(group=GROUP):
+    for point in entry_points(GROUP):
         if point.name not in disabled:
             yield _load(point)
 
 
 def installed_names() -> tuple[str, ...]:
     """The names of the entry points of installed packages; nothing is imported."""
-    return tuple(point.name for point in importlib.metadata.entry_points(group=GROUP))
+    return tuple(point.name for point in entry_points(GROUP))
 
 
-def triton_points() -> list[importlib.metadata.EntryPoint]:
+def triton_points() -> list[EntryPoint]:
     """The entry points of vendors' packages for Triton; those of Triton itself, or of a fork of it, are left out."""
-    return [point for point in importlib.metadata.entry_points(group=TRITON_GROUP) if not _is_tritons_own(point)]
+    return [point for point in entry_points(TRITON_GROUP) if not _is_tritons_own(point)]
 
 
-def _is_tritons_own(point: importlib.metadata.EntryPoint) -> bool:
+def _is_tritons_own(point: EntryPoint) -> bool:
     if not point.value.startswith(f"{TRITON_GROUP}."):
         return False
     record = point.dist.read_text("RECORD") if point.dist is not None else None
     return record is None or re.search(r"^triton/__init__\.py,", record, re.MULTILINE) is not None
 
 
-def _load(point: importlib.metadata.EntryPoint) -> tuple[Any, Origin] | Problem | None:
+def _load(point: EntryPoint) -> tuple[Any, Origin] | Problem | None:
     dist = point.dist
     origin = Origin("installed", f"{dist.name} {dist.version} ({point.value})" if dist else point.value)
     try:

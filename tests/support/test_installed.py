@@ -1,0 +1,79 @@
+"""Installed distributions are found as `importlib.metadata` finds them, each file read once."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from kernels.support import installed
+from kernels.support.installed import entry_points, forget_entry_points, installed_version, metadata_folders
+
+
+def install(site: Path, project: str, version: str, points: str = "") -> Path:
+    info = site / f"{project}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project}\nSummary: Version: 9\nVersion: {version}\n\nVersion: 8\n"
+    )
+    if points:
+        (info / "entry_points.txt").write_text(points)
+    return info
+
+
+def told(points: object) -> list[tuple[str, str, str]]:
+    return sorted((point.name, point.value, point.dist.version) for point in points)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("group", ["console_scripts", "pytest11", "kernels.backends", "torch.backends"])
+def test_what_is_installed_here_is_found_as_importlib_finds_it(group: str) -> None:
+    assert told(entry_points(group)) == told(importlib.metadata.entry_points(group=group))
+
+
+def test_the_first_of_two_distributions_of_a_project_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path / "one", "Acme_Kernels", "1.0", "[acme.group]\nacme = one\n")
+    install(tmp_path / "two", "acme.kernels", "2.0", "[acme.group]\nacme = two\n[acme.groups]\nx = y\n")
+    install(tmp_path / "two", "other", "3.0", "[acme.group]\nother = three\n")
+    for name in ("two", "one"):
+        monkeypatch.syspath_prepend(tmp_path / name)
+    expected = [("acme", "one", "1.0"), ("other", "three", "3.0")]
+    assert told(entry_points("acme.group")) == expected == told(importlib.metadata.entry_points(group="acme.group"))
+    assert entry_points("acme") == ()
+    assert (installed_version("acme-kernels"), installed_version("other")) == ("1.0", "3.0")
+
+
+def test_a_distribution_in_an_archive_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ZipFile(tmp_path / "acme.zip", "w") as archive:
+        archive.writestr("acme-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+        archive.writestr("acme-1.0.dist-info/entry_points.txt", "[acme.group]\nacme = here\n")
+    monkeypatch.syspath_prepend(tmp_path / "acme.zip")
+    assert told(entry_points("acme.group")) == [("acme", "here", "1.0")]
+    assert installed_version("acme") == "1.0"
+
+
+def test_entry_points_are_read_once_until_they_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = install(tmp_path, "acme", "1.0", "[acme.group]\nacme = one\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    opened: list[str] = []
+    read = installed._content
+    monkeypatch.setattr(installed, "_content", lambda path: opened.append(path) or read(path))
+    for group in ("kernels.backends", "triton.backends", "torch.backends", "acme.group"):
+        entry_points(group)
+    assert opened == [str(info / "entry_points.txt")]
+    (info / "entry_points.txt").write_text("[acme.group]\nacme = two\n")
+    forget_entry_points()
+    assert told(entry_points("acme.group")) == [("acme", "two", "1.0")]
+
+
+def test_folders_of_metadata_are_listed_again_when_there_is_another(tmp_path: Path) -> None:
+    assert metadata_folders(str(tmp_path / "gone")) == ()
+    install(tmp_path, "acme", "1.0")
+    (tmp_path / "acme").mkdir()
+    assert metadata_folders(str(tmp_path)) == ("acme-1.0.dist-info",)
+    install(tmp_path, "other", "1.0")
+    os.utime(tmp_path, (1, 1))
+    assert metadata_folders(str(tmp_path)) == ("acme-1.0.dist-info", "other-1.0.dist-info")
