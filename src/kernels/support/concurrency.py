@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kernels.support.warn import on_behalf_of_the_caller
 
 __all__ = [
+    "Begun",
     "Cancelled",
+    "begin",
     "check_cancelled",
     "feed",
     "is_cancelled",
@@ -152,8 +154,21 @@ def _at_work(
     work: Callable[[_T], _R], items: Iterable[_T], at_once: int, name: str, ahead: int | None = None
 ) -> Iterator[_Crew]:
     """Threads that work while the block runs; an error in the block cancels them."""
-    listed = list(items)
     outer = _cancellation.get()
+    crew, size = _crew(work, items, ahead)
+    try:
+        crew.start(min(at_once, size), name)
+        with nullcontext() if outer is None else outer.during(crew.cancel):
+            yield crew
+    except BaseException:
+        crew.cancel()
+        crew.join()  # another Ctrl-C ends this wait
+        raise
+
+
+def _crew(work: Callable[[_T], _R], items: Iterable[_T], ahead: int | None) -> tuple[_Crew, int]:
+    """Threads that have not begun, and the number of items."""
+    listed = list(items)
     own = _Cancellation()
     token = _cancellation.set(own)
     try:
@@ -162,15 +177,48 @@ def _at_work(
     finally:
         _cancellation.reset(token)
     # One more than items: a thread that finds none left needs a permit too, and passes it on.
-    crew = _Crew(work, tasks, own, len(listed) + 1 if ahead is None else ahead)
-    try:
-        crew.start(min(at_once, len(listed)), name)
-        with nullcontext() if outer is None else outer.during(crew.cancel):
-            yield crew
-    except BaseException:
-        crew.cancel()
-        crew.join()  # another Ctrl-C ends this wait
-        raise
+    return _Crew(work, tasks, own, len(listed) + 1 if ahead is None else ahead), len(listed)
+
+
+def begin(work: Callable[[_T], _R], items: Iterable[_T], *, at_once: int, name: str) -> Begun[_R]:
+    """Begin to run a function on items in parallel threads, and return at once.
+
+    The end of the block that calls this, or an error in it, does not end the threads: the caller cancels what it does
+    not need.
+
+    Args:
+        work, items, at_once, name: As for `side_by_side`.
+
+    Example:
+        >>> sorted(begin(len, ["a", "bc"], at_once=2, name="example").as_they_come())
+        [1, 2]
+    """
+    crew, size = _crew(work, items, None)
+    crew.start(min(at_once, size), name)
+    return Begun(crew, size)
+
+
+class Begun(Generic[_R]):
+    """Work that was begun, whose results may be taken once."""
+
+    def __init__(self, crew: _Crew, size: int) -> None:
+        self._crew = crew
+        self._size = size
+
+    def as_they_come(self) -> Iterator[_R]:
+        """The results, in the order in which the work on them ends.
+
+        Raises:
+            BaseException: The first error of any item.
+            Cancelled: `cancel` was called, or the work of the caller is cancelled.
+        """
+        with when_cancelled(self._crew.cancel):
+            for _ in range(self._size):
+                yield self._crew.next_result()[1]
+
+    def cancel(self) -> None:
+        """End the threads, without waiting for them."""
+        self._crew.cancel()
 
 
 class _Crew:
@@ -221,7 +269,7 @@ class _Crew:
         """The results, in the order of the tasks."""
         found: list[Any] = [None] * self._number
         for _ in range(self._number):
-            index, found[index] = self._next()
+            index, found[index] = self.next_result()
             done()
         return found
 
@@ -230,12 +278,12 @@ class _Crew:
         found: dict[int, Any] = {}
         for wanted in range(self._number):
             while wanted not in found:
-                index, result = self._next()
+                index, result = self.next_result()
                 found[index] = result
             yield found.pop(wanted)
             self._permits.release()
 
-    def _next(self) -> tuple[int, Any]:
+    def next_result(self) -> tuple[int, Any]:
         """The next outcome: the number of its task, and the result."""
         while True:
             with suppress(queue.Empty):

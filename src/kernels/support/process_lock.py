@@ -48,7 +48,7 @@ _POLL_SECONDS = 0.25
 
 
 class WorkLock:
-    """A lock that all processes share, in a file of its own.
+    """A lock that all processes share, in a file of its own. Any thread may release it.
 
     Args:
         path: The file; its folder is made. Without `flock` the lock is `<path>.held`.
@@ -82,12 +82,23 @@ class WorkLock:
         make_folders(Path(self.lock_file).parent)
         seconds = self._seconds if timeout is None else timeout
         try:
-            self._acquire(FileLock(self.lock_file, fallback_to_soft=False), seconds)
+            # Another thread than the one that acquired it may release it.
+            self._acquire(FileLock(self.lock_file, thread_local=False, fallback_to_soft=False), seconds)
         except OSError as error:
             if not without_flock(error):
                 raise
-            marker = SoftFileLease(f"{self.lock_file}.held", lease_duration=_LEASE_SECONDS)
+            marker = SoftFileLease(f"{self.lock_file}.held", lease_duration=_LEASE_SECONDS, thread_local=False)
             self._acquire(marker, seconds, _EmptyMarker(marker.lock_file))
+
+    def acquire_at_once(self) -> bool:
+        """Hold the lock if nobody does and its file can be written; whether it is held."""
+        from filelock import Timeout
+
+        try:
+            self.acquire(timeout=0)
+        except (Timeout, OSError):
+            return False
+        return True
 
     def _acquire(self, lock: BaseFileLock, seconds: float, empty: _EmptyMarker | None = None) -> None:
         from filelock import LeaseSettingsMismatch, Timeout
