@@ -126,6 +126,13 @@ class RepoStore(RepoRecords):
             return data if file.describes(data) else None
         return None
 
+    def has_content(self, file: RepoFile) -> bool:
+        """Whether the repository has a content of the listed name and size, for any commit; its hash is not checked."""
+        try:
+            return bool(file.blob) and os.stat(f"{os.fspath(self.folder)}/blobs/{file.blob}").st_size == file.size
+        except OSError:
+            return False
+
     def place(self, commit: str, file: RepoFile, content: bytes) -> None:
         """Put a file's checked content into the snapshot.
 

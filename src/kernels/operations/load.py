@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import msgspec
+from msgspec.structs import replace
 
 from kernels import backends
 from kernels.cache.in_use import in_use
@@ -26,6 +27,7 @@ from kernels.operations.open_sources import open_sources
 from kernels.resolver.active_lock import active_lock
 from kernels.resolver.caller import caller
 from kernels.resolver.context import ResolveContext
+from kernels.resolver.likely_builds import LikelyBuilds
 from kernels.resolver.ordered_sources import with_passed
 from kernels.resolver.planner import Planned, PlanTree, plan_tree
 from kernels.resolver.redirects import SnapshotKey
@@ -188,15 +190,17 @@ def install(context: ResolveContext, requirement: Requirement, source: PathSourc
     Raises:
         KernelsError: As for `get_kernel`.
     """
-    while True:
-        # Resolve and choose: `resolve_snapshot` and `choose_build` for the kernel and each one it depends on.
-        tree = plan_tree(context, requirement, source)
-        # Fetch and check: `fetch_build` for each, side by side.
-        try:
-            return fetch(tree)
-        except NotDelivered as failed:
-            # What one source lists and cannot give is planned again without it.
-            context = without_undelivered(context, tree, failed)
+    with LikelyBuilds() as likely:
+        context = replace(context, likely=likely)
+        while True:
+            # Resolve and choose: `resolve_snapshot` and `choose_build` for the kernel and each one it depends on.
+            tree = plan_tree(context, requirement, source)
+            # Fetch and check: `fetch_build` for each, side by side.
+            try:
+                return fetch(tree)
+            except NotDelivered as failed:
+                # What one source lists and cannot give is planned again without it.
+                context = without_undelivered(context, tree, failed)
 
 
 def fetch(tree: PlanTree) -> list[Installed]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -22,11 +22,17 @@ from kernels.errors import (
 from kernels.models.lockfile import lock_again
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement
-from kernels.models.snapshot import METADATA_FILE
+from kernels.models.snapshot import METADATA_FILE, Snapshot
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import OfSnapshot, find_snapshot
 from kernels.resolver.no_suitable_build import no_suitable_build
-from kernels.resolver.read_metadata import MAX_READ_BYTES, check_signed_version, metadata_bytes, read_metadata
+from kernels.resolver.read_metadata import (
+    MAX_READ_BYTES,
+    check_signed_version,
+    metadata_bytes,
+    metadata_in_order,
+    read_metadata,
+)
 from kernels.resolver.redirects import FoundSnapshot
 from kernels.resolver.rejection import NotInMirror, RejectionKind
 from kernels.resolver.selection import Ranking, Resolution
@@ -120,7 +126,7 @@ def choose_build(
     fetchable: bool = True,
     most: int = MAX_READ,
 ) -> BuildChoice:
-    """Choose among the builds of a snapshot; only metadata is downloaded.
+    """Choose among the builds of a snapshot; only metadata is downloaded, unless the call expects to fetch a build.
 
     Args:
         context: What the call resolves with.
@@ -167,21 +173,28 @@ def _choose_listed(
     )
     for name, fact in known.items():
         ranking.learn(name, fact)
-    read = read_bytes = 0
-    for name in ranking.unread(every=every):
-        size = metadata_bytes(snapshot, name)
-        read, read_bytes = read + (size > 0), read_bytes + size
-        if read > most or read_bytes > MAX_READ_BYTES:
-            known[name] = _too_many(most)
-        else:
-            try:
-                metadata = known[name] = read_metadata(source, snapshot, name, rule)
-                if rule is not None and rule.required:
-                    check_signed_version(found.version, metadata)
-            except (InvalidMetadata, UntrustedSignature) as error:
-                known[name] = error
-        ranking.learn(name, known[name])
+    signed = rule is not None and rule.required
+
+    def read(name: str) -> Metadata | KernelsError:
+        try:
+            metadata = read_metadata(source, snapshot, name, rule)
+            if signed:
+                check_signed_version(found.version, metadata)
+        except (InvalidMetadata, UntrustedSignature) as error:
+            return error
+        return metadata
+
+    likely = context.likely if fetchable and not every else None
+    readable = list(_readable(snapshot, ranking.unread(every=True), most))
+    with metadata_in_order(read, readable, alone=0 if every else 1) as facts:
+        for name in ranking.unread(every=every):
+            if likely is not None:
+                likely.expect(found, name, signed=signed)
+            known[name] = next(facts, None) or _too_many(most)
+            ranking.learn(name, known[name])
     resolution = ranking.resolution()
+    if likely is not None:
+        likely.settle(found, None if resolution.best is None else resolution.best.name)
     choice = BuildChoice(found, resolution, {name: fact for name, fact in known.items() if isinstance(fact, Metadata)})
     for kind in (UntrustedSignature, InvalidMetadata, InvalidRepository):
         refused = next((fact for fact in known.values() if isinstance(fact, kind)), None)
@@ -191,6 +204,17 @@ def _choose_listed(
     if choice.best is None and source.named_build is not None and not every:
         return _as_named(context, choice, source.named_build)
     return choice
+
+
+def _readable(snapshot: Snapshot, names: Iterable[str], most: int) -> Iterator[str]:
+    """The first builds, as many as metadata is read of."""
+    read = read_bytes = 0
+    for name in names:
+        size = metadata_bytes(snapshot, name)
+        read, read_bytes = read + (size > 0), read_bytes + size
+        if read > most or read_bytes > MAX_READ_BYTES:
+            return
+        yield name
 
 
 def _as_named(context: ResolveContext, choice: BuildChoice, name: str) -> BuildChoice:
@@ -299,6 +323,7 @@ def _alternative(context: ResolveContext, found: FoundSnapshot) -> str | None:
         return None
     try:
         heads = source.heads(repo_id)
+        context = replace(context, likely=None)  # no build of it is used
         for other in islice((each for each in heads.versions if each != version), _MAX_ALTERNATIVES):
             asked = Requirement(repo_id, version=other)
             snapshot = source.snapshot(asked, heads.branches[heads.versions[other]])

@@ -11,6 +11,7 @@ from kernels.resolver.lock_pins import ActiveLock
 
 if TYPE_CHECKING:
     from kernels.models.requirement import Requirement
+    from kernels.resolver.likely_builds import LikelyBuilds
     from kernels.resolver.ordered_sources import PassedOver
     from kernels.resolver.target import Target
     from kernels.sources.call_sources import Sources
@@ -36,6 +37,8 @@ class ResolveContext(msgspec.Struct, frozen=True, kw_only=True):
         prerequisites: Whether the client's version and the Python packages that a build needs are checked.
         undelivered: By requirement, the first sources, of which one listed a build that could not be downloaded: they
             are not asked again.
+        likely: The builds that are requested before it is known that they are used; None where nothing is fetched, or
+            only later.
     """
 
     sources: Sources
@@ -48,3 +51,4 @@ class ResolveContext(msgspec.Struct, frozen=True, kw_only=True):
     device: int | str | None = None
     prerequisites: bool = True
     undelivered: Mapping[Requirement, tuple[PassedOver, ...]] = {}
+    likely: LikelyBuilds | None = None

@@ -1,6 +1,7 @@
 """A requirement becomes a plan: the snapshot, the build, and the same for every kernel it depends on.
 
-Nothing but listings and `metadata.json` is read until the whole tree is known and checked.
+Nothing but listings and `metadata.json` is read until the whole tree is known and checked; small files of the likely
+builds of trusted publishers may have been requested by then, and wait in memory.
 """
 
 from __future__ import annotations
@@ -131,6 +132,8 @@ def _plan(
     def edges_of(ways: Sequence[Resolved]) -> GraphNode[list[Planned]]:
         builds = builds_of(ways)
         depends = tuple(dict.fromkeys(each for build in builds for each in build.metadata.kernel_depends))
+        if depends and context.likely is not None:
+            context.likely.limit_wait()
         for each in depends:
             mention_unlocked(context, builds[0].found, each)
         return GraphNode(builds, depends)

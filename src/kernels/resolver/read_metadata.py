@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import NoReturn, TypeVar
+
 from kernels.errors import InvalidMetadata, InvalidRepository, MissingMetadata, NotInCache, UntrustedSignature
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Snapshot
 from kernels.resolver.signature_check import require_signature
 from kernels.sources.base import Source
 from kernels.sources.hub_errors import of_hub
-from kernels.support.concurrency import side_by_side
+from kernels.support.concurrency import results_ahead, side_by_side
 from kernels.trust import Rule
 
-__all__ = ["MetadataNotInCache", "check_signed_version", "metadata_bytes", "read_all_metadata", "read_metadata"]
+__all__ = [
+    "MAX_READ_BYTES",
+    "MetadataNotInCache",
+    "check_signed_version",
+    "metadata_bytes",
+    "metadata_in_order",
+    "read_all_metadata",
+    "read_metadata",
+]
+
+_T = TypeVar("_T")
 
 #: Bytes of metadata that are read of one snapshot; published builds have a few kilobytes each.
 MAX_READ_BYTES = 64 * 2**20
@@ -69,6 +84,40 @@ def read_metadata(source: Source, snapshot: Snapshot, variant: str, rule: Rule |
             f"its {METADATA_FILE} is signed, but has no digest, so the signature does not cover the build's files"
         )
     return metadata
+
+
+@contextmanager
+def metadata_in_order(read: Callable[[str], _T], variants: Sequence[str], *, alone: int) -> Iterator[Iterator[_T]]:
+    """The metadata of builds, in the order of preference, as far as it is used.
+
+    Args:
+        read: Reads the metadata of a build. An error of it is raised where that build's turn comes.
+        variants: The builds.
+        alone: How many of the first are read one after the other: usually the first one suits, and no other is read.
+            The rest is read side by side.
+    """
+
+    def read_later(variant: str) -> Callable[[], _T]:
+        try:
+            result = read(variant)
+        except Exception as error:  # noqa: BLE001 - it is raised where its turn comes
+            return partial(_raise, error)
+        return lambda: result
+
+    with ExitStack() as opened:
+
+        def each() -> Iterator[_T]:
+            yield from map(read, variants[:alone])
+            rest = variants[alone:]
+            if rest:
+                ahead = results_ahead(read_later, rest, at_once=_AT_ONCE, name="metadata")
+                yield from (result() for result in opened.enter_context(ahead))
+
+        yield each()
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 def read_all_metadata(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kernels.models.requirement import Requirement
     from kernels.models.snapshot import RepoFile, Snapshot
     from kernels.settings import Verify
+    from kernels.sources.files_ahead import FilesAhead
     from kernels.trust.publishers import Publishers
 
 __all__ = ["Moved", "Source"]
@@ -143,6 +144,21 @@ class Source(Protocol):
     def fetch(self, snapshot: Snapshot, variant: str) -> Path:
         """The folder of a build on disk, complete; what is missing is downloaded."""
         ...
+
+    def fetch_ahead(self, snapshot: Snapshot, variant: str, read: Collection[str]) -> FilesAhead | None:
+        """Request small files of a build that will probably be fetched, and return at once; `fetch` takes them over.
+
+        Nothing of them is on disk before that. The caller drops those of a build that is not fetched.
+
+        Args:
+            snapshot: The snapshot, of a trusted publisher.
+            variant: The build.
+            read: The paths of the files that are read meanwhile, the metadata first.
+
+        Returns:
+            The files; None where there is nothing to request, or another process does it.
+        """
+        return None
 
     def repair(self, snapshot: Snapshot, variant: str) -> Iterable[RepoFile]:
         """Compare the content of a build's files with the listing, and download those that differ again.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -26,6 +27,7 @@ from kernels.models.requirement import Requirement, is_commit
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Heads, RepoFile, Snapshot
 from kernels.settings import Verify
 from kernels.sources.base import Source
+from kernels.sources.files_ahead import FilesAhead, small_files
 from kernels.sources.http_client import BRIEF, Patience
 from kernels.sources.hub_errors import of_hub
 from kernels.sources.hub_responses import CommitInfo
@@ -64,6 +66,8 @@ class CachedSource(Source):
         self._memory = memory_of(remote.key, cache)
         # Repositories, commits and files that were checked as they arrived: a Hub may give two repositories one commit.
         self._fresh: set[tuple[Path, str, str]] = set()
+        # What is requested before its build is chosen, by repository, commit and build.
+        self._ahead: dict[tuple[Path, str, str], FilesAhead] = {}
 
     @property
     def name(self) -> str:
@@ -326,6 +330,33 @@ class CachedSource(Source):
         self._fetch(store, snapshot, variant)
         return store.snapshot(snapshot.commit) / BUILD_FOLDER / variant
 
+    def fetch_ahead(self, snapshot: Snapshot, variant: str, read: Collection[str]) -> FilesAhead | None:
+        """Request small files of a build that will probably be fetched; they stay in memory until `fetch` takes them.
+
+        Only a Hub gives files one by one. Files whose content the repository's other commits have are not requested.
+        """
+        store, commit = self._store(snapshot.repo_type, snapshot.repo_id), snapshot.commit
+        decisive = [file for file in map(snapshot.file, read) if file is not None]
+        if self.offline or self._memory.resting() or len(decisive) < len(read):
+            return None
+        if not store.missing(commit, decisive):
+            return None  # what decides is here already: nothing is waited for
+        others = [file for file in snapshot.builds[variant] if file.path not in read]
+        single = small_files(self._remote.single_files(snapshot.repo_id, store.missing(commit, others)))
+        lock = store.lock(f"{commit}-{variant}")
+        if not single or not lock.acquire_at_once():
+            return None
+        with ExitStack() as held:
+            held.callback(lock.release)
+            # Another process may have had the lock until now; and other commits may have the same contents.
+            files = [file for file in store.missing(commit, single) if not store.has_content(file)]
+            if not files:
+                return None
+            ahead = FilesAhead(snapshot.repo_id, files, partial(self._remote.file_content, snapshot), lock)
+            held.pop_all()
+        self._ahead[store.folder, commit, variant] = ahead
+        return ahead
+
     def link_boundary(self, snapshot: Snapshot) -> Path | None:
         """The cache: huggingface_hub may share contents between its repositories."""
         return self.cache
@@ -374,7 +405,7 @@ class CachedSource(Source):
                 if damaged:
                     raise self._mismatch(snapshot, damaged)
                 raise self._not_in_cache(f"build {variant} of {snapshot.repo_id}")
-            with exclusively(store.lock(f"{snapshot.commit}-{variant}")):
+            with self._alone_at(store, snapshot, variant) as ahead:
                 store.sweep()
                 store.mark_fetched(snapshot.commit)
                 begun, size = time.monotonic(), 0
@@ -382,7 +413,11 @@ class CachedSource(Source):
                     fresh = store.missing(snapshot.commit, files)
                     if not fresh:
                         break
-                    missing = [file for file in fresh if not store.adopt(snapshot.commit, file)]
+                    placed = set() if ahead is None else ahead.put_into(store, snapshot.commit, fresh)
+                    ahead = None
+                    rest = [file for file in fresh if file not in placed]
+                    missing = [file for file in rest if not store.adopt(snapshot.commit, file)]
+                    size += sum(file.size for file in placed)
                     self._remote.download(store, snapshot, variant, missing)
                     size += sum(file.size for file in missing)
                     self._fresh.update((store.folder, snapshot.commit, file.path) for file in fresh)
@@ -395,6 +430,19 @@ class CachedSource(Source):
                     *(size, time.monotonic() - begun),
                 )
         store.check_links(snapshot.commit, files)
+
+    @contextmanager
+    def _alone_at(self, store: RepoStore, snapshot: Snapshot, variant: str) -> Iterator[FilesAhead | None]:
+        """Hold the lock of a build; gives its files that were requested ahead."""
+        ahead = self._ahead.pop((store.folder, snapshot.commit, variant), None)
+        if ahead is None or not ahead.take():
+            with exclusively(store.lock(f"{snapshot.commit}-{variant}")):
+                yield None
+            return
+        try:
+            yield ahead
+        finally:
+            ahead.end()
 
     def _store(self, repo_type: str, repo_id: str) -> RepoStore:
         return RepoStore(self.cache, repo_type, repo_id)

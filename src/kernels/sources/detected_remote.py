@@ -136,6 +136,15 @@ class DetectedRemote(Remote):
         """The content of a small file, checked against its listing; None if it comes only with its whole build."""
         return self.asked(snapshot.repo_id).content(snapshot, file)
 
+    def single_files(self, repo_id: str, files: Iterable[RepoFile]) -> list[RepoFile]:
+        """The small files, if a Hub answered, now or when the cache was filled."""
+        is_hub = self.likely(repo_id) is self._hub and (self._memory.kind == "hub" or self._guess is self._hub)
+        return self._hub.single_files(repo_id, files) if is_hub else []
+
+    def file_content(self, snapshot: Snapshot, file: RepoFile) -> bytes:
+        """The content of a small file of a build on a Hub, checked against its listing."""
+        return self._hub.file_content(snapshot, file)
+
     def download(self, store: RepoStore, snapshot: Snapshot, variant: str, files: list[RepoFile]) -> None:
         """Put files of a build into the cache, each checked against its listing."""
         self.asked(snapshot.repo_id).download(store, snapshot, variant, files)

@@ -7,7 +7,7 @@ while they arrive, from Xet where they are stored there, and an interrupted down
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -22,13 +22,13 @@ from kernels.support.concurrency import Cancelled, check_cancelled, side_by_side
 from kernels.support.logs import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kernels.cache.placing import Placing
     from kernels.cache.repo_store import RepoStore
     from kernels.models.snapshot import RepoFile, Snapshot
 
-__all__ = ["download", "resolve_path"]
+__all__ = ["download", "is_small", "resolve_path", "small_content"]
 
 #: Up to this size a file is checked in memory: 32 at once, each with its parts and as a whole, take 32 MiB.
 IN_MEMORY = 512 * 1024
@@ -86,20 +86,48 @@ def _one(client: HubClient, store: RepoStore, snapshot: Snapshot, placing: Placi
         left -= size
         report(0, size)
 
-    try:
-        if file.size > IN_MEMORY:
+    if is_small(file):
+        placing.put(small_content(client, snapshot, file, arrived), *same)
+    else:
+        with _listed_but_refused(snapshot, file):
             _large(client, store, snapshot, file, arrived)
-            for other in same[1:]:
-                store.adopt(snapshot.commit, other)
-        else:
-            content = client.content(resolve_path(snapshot, file), file, Patience(), arrived)
-            placing.put(content, *same)
+        for other in same[1:]:
+            store.adopt(snapshot.commit, other)
+    report(len(same), left + sum(other.size for other in same[1:]))
+
+
+def is_small(file: RepoFile) -> bool:
+    """Whether a file is checked in memory, and not written before."""
+    return file.size <= IN_MEMORY
+
+
+def small_content(
+    client: HubClient, snapshot: Snapshot, file: RepoFile, arrived: Callable[[int], None] = lambda size: None
+) -> bytes:
+    """The content of a small file, checked against its listed size and hash.
+
+    Args:
+        client: The Hub.
+        snapshot: The snapshot.
+        file: The file.
+        arrived: Called with the number of bytes after each part, of every try.
+
+    Raises:
+        HubUnavailable: It is not available, or was wrong at each try.
+    """
+    with _listed_but_refused(snapshot, file):
+        return client.content(resolve_path(snapshot, file), file, Patience(), arrived)
+
+
+@contextmanager
+def _listed_but_refused(snapshot: Snapshot, file: RepoFile) -> Iterator[None]:
+    try:
+        yield
     except (HubRefused, HubMoved) as error:
         gone = HubUnavailable(f"{snapshot.repo_id}: {file.path} is listed but not available: {error}")
         refusal = error if isinstance(error, HubRefused) else None
         missing = refusal is not None and refusal.code == "EntryNotFound"
         raise of_hub(gone, "RemoteEntryNotFoundError" if missing else "HfHubHTTPError", refusal) from error
-    report(len(same), left + sum(other.size for other in same[1:]))
 
 
 def _large(

@@ -137,6 +137,18 @@ class HubRemote(Remote):
         self._memory.answered = True
         return content
 
+    def single_files(self, repo_id: str, files: Iterable[RepoFile]) -> list[RepoFile]:
+        """The files that are downloaded without their headers being asked for first."""
+        from kernels.sources.download import is_small
+
+        return [file for file in files if is_small(file)]
+
+    def file_content(self, snapshot: Snapshot, file: RepoFile) -> bytes:
+        """The content of a small file of a build, checked against its listing."""
+        from kernels.sources.download import small_content
+
+        return small_content(self._client, snapshot, file)
+
     def download(self, store: RepoStore, snapshot: Snapshot, variant: str, files: list[RepoFile]) -> None:
         """Put files of a build into the cache, each checked against its listing."""
         from kernels.sources.download import download

@@ -99,6 +99,14 @@ class Remote(Protocol):
         """The content of a small file, checked against its listing; None if it comes only with its whole build."""
         ...
 
+    def single_files(self, repo_id: str, files: Iterable[RepoFile]) -> list[RepoFile]:
+        """Those files that are certainly requested one by one, as a Hub gives small ones; `file_content` has them."""
+        return []
+
+    def file_content(self, snapshot: Snapshot, file: RepoFile) -> bytes:
+        """The content of one of `single_files`, checked against its listing."""
+        raise RequestError(f"{self.name} gives no files one by one.")
+
     def download(self, store: RepoStore, snapshot: Snapshot, variant: str, files: list[RepoFile]) -> None:
         """Put files of a build into the cache, each checked against its listing.
 

@@ -194,7 +194,11 @@ def begin(work: Callable[[_T], _R], items: Iterable[_T], *, at_once: int, name: 
         [1, 2]
     """
     crew, size = _crew(work, items, None)
-    crew.start(min(at_once, size), name)
+    try:
+        crew.start(min(at_once, size), name)
+    except BaseException:
+        crew.cancel()
+        raise
     return Begun(crew, size)
 
 

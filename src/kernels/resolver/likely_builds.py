@@ -1,0 +1,88 @@
+"""The builds that a call will probably use, by their names: their small files are requested while metadata is read.
+
+That saves a round trip. Only builds of trusted publishers are requested, nothing of them is on disk before the plan is
+complete, and a build that is not used is dropped.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
+from kernels.resolver.read_metadata import metadata_bytes
+from kernels.trust.sigstore import BUNDLE_FILE
+
+if TYPE_CHECKING:
+    from kernels.resolver.redirects import FoundSnapshot, SnapshotKey
+    from kernels.sources.files_ahead import FilesAhead
+
+__all__ = ["LikelyBuilds"]
+
+#: The most builds of a snapshot that are requested before the one to use is known: usually the first suits.
+_MOST = 2
+
+#: The most snapshots of which builds are requested; kernels depend on a few others.
+_MOST_SNAPSHOTS = 8
+
+#: The most seconds that files wait in memory, and other processes for them, while dependencies are planned.
+_WAIT_SECONDS = 30.0
+
+
+class LikelyBuilds:
+    """The builds of one call that are requested before it is known that they are used.
+
+    At the end of the block, those that were not fetched are dropped.
+    """
+
+    def __init__(self) -> None:
+        self._begun: dict[SnapshotKey, dict[str, FilesAhead | None]] = {}
+        self._timer: threading.Timer | None = None
+
+    def expect(self, found: FoundSnapshot, variant: str, *, signed: bool) -> None:
+        """Request the small files of the build that is now the likeliest of a snapshot; another one is dropped.
+
+        Args:
+            found: The snapshot, of a trusted publisher.
+            variant: The build.
+            signed: Whether its signature is read as well.
+        """
+        self.settle(found, variant)
+        if found.key not in self._begun and len(self._begun) >= _MOST_SNAPSHOTS:
+            return
+        begun = self._begun.setdefault(found.key, {})
+        if variant in begun or len(begun) == _MOST or not metadata_bytes(found.snapshot, variant):
+            return
+        names = (METADATA_FILE, BUNDLE_FILE) if signed else (METADATA_FILE,)
+        read = [f"{BUILD_FOLDER}/{variant}/{name}" for name in names]
+        begun[variant] = found.source.fetch_ahead(found.snapshot, variant, read)
+
+    def settle(self, found: FoundSnapshot, variant: str | None) -> None:
+        """Drop what was requested of a snapshot, but for the build to use, if any."""
+        for name, ahead in self._begun.get(found.key, {}).items():
+            if name != variant and ahead is not None:
+                ahead.drop()
+
+    def limit_wait(self) -> None:
+        """From now on, what is not fetched soon is dropped: dependencies are planned first, which may take long."""
+        if self._timer is None:
+            self._timer = threading.Timer(_WAIT_SECONDS, self._drop)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _drop(self) -> None:
+        for begun in list(self._begun.values()):
+            for ahead in list(begun.values()):
+                if ahead is not None:
+                    ahead.drop()
+
+    def __enter__(self) -> LikelyBuilds:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._drop()
