@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernels.operations.first_request import first_requests
 from kernels.operations.kernel_request import KernelRequest
 from kernels.tracebacks import public
 
@@ -98,9 +99,10 @@ def get_kernel(
     request = KernelRequest(
         repo_id, version, revision, backend, user_agent, trust_remote_code, check_arch, device, verify
     )
-    from kernels.operations.load import load_requested
+    with first_requests(request):
+        from kernels.operations.load import load_requested
 
-    return load_requested(request).module
+        return load_requested(request).module
 
 
 @public
@@ -116,14 +118,16 @@ def get_kernels(requests: Sequence[KernelRequest]) -> list[ModuleType | Exceptio
     Raises:
         TypeError: An element is no `KernelRequest`.
     """
-    from kernels.operations.load import load_all
     from kernels.support.formatting import wrong_type
 
     requests = list(requests)
     for index, request in enumerate(requests):
         if not isinstance(request, KernelRequest):
             raise wrong_type(f"requests[{index}]", "a KernelRequest", request)
-    return [each if isinstance(each, Exception) else each.module for each in load_all(requests)]
+    with first_requests(*requests):
+        from kernels.operations.load import load_all
+
+        return [each if isinstance(each, Exception) else each.module for each in load_all(requests)]
 
 
 @public
@@ -320,14 +324,15 @@ def install_kernel(
         local_files_only=local_files_only,
         local_kernels=False,
     )
-    from kernels.operations.load import context_for, install, prepare, target_of
+    with first_requests(*_if_valid(request, target)):
+        from kernels.operations.load import context_for, install, prepare, target_of
 
-    # What a kernel needs is looked for where it is loaded, which may be elsewhere.
-    context = context_for(request, target=target_of(target), prerequisites=False)
-    installed = install(context, request.requirement)
-    if target is None:
-        prepare(installed)
-    return installed[-1].path
+        # What a kernel needs is looked for where it is loaded, which may be elsewhere.
+        context = context_for(request, target=target_of(target), prerequisites=False)
+        installed = install(context, request.requirement)
+        if target is None:
+            prepare(installed)
+        return installed[-1].path
 
 
 @public
@@ -360,17 +365,18 @@ def has_kernel(
         HubUnavailable: The Hub did not answer, and the cache does not help (a `ConnectionError`).
     """
     request = KernelRequest(repo_id, version, revision, backend, None, trust_remote_code, check_arch, device)
-    from kernels.errors import BackendUnavailable
-    from kernels.operations.load import context_for
-    from kernels.resolver.planner import plan_tree
+    with first_requests(request):
+        from kernels.errors import BackendUnavailable
+        from kernels.operations.load import context_for
+        from kernels.resolver.planner import plan_tree
 
-    try:
-        plan_tree(context_for(request, prerequisites=False), request.requirement)
-    except BackendUnavailable:
-        raise
-    except FileNotFoundError:
-        return False
-    return True
+        try:
+            plan_tree(context_for(request, prerequisites=False), request.requirement)
+        except BackendUnavailable:
+            raise
+        except FileNotFoundError:
+            return False
+        return True
 
 
 @public
@@ -439,26 +445,32 @@ def explain(
     Returns:
         The snapshot, with a decision for each build and the metadata of those that fit by name.
     """
-    from kernels.models.requirement import Requirement
-    from kernels.operations.load import target_of
-    from kernels.operations.open_sources import open_sources
-    from kernels.resolver.active_lock import active_lock
-    from kernels.resolver.build_choice import choose_from_sources
-    from kernels.resolver.context import ResolveContext
-    from kernels.resolver.selection import choose_backend
-    from kernels.trust import Policy
-    from kernels.trust.publishers import TrustPolicy
+    request = KernelRequest(repo_id, version, revision, backend, check_arch=check_arch, device=device)
+    with first_requests(*_if_valid(request, target)):
+        from kernels.operations.load import target_of
+        from kernels.operations.open_sources import open_sources
+        from kernels.resolver.active_lock import active_lock
+        from kernels.resolver.build_choice import choose_from_sources
+        from kernels.resolver.context import ResolveContext
+        from kernels.resolver.selection import choose_backend
+        from kernels.trust import Policy
+        from kernels.trust.publishers import TrustPolicy
 
-    machine = target_of(target)
-    choose_backend(machine, backend, device)  # before the Hub is asked
-    context = ResolveContext(
-        sources=open_sources(),
-        target=machine,
-        trust=TrustPolicy(),
-        signing=Policy.active(),
-        lock=active_lock(),
-        backend=backend,
-        check_arch=check_arch,
-        device=device,
-    )
-    return choose_from_sources(context, Requirement(repo_id, version=version, revision=revision))
+        machine = target_of(target)
+        choose_backend(machine, backend, device)  # before the Hub is asked
+        context = ResolveContext(
+            sources=open_sources(),
+            target=machine,
+            trust=TrustPolicy(),
+            signing=Policy.active(),
+            lock=active_lock(),
+            backend=backend,
+            check_arch=check_arch,
+            device=device,
+        )
+        return choose_from_sources(context, request.requirement)
+
+
+def _if_valid(request: KernelRequest, target: object) -> list[KernelRequest]:
+    """The request, unless the machine to choose for is a text, which may be refused."""
+    return [] if isinstance(target, str) else [request]

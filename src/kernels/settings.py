@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from kernels.errors import RequestError
 from kernels.models.hub_address import HUB_WORD, HubAddress, parse_addresses
-from kernels.models.requirement import check_repo_id
+from kernels.models.requested_names import check_repo_id
 from kernels.support import secrets
 from kernels.support.env_values import folder_in, split_paths, url_in, without_password
-from kernels.support.formatting import did_you_mean
 
 if TYPE_CHECKING:
     from kernels.models.mirror_keys import MirrorKey
@@ -47,6 +47,7 @@ __all__ = [
     "mirror_sign_key",
     "offline",
     "parse_address",
+    "plain_hf_token",
     "policy_file",
     "preferred_backend",
     "progress_disabled",
@@ -110,6 +111,12 @@ Verify = Literal["off", "install", "load"]
 
 #: The most bytes of a file with public keys.
 _MAX_KEYS_BYTES = 1024 * 1024
+
+#: Variables of huggingface_hub that change its headers, besides `HF_TOKEN`.
+_OTHER_TOKENS = (
+    *("HF_OIDC_RESOURCE", "HUGGING_FACE_HUB_TOKEN"),
+    *("HF_HUB_DISABLE_IMPLICIT_TOKEN", "HF_HUB_USER_AGENT_ORIGIN"),
+)
 
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 _FALSE = frozenset({"", "0", "OFF", "NO", "FALSE"})
@@ -243,6 +250,21 @@ def hub_token(url: str | None = None) -> str | None:
         return None
     hosts = {each.host for each in named}
     return token if len(hosts) == 1 else _tokens_of_hosts(token, hosts).get(HubAddress("http", url).host)
+
+
+def plain_hf_token() -> str | None:
+    """huggingface_hub's token where the variables alone decide it, empty for none; None where only it can tell.
+
+    It also reads a stored login, which it may have to renew, and secrets of some services.
+    """
+    constants = _huggingface_hub()
+    if any(map(os.environ.get, _OTHER_TOKENS)) or "google.colab" in sys.modules:
+        return None
+    token = os.environ.get("HF_TOKEN", "").strip()
+    secrets.register(token)
+    if not token and os.path.lexists(constants.HF_TOKEN_PATH):
+        return None
+    return token if token.isascii() and token.isprintable() else None
 
 
 def _tokens_of_hosts(value: str, hosts: Collection[str]) -> dict[str, str]:
@@ -399,6 +421,8 @@ def verify_when(asked: object = None) -> Verify:
         words["off"] = "off"
     word = value.lower() if asked is None else value
     if word not in words:
+        from kernels.support.formatting import did_you_mean
+
         hint = did_you_mean(word, words)
         raise RequestError(f"`{name}` is {value[:200]!r}; expected 'off', 'install' or 'load'.{hint}")
     return words[word]

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from kernels.cache.repo_store import RepoStore
 from kernels.errors import InvalidRepository, StoreError
+from kernels.models.cache_places import endpoint_key
 from kernels.models.snapshot import Heads, RepoFile
 from kernels.support import process_lock
-from kernels.support.json_store import StoredRecord, endpoint_key, read_record, write_record
+from kernels.support.json_store import StoredRecord, read_record, write_record
 from kernels.support.process_lock import exclusively
 from kernels.trust.digest import changed_files
 

@@ -19,9 +19,10 @@ from typing import ClassVar
 from kernels import settings
 from kernels.cache.repo_store import RepoStore
 from kernels.errors import KernelsError, StoreError
+from kernels.models.cache_places import endpoint_key
 from kernels.models.requirement import check_repo_id, is_commit
 from kernels.models.snapshot import BUILD_FOLDER, STATUS_FILE, RepoFile, Snapshot
-from kernels.support.json_store import MAX_LISTING_BYTES, StoredRecord, endpoint_key, read_record
+from kernels.support.json_store import MAX_LISTING_BYTES, StoredRecord, read_record
 from kernels.support.real_folders import is_real_folder
 
 __all__ = ["CacheContents", "CachedBuild", "CachedCommit", "freed_size", "is_below", "listings", "scan_cache"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from kernels.errors import InvalidRepository
+from kernels.models.cache_places import endpoint_key, mirror_record, repository_folder
 from kernels.models.requirement import is_commit
 from kernels.models.snapshot import Heads, RepoFile
 from kernels.support.files import read_bounded
@@ -17,7 +18,6 @@ from kernels.support.json_store import (
     MAX_LISTING_BYTES,
     StoredRecord,
     cannot_write,
-    endpoint_key,
     is_ours,
     is_owner,
     read_record,
@@ -114,7 +114,7 @@ class RepoRecords:
 
     def __init__(self, cache: Path, repo_type: str, repo_id: str) -> None:
         self.cache = cache
-        self.folder = cache / f"{repo_type}s--{repo_id.replace('/', '--')}"
+        self.folder = repository_folder(cache, repo_type, repo_id)
 
     def _record(self, name: str) -> Path:
         return self.folder / "index" / name
@@ -191,21 +191,24 @@ class RepoRecords:
         record = _Heads(_FORM, endpoint, heads.time, dict(heads.branches), dict(heads.tags))
         write_record(self._record(f"heads-{endpoint_key(endpoint)}.json"), record)
 
+    def _mirror(self, key: str) -> Path:
+        return mirror_record(self.folder, key)
+
     def mirror(self, key: str) -> MirrorRecord | None:
         """What a mirror last said of the repository."""
-        record = read_record(self._record(f"mirror-{endpoint_key(key)}.json"), MirrorRecord)
+        record = read_record(self._mirror(key), MirrorRecord)
         return record if record is not None and (record.form, record.key) == (_FORM, key) else None
 
     def keep_mirror(self, record: MirrorRecord) -> None:
         """Store what a mirror said of the repository."""
         record.form = _FORM
-        write_record(self._record(f"mirror-{endpoint_key(record.key)}.json"), record)
+        write_record(self._mirror(record.key), record)
 
     def drop_mirror(self, key: str) -> None:
         """Remove what a mirror said: a Hub answers in its place now."""
         with suppress(OSError):
             check_folders(self.folder / "index", self.cache)
-            self._record(f"mirror-{endpoint_key(key)}.json").unlink()
+            self._mirror(key).unlink()
 
     def foreign_heads(self) -> Heads:
         """The branches that other tools recorded under `refs/`, without a Hub or a time."""

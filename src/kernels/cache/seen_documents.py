@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernels.errors import StoreError
-from kernels.support.json_store import StoredRecord, endpoint_key, read_record, write_record
+from kernels.models.cache_places import endpoint_key
+from kernels.support.json_store import StoredRecord, read_record, write_record
 from kernels.support.process_lock import exclusively, lock_at
 
 __all__ = ["SeenDocument", "SeenDocuments"]

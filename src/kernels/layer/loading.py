@@ -75,9 +75,13 @@ def load_layers(loads: Collection[LayerLoad]) -> None:
                 continue
         on_hub.setdefault(key, []).append(load)
     if on_hub:
-        from kernels.operations.load import load_all
+        from kernels.operations.first_request import first_requests
 
-        for key, kernel in zip(on_hub, load_all(list(requests.values())), strict=True):
+        with first_requests(*requests.values()):
+            from kernels.operations.load import load_all
+
+            kernels = load_all(list(requests.values()))
+        for key, kernel in zip(on_hub, kernels, strict=True):
             if isinstance(kernel, Exception) and not isinstance(kernel, FileNotFoundError):
                 raise kernel
             for load in on_hub[key]:

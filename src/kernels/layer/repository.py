@@ -134,9 +134,13 @@ class HubRepository(_KernelRepository):
         )
 
     def load_kernel(self, device: ModuleDevice | None) -> Loaded:
-        from kernels.operations.load import load_requested
+        from kernels.operations.first_request import first_requests
 
-        return load_requested(self.request(device))
+        request = self.request(device)
+        with first_requests(request):
+            from kernels.operations.load import load_requested
+
+            return load_requested(request)
 
     def kernel_key(self) -> Hashable:
         # The lock is the caller's: it is found once for the repositories of a module.

@@ -12,7 +12,6 @@ from urllib.request import url2pathname
 
 from kernels.errors import RequestError
 from kernels.support.env_values import folder_in, is_url, url_in, without_password
-from kernels.support.formatting import did_you_mean
 
 __all__ = ["HUB_WORD", "HubAddress", "parse_addresses"]
 
@@ -91,10 +90,14 @@ def _address(name: str, part: str, hub: Callable[[], str], shown: str) -> HubAdd
     if scheme is None:
         if _is_folder(name, part):
             return HubAddress("folder", str(folder_in(name, part)))
+        from kernels.support.formatting import did_you_mean
+
         hint = did_you_mean(part, [HUB_WORD]) if part.isalpha() else ""
         raise RequestError(f"`{name}` is {shown!r}; expected {_EXPECTED}.{hint}")
     kind = scheme[1].lower()
     if kind not in ("http", "https", "file", *_STORES):
+        from kernels.support.formatting import did_you_mean
+
         hint = did_you_mean(kind, ("http", "https", "file", *_STORES))
         raise RequestError(f"`{name}` is {shown!r}; expected {_EXPECTED}.{hint}")
     if "?" in part or "#" in part:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import operator
-import os
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
-from kernels.errors import RequestError
+from kernels.models.requested_names import (
+    check_repo_id,
+    check_requested,
+    check_revision,
+    check_version,
+    is_commit,
+    is_repo_id,
+    is_revision,
+)
 
 __all__ = [
     "RepoInfo",
@@ -23,19 +28,10 @@ __all__ = [
     "is_revision",
 ]
 
-# huggingface_hub's rule for a repository's name, narrowed to `org/name`: letters, digits, `-`, `_`, `.`; no `--` or
-# `..`, none of `-` and `.` at either end, 96 characters at most a part.
-_PART = r"(?!.*(--|\.\.))[A-Za-z0-9_]([A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
-_COMMIT = r"[0-9a-f]{40}|[0-9a-f]{64}"
-# Git's rule for a ref's name (git-check-ref-format(1)), without what could leave a folder or break a URL.
 _VERSION_BRANCH = r"(?:refs/(?:heads|tags)/)?v(0|[1-9][0-9]{0,5})"
-_REVISION = r"(?!.*(\.\.|//|@\{|/\.|\.lock(/|$)))[^\x00-\x20\x7f~^:?*\[\\./-][^\x00-\x20\x7f~^:?*\[\\]*(?<![/.])"
 
 #: The fewest digits of a shortened commit: git shows seven.
 SHORTEST_COMMIT = 7
-
-#: The largest version.
-_MAX_VERSION = 10**6
 
 
 @dataclass(frozen=True)
@@ -72,17 +68,7 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
     revision: str | None = None
 
     def __post_init__(self) -> None:
-        _check_no_path(self.repo_id)
-        check_repo_id(self.repo_id)
-        if self.version is not None and self.revision is not None:
-            raise RequestError(
-                f"Either `version` ({self.version}) or `revision` ({self.revision!r}) can be given for "
-                f"{self.repo_id}, not both."
-            )
-        if self.version is not None:
-            msgspec.structs.force_setattr(self, "version", check_version(self.version))
-        if self.revision is not None:
-            check_revision(self.revision)
+        msgspec.structs.force_setattr(self, "version", check_requested(self.repo_id, self.version, self.revision))
 
     @property
     def branch(self) -> str | None:
@@ -111,110 +97,3 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
         if self.revision is not None:
             return f"{self.repo_id} at {self.revision}"
         return self.repo_id
-
-
-def is_commit(text: str) -> bool:
-    """Whether a revision is a full commit id (40 or 64 hexadecimal digits).
-
-    Example:
-        >>> is_commit("0123456789abcdef0123456789abcdef01234567")
-        True
-    """
-    return re.fullmatch(_COMMIT, text) is not None
-
-
-def check_repo_id(repo_id: Any) -> str:
-    """Return `repo_id` if it is `org/name`.
-
-    Raises:
-        TypeError: It is not a string.
-        RequestError: It is not `org/name` with the characters a Hub allows.
-
-    Example:
-        >>> check_repo_id("kernels-community/relu")
-        'kernels-community/relu'
-    """
-    if not isinstance(repo_id, str):
-        raise TypeError(f"`repo_id` is {repo_id!r} ({type(repo_id).__name__}); expected a string 'org/name'.")
-    if "://" in repo_id:
-        raise RequestError(
-            f"`repo_id` is {repo_id[:200]!r}; expected 'org/name' alone, without the URL of a Hub. KERNELS_HUB names "
-            "another Hub."
-        )
-    if not is_repo_id(repo_id):
-        raise RequestError(
-            f"`repo_id` is {repo_id[:200]!r}; expected 'org/name', each part of letters, digits, '-', '_' and '.', "
-            "96 characters at most."
-        )
-    return repo_id
-
-
-def is_revision(text: str) -> bool:
-    """Whether a text can be the name of a branch or tag, or a commit.
-
-    Example:
-        >>> is_revision("v1"), is_revision("../v1")
-        (True, False)
-    """
-    return len(text) <= 255 and re.fullmatch(_REVISION, text) is not None and text.isprintable()
-
-
-def is_repo_id(text: str) -> bool:
-    """Whether a text is `org/name`.
-
-    Example:
-        >>> is_repo_id("kernels-community/relu"), is_repo_id("../relu")
-        (True, False)
-    """
-    parts = text.split("/")
-    return len(parts) == 2 and all(re.fullmatch(_PART, part) is not None for part in parts)
-
-
-def _check_no_path(repo_id: Any) -> None:
-    """Raise if `repo_id` can only be a folder: not in `check_repo_id`, which servers call with what clients send."""
-    if not isinstance(repo_id, str) or "://" in repo_id:
-        return
-    is_name = len(parts := repo_id.split("/")) == 2 and all(re.fullmatch(_PART, part) for part in parts)
-    if not is_name and (repo_id.startswith((".", "/", "~")) or _is_folder(repo_id)):
-        raise RequestError(
-            f"`repo_id` is {repo_id[:200]!r}, a path; expected 'org/name'. To load a folder, call "
-            f"get_local_kernel({repo_id[:200]!r})."
-        )
-
-
-def _is_folder(path: str) -> bool:
-    try:
-        return os.path.isdir(path)
-    except ValueError:  # a NUL
-        return False
-
-
-def check_version(version: Any) -> int:
-    """Return `version` as an int if it is a kernel's major version.
-
-    Raises:
-        TypeError: It is not an integer; NumPy's are.
-        RequestError: It is negative, or too large for a version.
-    """
-    if isinstance(version, bool) or not hasattr(version, "__index__"):
-        raise TypeError(f"`version` is {version!r} ({type(version).__name__}); expected an integer such as 1.")
-    number: int = operator.index(version)
-    if not 0 <= number <= _MAX_VERSION:
-        raise RequestError(f"`version` is {number}; expected 0 or a positive integer up to {_MAX_VERSION}.")
-    return number
-
-
-def check_revision(revision: Any) -> str:
-    """Return `revision` if it can be a branch, a tag or a commit.
-
-    Raises:
-        TypeError: It is not a string.
-        RequestError: Git would not accept it as a name.
-    """
-    if not isinstance(revision, str):
-        raise TypeError(
-            f"`revision` is {revision!r} ({type(revision).__name__}); expected a branch, a tag or a commit."
-        )
-    if not is_revision(revision):
-        raise RequestError(f"`revision` is {revision[:200]!r}; expected a branch, a tag or a commit.")
-    return revision

@@ -14,6 +14,7 @@ from kernels.settings import Verify
 from kernels.sources.base import Source
 from kernels.sources.call_sources import Sources
 from kernels.sources.folder import FolderSource
+from kernels.sources.request_headers import of_caller
 
 __all__ = ["open_sources"]
 
@@ -67,7 +68,7 @@ def _open(
         return MirrorSource(open_store(address.value), cache, offline=offline, verify=verify)
 
     def describe() -> list[str]:
-        return [*_caller(user_agent), *_machine()]
+        return [*of_caller(user_agent), *_machine()]
 
     source = HubSource if address.kind == "hub" else UrlSource
     return source(address.value, cache, describe, offline=offline, verify=verify)
@@ -92,9 +93,3 @@ def _machine() -> list[str]:
         "glibc": target.glibc,
     }
     return [f"{name}/{value}" for name, value in fields.items() if value is not None]
-
-
-def _caller(user_agent: str | Mapping[str, str] | None) -> list[str]:
-    if user_agent is None or isinstance(user_agent, str):
-        return [user_agent or ""]
-    return [f"{key}/{value}" for key, value in user_agent.items()]

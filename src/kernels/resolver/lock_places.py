@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
+from kernels import settings
 from kernels.models import LOCK_FILE
 from kernels.resolver.caller import Caller, caller
 from kernels.resolver.installed_locks import locks_of_owners, site_folder
@@ -20,7 +21,7 @@ PROJECT_FILE = "pyproject.toml"
 def may_be_locked(by: Caller | None = None) -> bool:
     """Whether a lockfile, or a setting about locks, may say what a caller's call loads.
 
-    Nothing that reads lockfiles or settings is imported, so that this can be asked first of all.
+    Nothing that reads lockfiles is imported, so that this can be asked first of all.
 
     Args:
         by: The caller; the default is the code that calls this package now.
@@ -33,9 +34,9 @@ def may_be_locked(by: Caller | None = None) -> bool:
         >>> may_be_locked(Caller("/nowhere/model.py"))
         False
     """
-    if os.environ.get("KERNELS_LOCKFILE") or os.environ.get("KERNELS_LOCKED", "0") not in ("", "0"):
-        return True
     try:
+        if settings.lock_file() is not None or settings.locked_only():
+            return True
         return any(map(lock_exists, places_of(caller() if by is None else by)))
     except Exception:  # noqa: BLE001 - `active_lock` meets it as well, and says what is wrong
         return True

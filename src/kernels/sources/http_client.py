@@ -20,9 +20,10 @@ import msgspec
 from kernels import settings
 from kernels.errors import HubUnavailable, KernelsError, NotInCache
 from kernels.sources.conditions import is_conditional
+from kernels.sources.early_requests import taken_over
 from kernels.sources.hub_errors import HubRefused, of_hub, refusal
-from kernels.sources.request_headers import request_headers
-from kernels.sources.response_body import ACCEPTED_ENCODINGS, WrongAnswer
+from kernels.sources.request_headers import api_timeout, request_headers
+from kernels.sources.response_body import WrongAnswer
 from kernels.sources.safe_urls import file_redirect, within_repository
 from kernels.sources.send_request import connection_errors, cut, requested_wait, send
 from kernels.support.concurrency import pause, when_cancelled
@@ -37,7 +38,6 @@ __all__ = [
     "Patience",
     "begins_at",
     "download_timeout",
-    "packed",
     "unpacked",
     "without_query",
 ]
@@ -187,7 +187,7 @@ class HttpClient:
             try:
                 with ExitStack() as opened:
                     sent = headers()
-                    response = opened.enter_context(self._get(url, timeout or _etag_timeout(), any_host, sent, check))
+                    response = opened.enter_context(self._get(url, timeout or api_timeout(), any_host, sent, check))
                     if response.status_code < 300 or (response.status_code == 304 and is_conditional(sent)):
                         self.knows_ranges = self.knows_ranges or _gives_ranges(response)
                         result = read(response, patience.budget)
@@ -244,7 +244,8 @@ class HttpClient:
         own = {**self.headers, **headers}
         try:
             for _ in range(MAX_FILE_REDIRECTS if any_host else MAX_HTTP_REDIRECTS):
-                response = send(url, own, timeout)
+                early = taken_over(url, own)
+                response = send(url, own, timeout) if early is None else early.response()
                 with closing(response), when_cancelled(partial(cut, response)):
                     if response.status_code < 400:
                         check(response)
@@ -281,11 +282,6 @@ def without_query(url: str) -> str:
     return url.partition("?")[0]
 
 
-def packed() -> dict[str, str]:
-    """The header of a request whose answer may be compressed."""
-    return {"Accept-Encoding": ACCEPTED_ENCODINGS}
-
-
 def unpacked() -> dict[str, str]:
     """The header of a request whose answer is wanted byte by byte."""
     return {"Accept-Encoding": "identity"}
@@ -294,12 +290,6 @@ def unpacked() -> dict[str, str]:
 def begins_at(response: Any, offset: int) -> bool:
     """Whether a part of a file begins at the requested offset (RFC 9110, 14.4)."""
     return str(response.headers.get("Content-Range", "")).startswith(f"bytes {offset}-")
-
-
-def _etag_timeout() -> float:
-    from huggingface_hub import constants
-
-    return float(constants.HF_HUB_ETAG_TIMEOUT)
 
 
 def download_timeout() -> float:

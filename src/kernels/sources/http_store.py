@@ -15,11 +15,11 @@ from kernels.sources.http_client import (
     Patience,
     begins_at,
     download_timeout,
-    packed,
     unpacked,
     without_query,
 )
 from kernels.sources.hub_errors import HubMoved, HubRefused, no_answer
+from kernels.sources.request_headers import packed
 from kernels.sources.response_body import WrongAnswer, chunks, read_body
 from kernels.sources.send_request import connection_errors
 

@@ -15,10 +15,10 @@ from kernels.sources.http_client import (
     Patience,
     begins_at,
     download_timeout,
-    packed,
     unpacked,
 )
 from kernels.sources.hub_responses import TREE_PAGE, ResponseFormat, TreeEntry
+from kernels.sources.request_headers import packed
 from kernels.sources.response_body import WrongAnswer, chunks, read_body
 from kernels.sources.safe_urls import following_page
 from kernels.support.documents import TooComplex

@@ -14,10 +14,7 @@ from typing import Any
 from kernels.support.concurrency import check_cancelled
 from kernels.support.text import SafeText
 
-__all__ = ["ACCEPTED_ENCODINGS", "WrongAnswer", "chunks", "read_body"]
-
-#: The `Accept-Encoding` of JSON requests; files are requested unpacked.
-ACCEPTED_ENCODINGS = "gzip"
+__all__ = ["WrongAnswer", "chunks", "read_body"]
 
 #: The most that is unpacked at once.
 _PIECE = 1024 * 1024

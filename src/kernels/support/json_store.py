@@ -12,7 +12,6 @@ Any other file is ignored, and the work is done again. Windows has no such owner
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat
 from collections.abc import Callable
@@ -32,7 +31,6 @@ __all__ = [
     "MAX_LISTING_BYTES",
     "StoredRecord",
     "cannot_write",
-    "endpoint_key",
     "is_ours",
     "is_owner",
     "read_record",
@@ -61,11 +59,6 @@ class StoredRecord(msgspec.Struct, kw_only=True):
 
 
 _R = TypeVar("_R", bound=StoredRecord)
-
-
-def endpoint_key(endpoint: str) -> str:
-    """A file name for a Hub's URL."""
-    return hashlib.sha256(endpoint.encode()).hexdigest()[:16]
 
 
 def read_record(path: Path, form: type[_R]) -> _R | None:

@@ -17,8 +17,9 @@ import msgspec
 
 from kernels import settings
 from kernels.errors import HubUnavailable, NotInCache, PublisherUnknown, StoreError, UntrustedPublisher
+from kernels.models.cache_places import endpoint_key
 from kernels.models.requirement import check_repo_id
-from kernels.support.json_store import StoredRecord, endpoint_key, read_record, write_record
+from kernels.support.json_store import StoredRecord, read_record, write_record
 from kernels.support.logs import logger
 from kernels.support.process_lock import exclusively, lock_at
 from kernels.support.warn import warn_once

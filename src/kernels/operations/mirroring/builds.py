@@ -22,6 +22,7 @@ from kernels.cache.repo_store import RepoStore
 from kernels.errors import DigestMismatch, InvalidMetadata, StoreError
 from kernels.mirror.archive import pack
 from kernels.mirror.stores.base import WriteStore
+from kernels.models.cache_places import endpoint_key
 from kernels.models.lockfile import GIT_LFS_CONCAT
 from kernels.models.metadata import MAX_METADATA_BYTES
 from kernels.models.mirror import MirrorArchive, MirrorBuild, MirrorFile, archive_path
@@ -35,7 +36,7 @@ from kernels.resolver.planner import Planned
 from kernels.sources.base import Source
 from kernels.sources.cached import CachedSource
 from kernels.sources.progress import watched
-from kernels.support.json_store import StoredRecord, endpoint_key, read_record, write_record
+from kernels.support.json_store import StoredRecord, read_record, write_record
 
 __all__ = ["BuildTaker", "check_pinned", "content_of", "taken_files", "work_folder"]
 

@@ -1,0 +1,119 @@
+"""What a call asks a Hub first, sent before the code for the rest of the call is imported.
+
+The arguments, the settings and a few looks at the cache tell whether the branches of the repository will be asked for.
+Only what will certainly be asked is sent: a lock, an answer in memory, or a setting may make it needless, and for what
+is refused no request leaves. What needs this machine to be examined is not waited for: a backend that is not there is
+refused when the first request is on its way, and its answer is dropped.
+
+The verdict on the publisher is not asked here: it is needed no sooner than the listing of the files, which follows the
+branches, and of several processes that start together one asks.
+
+This module imports little; a test counts it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from kernels import settings
+from kernels.models.cache_places import mirror_record, repository_folder
+from kernels.models.requested_names import check_requested, is_commit, is_repo_id
+from kernels.resolver.lock_places import may_be_locked
+from kernels.sources.early_requests import EarlyQuestion, sent_early
+from kernels.sources.request_headers import api_timeout, early_headers, packed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kernels.models.hub_address import HubAddress
+    from kernels.operations.kernel_request import KernelRequest
+
+__all__ = ["first_requests"]
+
+#: The types of a repository; the first one is asked for first (`sources/remote.py`).
+_TYPES = ("kernel", "model")
+
+
+def first_requests(*requests: KernelRequest) -> AbstractContextManager[None]:
+    """During the block, which makes the call, the first requests of kernels are under way.
+
+    Args:
+        requests: The kernels.
+    """
+    return sent_early([question for each in requests if (question := _question(each)) is not None])
+
+
+def _question(request: KernelRequest) -> EarlyQuestion | None:
+    """The request that the call will certainly send first; None if that is not known, or an argument is not valid."""
+    try:
+        check_requested(request.repo_id, request.version, request.revision)
+        if is_commit(request.revision or "") or not _is_valid(request) or _is_locked(request):
+            return None
+        if request.local_files_only or settings.offline() or _in_job():
+            return None
+        if request.local_kernels and request.repo_id in settings.local_kernels():
+            return None
+        address, *others = settings.hub_addresses()
+        cache = settings.cache_dir()
+        if others or not _asks_for_branches(request.repo_id, address, cache):
+            return None
+        return EarlyQuestion(
+            f"{address.value}/api/{_TYPES[0]}s/{request.repo_id}/refs",
+            early_headers(address.value, request.user_agent) | packed(),
+            api_timeout(),
+            lambda: not _is_answered(request.repo_id, address.value, cache),
+        )
+    except Exception:  # noqa: BLE001 - the call meets it as well, and says what is wrong
+        return None
+
+
+def _is_valid(request: KernelRequest) -> bool:
+    """Whether the arguments and settings that are refused before any request are valid."""
+    settings.verify_when(request.verify)
+    settings.policy_file()
+    settings.trusted_publishers()
+    trusted = request.trust_remote_code
+    return (
+        isinstance(request.check_arch, bool)
+        and isinstance(request.local_files_only, bool)
+        and (request.user_agent is None or isinstance(request.user_agent, (str, Mapping)))
+        and (trusted is None or isinstance(trusted, (bool, list, tuple, set, frozenset)))
+        and (isinstance(trusted, bool) or all(isinstance(each, str) and is_repo_id(each) for each in trusted or ()))
+    )
+
+
+def _is_locked(request: KernelRequest) -> bool:
+    lock = request.lock
+    return may_be_locked() if lock is None else lock.lock is not None or lock.required is not None
+
+
+def _in_job() -> bool:
+    """Whether another rank of a distributed job may have settled the commit (`support/distributed.py`)."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and bool(distributed.is_available() and distributed.is_initialized())
+
+
+def _asks_for_branches(repo_id: str, address: HubAddress, cache: Path) -> bool:
+    """Whether an address, and what the cache has of a repository, lead to this request and no other one."""
+    if address.kind not in ("hub", "http"):
+        return False
+    folders = [repository_folder(cache, kind, repo_id) for kind in _TYPES]
+    if settings.refresh_seconds() > 0 and any(folder.exists() for folder in folders):
+        return False  # the stored branches may be new enough
+    if address.kind == "hub":
+        return True
+    # What a mirror has said before is asked for with a condition.
+    known = any(mirror_record(folder, address.value).exists() for folder in folders)
+    return not known and not settings.mirror_keys()
+
+
+def _is_answered(repo_id: str, endpoint: str, cache: Path) -> bool:
+    """Whether this process knows the branches, or does not ask for them now."""
+    remembering = sys.modules.get("kernels.sources.session_cache")
+    if remembering is None:
+        return False
+    memory = remembering.memory_of(endpoint, cache)
+    return repo_id in memory.heads or memory.resting() or memory.kind == "mirror"

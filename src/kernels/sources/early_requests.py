@@ -1,0 +1,163 @@
+"""Requests that leave before the code that reads their answers is imported.
+
+What a call asks first is known from its arguments. It is sent at once, and the rest is imported while the answer is on
+its way. `HttpClient` takes the answer over when it is about to send the same request: whatever follows, such as a
+retry, is as without. An answer that nobody takes is closed at the end of the call.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from kernels.sources.send_request import Sending
+from kernels.support.concurrency import check_cancelled
+
+__all__ = ["EarlyQuestion", "sent_early", "taken_over"]
+
+#: The headers that an answer depends on.
+_DECISIVE = frozenset({"accept-encoding", "authorization", "if-modified-since", "if-none-match", "range"})
+
+#: The longest time in seconds that the imports that follow leave the interpreter to what sends the requests.
+_HEAD_START = 0.003
+
+#: Seconds between looks at whether the work was cancelled.
+_POLL_SECONDS = 0.2
+
+
+class EarlyQuestion(NamedTuple):
+    """A request that will be needed.
+
+    Attributes:
+        url: Its URL.
+        headers: All of its headers.
+        timeout: Seconds of each read.
+        needed: Whether the answer is not known by now. It is called when no other call asks the same any more.
+    """
+
+    url: str
+    headers: Mapping[str, str]
+    timeout: float
+    needed: Callable[[], bool]
+
+
+class _EarlyRequest:
+    """A request under way, which one sender takes over, or nobody does."""
+
+    def __init__(self, question: EarlyQuestion) -> None:
+        self._question = question
+        self._begun = threading.Event()
+        self._wanted = True
+        self._sending: Sending | None = None
+
+    def is_needed(self) -> bool:
+        """Whether it is to be sent."""
+        needed = self._question.needed()
+        if not needed:
+            self._begun.set()
+        return needed
+
+    def send(self) -> None:
+        try:
+            with suppress(Exception):  # the ordinary request meets it as well, and says what is wrong
+                sending = Sending(self._question.url, self._question.headers, self._question.timeout)
+                with _guard:
+                    unwanted = None if self._wanted else sending
+                    self._sending = sending if self._wanted else None
+                if unwanted is not None:
+                    unwanted.give_up()
+        finally:
+            self._begun.set()
+
+    def begun(self, seconds: float) -> bool:
+        """Whether it was sent, or cannot be; waits that long for it."""
+        return self._begun.wait(seconds)
+
+    def asks(self, headers: Mapping[str, str]) -> bool:
+        """Whether it is the request with these headers, as far as an answer depends on them."""
+        return _compared(self._question.headers) == _compared(headers)
+
+    def take(self) -> Sending | None:
+        """The request; None if somebody has taken it, or it could not be sent."""
+        while not self._begun.wait(_POLL_SECONDS):
+            check_cancelled()
+        with _guard:
+            sending, self._sending = self._sending, None
+        return sending
+
+    def give_up(self) -> None:
+        """Close the answer of a request that nobody has taken, now or when it is there."""
+        with _guard:
+            self._wanted = False
+            sending, self._sending = self._sending, None
+        self._begun.set()  # also if no thread could be started
+        if sending is not None:
+            sending.give_up()
+
+
+_guard = threading.Lock()
+_under_way: dict[str, _EarlyRequest] = {}
+
+
+def _renew() -> None:
+    # A fork has none of the threads, and a lock that one of them holds is never released in it.
+    global _guard
+    _guard = threading.Lock()
+    _under_way.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+@contextmanager
+def sent_early(questions: Iterable[EarlyQuestion]) -> Iterator[None]:
+    """Send requests side by side, for the code in the block; what another call has sent is not sent again.
+
+    Args:
+        questions: The requests. A call that sends none of them is as good: then they are sent when they are needed.
+    """
+    own: dict[str, _EarlyRequest] = {}
+    with _guard:
+        for question in questions:
+            if question.url not in _under_way:
+                own[question.url] = _under_way[question.url] = _EarlyRequest(question)
+    try:
+        _begin([each for each in own.values() if each.is_needed()])
+        yield
+    finally:
+        with _guard:
+            for url in own:
+                _under_way.pop(url, None)
+        for each in own.values():
+            each.give_up()
+
+
+def _begin(requests: list[_EarlyRequest]) -> None:
+    def send() -> None:
+        for each in requests:
+            each.send()
+
+    if requests:
+        # huggingface_hub's session may have to be made first: reading the certificates takes 70 ms without the
+        # interpreter, which imports the rest meanwhile.
+        threading.Thread(target=send, name="kernels-early", daemon=True).start()
+        requests[-1].begun(_HEAD_START)
+
+
+def taken_over(url: str, headers: Mapping[str, str]) -> Sending | None:
+    """The request that is under way for a URL with these headers, once; None if it has to be sent.
+
+    Args:
+        url: The URL.
+        headers: All headers of the request. That of an early request may have another user agent.
+    """
+    early = _under_way.get(url)
+    return early.take() if early is not None and early.asks(headers) else None
+
+
+def _compared(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items() if name.lower() in _DECISIVE}
