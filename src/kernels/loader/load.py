@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
+from kernels.cache.links import real_path
 from kernels.errors import DependencyOutsideLoad, InvalidRepository, NoModule
 from kernels.loader.import_system import all_or_nothing, install_finder
 from kernels.loader.registry import (
@@ -257,9 +258,10 @@ def check_contained(path: os.PathLike[str] | str, root: os.PathLike[str] | str) 
         >>> check_contained(tempfile.mkdtemp(), tempfile.gettempdir())
     """
     inside = os.path.join(os.path.realpath(root), "")
+    resolved: dict[str, str] = {}
 
     def check(link: str) -> None:
-        target = os.path.realpath(link)
+        target = real_path(link, resolved)
         if not os.path.join(target, "").startswith(inside):
             raise InvalidRepository(
                 f"{link} leads to {target}, outside of {os.fspath(root)}. Delete the repository's folder from the "
