@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hub import TestHub
@@ -17,6 +19,8 @@ from kernels import __version__, download_kernels, get_kernel, has_kernel, insta
 from kernels.api import KernelRequest, get_kernels
 from kernels.cli.lock import lock
 from kernels.models.lockfile import Lock
+from kernels.sources import download
+from kernels.sources.hub_client import HubClient
 
 MANY = {f"part{number}.py": f"value = {number}\n" for number in range(60)}
 
@@ -47,6 +51,32 @@ def test_63_files_take_two_round_trips(hub: TestHub) -> None:
     hub.latency = 0.25
     install_kernel("acme/relu", version=1)
     assert hub.depth() <= 5, hub.asked()
+
+
+def test_downloads_of_several_kernels_share_the_connections(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "_turns", threading.Semaphore(5))
+    now: list[str] = []
+    most = [0]
+    content = HubClient.content
+
+    def counted(client: HubClient, path: str, *arguments: Any) -> bytes:
+        now.append(path)
+        most[0] = max(most[0], len([each for each in now if "/part" in each]))
+        try:
+            return content(client, path, *arguments)
+        finally:
+            now.remove(path)
+
+    monkeypatch.setattr(HubClient, "content", counted)
+    names = [f"acme/kernel{number}" for number in range(3)]
+    for name in names:
+        hub.make_repo(
+            name, variants={"torch-cpu": {f"part{part}.py": f"value = '{name}', {part}" for part in range(12)}}
+        )
+    hub.latency = 0.05
+    get_kernels([KernelRequest(name, version=1) for name in names])
+    assert hub.count("/part") == 36
+    assert most[0] <= 5
 
 
 def test_a_cold_kernel_is_four_round_trips_deep(hub: TestHub) -> None:

@@ -7,6 +7,8 @@ while they arrive, from Xet where they are stored there, and an interrupted down
 
 from __future__ import annotations
 
+import os
+import threading
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -39,6 +41,10 @@ DIRECT_BYTES = 10_000_000
 #: Parallel requests. 63 files take two round trips with 32, four with 16 and one with 64, and each connection costs a
 #: TLS handshake: some 1.5 ms of the processor here, and more at the Hub. huggingface_hub's session keeps 100 at most.
 WORKERS = 32
+
+#: Parallel requests of all downloads of this process together: huggingface_hub's session has 100 connections, and other
+#: requests need some.
+TOGETHER = 64
 
 #: How often a large file is downloaded from the start if its content is not as listed.
 LARGE_TRIES = 4
@@ -89,7 +95,7 @@ def _one(client: HubClient, store: RepoStore, snapshot: Snapshot, placing: Placi
     if is_small(file):
         placing.put(small_content(client, snapshot, file, arrived), *same)
     else:
-        with _listed_but_refused(snapshot, file):
+        with _turn(), _listed_but_refused(snapshot, file):
             _large(client, store, snapshot, file, arrived)
         for other in same[1:]:
             store.adopt(snapshot.commit, other)
@@ -115,7 +121,7 @@ def small_content(
     Raises:
         HubUnavailable: It is not available, or was wrong at each try.
     """
-    with _listed_but_refused(snapshot, file):
+    with _turn(), _listed_but_refused(snapshot, file):
         return client.content(resolve_path(snapshot, file), file, Patience(), arrived)
 
 
@@ -128,6 +134,31 @@ def _listed_but_refused(snapshot: Snapshot, file: RepoFile) -> Iterator[None]:
         refusal = error if isinstance(error, HubRefused) else None
         missing = refusal is not None and refusal.code == "EntryNotFound"
         raise of_hub(gone, "RemoteEntryNotFoundError" if missing else "HfHubHTTPError", refusal) from error
+
+
+_turns = threading.Semaphore(TOGETHER)
+
+
+def _renew() -> None:
+    # Threads of the parent had turns, and a fork has none of them.
+    global _turns
+    _turns = threading.Semaphore(TOGETHER)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """Wait until fewer files are downloaded in this process than may be at once."""
+    turns = _turns
+    while not turns.acquire(timeout=0.2):
+        check_cancelled()
+    try:
+        yield
+    finally:
+        turns.release()
 
 
 def _large(
