@@ -162,6 +162,8 @@ def test_tvm_ffi_is_found_by_its_package(monkeypatch: pytest.MonkeyPatch) -> Non
     for version in ("0.1.4", None):  # None: the module without its distribution
         monkeypatch.setattr(target, "installed_version", lambda name, found=version: {"apache-tvm-ffi": found}[name])
         assert target._tvm_ffi() == version
+    monkeypatch.setitem(sys.modules, "tvm_ffi", SimpleNamespace(__version__="0.2.0"))  # type: ignore[arg-type]
+    assert target._tvm_ffi() == "0.2.0"
 
 
 # What is written -> how it prints; equal where the left side is None.
