@@ -94,14 +94,17 @@ def load_variant(
         42
     """
     folder = Path(os.path.abspath(path))
-    if (loaded := loaded_kernels.get(os.path.realpath(folder))) is not None:
+    key = os.path.realpath(folder)
+    if (loaded := loaded_kernels.get(key)) is not None:
         return loaded.module
     listed = None if files is None else frozenset(files)
     init = _init_file(folder, metadata, listed)
     if root is not None:
         check_contained(folder, root)
     install_finder()
-    package = KernelPackage(metadata.id, folder, init, metadata, deps, repo_info, stages, listed, fetch, commit)
+    package = KernelPackage(
+        metadata.id, folder, init, metadata, deps, repo_info, stages, listed, fetch, commit, key=key
+    )
     package = enter(package)
     try:
         return _import(package)
@@ -140,7 +143,7 @@ def is_loaded(path: os.PathLike[str] | str) -> bool:
         >>> is_loaded("/nowhere")
         False
     """
-    return os.path.realpath(path) in loaded_kernels
+    return bool(loaded_kernels) and os.path.realpath(path) in loaded_kernels
 
 
 def get_kernel_dep(repo_id: str) -> ModuleType:

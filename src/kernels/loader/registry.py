@@ -100,11 +100,10 @@ class KernelPackage(msgspec.Struct, eq=False):
     gone: bool = False  # whether a file was missing and could not be downloaded
     users: int = 1  # calls of `load_variant` in progress
     importing: int = 0  # imports of its code in progress
+    key: str = ""  # the variant's real path, looked up once
 
-    @property
-    def key(self) -> str:
-        """The variant's real path."""
-        return os.path.realpath(self.path)
+    def __post_init__(self) -> None:
+        self.key = self.key or os.path.realpath(self.path)
 
     def __str__(self) -> str:
         if self.repo_info is None:

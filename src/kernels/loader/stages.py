@@ -37,6 +37,8 @@ STAGES = {
     "after_import": "module, variant_dir, metadata",
 }
 
+_IDLE = (Backend.prepare, Backend.before_import, Backend.after_import)
+
 #: The architecture that a build is being prepared or imported for.
 _arch: ContextVar[str | None] = ContextVar("kernels_prepared_for", default=None)
 
@@ -151,7 +153,7 @@ def _identities(folder: Path) -> Iterator[str]:
 
 
 def stages_of(backend: Backend | None, device: Device | None) -> Mapping[str, Stage]:
-    """The stages of a backend for a device, by name, without a `prepare` that does nothing.
+    """The stages of a backend for a device, by name, without those that do nothing.
 
     Args:
         backend: The backend of the chosen build, or None.
@@ -162,8 +164,8 @@ def stages_of(backend: Backend | None, device: Device | None) -> Mapping[str, St
 
     Example:
         >>> from kernels import get_backend
-        >>> sorted(stages_of(get_backend("cpu"), None))
-        ['after_import', 'before_import']
+        >>> stages_of(get_backend("cpu"), None)
+        {}
     """
     if backend is None:
         return {}
@@ -184,11 +186,11 @@ def stages_of(backend: Backend | None, device: Device | None) -> Mapping[str, St
                 f"{format_value(name)}: {format_value(stage)}."
             )
     arch = "" if device is None else device.arch
-    idle = Backend.prepare  # the base class's, which does nothing
     return {
         name: _in_context(backend.name, arch, name, stage)
         for name, stage in given.items()
-        if getattr(stage, "__func__", None) is not idle
+        # Those of the base class do nothing.
+        if getattr(stage, "__func__", None) not in _IDLE
     }
 
 
