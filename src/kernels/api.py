@@ -453,7 +453,7 @@ def explain(
         from kernels.resolver.build_choice import choose_from_sources
         from kernels.resolver.context import ResolveContext
         from kernels.resolver.selection import choose_backend
-        from kernels.trust import Policy
+        from kernels.trust.active_policy import active_policy
         from kernels.trust.publishers import TrustPolicy
 
         machine = target_of(target)
@@ -462,7 +462,7 @@ def explain(
             sources=open_sources(),
             target=machine,
             trust=TrustPolicy(),
-            signing=Policy.active(),
+            signing=active_policy(),
             lock=active_lock(),
             backend=backend,
             check_arch=check_arch,

@@ -16,8 +16,9 @@ from kernels.errors import InvalidMetadata, UntrustedSignature
 from kernels.models.metadata import MAX_METADATA_BYTES, Digest, Metadata
 from kernels.models.snapshot import METADATA_FILE
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
-from kernels.trust import Identity, Policy, Rule
+from kernels.trust.active_policy import active_policy
 from kernels.trust.digest import variant_digest
+from kernels.trust.signing_policy import Identity, Policy, Rule
 from kernels.trust.sigstore import (
     BUNDLE_FILE,
     MAX_BUNDLE_BYTES,
@@ -226,7 +227,7 @@ def verify_variant(
         VerificationResult.SignatureBundleMissing()
     """
     folder = Path(variant_path)
-    policy = Policy.active() or Policy.community()
+    policy = active_policy() or Policy.community()
     try:
         bundle = parse_bundle(read_bounded(folder / BUNDLE_FILE, MAX_BUNDLE_BYTES))
     except (FileNotFoundError, NotRegularFile):

@@ -25,8 +25,8 @@ from kernels.resolver.finder import find_snapshot, resolve_snapshot
 from kernels.resolver.lock_pins import NO_LOCK, ActiveLock
 from kernels.resolver.target import Target
 from kernels.sources.call_sources import Sources
-from kernels.trust import Policy, Rule
 from kernels.trust.publishers import Admission, TrustPolicy
+from kernels.trust.signing_policy import Policy, Rule
 
 RELU = Requirement("acme/relu", version=1)
 V2 = {"v1": kernel(), "v2": kernel(version=2)}

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kernels.errors import RequestError
-from kernels.trust import Identity, Policy
+from kernels.trust.active_policy import active_policy
+from kernels.trust.signing_policy import Identity, Policy
 
 GITHUB = "https://token.actions.githubusercontent.com"
 
@@ -129,16 +130,16 @@ def test_an_identity_that_no_certificate_has_is_an_error(old: str, new: str, mes
 def test_a_policy_that_is_not_there_is_named_with_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELS_POLICY", str(tmp_path / "policy.toml"))
     with pytest.raises(RequestError, match=r"`KERNELS_POLICY` is '.*policy\.toml'; expected a TOML file that exists"):
-        Policy.active()
+        active_policy()
 
 
 def test_a_policy_that_changes_counts_at_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KERNELS_POLICY", raising=False)
-    assert Policy.active() is None
+    assert active_policy() is None
     path = tmp_path / "policy.toml"
     monkeypatch.setenv("KERNELS_POLICY", str(path))
     for required in (True, False):
         path.write_text(f"require-signature = {str(required).lower()}")
-        policy = Policy.active()
+        policy = active_policy()
         assert policy is not None
         assert policy.required is required

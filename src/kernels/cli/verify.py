@@ -14,7 +14,8 @@ from kernels.support.formatting import plural
 
 if TYPE_CHECKING:
     from kernels.operations.verify_report import BuildReport
-    from kernels.trust import Policy
+    from kernels.trust.active_policy import active_policy
+    from kernels.trust.signing_policy import Policy
 
 __all__ = ["verify"]
 
@@ -76,12 +77,12 @@ def verify(
 
 
 def _policy(path: Path | None, trusted_root: Path | None) -> Policy | None:
-    from kernels.trust import Policy
+    from kernels.trust.signing_policy import Policy
 
     policy = None if path is None else Policy.read(path)
     if trusted_root is None:
         return policy
-    return (policy or Policy.active() or Policy.community()).with_trusted_root(trusted_root)
+    return (policy or active_policy() or Policy.community()).with_trusted_root(trusted_root)
 
 
 def _plain(report: BuildReport) -> dict[str, object]:

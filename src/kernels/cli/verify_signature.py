@@ -26,7 +26,7 @@ def verify_signature(
 ) -> None:
     """Verify that a kernel's builds are signed, and that their files match the signature."""
     from kernels.operations.verify import verify_repository
-    from kernels.trust import Policy
+    from kernels.trust.signing_policy import Policy
 
     rows = []
     signers = None if policy is None else Policy.read(policy)

@@ -49,10 +49,10 @@ def check_variables() -> Findings:
 
 def _invalid_policy() -> list[str]:
     """What is wrong with the active signing policy."""
-    from kernels.trust import Policy
+    from kernels.trust.active_policy import active_policy
 
     try:
-        Policy.active()
+        active_policy()
     except RequestError as error:
         return [str(error)]
     return []

@@ -20,7 +20,8 @@ from kernels.models.mirror_document import MIRROR_FORMAT, MirrorDocument
 from kernels.models.mirror_keys import Ed25519Key, MirrorKey, SigstoreIdentity
 from kernels.support.files import read_bounded
 from kernels.support.formatting import format_names, format_text, format_value
-from kernels.trust.signing_policy import Policy, Rule
+from kernels.trust.active_policy import active_policy
+from kernels.trust.signing_policy import Rule
 
 __all__ = ["Ed25519Signer", "MirrorSigner", "SigstoreSigner", "active_signer", "check_signatures", "signed_bytes"]
 
@@ -217,7 +218,7 @@ def _check_sigstore(
         raise UntrustedSignature("it is signed with Sigstore, and no identity of Sigstore may sign it")
     from kernels.trust.sigstore import check_signature, parse_bundle
 
-    policy = Policy.active()
+    policy = active_policy()
     rule = Rule(trusted_root=None if policy is None else policy.trusted_root)
     found = _NamesRecorder()
     bundle = parse_bundle(signature.value.encode(errors="replace"), "signature")

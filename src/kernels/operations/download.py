@@ -35,7 +35,7 @@ from kernels.sources.progress import watched
 from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import wrong_type
 from kernels.tracebacks import public
-from kernels.trust import Policy
+from kernels.trust.active_policy import active_policy
 from kernels.trust.publishers import TrustPolicy
 
 __all__ = [
@@ -164,7 +164,7 @@ def prefetch(request: DownloadRequest, progress: Progress | None = None) -> Down
         sources=sources,
         target=Target.current(),
         trust=TrustPolicy.of(request.trust_remote_code),
-        signing=Policy.active(),
+        signing=active_policy(),
         lock=locked,
         backend=request.backend,
         # Python packages are checked on the machine where the kernel will run.

@@ -31,7 +31,7 @@ from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import format_text
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
-from kernels.trust import Policy
+from kernels.trust.active_policy import active_policy
 from kernels.trust.publishers import TrustPolicy
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ def _expanded(kernel: str | os.PathLike[str]) -> Path:
 
 def _context(sources: Sources, lock: ActiveLock) -> ResolveContext:
     return ResolveContext(
-        sources=sources, target=Target.current(), trust=TrustPolicy(), signing=Policy.active(), lock=lock
+        sources=sources, target=Target.current(), trust=TrustPolicy(), signing=active_policy(), lock=lock
     )
 
 

@@ -38,7 +38,7 @@ from kernels.sources.folder import PathSource
 from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import wrong_type
 from kernels.support.logs import logger
-from kernels.trust import Policy
+from kernels.trust.active_policy import active_policy
 from kernels.trust.publishers import TrustPolicy
 
 __all__ = [
@@ -170,7 +170,7 @@ def context_for(
         ),
         target=target,
         trust=TrustPolicy.of(request.trust_remote_code),
-        signing=Policy.active(),
+        signing=active_policy(),
         lock=active_lock() if request.lock is None else request.lock,
         backend=request.backend,
         check_arch=request.check_arch,

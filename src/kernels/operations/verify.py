@@ -36,8 +36,9 @@ from kernels.sources.folder import FolderSource, PathSource
 from kernels.sources.folder_record import FolderRecord, read_folder_record, recorded_repositories
 from kernels.support.checks import CheckResult
 from kernels.support.concurrency import side_by_side
-from kernels.trust import Policy, Rule
+from kernels.trust.active_policy import active_policy
 from kernels.trust.publishers import PublisherTrust, TrustPolicy, ask_trust
+from kernels.trust.signing_policy import Policy, Rule
 
 __all__ = ["verify_lock", "verify_path", "verify_repository"]
 
@@ -146,7 +147,7 @@ def verify_path(path: Path, *, policy: Policy | None = None, offline: bool = Fal
 
 
 def _policy() -> Policy:
-    return Policy.active() or Policy.community()
+    return active_policy() or Policy.community()
 
 
 def _chosen(

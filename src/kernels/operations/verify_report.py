@@ -15,8 +15,8 @@ from kernels.resolver.read_metadata import check_signed_version
 from kernels.support.checks import CheckResult
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.support.formatting import plural
-from kernels.trust import Identity, Rule
 from kernels.trust.digest import verify_digest
+from kernels.trust.signing_policy import Identity, Rule
 from kernels.trust.sigstore import BUNDLE_FILE, MAX_BUNDLE_BYTES, too_large, verify_bundle
 
 __all__ = ["NOT_PINNED", "BuildReport", "report_on_folder"]

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from kernels.resolver.ordered_sources import PassedOver
     from kernels.resolver.target import Target
     from kernels.sources.call_sources import Sources
-    from kernels.trust import Policy
     from kernels.trust.publishers import TrustPolicy
+    from kernels.trust.signing_policy import Policy
 
 __all__ = ["ResolveContext"]
 
@@ -28,7 +28,7 @@ class ResolveContext(msgspec.Struct, frozen=True, kw_only=True):
         sources: Where kernels are found.
         target: The machine they must run on.
         trust: Which repositories may be loaded besides those of trusted publishers.
-        signing: Which builds must be signed, and by whom (`Policy.active()`); None for none. Folders of the user's
+        signing: Which builds must be signed, and by whom (`active_policy()`); None for none. Folders of the user's
             own need no signature.
         lock: The active lock: it chooses the commits of the repositories it lists, dependencies and redirects too.
         backend: The backend to choose builds for, or None for the target's default.

@@ -14,7 +14,7 @@ from kernels.resolver.signature_check import require_signature
 from kernels.sources.base import Source
 from kernels.sources.hub_errors import of_hub
 from kernels.support.concurrency import results_ahead, side_by_side
-from kernels.trust import Rule
+from kernels.trust.signing_policy import Rule
 
 __all__ = [
     "MAX_READ_BYTES",

@@ -31,7 +31,7 @@ from kernels.support.warn import warn_once
 
 if TYPE_CHECKING:
     from kernels.resolver.context import ResolveContext
-    from kernels.trust import Rule
+    from kernels.trust.signing_policy import Rule
 
 __all__ = ["FoundSnapshot", "PinnedCommitGone", "SettleCommit", "SnapshotKey", "follow_redirects", "sources_of"]
 

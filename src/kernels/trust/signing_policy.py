@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -12,14 +11,13 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from kernels import settings
 from kernels.errors import RequestError
 from kernels.models.requirement import check_repo_id
 from kernels.support.files import read_bounded
 from kernels.support.formatting import format_text
 from kernels.support.toml import Section, parse_toml, read_toml
 
-__all__ = ["Identity", "Policy", "Rule"]
+__all__ = ["Identity", "Policy", "Rule", "read_once"]
 
 _COMMUNITY = Path(__file__).with_name("community.toml")
 _PACKAGED = "the policy of this package"
@@ -138,22 +136,6 @@ class Policy(msgspec.Struct, frozen=True):
         }
         return replace(own, rules=known | dict(own.rules))
 
-    @staticmethod
-    def active() -> Policy | None:
-        """The policy that `KERNELS_POLICY` names, or None.
-
-        Raises:
-            RequestError: It cannot be read, or is not a policy.
-        """
-        path = settings.policy_file()
-        if path is None:
-            return None
-        try:
-            status = os.stat(path)
-        except OSError as error:
-            raise RequestError(f"The policy {path} (`KERNELS_POLICY`) cannot be read: {error.strerror}.") from None
-        return _read_once(path, status.st_mtime_ns, status.st_size, status.st_ino)
-
     def rule(self, repo_id: str) -> Rule:
         """The rule of a repository: the one with its name, else its publisher's, else that of all others.
 
@@ -185,7 +167,8 @@ def _community() -> Policy:
 
 
 @lru_cache(maxsize=8)
-def _read_once(path: Path, *_identity: int) -> Policy:
+def read_once(path: Path, *_identity: int) -> Policy:
+    """`Policy.read`, again only when what identifies the file's content has changed."""
     return Policy.read(path)
 
 

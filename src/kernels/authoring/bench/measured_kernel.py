@@ -24,8 +24,9 @@ from kernels.resolver.planner import Planned, plan_tree
 from kernels.resolver.target import Target
 from kernels.sources.folder import PathSource
 from kernels.support.files import read_bounded
-from kernels.trust import Policy
+from kernels.trust.active_policy import active_policy
 from kernels.trust.publishers import Admission, TrustPolicy, admission, ask_trust, unverified
+from kernels.trust.signing_policy import Policy
 
 __all__ = ["MeasuredKernel", "prepare_kernel"]
 
@@ -70,7 +71,7 @@ def prepare_kernel(
         sources=open_sources(),
         target=Target.current(),
         trust=TrustPolicy.of(trust_remote_code),
-        signing=Policy.active(),
+        signing=active_policy(),
         lock=active_lock(),
         backend=backend,
         device=device,

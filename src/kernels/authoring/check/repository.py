@@ -19,7 +19,7 @@ from kernels.resolver.finder import Resolved, resolve_snapshot
 from kernels.resolver.planner import plan_tree
 from kernels.resolver.read_metadata import check_signed_version, read_metadata
 from kernels.resolver.target import Target
-from kernels.trust import Policy
+from kernels.trust.active_policy import active_policy
 from kernels.trust.publishers import Admission, TrustPolicy, unverified
 
 __all__ = ["audit_repository"]
@@ -58,7 +58,7 @@ def audit_repository(
         sources=open_sources(overrides=False),
         target=Target.current(),
         trust=TrustPolicy.of(trust_remote_code),
-        signing=Policy.active(),
+        signing=active_policy(),
         lock=active_lock(),
         prerequisites=False,
     )

@@ -50,7 +50,7 @@ from kernels.sources.call_sources import Sources
 from kernels.sources.session_cache import forget
 from kernels.support.concurrency import side_by_side
 from kernels.tracebacks import public
-from kernels.trust import Policy
+from kernels.trust.active_policy import active_policy
 from kernels.trust.publishers import TrustPolicy
 
 __all__ = ["PlannedMirroring", "mirror"]
@@ -164,7 +164,7 @@ class _Run:
             sources=sources,
             target=Target.current(),
             trust=TrustPolicy.of(request.trust_remote_code),
-            signing=Policy.active(),
+            signing=active_policy(),
             lock=NO_LOCK,
             prerequisites=False,  # they are checked on the machine where the kernel will run
         )

@@ -33,6 +33,7 @@ from kernels.operations.mirroring.contents import (
 from kernels.resolver.read_metadata import check_signed_version
 from kernels.sources.progress import downloading, report
 from kernels.support.concurrency import side_by_side
+from kernels.trust.active_policy import active_policy
 from kernels.trust.signing_policy import Policy
 from kernels.trust.sigstore import BUNDLE_FILE, verify_bundle
 
@@ -127,7 +128,7 @@ def verify_mirror(
         )
     problems += conflicts
     problems += [problem for found in checked for problem in found]
-    signatures, unchecked, wrong = _check_signatures(contents.values(), policy or Policy.active() or Policy.community())
+    signatures, unchecked, wrong = _check_signatures(contents.values(), policy or active_policy() or Policy.community())
     unnamed = None
     if writable is not None:
         unnamed, unlisted = _unnamed(writable, contents, archives, None if wanted else set(again.repositories))
