@@ -233,12 +233,12 @@ def test_a_digest_covers_every_file_and_no_other(hub: TestHub, change: str) -> N
 def test_a_digest_is_compared_once_and_again_when_asked_for(
     hub: TestHub, monkeypatch: pytest.MonkeyPatch, new_process: Callable[[], None]
 ) -> None:
-    import kernels.operations.install_check
+    import kernels.trust.digest
 
     compared: list[Path] = []
-    real = kernels.operations.install_check.verify_digest
+    real = kernels.trust.digest.verify_digest
     monkeypatch.setattr(
-        kernels.operations.install_check,
+        kernels.trust.digest,
         "verify_digest",
         lambda path, digest, **options: [compared.append(path), real(path, digest, **options)],
     )
@@ -591,10 +591,10 @@ def test_what_one_hub_lists_under_a_commit_is_no_evidence_for_another(
 def test_a_digest_that_was_compared_for_one_hub_is_compared_anew_for_another(
     hub: TestHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import kernels.operations.install_check
+    import kernels.trust.digest
 
     compared: list[Path] = []
-    monkeypatch.setattr(kernels.operations.install_check, "verify_digest", lambda path, *_, **__: compared.append(path))
+    monkeypatch.setattr(kernels.trust.digest, "verify_digest", lambda path, *_, **__: compared.append(path))
     hub.make_repo("acme/relu", digest=True)
     install_kernel("acme/relu", version=1)
     with TestHub(tmp_path / "mirror") as mirror:

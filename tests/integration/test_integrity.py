@@ -13,8 +13,8 @@ import pytest
 from hub import TestHub
 from msgspec.structs import replace
 
-import kernels.operations.install_check
 import kernels.sources.cached
+import kernels.trust.digest
 from kernels import download_kernels, get_kernel, get_local_kernel, get_locked_kernel, install_kernel, load_kernel
 from kernels.api import KernelRequest, get_kernels
 from kernels.errors import DigestMismatch, RequestError
@@ -40,7 +40,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         verify_digest(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(kernels.sources.cached, "changed_files", changed)
-    monkeypatch.setattr(kernels.operations.install_check, "verify_digest", digest)
+    monkeypatch.setattr(kernels.trust.digest, "verify_digest", digest)
     return seen
 
 
@@ -80,7 +80,7 @@ def test_a_build_that_is_cleared_away_while_it_is_checked_is_fetched_again(
             cleared.append(folder)
         verify_digest(folder, *arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(kernels.operations.install_check, "verify_digest", digest)
+    monkeypatch.setattr(kernels.trust.digest, "verify_digest", digest)
     assert (install_kernel("acme/relu", version=1) / "layers.py").is_file()
     assert cleared
 

@@ -10,7 +10,8 @@ import pytest
 
 from kernels.errors import InvalidRepository
 from kernels.models.mirror import RepositoryIndex, archive_path
-from kernels.models.mirror_document import MirrorDocument, is_mirror_document
+from kernels.models.mirror_document import MirrorDocument
+from kernels.models.mirror_form import is_mirror_document
 
 COMMIT, CONTENT, ARCHIVE = "1" * 40, "sha256-" + "2" * 64, "3" * 64
 TIME = "2026-11-22T20:00:00Z"

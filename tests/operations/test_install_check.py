@@ -12,6 +12,7 @@ from hub import TestHub, make_repo
 from msgspec.structs import replace
 
 import kernels.operations.install_check
+import kernels.resolver.content_hash
 import kernels.trust.digest
 from kernels.errors import DigestMismatch
 from kernels.models.lockfile import GIT_LFS_CONCAT, SHA256SUM, ContentHash
@@ -51,7 +52,7 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         kinds.append(kind)
         return build_hash(folder, snapshot, variant, kind)
 
-    monkeypatch.setattr(kernels.operations.install_check, "build_hash", made)
+    monkeypatch.setattr(kernels.resolver.content_hash, "build_hash", made)
     return kinds
 
 

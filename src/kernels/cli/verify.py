@@ -14,7 +14,6 @@ from kernels.support.formatting import plural
 
 if TYPE_CHECKING:
     from kernels.operations.verify_report import BuildReport
-    from kernels.trust.active_policy import active_policy
     from kernels.trust.signing_policy import Policy
 
 __all__ = ["verify"]
@@ -77,6 +76,7 @@ def verify(
 
 
 def _policy(path: Path | None, trusted_root: Path | None) -> Policy | None:
+    from kernels.trust.active_policy import active_policy
     from kernels.trust.signing_policy import Policy
 
     policy = None if path is None else Policy.read(path)

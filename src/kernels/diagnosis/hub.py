@@ -17,7 +17,7 @@ from kernels.diagnosis.finding import Findings
 from kernels.errors import HubUnavailable, KernelsError, RequestError
 from kernels.models.hub_address import HubAddress
 from kernels.models.mirror import MIRROR_FILE, parse_time
-from kernels.models.mirror_document import MAX_DOCUMENT_BYTES, is_mirror_document
+from kernels.models.mirror_form import MAX_DOCUMENT_BYTES, is_mirror_document
 from kernels.sources.request_headers import request_headers
 from kernels.sources.response_body import read_body
 from kernels.sources.send_request import send

@@ -10,10 +10,7 @@ from kernels.models.snapshot import STATUS_FILE
 from kernels.support.documents import load_toml
 from kernels.support.formatting import format_text, format_value
 
-__all__ = ["MAX_REDIRECTS", "MAX_STATUS_BYTES", "destination"]
-
-#: The most moves from one repository to the next.
-MAX_REDIRECTS = 5
+__all__ = ["MAX_STATUS_BYTES", "destination"]
 
 #: The file has three short lines.
 MAX_STATUS_BYTES = 4096

@@ -24,7 +24,6 @@ from kernels.models.requirement import Requirement, is_commit
 from kernels.support.documents import load_json
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.support.formatting import format_text, format_value
-from kernels.support.json_mistakes import describe_mistake
 
 __all__ = ["HASHES_FILE", "LOCK_FILE", "ContentHash", "Lock", "Pin", "hashes_path", "lock_again", "unpinned_build"]
 
@@ -287,6 +286,8 @@ class _Reader(msgspec.Struct, frozen=True):
         try:
             return msgspec.convert(value, form)
         except msgspec.ValidationError as error:
+            from kernels.support.json_mistakes import describe_mistake
+
             # The value is the document's, so its line is that in the document.
             raise self.error(f" is {self.otherwise}: {describe_mistake(error, self.document)}") from None
 

@@ -17,7 +17,6 @@ from kernels.models.requirement import Requirement
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.files import FileTooLarge, read_bounded
 from kernels.support.formatting import format_text, format_value
-from kernels.support.json_mistakes import line_of
 
 if TYPE_CHECKING:
     from packaging.version import Version
@@ -197,6 +196,8 @@ class Metadata(msgspec.Struct, frozen=True):
         except TooComplex as error:
             raise InvalidMetadata(f"{where} was not read: {error}.") from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            from kernels.support.json_mistakes import line_of
+
             raise InvalidMetadata(
                 f"{where} is not valid metadata: {format_text(error)}{line_of(error, data)}"
             ) from None

@@ -8,17 +8,15 @@ import msgspec
 
 from kernels.models.mirror import MirrorIndex, MirrorSignature, RepositoryIndex
 from kernels.models.mirror_checks import check_mirror_index, check_repository_index, invalid_document
+from kernels.models.mirror_form import MAX_DOCUMENT_BYTES
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.formatting import format_text, format_value
 from kernels.support.typed_json import decode_json
 
-__all__ = ["MAX_DOCUMENT_BYTES", "MIRROR_FORMAT", "MirrorDocument", "is_mirror_document"]
+__all__ = ["MIRROR_FORMAT", "MirrorDocument"]
 
 #: The version of the format. A reader refuses another one: it could not check what it does not know.
 MIRROR_FORMAT = 1
-
-#: The most bytes of a document: an index of 60 signed builds has less than one megabyte.
-MAX_DOCUMENT_BYTES = 24 * 1024 * 1024
 
 _MAX_SIGNATURES = 16
 
@@ -104,16 +102,6 @@ class _Envelope(msgspec.Struct, frozen=True, rename="kebab"):
     mirror_format: int
     content: msgspec.Raw
     signatures: list[MirrorSignature]
-
-
-def is_mirror_document(data: bytes) -> bool:
-    """Whether an answer to a Hub's request comes from a mirror.
-
-    Example:
-        >>> is_mirror_document(b'{"branches":[],"tags":[]}')
-        False
-    """
-    return data.lstrip()[:40].startswith(b'{"mirror-format":')
 
 
 def _decode(data: bytes | msgspec.Raw, form: type[_T], where: str) -> _T:

@@ -12,18 +12,18 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
 from kernels.errors import DigestMismatch
-from kernels.models.lockfile import ContentHash, lock_again
 from kernels.models.metadata import Digest
 from kernels.models.snapshot import BUILD_FOLDER, Snapshot, is_bytecode
-from kernels.resolver.content_hash import build_hash
 from kernels.sources.base import Source
 from kernels.support.json_store import MAX_LISTING_BYTES, StoredRecord, read_record, write_record
-from kernels.trust.digest import verify_digest
+
+if TYPE_CHECKING:
+    from kernels.models.lockfile import ContentHash
 
 __all__ = ["CheckRecord", "ExpectedContent", "check_build", "file_identities", "record_as_listed"]
 
@@ -110,6 +110,8 @@ def check_build(source: Source, snapshot: Snapshot, variant: str, folder: Path, 
         return
     same = source.repair(snapshot, variant)
     if expected.digest is not None:
+        from kernels.trust.digest import verify_digest
+
         # What was compared with a SHA-256 of the listing just now has that SHA-256.
         prefix = f"{BUILD_FOLDER}/{variant}/"
         hashed = {file.path.removeprefix(prefix): file.sha256 for file in same if file.sha256}
@@ -187,6 +189,9 @@ def _touch(path: Path | None) -> None:
 
 
 def _check_pin(snapshot: Snapshot, variant: str, folder: Path, pinned: ContentHash, lock: str) -> None:
+    from kernels.models.lockfile import lock_again
+    from kernels.resolver.content_hash import build_hash
+
     found = build_hash(folder, snapshot, variant, pinned.kind)
     if found != pinned:
         raise DigestMismatch(

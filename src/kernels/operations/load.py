@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -34,12 +35,14 @@ from kernels.resolver.redirects import SnapshotKey
 from kernels.resolver.selection import choose_backend
 from kernels.resolver.target import Target
 from kernels.resolver.undelivered import NotDelivered, may_be_elsewhere, without_undelivered
-from kernels.sources.folder import PathSource
 from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import wrong_type
 from kernels.support.logs import logger
 from kernels.trust.active_policy import active_policy
 from kernels.trust.publishers import TrustPolicy
+
+if TYPE_CHECKING:
+    from kernels.sources.folder import PathSource
 
 __all__ = [
     "AT_ONCE",

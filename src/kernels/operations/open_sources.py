@@ -13,7 +13,6 @@ from kernels.resolver.target import Target
 from kernels.settings import Verify
 from kernels.sources.base import Source
 from kernels.sources.call_sources import Sources
-from kernels.sources.folder import FolderSource
 from kernels.sources.request_headers import of_caller
 
 __all__ = ["open_sources"]
@@ -58,6 +57,8 @@ def _open(
                 "KERNELS_MIRROR_KEYS requires a signed mirror there. A folder for development is named in "
                 "LOCAL_KERNELS. Nothing was loaded."
             )
+        from kernels.sources.folder import FolderSource
+
         return FolderSource(Path(address.value), verify=verify)
     from kernels.sources.hub import HubSource, MirrorSource, UrlSource
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -19,13 +19,11 @@ from kernels.errors import (
     NotInCache,
     UntrustedSignature,
 )
-from kernels.models.lockfile import lock_again
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import METADATA_FILE, Snapshot
 from kernels.resolver.context import ResolveContext
 from kernels.resolver.finder import OfSnapshot, find_snapshot
-from kernels.resolver.no_suitable_build import no_suitable_build
 from kernels.resolver.read_metadata import (
     MAX_READ_BYTES,
     check_signed_version,
@@ -37,15 +35,16 @@ from kernels.resolver.redirects import FoundSnapshot
 from kernels.resolver.rejection import NotInMirror, RejectionKind
 from kernels.resolver.selection import Ranking, Resolution
 from kernels.resolver.target import Target
-from kernels.resolver.verdicts import Verdict, verdicts
 from kernels.sources.base import Source
 from kernels.sources.hub_errors import of_hub
 from kernels.support.formatting import format_names
-from kernels.support.html_table import html_table
 from kernels.support.logs import logger
 from kernels.support.text import clean, one_line
 from kernels.support.warn import warn_once
 from kernels.trust.publishers import Admission, unverified
+
+if TYPE_CHECKING:
+    from kernels.resolver.verdicts import Verdict
 
 __all__ = ["BuildChoice", "choose_build", "choose_from_sources", "misfit", "no_build_error"]
 
@@ -92,6 +91,8 @@ class BuildChoice(OfSnapshot, msgspec.Struct, frozen=True):
     @property
     def verdicts(self) -> list[Verdict]:
         """What became of each build, and why."""
+        from kernels.resolver.verdicts import verdicts
+
         return verdicts(self.resolution)
 
     @property
@@ -108,6 +109,8 @@ class BuildChoice(OfSnapshot, msgspec.Struct, frozen=True):
         return f"{taken}{where}{''.join(passed)}{result}"
 
     def _repr_html_(self) -> str:
+        from kernels.support.html_table import html_table
+
         title, *result = self.title.split("\n")
         rows = [(each.variant, each.verdict, each.reason) for each in self.verdicts]
         return html_table(("variant", "verdict", "reason"), rows, title=title, notes=result)
@@ -297,6 +300,8 @@ def no_build_error(
             f"{source.advice(snapshot.repo_id, str(context.target))}"
         )
         return of_hub(not_here, "LocalEntryNotFoundError")
+    from kernels.resolver.no_suitable_build import no_suitable_build
+
     here_too = context.target == Target.current()
     error = no_suitable_build(_called(choice), choice.resolution, here=here_too)
     if not snapshot.builds and not source.user_owned:
@@ -317,6 +322,8 @@ def _alternative(context: ResolveContext, found: FoundSnapshot) -> str | None:
     """A sentence that names a version with a suitable build, if one of the newest has one."""
     repo_id, version, source = found.requirement.repo_id, found.requirement.version, found.source
     if found.lock is not None:
+        from kernels.models.lockfile import lock_again
+
         again = lock_again(found.lock, f"kernels lock --upgrade-repo {repo_id}")
         return f"The lock chose that commit. Does a newer one suit? {again}"
     if version is None:

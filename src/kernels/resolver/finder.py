@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from kernels.errors import HubUnavailable, KernelsError, PublisherUnknown
-from kernels.models.lockfile import lock_again
+from kernels.errors import HubUnavailable, KernelsError, NotInCache, PublisherUnknown, RepositoryNotFound
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import Snapshot
-from kernels.resolver.likely_repository import likely_names
 from kernels.resolver.ordered_sources import PassedOver, SourcesExhausted, leads_on, mention_passed
 from kernels.resolver.redirects import FoundSnapshot, SettleCommit, follow_redirects, sources_of
 from kernels.sources.base import Source
@@ -126,8 +124,7 @@ def resolve_snapshot(
     def judge(resolved: Resolved) -> KernelsError | None:
         return None if misfit is None else misfit(resolved.found, resolved.admission)
 
-    with likely_names(requirement.repo_id, context.lock):
-        resolved, fits = _first_that_fits(context, resolve, judge)
+    resolved, fits = _first_that_fits(context, requirement, resolve, judge)
     _mention(context, resolved.steps, fits)
     return resolved
 
@@ -137,10 +134,25 @@ _Unsuitable = Mapping[Requirement, tuple[PassedOver, ...]]
 
 def _first_that_fits(
     context: ResolveContext,
+    requirement: Requirement,
     resolve: Callable[[_Unsuitable], Resolved],
     judge: Callable[[Resolved], KernelsError | None],
 ) -> tuple[Resolved, bool]:
     """What the first source has that fits, and True; if none does, what was found, with what the others said."""
+    try:
+        return _first_of_sources(context, resolve, judge)
+    except (RepositoryNotFound, NotInCache) as error:
+        from kernels.resolver.likely_repository import add_likely_name
+
+        add_likely_name(error, requirement.repo_id, context.lock)
+        raise
+
+
+def _first_of_sources(
+    context: ResolveContext,
+    resolve: Callable[[_Unsuitable], Resolved],
+    judge: Callable[[Resolved], KernelsError | None],
+) -> tuple[Resolved, bool]:
     unsuitable: dict[Requirement, tuple[PassedOver, ...]] = dict(context.undelivered)
     found_first: Resolved | None = None
     while True:
@@ -262,8 +274,7 @@ def find_snapshot(
     def judge(resolved: Resolved) -> KernelsError | None:
         return None if misfit is None else misfit(resolved.found, resolved.admission)
 
-    with likely_names(requirement.repo_id, context.lock):
-        resolved, fits = _first_that_fits(context, resolve, judge)
+    resolved, fits = _first_that_fits(context, requirement, resolve, judge)
     _mention(context, resolved.steps, fits)
     return resolved.found
 
@@ -287,6 +298,8 @@ def mention_unlocked(context: ResolveContext, found: FoundSnapshot, following: R
     """Warn, once, of a redirect or dependency of a locked kernel that the lock does not list."""
     lock = context.lock
     if found.lock is not None and lock.required is None and not lock.lists(following.repo_id):
+        from kernels.models.lockfile import lock_again
+
         warn_once(
             _log,
             f"{found.requirement} is locked, and {following.repo_id}, which it leads to, is not: {found.lock} does "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import islice
 
 from kernels import settings
@@ -14,17 +14,17 @@ from kernels.resolver.lock_pins import ActiveLock
 from kernels.sources.hub_errors import NAME_ADVICE
 from kernels.support.formatting import did_you_mean
 
-__all__ = ["likely_names"]
+__all__ = ["add_likely_name"]
 
 #: Folders of the cache that are looked at.
 _MOST_FOLDERS = 10_000
 
 
-@contextmanager
-def likely_names(repo_id: str, lock: ActiveLock) -> Iterator[None]:
+def add_likely_name(error: RepositoryNotFound | NotInCache, repo_id: str, lock: ActiveLock) -> None:
     """Add the likely name to an error about a repository that is not found.
 
     Args:
+        error: The error.
         repo_id: The name that was given.
         lock: The active lock.
 
@@ -32,21 +32,16 @@ def likely_names(repo_id: str, lock: ActiveLock) -> Iterator[None]:
         >>> from kernels.models.lockfile import Lock, Pin
         >>> from kernels.models.requirement import Requirement
         >>> lock = ActiveLock(Lock((Pin(Requirement("org/relu", version=1), "1" * 40),)))
-        >>> with likely_names("orgg/relu", lock):
-        ...     raise RepositoryNotFound("There is no orgg/relu.")
-        Traceback (most recent call last):
-            ...
-        kernels.errors.RepositoryNotFound: There is no orgg/relu. Did you mean 'org/relu'?
+        >>> error = RepositoryNotFound("There is no orgg/relu.")
+        >>> add_likely_name(error, "orgg/relu", lock)
+        >>> print(error)
+        There is no orgg/relu. Did you mean 'org/relu'?
     """
-    try:
-        yield
-    except (RepositoryNotFound, NotInCache) as error:
-        hint = did_you_mean(repo_id, _known(repo_id, lock), "/")
-        if isinstance(error, RepositoryNotFound) and not hint and os.path.isdir(repo_id):
-            hint = f" To load the folder of that name, call get_local_kernel({repo_id!r})."
-        if hint and error.args and isinstance(error.args[0], str) and hint not in error.args[0]:
-            error.args = (_with_hint(error.args[0], hint), *error.args[1:])
-        raise
+    hint = did_you_mean(repo_id, _known(repo_id, lock), "/")
+    if isinstance(error, RepositoryNotFound) and not hint and os.path.isdir(repo_id):
+        hint = f" To load the folder of that name, call get_local_kernel({repo_id!r})."
+    if hint and error.args and isinstance(error.args[0], str) and hint not in error.args[0]:
+        error.args = (_with_hint(error.args[0], hint), *error.args[1:])
 
 
 def _with_hint(message: str, hint: str) -> str:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kernels.errors import DigestMismatch, LockError, NotLocked
-from kernels.models.lockfile import ContentHash, Lock, Pin, hashes_path, lock_again, unpinned_build
 from kernels.models.requirement import Requirement
 from kernels.support.formatting import did_you_mean
+
+if TYPE_CHECKING:
+    from kernels.models.lockfile import ContentHash, Lock, Pin
 
 __all__ = ["NO_LOCK", "ActiveLock", "file_state", "read_lock"]
 
@@ -24,6 +27,7 @@ class ActiveLock(msgspec.Struct, frozen=True):
         searched: Where a lockfile was searched and not found.
 
     Example:
+        >>> from kernels.models.lockfile import Lock, Pin
         >>> relu = Requirement("org/relu", version=1)
         >>> ActiveLock(Lock((Pin(relu, "1" * 40),))).find(relu).commit[:4]
         '1111'
@@ -70,6 +74,8 @@ class ActiveLock(msgspec.Struct, frozen=True):
             return None
         pinned = self.lock.hashes[repo_id, commit]
         if variant not in pinned:
+            from kernels.models.lockfile import lock_again, unpinned_build
+
             raise DigestMismatch(
                 f"{repo_id}: {unpinned_build(variant)} ({self.where}, commit {commit}). It was not loaded: the source "
                 "has changed since the kernel was locked. If that is intended: "
@@ -87,6 +93,8 @@ class ActiveLock(msgspec.Struct, frozen=True):
                 f"{requirement} is not locked, and {self.required}. No lockfile was found: KERNELS_LOCKFILE is not "
                 f"set, and the caller has none ({', '.join(self.searched)}). Write one with `kernels lock`."
             )
+        from kernels.models.lockfile import lock_again
+
         return NotLocked(
             f"{requirement} is not locked: {self.where} does not list it, and {self.required}."
             f"{did_you_mean(requirement.repo_id, [pin.requirement.repo_id for pin in self.lock.pins], '/')} Add it to "
@@ -107,6 +115,8 @@ def read_lock(path: str | os.PathLike[str]) -> Lock:
     Raises:
         LockError: It cannot be read, or is not a lockfile.
     """
+    from kernels.models.lockfile import Lock, hashes_path
+
     path = os.path.abspath(path)
     try:
         identity = file_state(path), file_state(hashes_path(Path(path)))

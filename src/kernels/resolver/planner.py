@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from kernels import backends
 from kernels.errors import InvalidMetadata, KernelsError, NoSuitableBuild, UntrustedSignature
-from kernels.models.lockfile import ContentHash
 from kernels.models.metadata import Metadata
 from kernels.models.requirement import Requirement
 from kernels.resolver.build_choice import BuildChoice, choose_build, misfit, no_build_error
@@ -34,6 +33,7 @@ from kernels.trust.publishers import Admission, unverified, warn_unverified
 
 if TYPE_CHECKING:
     from kernels.backends import Device
+    from kernels.models.lockfile import ContentHash
 
 __all__ = ["PlanTree", "Planned", "plan_every_build", "plan_tree"]
 

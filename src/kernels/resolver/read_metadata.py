@@ -10,7 +10,6 @@ from typing import NoReturn, TypeVar
 from kernels.errors import InvalidMetadata, InvalidRepository, MissingMetadata, NotInCache, UntrustedSignature
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Snapshot
-from kernels.resolver.signature_check import require_signature
 from kernels.sources.base import Source
 from kernels.sources.hub_errors import of_hub
 from kernels.support.concurrency import results_ahead, side_by_side
@@ -77,6 +76,8 @@ def read_metadata(source: Source, snapshot: Snapshot, variant: str, rule: Rule |
         raise MetadataNotInCache(error) from error
     required = rule is not None and rule.required
     if rule is not None and required:
+        from kernels.resolver.signature_check import require_signature
+
         require_signature(source, snapshot, variant, content, rule)
     metadata = Metadata.from_bytes(content, where=path)
     if required and metadata.digest is None:

@@ -19,8 +19,6 @@ from kernels.errors import (
     RevisionNotFound,
     UntrustedSignature,
 )
-from kernels.models import kernel_status
-from kernels.models.lockfile import ContentHash, lock_again
 from kernels.models.requirement import Requirement
 from kernels.models.snapshot import STATUS_FILE, Snapshot
 from kernels.resolver.commit import SettledCommit, settle_commit
@@ -30,12 +28,17 @@ from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 
 if TYPE_CHECKING:
+    from kernels.models.lockfile import ContentHash
     from kernels.resolver.context import ResolveContext
     from kernels.trust.signing_policy import Rule
 
 __all__ = ["FoundSnapshot", "PinnedCommitGone", "SettleCommit", "SnapshotKey", "follow_redirects", "sources_of"]
 
 _log = logger(__name__)
+
+
+#: The most moves from one repository to the next.
+MAX_REDIRECTS = 5
 
 
 class PinnedCommitGone(LockError, RevisionNotFound):
@@ -166,6 +169,8 @@ def follow_redirects(
             status = None if source.user_owned else snapshot.file(STATUS_FILE)
             if status is None:
                 return
+            from kernels.models import kernel_status
+
             following = kernel_status.destination(source.read(snapshot, status, kernel_status.MAX_STATUS_BYTES), asked)
             former, renamed = (), None
             if following.repo_id.lower() == asked.repo_id.lower() and following not in visited:
@@ -177,8 +182,8 @@ def follow_redirects(
         route = " -> ".join(str(each) for each in [*visited, following])
         if following in visited:
             raise InvalidRepository(f"{visited[0]} moved in a circle: {route}.")
-        if len(visited) > kernel_status.MAX_REDIRECTS:
-            raise InvalidRepository(f"{visited[0]} moved more than {kernel_status.MAX_REDIRECTS} times: {route}.")
+        if len(visited) > MAX_REDIRECTS:
+            raise InvalidRepository(f"{visited[0]} moved more than {MAX_REDIRECTS} times: {route}.")
         visited.append(following)
         sources = sources_of(context, following)
         _check_signing_kept(context, asked.repo_id, following.repo_id, sources[0])
@@ -269,6 +274,8 @@ def _check_pinned_redirect(context: ResolveContext, found: FoundSnapshot, follow
         return
     listed = lock.lists(following.repo_id)
     if not listed or lock.pins_builds(found.listed_as, found.snapshot.commit):
+        from kernels.models.lockfile import lock_again
+
         unlisted = "" if listed else f", which {found.lock} does not list"
         raise LockError(
             f"{found.requirement} is locked with its content, and now leads to {following.repo_id}{unlisted}: "
@@ -283,4 +290,6 @@ def _error_of_lock(error: KernelsError, chosen: SettledCommit) -> KernelsError:
     message = f"{error} {lock} pins {repo_id} to commit {chosen.commit[:12]}."
     if not isinstance(error, RevisionNotFound):
         return error.reworded(message)
+    from kernels.models.lockfile import lock_again
+
     return PinnedCommitGone(f"{message} {lock_again(lock, f'kernels lock --upgrade-repo {repo_id}')}")

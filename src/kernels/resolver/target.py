@@ -24,11 +24,9 @@ from kernels.backends.registry import why_unknown
 from kernels.backends.torch_build import cxx11_abi, installed_torch, torch_build_failures, torch_builds
 from kernels.backends.traces import MachineTraces
 from kernels.errors import BackendUnavailable, RequestError
-from kernels.resolver.target_table import target_table
 from kernels.support.documents import TooComplex, check_json
 from kernels.support.formatting import did_you_mean, format_value, wrong_type
 from kernels.support.installed import installed_version
-from kernels.support.json_mistakes import describe_mistake
 from kernels.support.typed_json import decode_json
 from kernels.support.version import MajorMinor
 
@@ -156,6 +154,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         except (UnicodeError, TooComplex) as error:
             raise _invalid_json(str(error)) from None
         except msgspec.DecodeError as error:
+            from kernels.support.json_mistakes import describe_mistake
+
             raise _invalid_json(describe_mistake(error, data)) from None
 
     def to_json(self) -> bytes:
@@ -193,6 +193,8 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return f"Not {name}: {'; and '.join(each.reason for each in found)}. {fixes[0].upper()}{fixes[1:]}."
 
     def _repr_html_(self) -> str:
+        from kernels.resolver.target_table import target_table
+
         return target_table(self)
 
     def __str__(self) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kernels.errors import RepositoryNotFound
-from kernels.sources.folder import PathSource
 
 if TYPE_CHECKING:
     from kernels.settings import Verify
@@ -52,6 +51,8 @@ class Sources(msgspec.Struct, frozen=True):
         if path is None:
             return self.default
         try:
+            from kernels.sources.folder import PathSource
+
             return PathSource(path, verify=self.verify)
         except RepositoryNotFound as error:
             raise RepositoryNotFound(f"`LOCAL_KERNELS` names {path} for {repo_id}. {error}") from None

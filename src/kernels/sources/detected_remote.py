@@ -244,7 +244,7 @@ class DetectedRemote(Remote):
         """Whether a mirror's own index is there: a request that only errors, and what is rare, are worth."""
         from kernels.mirror.stores.base import EntryNotFound
         from kernels.models.mirror import MIRROR_FILE
-        from kernels.models.mirror_document import MAX_DOCUMENT_BYTES, is_mirror_document
+        from kernels.models.mirror_form import MAX_DOCUMENT_BYTES, is_mirror_document
         from kernels.sources.http_store import HttpStore
 
         try:

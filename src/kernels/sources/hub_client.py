@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from kernels.errors import HubUnavailable, InvalidRepository
+from kernels.models.mirror_form import MAX_DOCUMENT_BYTES, is_mirror_document
 from kernels.sources.conditions import validator_of
 from kernels.sources.http_client import (
     SLOWEST,
@@ -189,13 +190,12 @@ def _decoding(expected: ResponseFormat[_T], may_be_mirror: bool) -> Callable[[An
     def decode(response: Any, seconds: float) -> _T:
         import msgspec
 
-        from kernels.mirror.stores.base import StoredDocument
-        from kernels.models.mirror_document import MAX_DOCUMENT_BYTES, is_mirror_document
-
         data = read_body(response, MAX_DOCUMENT_BYTES if may_be_mirror else expected.limit, seconds)
         if may_be_mirror and is_mirror_document(data):
             if not data.rstrip().endswith(b"}"):
                 raise WrongAnswer("with a document that is cut short")
+            from kernels.mirror.stores.base import StoredDocument
+
             raise MirrorAnswer(StoredDocument(data, validator_of(response)))
         if len(data) > expected.limit:
             raise WrongAnswer(f"more than {expected.limit} bytes")

@@ -14,7 +14,6 @@ from kernels.sources.base import Moved
 from kernels.sources.http_client import BRIEF, Patience
 from kernels.sources.hub_client import HubClient
 from kernels.sources.hub_errors import HubMoved, HubRefused, no_answer, not_found
-from kernels.sources.hub_listing import listed_repositories
 from kernels.sources.hub_publishers import HubPublishers
 from kernels.sources.hub_responses import REFS, REVISION, CommitInfo, listed_files, named_commits
 from kernels.sources.remote import REPO_TYPES, Remote
@@ -74,6 +73,8 @@ class HubRemote(Remote):
 
     def repositories(self, publisher: str | None) -> Iterator[str]:
         """The kernel repositories of a publisher, or all."""
+        from kernels.sources.hub_listing import listed_repositories
+
         return listed_repositories(self._client, publisher)
 
     def revision(self, repo_id: str, revision: str, types: Iterable[str]) -> CommitInfo | None:

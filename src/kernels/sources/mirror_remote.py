@@ -21,7 +21,7 @@ from kernels.models.mirror import (
     commit_path,
     index_path,
 )
-from kernels.models.mirror_document import MAX_DOCUMENT_BYTES, is_mirror_document
+from kernels.models.mirror_form import MAX_DOCUMENT_BYTES, is_mirror_document
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Heads, RepoFile, Snapshot
 from kernels.sources.base import Moved
 from kernels.sources.http_client import BRIEF, Patience

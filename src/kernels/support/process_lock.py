@@ -19,7 +19,6 @@ from kernels.errors import StoreError
 from kernels.support.concurrency import check_cancelled, is_cancelled
 from kernels.support.files import open_regular
 from kernels.support.json_store import cannot_write
-from kernels.support.lock_holder import lock_holder
 from kernels.support.logs import logger
 from kernels.support.real_folders import make_folders
 
@@ -109,6 +108,8 @@ class WorkLock:
             nonlocal noted
             if not noted and time.monotonic() - begun >= _NOTED_SECONDS:
                 noted = True
+                from kernels.support.lock_holder import lock_holder
+
                 _log.info("Waiting for the lock %s, which %s holds", lock.lock_file, lock_holder(lock.lock_file))
             if empty is not None:
                 empty.remove_abandoned()

@@ -16,7 +16,7 @@ from kernels.models.mirror import (
     commit_path,
     index_path,
 )
-from kernels.models.mirror_document import MAX_DOCUMENT_BYTES
+from kernels.models.mirror_form import MAX_DOCUMENT_BYTES
 from kernels.support.concurrency import side_by_side
 from kernels.support.formatting import did_you_mean
 

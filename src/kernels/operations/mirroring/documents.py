@@ -18,7 +18,8 @@ from kernels.models.mirror import (
     commit_path,
     index_path,
 )
-from kernels.models.mirror_document import MAX_DOCUMENT_BYTES, MirrorDocument
+from kernels.models.mirror_document import MirrorDocument
+from kernels.models.mirror_form import MAX_DOCUMENT_BYTES
 from kernels.support.concurrency import pause
 from kernels.support.formatting import format_names, format_text
 
