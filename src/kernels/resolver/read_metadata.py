@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from kernels.errors import InvalidMetadata, InvalidRepository, MissingMetadata, NotInCache, UntrustedSignature
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
@@ -13,7 +13,9 @@ from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Snapshot
 from kernels.sources.base import Source
 from kernels.sources.hub_errors import of_hub
 from kernels.support.concurrency import results_ahead, side_by_side
-from kernels.trust.signing_policy import Rule
+
+if TYPE_CHECKING:
+    from kernels.trust.signing_policy import Rule
 
 __all__ = [
     "MAX_READ_BYTES",
