@@ -116,6 +116,7 @@ dist: $(READY)
 
 bench: $(READY)
 	$(RUN) benchmarks/client.py
+	$(RUN) benchmarks/growth.py
 	$(RUN) benchmarks/mirror.py
 
 # One resolution for every supported Python and system, without what only published kernels need. The CPU stack is the CUDA one without NVIDIA's libraries, so

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import itertools
 import json
 import os
 import time
@@ -20,7 +21,7 @@ from typing_extensions import Self
 
 from kernels.server import HubServer
 
-__all__ = ["SlowFiles", "SlowHub", "SlowServer", "write_builds", "write_kernel"]
+__all__ = ["SlowFiles", "SlowHub", "SlowServer", "write_builds", "write_kernel", "write_many_builds"]
 
 _INIT = "from . import layers\n\n\ndef answer():\n    return 42\n"
 _LAYERS = """import torch
@@ -42,7 +43,7 @@ _SIGNATURE = 6900
 
 @dataclass
 class _Request:
-    path: str
+    target: str  # path and query
     start: float  # monotonic seconds
     end: float = float("inf")
     status: int = 0
@@ -95,6 +96,13 @@ class SlowServer:
                 length, end = length + 1, request.end
         return length
 
+    def at_once(self) -> int:
+        """The most requests that were under way at the same time."""
+        starts = [(request.start, 1) for request in self.requests]
+        ends = [(request.end, -1) for request in self.requests]
+        under_way = itertools.accumulate(step for _, step in sorted(starts + ends))
+        return max(under_way, default=0)
+
     def _wrap(self, app: Any) -> Any:
         app = self._application or app
 
@@ -105,7 +113,9 @@ class SlowServer:
             if scope["path"] == self._REGISTRY:
                 await JSONResponse({"standardEnvVars": [], "harnesses": {}})(scope, receive, send)
                 return
-            request = _Request(scope["path"], time.monotonic())
+            query = scope["query_string"].decode()
+            target = scope.get("raw_path", scope["path"].encode()).decode() + (f"?{query}" if query else "")
+            request = _Request(target, time.monotonic())
             self.requests.append(request)
 
             async def noting(message: Any) -> None:
@@ -144,7 +154,7 @@ class SlowFiles(SlowServer):
 
 
 def write_kernel(root: Path, repo_id: str, files: int, library: bytes = b"") -> Path:
-    """Write version 1 of a kernel and return its build: `files` files of a few hundred bytes, and a library."""
+    """Write version 1 of a kernel and return its build: two or more files of a few hundred bytes, and a library."""
     name = repo_id.split("/")[1]
     metadata = {
         "name": name,
@@ -156,8 +166,8 @@ def write_kernel(root: Path, repo_id: str, files: int, library: bytes = b"") -> 
     }
     contents: dict[str, str] = {
         "metadata.json": json.dumps(metadata),
-        "__init__.py": _INIT,
-        "layers.py": _LAYERS,
+        "__init__.py": _INIT if files > 2 else _INIT.removeprefix("from . import layers\n"),
+        **({"layers.py": _LAYERS} if files > 2 else {}),
         **{f"part{index:02}.py": f"value = {index}\n" * 30 for index in range(files - 3)},
     }
     build = root / repo_id / "v1" / "build" / "torch-cpu"
@@ -167,6 +177,20 @@ def write_kernel(root: Path, repo_id: str, files: int, library: bytes = b"") -> 
     if library:
         (build / f"_{name}.abi3.so").write_bytes(library)
     return build
+
+
+def write_many_builds(root: Path, repo_id: str, count: int) -> None:
+    """Write version 1 of a kernel with a build for the CPU, and with others, of two files each, for CUDA."""
+    cpu = write_kernel(root, repo_id, 2)
+    metadata = json.loads((cpu / "metadata.json").read_text())
+    code = (cpu / "__init__.py").read_bytes()
+    parts = itertools.product(range(29, -1, -1), range(129, 29, -1), ("x86_64", "aarch64"), ("linux", "windows"))
+    for number, (torch, cuda, processor, system) in enumerate(itertools.islice(parts, count - 1)):
+        build = cpu.with_name(f"torch2{torch}-cxx11-cu{cuda}-{processor}-{system}")
+        build.mkdir()
+        own = {"id": f"{metadata['id']}_{number}", "backend": {"type": "cuda", "archs": ["8.0", "9.0"]}}
+        (build / "metadata.json").write_text(json.dumps(metadata | own))
+        (build / "__init__.py").write_bytes(code)
 
 
 def write_builds(root: Path, repo_id: str, count: int, *, signed: bool) -> None:

@@ -22,19 +22,22 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from local_hub import SlowFiles, SlowHub, SlowServer, write_builds, write_kernel
+from machine import Begun, measure, measured, project_with_lock, remove
 from side_by_side import (
     EXISTING,
     OUTPUT,
-    WORKLOADS,
+    SOURCE,
     Client,
     Results,
     Sample,
+    Started,
     cores,
     cpu_name,
-    finish,
+    environment,
     machine_load,
     make_existing,
     version_of,
@@ -44,6 +47,7 @@ from side_by_side import (
 SMALL, LARGE = 3, 63  # files in a build
 COMPILED_BYTES = 200 * 10**6
 LOCKED = 50  # kernels of a lockfile
+LOCKED_REPOSITORIES = [f"bench/locked-{index:02}" for index in range(LOCKED)]
 LATENCIES = (0.01, 0.05, 0.2)  # seconds
 GIGABIT = 125_000_000  # bytes per second
 REPOSITORIES = 10_000  # of the index
@@ -99,85 +103,46 @@ class Bench:
     places: dict[str, Place]
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def measure(self, case: Case, column: str, latency: float) -> Sample:
+    def begin(self, case: Case, column: str, latency: float) -> Begun:
+        """Start a process that measures a case."""
         place = self.places[column]
         cache = self.folder / f"cache-{next(self.numbers)}"
         if case.warm:
             cache = self.folder / f"warm-{case.workload}-{column.replace(', ', '-')}"
             if not cache.exists():
-                place.server.latency, place.server.rate = 0.0, float("inf")
-                self._run(place, case, cache)
-        place.server.latency, place.server.rate = latency, case.rate
-        sample = self._run(place, case, cache)
-        if not case.warm:
-            subprocess.run(["rm", "-rf", os.fspath(cache)], check=True)
-        return sample
+                measured([self._start(place, case, cache)], place.server, 0.0)
+        started = self._start(place, case, cache)
 
-    def _run(self, place: Place, case: Case, cache: Path) -> Sample:
+        def run() -> Sample:
+            sample = measured([started], place.server, latency, case.rate)
+            if not case.warm:
+                remove(cache)
+            return sample
+
+        return Begun(run, [started])
+
+    def _start(self, place: Place, case: Case, cache: Path) -> Started:
+        workload, arguments = "get", {"repo_id": f"bench/{case.workload}", "version": 1}
         if case.workload == "locked":
             workload, arguments = "lockfile", {"project": os.fspath(self.folder / "project")}
-        else:
-            workload, arguments = "get", {"repo_id": f"bench/{case.workload}", "version": 1}
-        place.server.requests.clear()
-        process = subprocess.Popen(
-            [place.client.python, os.fspath(WORKLOADS), workload, json.dumps(arguments)],
-            env=environment(self.folder, cache, place.variables),
-            cwd=self.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        sample = finish(process)
-        return {
-            **sample,
-            "requests": len(place.server.requests),
-            "depth": place.server.depth(),
-            "bytes": place.server.sent,
-        }
-
-
-def environment(folder: Path, cache: Path, variables: dict[str, str]) -> dict[str, str]:
-    """The environment of a process that measures: nothing of this one's settings."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "KERNELS_", "PYTHON"))}
-    return {
-        **kept,
-        "HF_HOME": os.fspath(folder / "home"),
-        "HF_HUB_CACHE": os.fspath(cache),
-        "KERNELS_CACHE": os.fspath(cache),
-        "KERNELS_BACKEND": "cpu",
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "HF_HUB_DISABLE_XET": "1",
-        "NO_PROXY": "127.0.0.1",
-        **variables,
-    }
+        env = environment(self.folder, cache, KERNELS_BACKEND="cpu", **place.variables)
+        return Started(place.client, workload, arguments, env=env, cwd=self.folder)
 
 
 # What is served
 
 
-def write_hub(root: Path, project: Path, library: Path) -> list[str]:
-    """Write the kernels, and a project with a lockfile of some; return the repositories."""
+def write_hub(root: Path, library: Path) -> list[str]:
+    """Write the kernels; return the repositories."""
     write_kernel(root, "bench/small", SMALL)
     write_kernel(root, "bench/large", LARGE)
     with library.open("rb") as file:
         write_kernel(root, "bench/compiled", SMALL, file.read(COMPILED_BYTES))
     write_builds(root, "bench/unsigned", BUILDS, signed=False)
     write_builds(root, "bench/signed", BUILDS, signed=True)
-    locked = [f"bench/locked-{index:02}" for index in range(LOCKED)]
-    for repo_id in locked:
+    for repo_id in LOCKED_REPOSITORIES:
         write_kernel(root, repo_id, SMALL)
-    project.mkdir()
-    return ["bench/small", "bench/large", "bench/compiled", "bench/unsigned", "bench/signed", *locked]
-
-
-def write_lock(hub: SlowHub, project: Path) -> None:
-    """A lockfile in the format that both clients read."""
-    entries = []
-    for index in range(LOCKED):
-        repo_id = f"bench/locked-{index:02}"
-        commit = hub.server.catalog.commit(repo_id, "v1").id
-        entries.append({"dependency": {"repo-id": repo_id, "version": 1}, "lock": {"commit": commit}})
-    (project / "kernels.lock").write_text(json.dumps(entries))
+    return ["bench/small", "bench/large", "bench/compiled", "bench/unsigned", "bench/signed", *LOCKED_REPOSITORIES]
 
 
 def default_library() -> Path | None:
@@ -245,7 +210,6 @@ def report(
 ) -> str:
     existing = places[COLUMNS[0]].client if COLUMNS[0] in places else None
     ours = places[COLUMNS[2]].client
-    failures = [f"{measurement}, {client}: {error}" for (measurement, client), error in results.failures.items()]
     now = datetime.datetime.now(datetime.timezone.utc)
     return "\n".join(
         [
@@ -256,9 +220,9 @@ def report(
             f"- Python {platform.python_version()}, huggingface_hub "
             f"{version_of(existing, 'huggingface_hub')} (existing) and {version_of(ours, 'huggingface_hub')} (ours)",
             f"- existing: kernels {version_of(existing, 'kernels')}; ours: kernels {version_of(ours, 'kernels')}",
-            f"- method: medians of {arguments.rounds} runs, each a process of its own, in turn; one local Hub, and a "
-            "mirror of it behind a plain web server, both the same program on the same machine, which waits before "
-            "every answer",
+            f"- method: medians of {arguments.rounds} runs, or of fewer where they took more than 10 s together, each "
+            "a process of its own, in turn; one local Hub, and a mirror of it behind a plain web server, both the same "
+            "program on the same machine, which waits before every answer",
             f"- the 200 MB build: {size}",
             "",
             "Requests, of them one after the other, and bytes of the answers:",
@@ -285,7 +249,7 @@ def report(
             f"The index of a mirror of {REPOSITORIES:,} repositories with {BUILDS} builds each:",
             "",
             *index,
-            *(["", "Failed:", "", *[f"- {failure}" for failure in failures]] if failures else []),
+            *results.failed(),
             "",
         ]
     )
@@ -298,12 +262,10 @@ def measure_index(folder: Path, mirror: Path, ours: Client) -> list[str]:
         document = mirror / "api" / "kernels" / repo_id / "refs"
         data = document.read_bytes()
         commit = json.loads(data)["content"]["branches"]["v1"]
-        arguments = json.dumps({"document": os.fspath(document), "repo_id": repo_id, "commit": commit})
-        process = subprocess.Popen(
-            [ours.python, os.fspath(WORKLOADS), "choose", arguments],
-            env=environment(folder, folder / "unused", {}), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        sample = finish(process)
+        arguments = {"document": os.fspath(document), "repo_id": repo_id, "commit": commit}
+        process = Started(ours, "choose", arguments, env=environment(folder, folder / "unused"), cwd=folder)
+        process.go()
+        sample = process.sample()
         lines.append(
             f"| the index of one repository, {BUILDS} builds, {what} | {kilobytes(data)} | "
             f"{kilobytes(gzip.compress(data))} | {sample['ms']:.1f} ms | {sample['mb']:.1f} MB |"
@@ -327,7 +289,7 @@ def kilobytes(data: bytes) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--existing", metavar="PYTHON", help=f"a Python that has {EXISTING}; default: make one")
-    parser.add_argument("--ours", metavar="PYTHON", default=sys.executable, help="a Python that has this client")
+    parser.add_argument("--ours", metavar="PYTHON", help="a Python that has this client; default: the source here")
     parser.add_argument(
         "--library", metavar="FILE", type=Path, help="compiled code for the 200 MB build; default: Torch's"
     )
@@ -342,16 +304,16 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(prefix="kernels-bench-") as temporary:
         folder = Path(temporary)
-        project, mirror = folder / "project", folder / "mirror"
-        repositories = write_hub(folder / "hub", project, library)
-        ours = Client("ours", arguments.ours)
+        mirror = folder / "mirror"
+        repositories = write_hub(folder / "hub", library)
+        ours = Client("ours", arguments.ours or sys.executable, "" if arguments.ours else os.fspath(SOURCE))
         with SlowHub(folder / "hub", 0.0) as hub:
-            write_lock(hub, project)
+            project_with_lock(hub, folder / "project", LOCKED_REPOSITORIES)
             command = [ours.python, "-m", "kernels", "mirror", os.fspath(mirror)]
             command += [f"--repo={repo_id}" for repo_id in repositories]
-            subprocess.run(
-                command, env=environment(folder, folder / "writer", {"KERNELS_HUB": hub.url}), cwd=folder, check=True
-            )
+            variables = {"KERNELS_HUB": hub.url, "KERNELS_BACKEND": "cpu", "PYTHONPATH": ours.source}
+            env = environment(folder, folder / "writer", **variables)
+            subprocess.run(command, env=env, cwd=folder, check=True)
             with SlowFiles(mirror, 0.0) as files:
                 places = {
                     COLUMNS[1]: Place(ours, hub, {"HF_ENDPOINT": hub.url}),
@@ -381,19 +343,15 @@ def archive_size(mirror: Path) -> int:
 def run(bench: Bench, arguments: argparse.Namespace) -> Results:
     results = Results()
     for column in bench.places:  # bytecode, the page cache, what huggingface_hub fetches once a day
-        Results().add("", Client(column, ""), lambda column=column: bench.measure(CASES[0], column, 0.0))
+        bench.begin(CASES[0], column, 0.0).run()
     planned = [(case, latency) for case in CASES for latency in case.latencies]
     for case, latency in planned:
         name = named(case, latency)
         if arguments.only and not all(word in name for word in arguments.only):
             continue
-        for number in range(arguments.rounds):
-            print(f"{name} {number + 1}/{arguments.rounds}", file=sys.stderr)
-            for column in bench.places:
-                results.add(
-                    name, Client(column, ""),
-                    lambda case=case, column=column, latency=latency: bench.measure(case, column, latency),
-                )  # fmt: skip
+        print(f"{name}, {arguments.rounds} rounds", file=sys.stderr)
+        begins = {column: partial(bench.begin, case, column, latency) for column in bench.places}
+        measure(results, name, begins, arguments.rounds)
     return results
 
 

@@ -1,31 +1,55 @@
 """What is measured, in a process of its own: `python workloads.py NAME ARGUMENTS` prints one line of JSON.
 
 It runs in the environment of either client, so it uses only what both offer: the public calls, and for digests each
-client's own. It imports nothing that the client under test might import first, except Torch where a row needs it.
+client's own. It imports nothing that the client under test might import first, except Torch where a row needs it, and
+huggingface_hub where its session is to be there before.
+
+The process says `ready` when it has imported what comes before the measurement, and begins at a line of its input: so
+several can be made ready at the same time, and are measured one after the other, while nothing else runs.
 """
 
 import json
 import sys
 import time
 
+#: Workloads that begin in a bare Python.
+BARE = {"choose", "choose_listed", "construct", "digest", "digest_one", "enter_mapping", "wire"}
 
-def settle():
+
+def settle(session=False):
     """Import Torch and take its objects out of the garbage collector's sight.
 
     Else a collection of them (0.1 s) falls into the imports of either client, at one point or another.
+
+    With `session`, huggingface_hub's session is made before, too, as in every program that uses transformers.
     """
     import gc
+    import resource  # noqa: F401
 
     import torch
 
+    if session:
+        from huggingface_hub.utils import get_session
+
+        get_session()
     gc.collect()
     gc.freeze()
     return torch
 
 
+def processor_seconds():
+    """Seconds of processor time, of all threads, in the program and in the system."""
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
 def get(repo_id, version=None, revision=None):
     """Seconds from before `import kernels` to the module, with Torch imported already; and of the call alone."""
-    torch = settle()
+    import torch
+
+    processor = processor_seconds()
     start = time.perf_counter()
     from kernels import get_kernel
 
@@ -33,8 +57,69 @@ def get(repo_id, version=None, revision=None):
     which = {"version": version} if revision is None else {"revision": revision}
     module = get_kernel(repo_id, backend="cpu", **which)
     end = time.perf_counter()
+    processor = processor_seconds() - processor
     assert module.answer() == 42
-    return {"seconds": end - start, "call": end - imported, "torch": torch.__version__}
+    return {"seconds": end - start, "call": end - imported, "processor": processor, "torch": torch.__version__}
+
+
+def first_byte(repo_id, version):
+    """Milliseconds from before `import kernels` to the first connection, and the modules that were imported by then.
+
+    Python tells an audit hook of each `connect`, which is the last that comes before the first byte.
+    """
+    found = {}
+    before = set(sys.modules)
+
+    def note(event, arguments):
+        if event == "socket.connect" and not found:
+            found["ms"] = (time.perf_counter() - start) * 1e3
+            found["modules"] = len(set(sys.modules) - before)
+
+    sys.addaudithook(note)
+    start = time.perf_counter()
+    from kernels import get_kernel
+
+    get_kernel(repo_id, version=version, backend="cpu")
+    return {**found, "all": len(set(sys.modules) - before)}
+
+
+def wire(rounds, connections):
+    """Seconds of nothing but the requests, over huggingface_hub's session.
+
+    Each list of `rounds` is asked for at once, over that many connections, when the one before it is in.
+    """
+    import gc
+    import os
+    from concurrent.futures import ThreadPoolExecutor
+
+    from huggingface_hub.utils import get_session
+
+    session, endpoint = get_session(), os.environ["HF_ENDPOINT"]
+    gc.collect()
+    gc.freeze()
+
+    def ask(path):
+        answer = session.get(endpoint + path)
+        answer.raise_for_status()
+        return len(answer.content)
+
+    processor = processor_seconds()
+    start = time.perf_counter()
+    with ThreadPoolExecutor(connections) as pool:
+        size = sum(sum(pool.map(ask, paths)) if len(paths) > 1 else ask(paths[0]) for paths in rounds)
+        end = time.perf_counter()
+    return {"seconds": end - start, "processor": processor_seconds() - processor, "bytes": size}
+
+
+def hub_parts():
+    """Milliseconds to import what makes huggingface_hub's session, and to make the session: its TLS context."""
+    start = time.perf_counter()
+    from huggingface_hub.utils import get_session
+
+    imported = time.perf_counter()
+    get_session()
+    end = time.perf_counter()
+    return {"import": (imported - start) * 1e3, "session": (end - imported) * 1e3}
 
 
 def choose(document, repo_id, commit):
@@ -75,7 +160,7 @@ def lockfile(project):
     import pathlib
     import types
 
-    settle()
+    processor = processor_seconds()
     start = time.perf_counter()
     try:
         from kernels.cli.download import download_kernels
@@ -88,12 +173,14 @@ def lockfile(project):
         imported = time.perf_counter()
         download_kernels(types.SimpleNamespace(project_dir=pathlib.Path(project), all_variants=False))
     end = time.perf_counter()
-    return {"seconds": end - start, "call": end - imported}
+    return {"seconds": end - start, "call": end - imported, "processor": processor_seconds() - processor}
 
 
 def kernelize_repositories(repo_ids):
     """Seconds of `import kernels` and the first `kernelize` of a model whose layers need these repositories."""
-    torch = settle()
+    import torch
+
+    processor = processor_seconds()
     start = time.perf_counter()
     from kernels import LayerRepository, Mode, kernelize, use_kernel_forward_from_hub, use_kernel_mapping
 
@@ -113,8 +200,9 @@ def kernelize_repositories(repo_ids):
     with use_kernel_mapping(mapping, inherit_mapping=False):
         kernelize(model, mode=Mode.INFERENCE, device="cpu")
     end = time.perf_counter()
+    processor = processor_seconds() - processor
     assert all(module(torch.zeros(())).item() == 42 for module in model)
-    return {"seconds": end - start, "call": end - called}
+    return {"seconds": end - start, "call": end - called, "processor": processor}
 
 
 def _marked():
@@ -372,5 +460,11 @@ def digest_one(path, repeats):
 
 
 if __name__ == "__main__":
-    name, arguments = sys.argv[1:]
-    print(json.dumps(globals()[name](**json.loads(arguments))))
+    name, arguments = sys.argv[1], json.loads(sys.argv[2])
+    session = arguments.pop("session", False)
+    if name not in BARE:
+        settle(session)
+    print("ready", file=sys.stderr, flush=True)  # what `-X importtime` writes after this belongs to the measurement
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(json.dumps(globals()[name](**arguments)))

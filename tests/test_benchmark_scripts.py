@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from xml.etree import ElementTree
 
 import pytest
 
@@ -38,3 +40,128 @@ def test_each_script_writes_its_own_part_of_the_page(script: Script, tmp_path: P
     assert page.read_text() == "\n\n".join(written) + "\n"
     with pytest.raises(ValueError, match=r"expected one of client, .*, got 'other'"):
         side_by_side.write_section(page, "other", "")
+
+
+def test_the_table_says_which_targets_are_met(script: Script) -> None:
+    page, side_by_side = script("client_page"), script("side_by_side")
+    results = side_by_side.Results()
+
+    def add(measurement: str, **figures: dict[str, float]) -> None:
+        for column, sample in figures.items():
+            results.add(measurement, column.replace("_", " "), lambda sample=sample: sample)
+
+    small, large, warm = page.CASES
+    for case, existing, ours in ((small, 0.5, 0.19), (large, 1.5, 0.51), (warm, 0.2, 0.076)):
+        seen = {"requests": 6, "depth": 4, "processor": 0.1}
+        samples = {"existing": {**seen, "seconds": existing}, "ours": {**seen, "seconds": ours}}
+        add(page.timed(case, True, 0.05), **samples, wire={"seconds": case.trips * 0.055, "processor": 0.01})
+        add(page.timed(case, False, 0.05), **samples)
+    add("hub parts", ours={"import": 120.0, "session": 70.0})
+    add("builds", ours={"choosing": 140.0, "mb": 20.0})
+    lines = page.table(results)
+    times = [line for line in lines if line.startswith("| 5 | time")]
+    assert [line.split(" | ")[6:] for line in times] == [
+        ["3 round trips and 50 ms: 0.200 s", "yes |"],
+        ["a third of the existing client's: 0.500 s", "**no** |"],
+        ["1 round trip and 25 ms: 0.075 s", "**no** |"],
+        ["half of the existing client's: 0.250 s", "yes |"],
+        ["a third of the existing client's: 0.500 s", "**no** |"],
+        ["half of the existing client's: 0.100 s", "yes |"],
+    ]
+    assert "| 5 | time, cold, 3 files, session made before | 0.500 s | 0.190 s | 0.38 | 0.165 s |" in "\n".join(times)
+    assert "| 16 | choosing among 10,000 builds | – | 140 ms | – | – | 100 ms or less | **no** |" in lines
+    assert "| 12 | resident memory after `import kernels` | – | – | – | – | 16 MB or less | not measured |" in lines
+    numbers = [int(number) for line in lines[2:] for number in line.split("|")[1].split(",")]
+    assert numbers == sorted(numbers)
+    assert set(numbers) == set(range(1, 17))
+    # 500 ms, less the imports of huggingface_hub, its session and the wire.
+    assert any("no" in line and "| 120 ms | 70 ms | 165 ms | 145 ms |" in line for line in page.missed_table(results))
+    assert "warm, session made before | 75 ms | 76 ms | – | – | 55 ms | 20 ms |" in "\n".join(
+        page.missed_table(results)
+    )
+
+
+def test_the_wire_sends_what_a_call_needs_in_three_round_trips(script: Script) -> None:
+    refs, overview = "/api/models/a/b/refs", "/api/organizations/a/overview"
+    tree, metadata, code = "/api/models/a/b/tree/0?recursive=true", "/a/b/resolve/0/x.json", "/a/b/resolve/0/x.py"
+    asked = [refs, overview, tree, metadata, code, metadata]
+    assert script("client").necessary(asked) == [[refs, overview], [tree], [metadata, code]]
+    assert script("client").necessary([refs]) == [[refs]]
+
+
+def test_the_imports_of_a_process_are_summed(script: Script) -> None:
+    written = (
+        "import time: self [us] | cumulative | imported package\n"
+        "import time:       200 |        300 | kernels.api\nimport time:       100 |        100 |   kernels\n"
+        "import time:       700 |        700 | html.entities\nother\n"
+    )
+    expected = {"imports": 3, "imports_ms": 1.0, "own_imports": 2, "own_imports_ms": 0.3}
+    assert script("side_by_side").imports(written) == pytest.approx(expected)
+    assert script("side_by_side").imports("a warning") == {}
+
+
+CURVES = {
+    "files": {"existing": [(2, 8), (300, 604.5)], "ours": [(2, 5), (300, 303)], "the wire": [(2, 5), (300, 303)]},
+    "one point": {"ours": [(7, 0.002)]},
+    "wide": {"existing": [(1, 1e-4), (1e6, 1e5)], "ours": [(1, 1e5), (1e6, 1e-4)]},
+    "layers": {"ours": [(1_000, 2.1), (100_000, 210.0)]},
+}
+
+
+@pytest.mark.parametrize("name", CURVES)
+def test_a_picture_is_valid_and_keeps_all_within_its_frame(script: Script, name: str) -> None:
+    curves = script("curves")
+    drawn = curves.draw(
+        "Time over the <files> & more", "files of the build", "milliseconds",
+        [curves.Curve(client, points) for client, points in CURVES[name].items()],
+    )  # fmt: skip
+    root = ElementTree.fromstring(drawn)
+    space = "{http://www.w3.org/2000/svg}"
+    assert root.findtext(f"{space}title") == "Time over the <files> & more"
+    assert "prefers-color-scheme: dark" in drawn
+    assert "url(" not in drawn
+    boxes = []
+    for text in root.iter(f"{space}text"):
+        width = curves.CHARACTER * len(text.text or "")
+        left = float(text.get("x", "")) - {"start": 0, "middle": width / 2, "end": width}[text.get("text-anchor", "")]
+        top = float(text.get("y", "")) - 11
+        boxes.append((left, top, left + width, top + 14))
+    for left, top, right, bottom in boxes:
+        assert left >= 0
+        assert top >= 0
+        assert right <= curves.WIDTH
+        assert bottom <= curves.HEIGHT
+    for one, other in itertools.combinations(boxes, 2):
+        apart = one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
+        assert apart, (one, other)
+    for mark in [*root.iter(f"{space}circle"), *root.iter(f"{space}polyline")]:
+        points = mark.get("points", f"{mark.get('cx')},{mark.get('cy')}").split()
+        for x, y in (map(float, point.split(",")) for point in points):
+            assert 0 <= x <= curves.WIDTH
+            assert 0 <= y <= curves.HEIGHT - curves.BOTTOM
+
+
+def test_a_picture_without_points_or_with_a_zero_is_refused(script: Script) -> None:
+    curves = script("curves")
+    with pytest.raises(ValueError, match="at least one point"):
+        curves.draw("", "", "", [curves.Curve("ours", [])])
+    with pytest.raises(ValueError, match="figures above 0"):
+        curves.draw("", "", "", [curves.Curve("ours", [(1, 0)])])
+
+
+def test_growth_is_drawn_and_listed_as_far_as_it_was_measured(script: Script, tmp_path: Path) -> None:
+    page, side_by_side = script("growth_page"), script("side_by_side")
+    results = side_by_side.Results()
+    files, *_, layers = page.GROWTHS
+    for count in files.counts:
+        sample = {"requests": 3 + count, "seconds": 0.15 + count / 100}
+        results.add(page.sample_name(files, count), "ours", lambda sample=sample: sample)
+    results.add(page.sample_name(files, 3), "existing", lambda: {"requests": 10, "seconds": 0.5})
+    results.add(page.sample_name(layers, 1_000), "ours", lambda: {"1000": 2.5})
+    written = page.write_pictures(results, page.GROWTHS, tmp_path)
+    assert [path.name for path in written] == ["files-requests.svg", "files-time.svg", "layers-time.svg"]
+    text = page.report(results, [files, layers], [side_by_side.Client("ours", sys.executable)], "idle", 3)
+    assert "| existing | – | 10 | – | – | – | – |" in text
+    assert "| ours | 0.17 s | 0.18 s | 0.25 s | 0.45 s | 1.15 s | 3.15 s |" in text
+    assert "ours 5 at 2, 303 at 300](images/benchmarks/files-requests.svg)" in text
+    assert "ours 2.5 ms at 1,000" in text
