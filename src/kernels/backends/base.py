@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kernels.backends.label import Found, Label, Names, formatted_accelerator, named_devices, parsed_accelerator
 from kernels.backends.torch_extension import extends
@@ -39,8 +39,7 @@ __all__ = [
 _LISTED = 10
 
 
-@dataclass(frozen=True)
-class PythonDependency:
+class PythonDependency(NamedTuple):
     """A Python dependency that kernels may have: the package to install, and the module to look for, if any."""
 
     package: str

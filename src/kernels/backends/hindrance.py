@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from kernels.backends.base import Backend, BackendProbe
 from kernels.backends.label import Names
@@ -17,8 +18,7 @@ __all__ = ["Hindrance", "HindranceKind", "hindrances"]
 HindranceKind = Literal["absent", "hidden", "driver", "torch", "failed"]
 
 
-@dataclass(frozen=True)
-class Hindrance:
+class Hindrance(msgspec.Struct, frozen=True):
     """Why a backend cannot be used.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
+
+import msgspec
 
 from kernels.backends.deferred import DeferredBackend
 from kernels.backends.label import (
@@ -35,8 +36,7 @@ _SAID: dict[OriginKind, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """Where a backend comes from.
 
     Attributes:
@@ -56,8 +56,7 @@ class Origin:
         return _SAID[self.kind].format(self.place)
 
 
-@dataclass(frozen=True, eq=False)
-class BackendEntry:
+class BackendEntry(msgspec.Struct, frozen=True, eq=False):
     """A registered backend.
 
     Attributes:
@@ -137,8 +136,7 @@ class BackendList(TableList[BackendEntry]):
         return (item.name, item.names.token, item.names.device_type, str(item.origin))
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """A backend that could not be registered.
 
     Attributes:

@@ -6,8 +6,9 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import replace
 
 from kernels.backends.deferred import DeferredBackend
 from kernels.backends.registration import BackendEntry, Origin, Problem
@@ -44,8 +45,7 @@ MISSING_VENDOR = "a vendor's backend joins with its package, or a file in KERNEL
 _WAIT_SECONDS = 10.0
 
 
-@dataclass(frozen=True)
-class _State:
+class _State(NamedTuple):
     """Everything that is known, replaced as a whole and never changed: readers take no lock."""
 
     registered: Mapping[str, BackendEntry]
@@ -57,7 +57,7 @@ class _State:
     def holding(self, entries: Iterable[BackendEntry]) -> _State:
         registered = {each.name: each for each in sorted(entries, key=lambda each: each.names.order)}
         active = {name: each for name, each in registered.items() if name not in self.disabled}
-        return replace(self, registered=registered, entries=active, generation=self.generation + 1)
+        return self._replace(registered=registered, entries=active, generation=self.generation + 1)
 
 
 class _Looking(threading.local):
@@ -299,7 +299,7 @@ def forget_discovered(disabled: frozenset[str]) -> None:
         layers = [[*entry.layers()] for entry in _state.registered.values()]
         kept = [top for stack in layers for top in _stacked([each for each in stack if not each.discovered])]
         always = {host_entry(kept).name} if kept else set()
-        _state = replace(_state, problems=(), disabled=disabled - always).holding(kept)
+        _state = _state._replace(problems=(), disabled=disabled - always).holding(kept)
     _announce(each for stack in layers for each in stack if each.discovered)
 
 
@@ -307,7 +307,7 @@ def report(problem: Problem) -> None:
     """Keep what is wrong with a backend, for the call that needs it and for `kernels doctor`."""
     global _state
     with _lock:
-        _state = replace(_state, problems=(*_state.problems, problem))
+        _state = _state._replace(problems=(*_state.problems, problem))
 
 
 def current() -> _State:

@@ -55,8 +55,8 @@ class MachineTraces:
         """The vendors of all PCI devices, from the one file that lists them; else from the folder of each."""
         try:
             # Bus and function, then vendor and device in eight digits (Linux, drivers/pci/proc.c).
-            with open(f"{ROOT}/proc/bus/pci/devices", encoding="ascii", errors="replace") as file:
-                return frozenset(f"0x{line.split(None, 2)[1][:4]}" for line in file if line.strip())
+            with open(f"{ROOT}/proc/bus/pci/devices", "rb") as file:
+                return frozenset(f"0x{line.split(None, 2)[1][:4].decode('latin-1')}" for line in file if line.strip())
         except (OSError, IndexError):
             pass
         vendors = set()
@@ -66,8 +66,8 @@ class MachineTraces:
             return frozenset()
         for folder in folders:
             try:
-                with open(f"{ROOT}/sys/bus/pci/devices/{folder}/vendor", encoding="ascii", errors="replace") as file:
-                    vendors.add(file.read().strip())
+                with open(f"{ROOT}/sys/bus/pci/devices/{folder}/vendor", "rb") as file:
+                    vendors.add(file.read().strip().decode("latin-1"))
             except OSError:
                 continue
         return frozenset(vendors)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -99,7 +98,7 @@ def _plain(choice: BuildChoice, rows: list[dict[str, Any]]) -> dict[str, Any]:
         ],
         "target": str(choice.resolution.target),
         "backend": choice.resolution.backend,
-        "backend_origins": [asdict(each) for each in _origins(choice.resolution.backend)],
+        "backend_origins": [msgspec.structs.asdict(each) for each in _origins(choice.resolution.backend)],
         "device": None if device is None else device.index,
         "chosen": choice.best,
         "variants": rows,

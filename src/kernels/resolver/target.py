@@ -7,7 +7,6 @@ import os
 import platform
 import re
 import sys
-import sysconfig
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -320,7 +319,7 @@ def _probe(builds: dict[str, MajorMinor | None]) -> Target:
         cpu=_cpu(platform.machine()),
         os_version=_os_version(),
         python=platform.python_version(),
-        free_threaded=bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+        free_threaded=_free_threaded(),
         glibc=_glibc(),
         torch=None if torch is None else str(torch.__version__),
         cxx11_abi=cxx11_abi(),
@@ -345,6 +344,14 @@ def _os_version() -> str | None:
     if platform.system() == "Darwin" and version.split(".")[0] == "16":
         version = "26" + version[2:]
     return version or None
+
+
+def _free_threaded() -> bool:
+    if not hasattr(sys, "_is_gil_enabled"):  # before Python 3.13; `sysconfig` reads some thousand values for one
+        return False
+    import sysconfig
+
+    return bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 def _glibc() -> str | None:

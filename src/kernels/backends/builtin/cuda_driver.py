@@ -14,9 +14,8 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernels.support.version import MajorMinor
 
@@ -25,8 +24,7 @@ __all__ = ["GPU", "DriverFacts", "look", "runtime_version", "visible"]
 _CHILD_SECONDS = 20
 
 
-@dataclass(frozen=True)
-class GPU:
+class GPU(NamedTuple):
     """One NVIDIA GPU: name, UUID ("GPU-…"), compute capability, bytes of memory."""
 
     name: str
@@ -35,8 +33,7 @@ class GPU:
     memory: int | None = None
 
 
-@dataclass(frozen=True)
-class DriverFacts:
+class DriverFacts(NamedTuple):
     """The newest CUDA version the driver runs, the visible GPUs in CUDA's order, and what did not answer.
 
     `hidden` is whether there are GPUs that `CUDA_VISIBLE_DEVICES` leaves out.
@@ -44,7 +41,7 @@ class DriverFacts:
 
     driver_version: MajorMinor | None = None
     gpus: tuple[GPU, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     hidden: bool = False
 
 
