@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar
 
 from kernels import settings
 from kernels.errors import KernelsError, RequestError
-from kernels.support.warn import GENERATED
+from kernels.support import GENERATED
 
 __all__ = ["all_shown", "public", "show_all", "shown_as_before"]
 

@@ -19,7 +19,6 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from kernels import settings
-from kernels.models.cache_places import mirror_record, repository_folder
 from kernels.models.requested_names import check_requested, is_commit, is_repo_id
 from kernels.resolver.lock_places import may_be_locked
 from kernels.sources.early_requests import EarlyQuestion, sent_early
@@ -100,8 +99,13 @@ def _asks_for_branches(repo_id: str, address: HubAddress, cache: Path) -> bool:
     """Whether an address, and what the cache has of a repository, lead to this request and no other one."""
     if address.kind not in ("hub", "http"):
         return False
+    refresh = settings.refresh_seconds()
+    if address.kind == "hub" and not refresh:
+        return True
+    from kernels.models.cache_places import mirror_record, repository_folder
+
     folders = [repository_folder(cache, kind, repo_id) for kind in _TYPES]
-    if settings.refresh_seconds() > 0 and any(folder.exists() for folder in folders):
+    if refresh and any(folder.exists() for folder in folders):
         return False  # the stored branches may be new enough
     if address.kind == "hub":
         return True

@@ -2,4 +2,7 @@
 
 from __future__ import annotations
 
-__all__: list[str] = []
+__all__ = ["GENERATED"]
+
+#: How the file names of this package's generated functions begin.
+GENERATED = "<kernels."

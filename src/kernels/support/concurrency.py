@@ -15,8 +15,6 @@ from contextvars import ContextVar
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-from kernels.support.warn import on_behalf_of_the_caller
-
 __all__ = [
     "Begun",
     "Cancelled",
@@ -172,6 +170,8 @@ def _crew(work: Callable[[_T], _R], items: Iterable[_T], ahead: int | None) -> t
     own = _Cancellation()
     token = _cancellation.set(own)
     try:
+        from kernels.support.warn import on_behalf_of_the_caller  # not for the first request of a call
+
         with on_behalf_of_the_caller():
             tasks = [(contextvars.copy_context(), item) for item in listed]
     finally:

@@ -12,13 +12,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 
+from kernels.support import GENERATED
 from kernels.support.text import clean
 
-__all__ = ["GENERATED", "forget", "on_behalf_of_the_caller", "warn_once"]
+__all__ = ["forget", "on_behalf_of_the_caller", "warn_once"]
 
-
-#: How the file names of this package's generated functions begin.
-GENERATED = "<kernels."
 
 _PACKAGE = str(Path(__file__).parents[1])
 #: Between frames of this package when a context manager is entered.
