@@ -26,7 +26,7 @@ from kernels.sources.request_headers import api_timeout, request_headers
 from kernels.sources.response_body import WrongAnswer
 from kernels.sources.safe_urls import file_redirect, within_repository
 from kernels.sources.send_request import connection_errors, cut, requested_wait, send
-from kernels.support.concurrency import pause, when_cancelled
+from kernels.support.concurrency import check_cancelled, pause, when_cancelled
 from kernels.support.logs import logger
 
 __all__ = [
@@ -182,6 +182,7 @@ class HttpClient:
         wait, problem = patience.wait, ""
         answer: Any = None
         for attempt in range(1, patience.tries + 1):
+            check_cancelled()
             requested = None
             begun = time.monotonic()
             try:

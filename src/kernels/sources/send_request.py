@@ -185,6 +185,8 @@ def cut(response: Any) -> None:
     Args:
         response: The answer, of huggingface_hub's session.
     """
+    if response.is_closed:  # another request may have its connection by now
+        return
     stream = response.extensions.get("network_stream")
     connection = None if stream is None else stream.get_extra_info("socket")
     if connection is not None:

@@ -65,11 +65,11 @@ class _Cancellation:
             with self._guard:
                 self._actions.pop(key, None)
 
-    def cancel(self) -> None:
+    def cancel(self, *, hurry: bool = True) -> None:
         with self._guard:
             self._ended.set()
             actions = list(self._actions.values())
-        for action in actions:
+        for action in actions if hurry else ():
             with suppress(Exception):  # it hurries the end of work whose result nobody wants
                 action()
 
@@ -221,8 +221,8 @@ class Begun(Generic[_R]):
                 yield self._crew.next_result()[1]
 
     def cancel(self) -> None:
-        """End the threads, without waiting for them."""
-        self._crew.cancel()
+        """End the threads where they look whether they are cancelled; waits for a network are not cut short."""
+        self._crew.cancel(hurry=False)
 
 
 class _Crew:
@@ -300,9 +300,9 @@ class _Crew:
                 del error
         return index, result
 
-    def cancel(self) -> None:
+    def cancel(self, *, hurry: bool = True) -> None:
         """End the threads, and the wait for their results."""
-        self._cancelled.cancel()
+        self._cancelled.cancel(hurry=hurry)
         self._outcomes.put((0, None, Cancelled()))
         self._permits.release(max(1, len(self._threads)))
 
