@@ -165,3 +165,30 @@ def test_growth_is_drawn_and_listed_as_far_as_it_was_measured(script: Script, tm
     assert "| ours | 0.17 s | 0.18 s | 0.25 s | 0.45 s | 1.15 s | 3.15 s |" in text
     assert "ours 5 at 2, 303 at 300](images/benchmarks/files-requests.svg)" in text
     assert "ours 2.5 ms at 1,000" in text
+
+
+def test_the_part_of_a_mirror_compares_its_requests_with_their_targets(script: Script) -> None:
+    mirror, side_by_side = script("mirror"), script("side_by_side")
+    results = side_by_side.Results()
+    for case in mirror.CASES:
+        if 0.05 in case.latencies:
+            sample = {"requests": 2, "depth": 2, "bytes": 1_500, "seconds": 0.4}
+            results.add(mirror.named(case, 0.05), "ours, mirror", lambda sample=sample: sample)
+            results.add(mirror.named(case, 0.05), "existing, Hub", lambda sample=sample: {**sample, "seconds": 1.3})
+    rows = {line.split(" | ")[0]: line.split(" | ")[3:] for line in mirror.requests_table(results)}
+    assert rows["| 63 files, cold"] == ["2 (2), 0.0015 MB", "2", "yes |"]
+    assert rows["| 63 files, warm"] == ["2 (2), 0.0015 MB", "1", "**no** |"]
+    assert rows["| 200 MB build, cold"] == ["2 (2), 0.0015 MB", "", " |"]
+    assert rows["| 50 kernels of a lockfile, warm"] == ["2 (2), 0.0015 MB", "0", "**no** |"]
+    times = mirror.times_table(results, "seconds")
+    assert "| 63 files, cold | 50 ms | 1.30 s | – | 0.40 s | 0.31 | yes |" in times
+
+
+def test_requests_in_a_row_and_at_once_are_counted(script: Script) -> None:
+    hub = script("local_hub")
+    server = hub.SlowServer.__new__(hub.SlowServer)
+    server.requests = [hub._Request("", start, end) for start, end in ((0, 2), (0, 2), (1, 3), (3, 5), (6, 7))]
+    assert server.depth() == 3
+    assert server.at_once() == 3
+    server.requests = []
+    assert (server.depth(), server.at_once()) == (0, 0)
