@@ -1,30 +1,37 @@
 """A Llama-style model on a GPU: plain, kernelized, and with the same kernels called by hand.
 
-    python benchmarks/gpu_model.py [--hub FOLDER]
+    python benchmarks/gpu_model.py [--hub FOLDER] [--device cpu] [--output PAGE]
 
 `kernelize` must cost nothing: the kernelized model should be as fast as one whose classes were edited to call the
-kernels. The three take turns, and the medians of whole forward passes are printed, as tokens per second.
+kernels. The three take turns. A model of a size that is used says what the kernels gain; a small one, one token, says
+what a call costs the host: as it is, compiled, and as one CUDA graph. Writes its part of `docs/benchmarks.md`.
+
+`--device cpu` tries the small model without a GPU: its counts are those of a GPU, its times are not.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from side_by_side import OUTPUT, write_section
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "kernels"))
 
 ROUNDS = 15
-CONFIG = {
+WARM_UP = 3
+LARGE = {
     "vocab_size": 32000,
     "hidden_size": 4096,
     "intermediate_size": 11008,
@@ -33,19 +40,26 @@ CONFIG = {
     "num_key_value_heads": 8,
     "max_position_embeddings": 8192,
 }
+SMALL = {**LARGE, "vocab_size": 1000, "hidden_size": 512, "intermediate_size": 1024, "num_attention_heads": 8}
+TOKENS = ((1, 1), (1, 512), (1, 4096), (8, 1024))  # batch, length
 KERNELS = {
     "RMSNorm": ("rms-norm", "RMSNorm"),
     "LlamaMLP": ("silu-and-mul", "GatedMLP"),
     "rotary_pos_emb": ("rotary", "ApplyRotaryPosEmb"),
 }
+MODES = ("eager", "torch.compile", "CUDA graph")
+
+Ways = dict[str, Callable[[], AbstractContextManager[None]]]
 
 
 def main() -> int:
     """Run the command; returns its exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hub", type=Path, help="folder of repositories with the example kernels; default: build them")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="page to write to; nothing is written for a CPU")
     options = parser.parse_args()
-    if not torch.cuda.is_available():
+    if options.device == "cuda" and not torch.cuda.is_available():
         print("No CUDA device.", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as folder:
@@ -53,78 +67,69 @@ def main() -> int:
         if options.hub is None:
             from build import build_examples
 
-            build_examples(hub)
-        os.environ.update(KERNELS_HUB=str(hub), KERNELS_TRUSTED_PUBLISHERS="kernels-examples")
-        measure()
+            build_examples(hub, noarch_only=options.device == "cpu")
+        os.environ.update(KERNELS_HUB=str(hub.absolute()), KERNELS_TRUSTED_PUBLISHERS="kernels-examples")
+        small = _small(options.device)
+        if options.device == "cpu":
+            print("\n".join(small))
+            return 0
+        page = "\n".join([*_head(), *_large(), "", *small])
+    print(page)
+    write_section(options.output, "gpu_model", page)
     return 0
 
 
-def measure() -> None:
-    """Print the table."""
+def _head() -> list[str]:
+    import transformers
+
+    import kernels
+
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return [
+        "# What kernelize costs on a GPU",
+        "",
+        "Written by `benchmarks/gpu_model.py`; do not edit by hand.",
+        "",
+        f"- date: {now:%Y-%m-%d %H:%M} UTC",
+        f"- {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, Torch {torch.__version__}",
+        f"- transformers {transformers.__version__}, kernels {kernels.__version__}",
+        f"- a Llama with random weights, bfloat16; medians of {ROUNDS} rounds, in which the ways take turns; by hand: "
+        "the model's classes edited to call the same kernels",
+        "",
+    ]
+
+
+def _llama(config: dict[str, int], device: str) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    with torch.device(device):
+        return AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **config), dtype=torch.bfloat16).eval()
+
+
+def _ways(model: Any, device: str) -> Ways:
+    """What to enter for each way in which the model's layers can run."""
     from transformers.models.llama import modeling_llama as llama
 
-    from kernels import LayerRepository, kernelize, replace_kernel_forward_from_hub, unkernelize, use_kernel_mapping
+    from kernels import (
+        LayerRepository,
+        Mode,
+        get_kernel,
+        kernelize,
+        replace_kernel_forward_from_hub,
+        unkernelize,
+        use_kernel_mapping,
+    )
 
     replace_kernel_forward_from_hub(llama.LlamaMLP, "LlamaMLP")
-    torch.manual_seed(0)
-    config = AutoConfig.for_model("llama", **CONFIG)
-    with torch.device("cuda"):
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
     mapping = {
-        layer: {"cuda": LayerRepository(f"kernels-examples/{repository}", layer_name=name, version=1)}
+        layer: {device: LayerRepository(f"kernels-examples/{repository}", layer_name=name, version=1)}
         for layer, (repository, name) in KERNELS.items()
     }
-
-    @contextmanager
-    def kernelized() -> Iterator[None]:
-        with use_kernel_mapping(mapping, inherit_mapping=False):
-            report = kernelize(model, report=True)
-        assert sum(row.kernelized for row in report) == 8 * 4 + 1, report
-        yield
-        unkernelize(model)
-
-    @contextmanager
-    def plain() -> Iterator[None]:
-        yield
-
-    ways: dict[str, Callable[[], Any]] = {"plain": plain, "kernelized": kernelized, "by hand": by_hand}
-    print(f"{torch.cuda.get_device_name()}, Torch {torch.__version__}: tokens/s of a Llama with 8 layers of 4096, bf16")
-    print(f"{'batch x tokens':>16}" + "".join(f"{way:>14}" for way in ways) + f"{'by hand/kernelized':>22}")
-    for batch, length in [(1, 1), (1, 512), (1, 4096), (8, 1024)]:
-        tokens = torch.randint(CONFIG["vocab_size"], (batch, length), device="cuda")
-        seconds: dict[str, list[float]] = {way: [] for way in ways}
-        for number in range(ROUNDS + 3):
-            for way, enter in ways.items():
-                with enter():
-                    elapsed = forward(model, tokens)
-                if number >= 3:  # the first rounds compile and warm up
-                    seconds[way].append(elapsed)
-        medians = {way: statistics.median(each) for way, each in seconds.items()}
-        figures = "".join(f"{tokens.numel() / median:>14,.0f}" for median in medians.values())
-        print(f"{batch:>8} x {length:<5}" + figures + f"{medians['by hand'] / medians['kernelized']:>22.3f}")
-
-
-def forward(model: Any, tokens: torch.Tensor, repeats: int = 5) -> float:
-    """Seconds of a forward pass."""
-    with torch.inference_mode():
-        model(tokens)
-        torch.cuda.synchronize()
-        started = time.perf_counter()
-        for _ in range(repeats):
-            model(tokens)
-        torch.cuda.synchronize()
-    return (time.perf_counter() - started) / repeats
-
-
-@contextmanager
-def by_hand() -> Iterator[None]:
-    """The model's classes as a person would edit them to call the same kernels."""
-    from transformers.models.llama import modeling_llama as llama
-
-    from kernels import get_kernel
-
-    norm, mlp, rotary = (get_kernel(f"kernels-examples/{name}", version=1) for name, _ in KERNELS.values())
+    backend = "cpu" if device == "cpu" else None
+    norm, mlp, rotary = (
+        get_kernel(f"kernels-examples/{name}", version=1, backend=backend) for name, _ in KERNELS.values()
+    )
 
     def norm_forward(self: Any, hidden_states: torch.Tensor) -> torch.Tensor:
         return norm.rms_norm(hidden_states, self.weight, self.variance_epsilon)  # type: ignore[no-any-return]
@@ -132,13 +137,156 @@ def by_hand() -> Iterator[None]:
     def mlp_forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         return self.down_proj(mlp.silu_mul(self.gate_proj(x), self.up_proj(x)))  # type: ignore[no-any-return]
 
-    own = llama.LlamaRMSNorm.forward, llama.LlamaMLP.forward, llama.apply_rotary_pos_emb
-    llama.LlamaRMSNorm.forward, llama.LlamaMLP.forward = norm_forward, mlp_forward
-    llama.apply_rotary_pos_emb = rotary.apply_rotary_pos_emb
-    try:
+    @contextmanager
+    def kernelized() -> Iterator[None]:
+        with use_kernel_mapping(mapping, inherit_mapping=False):
+            report = kernelize(model, mode=Mode.INFERENCE | Mode.TORCH_COMPILE, report=True)
+        assert sum(row.kernelized for row in report) == 8 * 4 + 1, report
         yield
+        unkernelize(model)
+
+    @contextmanager
+    def by_hand() -> Iterator[None]:
+        own = llama.LlamaRMSNorm.forward, llama.LlamaMLP.forward, llama.apply_rotary_pos_emb
+        llama.LlamaRMSNorm.forward, llama.LlamaMLP.forward = norm_forward, mlp_forward
+        llama.apply_rotary_pos_emb = rotary.apply_rotary_pos_emb
+        try:
+            yield
+        finally:
+            llama.LlamaRMSNorm.forward, llama.LlamaMLP.forward, llama.apply_rotary_pos_emb = own
+
+    return {"plain": nullcontext, "kernelized": kernelized, "by hand": by_hand}
+
+
+# A model of a size that is used
+
+
+def _large() -> list[str]:
+    model = _llama(LARGE, "cuda")
+    ways = _ways(model, "cuda")
+    lines = [
+        f"Tokens per second of a forward pass, {LARGE['num_hidden_layers']} layers of {LARGE['hidden_size']}:",
+        "",
+        f"| batch x tokens | {' | '.join(ways)} | kernelized over by hand |",
+        "|---" * (len(ways) + 2) + "|",
+    ]
+    for batch, length in TOKENS:
+        tokens = torch.randint(LARGE["vocab_size"], (batch, length), device="cuda")
+        seconds: dict[str, list[float]] = {way: [] for way in ways}
+        for number in range(ROUNDS + WARM_UP):
+            for way, enter in ways.items():
+                with enter(), torch.inference_mode():
+                    elapsed = _seconds(partial(model, tokens), 5)
+                if number >= WARM_UP:  # the first rounds compile and warm up
+                    seconds[way].append(elapsed)
+        medians = {way: statistics.median(each) for way, each in seconds.items()}
+        figures = " | ".join(f"{tokens.numel() / median:,.0f}" for median in medians.values())
+        lines.append(f"| {batch} x {length} | {figures} | {medians['by hand'] / medians['kernelized']:.3f} |")
+        print(lines[-1], flush=True)
+    return lines
+
+
+# A small model, whose calls are bound by the host
+
+
+def _small(device: str) -> list[str]:
+    """A pass of one token: microseconds, calls of Python functions, and graphs that the compiler makes."""
+    from torch._dynamo.utils import counters
+
+    model = _llama(SMALL, device)
+    tokens = torch.randint(SMALL["vocab_size"], (1, 1), device=device)
+    compiled = torch.compile(model, backend="inductor" if device == "cuda" else "eager")
+    ways = _ways(model, device)
+    runs: dict[str, dict[str, Callable[[], Any]]] = {
+        "eager": dict.fromkeys(ways, lambda: model(tokens, use_cache=False)),
+        "torch.compile": dict.fromkeys(ways, lambda: compiled(tokens, use_cache=False)),
+    }
+    calls: dict[str, int] = {}
+    graphs: dict[str, int] = {}
+    outputs: dict[str, torch.Tensor] = {}
+    for way, enter in ways.items():
+        with enter(), torch.inference_mode():
+            outputs[way] = runs["eager"][way]().logits
+            calls[way] = _calls(runs["eager"][way])
+            before = counters["stats"]["unique_graphs"]
+            for _ in range(WARM_UP):
+                runs["torch.compile"][way]()
+            graphs[way] = counters["stats"]["unique_graphs"] - before
+            if device == "cuda":
+                runs.setdefault("CUDA graph", {})[way] = _captured(runs["eager"][way])
+    assert torch.equal(outputs["kernelized"], outputs["by hand"])
+    made = counters["stats"]["unique_graphs"]
+    seconds: dict[tuple[str, str], list[float]] = {}
+    rounds, repeats = (ROUNDS, 50) if device == "cuda" else (2, 2)
+    for _ in range(rounds):
+        for way, enter in ways.items():
+            with enter(), torch.inference_mode():
+                for mode, each in runs.items():
+                    seconds.setdefault((mode, way), []).append(_seconds(each[way], repeats))
+    recompiled = counters["stats"]["unique_graphs"] - made
+    lines = [
+        f"Microseconds of a forward pass of one token, {SMALL['num_hidden_layers']} layers of {SMALL['hidden_size']}, "
+        "whose time is the host's:",
+        "",
+        f"| | {' | '.join(ways)} | kernelized over by hand |",
+        "|---" * (len(ways) + 2) + "|",
+    ]
+    for mode in runs:
+        medians = {way: statistics.median(seconds[mode, way]) * 1e6 for way in ways}
+        figures = " | ".join(f"{median:,.1f}" for median in medians.values())
+        lines.append(f"| {mode} | {figures} | {medians['by hand'] / medians['kernelized']:.3f} |")
+    counted = {"Python functions called, eager": calls, "graphs of `torch.compile`": graphs}
+    for what, each in counted.items():
+        lines.append(f"| {what} | {' | '.join(f'{each[way]:,}' for way in ways)} | |")
+    return [*lines, "", f"Graphs that were compiled when the ways took turns: {recompiled}."]
+
+
+def _calls(run: Callable[[], Any]) -> int:
+    """How many Python functions a call of the model calls."""
+    count = 0
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    run()
+    sys.setprofile(note)
+    try:
+        run()
     finally:
-        llama.LlamaRMSNorm.forward, llama.LlamaMLP.forward, llama.apply_rotary_pos_emb = own
+        sys.setprofile(None)
+    return count
+
+
+def _captured(run: Callable[[], Any]) -> Callable[[], Any]:
+    """A function that replays a call as one CUDA graph."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_UP):
+            run()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        output = run()
+
+    def replay() -> Any:
+        graph.replay()
+        return output
+
+    return replay
+
+
+def _seconds(run: Callable[[], Any], repeats: int) -> float:
+    """Seconds of a call, after one that is not measured."""
+    synchronize = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    run()
+    synchronize()
+    started = time.perf_counter()
+    for _ in range(repeats):
+        run()
+    synchronize()
+    return (time.perf_counter() - started) / repeats
 
 
 if __name__ == "__main__":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from layer_models import Gives, KernelAct, KernelNorm, KernelScale, Model, OtherNorm, X, registered
+from torch import nn
 from torch._dynamo.utils import counters
 
 from kernels.layer import Mode, compare_layers, kernelize, unkernelize
@@ -41,6 +43,65 @@ def test_a_kernelized_model_compiles_to_one_graph_and_stays_with_it() -> None:
     kernelize(model, mode=MODE)
     assert torch.equal(fast(X), model(X))
     assert compilations() == 1
+
+
+def by_hand(blocks: int) -> Model:
+    """The model as a person would edit it to run the same kernels, without this package."""
+
+    class Norm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.tensor([2.0]), requires_grad=False)
+
+    class Act(nn.Module):
+        pass
+
+    Norm.forward, Act.forward = KernelNorm.forward, KernelAct.forward  # type: ignore[method-assign, assignment]
+    model = Model(blocks).eval()
+    for block in model.blocks:
+        block.norm, block.act = Norm(), Act()
+    return model
+
+
+def test_a_call_of_a_kernelized_model_takes_no_step_more_than_the_kernels_called_by_hand() -> None:
+    registered(Norm=Gives(KernelNorm), Act=Gives(KernelAct))
+
+    def calls(model: nn.Module) -> int:
+        count = 0
+
+        def note(frame: Any, event: str, argument: Any) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        with torch.inference_mode():
+            model(X)
+            sys.setprofile(note)
+            try:
+                model(X)
+            finally:
+                sys.setprofile(None)
+        return count
+
+    for blocks in (1, 5):
+        assert calls(kernelize(Model(blocks).eval(), mode=MODE)) == calls(by_hand(blocks))
+
+
+def test_a_kernelized_model_and_the_kernels_called_by_hand_compile_to_the_same_graph() -> None:
+    registered(Norm=Gives(KernelNorm), Act=Gives(KernelAct))
+    graphs: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    for model in (kernelize(Model(3).eval(), mode=MODE), by_hand(3)):
+        fast = torch.compile(model, fullgraph=True, backend=backend)
+        for _ in range(3):
+            with torch.inference_mode():
+                assert torch.equal(fast(X), model(X))
+        torch._dynamo.reset()
+    kernelized, hand = ([node.target for node in graph.graph.nodes if node.op == "call_function"] for graph in graphs)
+    assert kernelized == hand
 
 
 def test_kernelizing_after_compiling_takes_effect() -> None:
