@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -13,7 +15,7 @@ from kernels import backends
 from kernels.errors import InvalidMetadata, NoSuitableBuild, RequestError, UnsupportedArch
 from kernels.models.metadata import BackendInfo, KernelName, Metadata
 from kernels.resolver.no_suitable_build import explain, no_suitable_build
-from kernels.resolver.selection import RejectionKind, Resolution, VariantAccepted, VariantRejected, resolve
+from kernels.resolver.selection import Ranking, RejectionKind, Resolution, VariantAccepted, VariantRejected, resolve
 from kernels.resolver.target import Target
 from kernels.resolver.variant import UnparsedVariant, Variant, parse_variant
 
@@ -410,3 +412,23 @@ def test_what_is_accepted_is_for_this_machine(asked: list[str], machine: Target)
         assert isinstance(variant, Variant)
         assert variant.noarch or (variant.cpu, variant.os) == (machine.cpu, machine.os)
         assert variant.backend in (machine.default_backend, "universal")
+
+
+def test_of_many_builds_the_accelerators_are_read_once_and_the_rest_in_a_few_steps() -> None:
+    names = [f"torch2{minor}-cxx11-cu{cuda}-x86_64-linux" for minor in range(40) for cuda in (126, 128, 129, 130, 131)]
+    target = Target.parse("torch2.9-cu128-x86_64-linux+sm_90")
+    Ranking(names, target)
+    calls: Counter[str] = Counter()
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "call":
+            calls[frame.f_code.co_name] += 1
+
+    sys.setprofile(note)
+    try:
+        ranking = Ranking(names, target)
+    finally:
+        sys.setprofile(None)
+    assert calls["named_by_accelerator"] == 5
+    assert calls.total() < 40 * len(names)
+    assert [name for name, _ in zip(ranking.unread(), range(1), strict=False)] == ["torch29-cxx11-cu128-x86_64-linux"]

@@ -20,7 +20,7 @@ from kernels.models.metadata import Metadata
 from kernels.resolver.name_checks import NAME_CHECKS
 from kernels.resolver.rejection import RejectionKind, rejection_of
 from kernels.resolver.target import Target, not_there
-from kernels.resolver.variant import UNIVERSAL, UnparsedVariant, Variant, parse_variant
+from kernels.resolver.variant import UNIVERSAL, Accelerator, UnparsedVariant, Variant, parse_variant
 from kernels.support.formatting import format_text, wrong_type
 
 __all__ = [
@@ -182,24 +182,25 @@ class Ranking:
         self._facts: dict[str, Metadata | KernelsError] = {}
         self._judged: dict[str, VariantRejected | None] = {}
 
-        fitting: list[Variant] = []
-        rejected: list[tuple[tuple[int, ...], VariantRejected]] = []
+        fitting: list[tuple[tuple[int, ...], str, Variant]] = []
+        rejected: list[tuple[tuple[int, ...], str, VariantRejected]] = []
+        accelerators: dict[str, Accelerator | None] = {}
         for name in dict.fromkeys(names):
             try:
-                variant = parse_variant(name)
+                variant = parse_variant(name, accelerators)
             except InvalidVariant as error:
                 unparsed = VariantRejected(UnparsedVariant(name), str(error), RejectionKind.NAME)
-                rejected.append(((len(NAME_CHECKS) + 1,), unparsed))
+                rejected.append(((len(NAME_CHECKS) + 1,), name, unparsed))
                 continue
             misfit = next(name_misfits(variant, target, self._backend), None)
             if misfit is None:
-                fitting.append(variant)
+                fitting.append((_preference(variant), name, variant))
             else:
-                rejected.append(((len(NAME_CHECKS) - _STEPS[misfit.kind], *_preference(variant)), misfit))
-        fitting.sort(key=lambda variant: (_preference(variant), variant.name))
-        rejected.sort(key=lambda each: (each[0], each[1].variant.name))
-        self._fitting = {variant.name: variant for variant in fitting}
-        self._rejected = [each for _, each in rejected]
+                rank = (len(NAME_CHECKS) - _STEPS[misfit.kind], *_preference(variant))
+                rejected.append((rank, name, misfit))
+        # Names are unique, so no two variants are compared.
+        self._fitting = {name: variant for _, name, variant in sorted(fitting)}
+        self._rejected = [each for _, _, each in sorted(rejected)]
 
     def unread(self, *, every: bool = False) -> Iterator[str]:
         """The names of the variants whose metadata is needed; pass it to `learn` before taking the next name.

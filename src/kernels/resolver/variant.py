@@ -7,6 +7,7 @@ new C++ ABI, for CUDA 13.0; `torch-cuda` is Python or just-in-time compiled code
 from __future__ import annotations
 
 import re
+from collections.abc import MutableMapping
 from typing import Literal
 
 import msgspec
@@ -17,7 +18,7 @@ from kernels.errors import InvalidVariant
 from kernels.support.formatting import format_text, format_value
 from kernels.support.version import MajorMinor
 
-__all__ = ["UNIVERSAL", "UnparsedVariant", "Variant", "parse_variant"]
+__all__ = ["UNIVERSAL", "Accelerator", "UnparsedVariant", "Variant", "parse_variant"]
 
 #: The noarch name that fits every backend.
 UNIVERSAL = "universal"
@@ -34,6 +35,9 @@ _COMPILED = (
     r"-(?P<accelerator>[a-z][a-z0-9_.]*)-(?P<processor>[a-z0-9_]+)-(?P<os>[a-z0-9_]+)"
 )
 _NOARCH = r"torch-(?P<backend>[a-z][a-z0-9_]*)"
+
+#: A backend's name and version.
+Accelerator = tuple[str, MajorMinor | None]
 
 Kind = Literal["torch-stable-abi", "torch", "tvm-ffi", "torch-noarch"]
 _KINDS: tuple[tuple[str, Kind], ...] = (("torch", "torch"), ("stable", "torch-stable-abi"), ("tvm", "tvm-ffi"))
@@ -143,8 +147,12 @@ class UnparsedVariant(msgspec.Struct, frozen=True):
         return format_text(self.name)
 
 
-def parse_variant(name: str) -> Variant:
+def parse_variant(name: str, accelerators: MutableMapping[str, Accelerator | None] | None = None) -> Variant:
     """Parse a variant's name.
+
+    Args:
+        name: The name.
+        accelerators: What accelerator parts were found to name, for further names: the builds of a kernel share a few.
 
     Raises:
         InvalidVariant: It is not a variant's name, or names an accelerator that no registered backend has.
@@ -155,7 +163,7 @@ def parse_variant(name: str) -> Variant:
     """
     if not isinstance(name, str) or len(name) > _MAX_LENGTH:
         raise InvalidVariant(f"{format_value(name)} is not a variant's name: at most {_MAX_LENGTH} characters of text.")
-    match = re.fullmatch(_NOARCH, name)
+    match = re.fullmatch(_NOARCH, name) if name.startswith("torch-") else None
     if match is not None:
         return Variant("torch-noarch", _noarch_backend(match["backend"]), match["backend"])
     match = re.fullmatch(_COMPILED, name)
@@ -163,15 +171,22 @@ def parse_variant(name: str) -> Variant:
         raise InvalidVariant(
             f"{format_value(name)} is not a variant's name, such as torch-cuda or torch213-cxx11-cu130-x86_64-linux."
         )
-    found = named_by_accelerator(match["accelerator"])
+    accelerator = match["accelerator"]
+    if accelerators is None or accelerator not in accelerators:
+        entry = named_by_accelerator(accelerator)
+        found = None if entry is None else (entry[0].name, entry[1])
+        if accelerators is not None:
+            accelerators[accelerator] = found
+    else:
+        found = accelerators[accelerator]
     if found is None:
-        raise InvalidVariant(f"{format_value(name)}: {backends.unknown_accelerator(match['accelerator'])}.")
+        raise InvalidVariant(f"{format_value(name)}: {backends.unknown_accelerator(accelerator)}.")
     backend, version = found
     group, kind = next((group, kind) for group, kind in _KINDS if match[group] is not None)
     return Variant(
         kind=kind,
-        backend=backend.name,
-        accelerator=match["accelerator"],
+        backend=backend,
+        accelerator=accelerator,
         framework_version=MajorMinor(int(match[group][0]), int(match[group][1:])),
         abi=match["abi"],  # type: ignore[arg-type]
         accelerator_version=version,
