@@ -14,20 +14,12 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 from kernels import settings
 from kernels.errors import InvalidMetadata, UntrustedSignature
 from kernels.models.metadata import MAX_METADATA_BYTES, Digest, Metadata
-from kernels.models.snapshot import METADATA_FILE
+from kernels.models.snapshot import BUNDLE_FILE, METADATA_FILE
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.trust.active_policy import active_policy
 from kernels.trust.digest import variant_digest
 from kernels.trust.signing_policy import Identity, Policy, Rule
-from kernels.trust.sigstore import (
-    BUNDLE_FILE,
-    MAX_BUNDLE_BYTES,
-    allowed,
-    check_signature,
-    parse_bundle,
-    signer_of,
-    too_large,
-)
+from kernels.trust.sigstore import MAX_BUNDLE_BYTES, allowed, check_signature, parse_bundle, signer_of, too_large
 
 __all__ = [
     "DEFAULT_POLICIES",

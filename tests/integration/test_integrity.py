@@ -39,7 +39,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append("digest")
         verify_digest(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(kernels.sources.cached, "changed_files", changed)
+    monkeypatch.setattr(kernels.trust.digest, "changed_files", changed)
     monkeypatch.setattr(kernels.trust.digest, "verify_digest", digest)
     return seen
 

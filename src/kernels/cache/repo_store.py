@@ -31,10 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kernels.cache.links import real_path
-from kernels.cache.partial_file import GIVEN_UP, PartialFile, take_over
-from kernels.cache.placing import Placing, link_content, prepare_blobs
 from kernels.cache.repo_records import RepoRecords, cache_errors
-from kernels.cache.unpacking import UnpackedFiles
 from kernels.errors import InvalidRepository
 from kernels.models.requirement import is_commit
 from kernels.models.snapshot import RepoFile
@@ -42,10 +39,13 @@ from kernels.support.concurrency import check_cancelled
 from kernels.support.files import open_regular, read_bounded
 from kernels.support.process_lock import WorkLock, lock_at
 from kernels.support.real_folders import check_folders, make_folders
-from kernels.trust.digest import is_as_listed
 
 if TYPE_CHECKING:
     from io import FileIO
+
+    from kernels.cache.partial_file import PartialFile
+    from kernels.cache.placing import Placing
+    from kernels.cache.unpacking import UnpackedFiles
 
 __all__ = ["CLEARING", "RepoStore"]
 
@@ -145,6 +145,8 @@ class RepoStore(RepoRecords):
 
     def placing(self, commit: str) -> Placing:
         """What puts the checked contents of many files into the snapshot; it is used in a `with` statement."""
+        from kernels.cache.placing import Placing
+
         return Placing(self.cache, self.folder, commit)
 
     @contextmanager
@@ -162,6 +164,8 @@ class RepoStore(RepoRecords):
             StoreError: The cache cannot be written.
             InvalidRepository: A folder of the cache is a link.
         """
+        from kernels.cache.partial_file import GIVEN_UP, PartialFile, take_over
+
         path = self.folder / "blobs" / f"{file.blob or 'unnamed'}.{os.urandom(4).hex()}.incomplete"
         with cache_errors(path):
             self._in_blobs(make_folders)
@@ -249,6 +253,8 @@ class RepoStore(RepoRecords):
         wanted, blobs = tuple(files), self.folder / "blobs"
         with cache_errors(blobs):
             self._in_blobs(make_folders)
+        from kernels.cache.unpacking import UnpackedFiles
+
         with UnpackedFiles(blobs, wanted, folder, arrived) as unpacked:
             yield unpacked
             paths = unpacked.take()
@@ -267,6 +273,8 @@ class RepoStore(RepoRecords):
             StoreError: The cache cannot be written.
             InvalidRepository: A folder of the cache is a link.
         """
+        from kernels.trust.digest import is_as_listed
+
         blob = self.folder / "blobs" / file.blob
         if not file.blob or not is_as_listed(blob, file):
             return False
@@ -293,9 +301,13 @@ class RepoStore(RepoRecords):
                 path.unlink()
 
     def _in_blobs(self, prepare: Callable[[Path, Path], None]) -> None:
+        from kernels.cache.placing import prepare_blobs
+
         prepare_blobs(self.folder, self.cache, prepare)
 
     def _link(self, commit: str, file: RepoFile, blob: Path) -> None:
+        from kernels.cache.placing import link_content
+
         link_content(self.cache, self.snapshot(commit) / file.path, blob)
 
     def check_links(self, commit: str, files: Iterable[RepoFile]) -> None:

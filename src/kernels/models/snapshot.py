@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BUILD_FOLDER",
+    "BUNDLE_FILE",
     "METADATA_FILE",
     "STATUS_FILE",
     "Heads",
@@ -31,6 +32,7 @@ __all__ = [
 
 BUILD_FOLDER = "build"
 METADATA_FILE = "metadata.json"
+BUNDLE_FILE = "metadata.json.sigstore"
 STATUS_FILE = "kernel-status.toml"
 
 #: The most files of a repository; the largest published one has some 5,000.

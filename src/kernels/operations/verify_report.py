@@ -10,14 +10,14 @@ import msgspec
 
 from kernels.errors import InvalidMetadata, KernelsError, StoreError, UntrustedSignature
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
-from kernels.models.snapshot import METADATA_FILE
+from kernels.models.snapshot import BUNDLE_FILE, METADATA_FILE
 from kernels.resolver.read_metadata import check_signed_version
 from kernels.support.checks import CheckResult
 from kernels.support.files import FileTooLarge, NotRegularFile, read_bounded
 from kernels.support.formatting import plural
 from kernels.trust.digest import verify_digest
 from kernels.trust.signing_policy import Identity, Rule
-from kernels.trust.sigstore import BUNDLE_FILE, MAX_BUNDLE_BYTES, too_large, verify_bundle
+from kernels.trust.sigstore import MAX_BUNDLE_BYTES, too_large, verify_bundle
 
 __all__ = ["NOT_PINNED", "BuildReport", "report_on_folder"]
 

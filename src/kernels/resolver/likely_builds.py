@@ -10,9 +10,8 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
+from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, METADATA_FILE
 from kernels.resolver.read_metadata import metadata_bytes
-from kernels.trust.sigstore import BUNDLE_FILE
 
 if TYPE_CHECKING:
     from kernels.resolver.redirects import FoundSnapshot, SnapshotKey

@@ -27,11 +27,11 @@ from kernels.catalog.shown import (
 )
 from kernels.errors import InvalidRepository, MissingPythonDependency, RepositoryNotFound, RevisionNotFound
 from kernels.models.metadata import MAX_METADATA_BYTES
-from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
+from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, METADATA_FILE
 from kernels.server.catalog import Catalog
 from kernels.server.snapshot import Commit
 from kernels.server.write_api import is_authorized
-from kernels.trust.sigstore import BUNDLE_FILE, MAX_BUNDLE_BYTES
+from kernels.trust.sigstore import MAX_BUNDLE_BYTES
 
 __all__ = ["KernelPages", "page_routes"]
 

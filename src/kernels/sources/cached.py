@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -27,7 +28,6 @@ from kernels.models.requirement import Requirement, is_commit
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Heads, RepoFile, Snapshot
 from kernels.settings import Verify
 from kernels.sources.base import Source
-from kernels.sources.files_ahead import FilesAhead, small_files
 from kernels.sources.http_client import BRIEF, Patience
 from kernels.sources.hub_errors import of_hub
 from kernels.sources.hub_responses import CommitInfo
@@ -36,8 +36,10 @@ from kernels.sources.session_cache import memory_of
 from kernels.support.logs import logger
 from kernels.support.process_lock import exclusively
 from kernels.support.warn import warn_once
-from kernels.trust.digest import changed_files, content_mismatch
 from kernels.trust.publishers import Publishers
+
+if TYPE_CHECKING:
+    from kernels.sources.files_ahead import FilesAhead
 
 __all__ = ["CachedSource"]
 
@@ -341,6 +343,8 @@ class CachedSource(Source):
             return None
         if not store.missing(commit, decisive):
             return None  # what decides is here already: nothing is waited for
+        from kernels.sources.files_ahead import FilesAhead, small_files
+
         others = [file for file in snapshot.builds[variant] if file.path not in read]
         single = small_files(self._remote.single_files(snapshot.repo_id, store.missing(commit, others)))
         lock = store.lock(f"{commit}-{variant}")
@@ -382,6 +386,8 @@ class CachedSource(Source):
         commit, files = snapshot.commit, snapshot.builds[variant]
         root = store.snapshot(commit)
         read = [file for file in files if (store.folder, commit, file.path) not in self._fresh]
+        from kernels.trust.digest import changed_files
+
         altered = changed_files(root, read)
         if altered and self.offline:
             raise self._mismatch(snapshot, altered)
@@ -450,6 +456,8 @@ class CachedSource(Source):
     def _mismatch(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> DigestMismatch:
         root = self._store(snapshot.repo_type, snapshot.repo_id).snapshot(snapshot.commit)
         advice = "Go online to download them again, or delete the repository's folder in the cache."
+        from kernels.trust.digest import content_mismatch
+
         return content_mismatch(snapshot.repo_id, root, (file.path for file in files), advice)
 
     def _not_in_cache(self, what: str) -> NotInCache:

@@ -12,6 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from kernels.errors import HubUnavailable, MissingPythonDependency, RequestError, UntrustedSignature
+from kernels.models.snapshot import BUNDLE_FILE
 from kernels.support.documents import check_json
 from kernels.support.formatting import error_on_one_line, format_text
 from kernels.trust.signing_policy import Identity, Rule
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
-    "BUNDLE_FILE",
     "MAX_BUNDLE_BYTES",
     "allowed",
     "check_signature",
@@ -31,7 +31,6 @@ __all__ = [
     "verify_bundle",
 ]
 
-BUNDLE_FILE = "metadata.json.sigstore"
 
 #: The largest bundle that is read; published ones have some 10 kB.
 MAX_BUNDLE_BYTES = 1024 * 1024

@@ -14,13 +14,13 @@ from kernels.models.lockfile import Lock
 from kernels.models.metadata import MAX_METADATA_BYTES
 from kernels.models.mirror import RepositoryIndex
 from kernels.models.requirement import Requirement
-from kernels.models.snapshot import METADATA_FILE, Heads, RepoFile, Snapshot
+from kernels.models.snapshot import BUNDLE_FILE, METADATA_FILE, Heads, RepoFile, Snapshot
 from kernels.operations.mirroring.addresses import open_mirror
 from kernels.operations.mirroring.contents import read_index, read_own_index
 from kernels.operations.mirroring.wanted import verdict
 from kernels.sources.base import Moved, Source
 from kernels.support.concurrency import side_by_side
-from kernels.trust.sigstore import BUNDLE_FILE, MAX_BUNDLE_BYTES
+from kernels.trust.sigstore import MAX_BUNDLE_BYTES
 
 __all__ = ["BuildListing", "HubSide", "LockSide", "MirrorSide", "RepositoryState", "Side", "open_side", "origin_of"]
 

@@ -22,7 +22,7 @@ from kernels.models.mirror import (
     commit_path,
     index_path,
 )
-from kernels.models.snapshot import METADATA_FILE, Heads
+from kernels.models.snapshot import BUNDLE_FILE, METADATA_FILE, Heads
 from kernels.operations.mirroring.contents import (
     MirrorProblem,
     RepositoryContents,
@@ -35,7 +35,7 @@ from kernels.sources.progress import downloading, report
 from kernels.support.concurrency import side_by_side
 from kernels.trust.active_policy import active_policy
 from kernels.trust.signing_policy import Policy
-from kernels.trust.sigstore import BUNDLE_FILE, verify_bundle
+from kernels.trust.sigstore import verify_bundle
 
 if TYPE_CHECKING:
     from hashlib import _Hash

@@ -1,0 +1,62 @@
+"""How much a call imports: each module costs a warm call some 0.2 ms, in every process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from hub import TestHub
+
+from kernels import install_kernel
+
+#: What a call needs none of that finds its kernel in the cache: an error's text, a lockfile, a policy, a mirror, a page
+#: of a notebook, a download.
+RARE = frozenset(
+    {
+        *("filecmp", "html", "tomllib", "tomli", "xml"),
+        *("kernels.cache.partial_file", "kernels.cache.placing", "kernels.cache.unpacking"),
+        *("kernels.mirror", "kernels.models.kernel_status", "kernels.models.lockfile", "kernels.models.mirror"),
+        *("kernels.models.mirror_checks", "kernels.models.mirror_document", "kernels.models.pyproject"),
+        *("kernels.resolver.content_hash", "kernels.resolver.likely_repository", "kernels.resolver.no_suitable_build"),
+        *("kernels.resolver.signature_check", "kernels.resolver.target_table", "kernels.resolver.verdicts"),
+        *("kernels.sources.files_ahead", "kernels.sources.folder", "kernels.sources.folder_record"),
+        *("kernels.sources.hub_listing", "kernels.sources.mirror_remote", "kernels.sources.progress"),
+        *("kernels.support.json_mistakes", "kernels.support.lock_holder", "kernels.support.toml"),
+        *("kernels.support.yaml", "kernels.trust.digest", "kernels.trust.signing_policy", "kernels.trust.sigstore"),
+    }
+)
+
+#: Modules of this package that such a call imports: some more than today.
+MOST = 120
+
+_CALL = """
+import json, sys
+try:
+    import torch
+except ImportError:
+    pass
+from huggingface_hub.utils import get_session
+get_session()
+before = set(sys.modules)
+import kernels
+own = set(sys.modules) - before
+kernels.get_kernel("acme/relu", version=1)
+print(json.dumps([sorted(own), sorted(set(sys.modules) - before)]))
+"""
+
+
+def test_a_call_that_finds_its_kernel_in_the_cache_imports_what_it_needs(hub: TestHub) -> None:
+    hub.make_repo("acme/relu", digest=True)
+    install_kernel("acme/relu", version=1)
+    child = subprocess.run([sys.executable, "-c", _CALL], capture_output=True, text=True, timeout=120)
+    assert child.returncode == 0, child.stderr
+    first, whole = json.loads(child.stdout.splitlines()[-1])
+    assert first == ["kernels", "kernels._version"]
+    rare = sorted(RARE.intersection(whole))
+    assert not rare, f"import these in the functions that need them: {', '.join(rare)}"
+    ours = [name for name in whole if name.partition(".")[0] == "kernels"]
+    assert len(ours) <= MOST, (
+        f"a warm call imports {len(ours)} modules of this package, more than {MOST}: import what is new where it is "
+        f"used, or raise the number. {' '.join(ours)}"
+    )
