@@ -213,24 +213,35 @@ def fetch(tree: PlanTree) -> list[Installed]:
         NotDelivered: A source does not give a build that it lists, and there is another source to ask.
     """
 
-    def deliver(planned: Planned) -> Installed:
+    def deliver(planned: Planned, there: Path | None = None) -> Installed:
         try:
-            return fetch_build(planned)
+            return fetch_build(planned, there)
         except HubUnavailable as error:
             if not may_be_elsewhere(planned):
                 raise with_passed(error, planned.found.passed) from error
             raise NotDelivered(planned, error) from error
 
+    if len(tree.builds) == 1:
+        [planned] = tree.builds
+        there = planned.source.local_folder(planned.snapshot, planned.variant)
+        if there is not None:  # nothing to wait for: no thread is needed
+            return [deliver(planned, there)]
     return side_by_side(deliver, tree.builds, at_once=AT_ONCE, name="fetch")
 
 
-def fetch_build(planned: Planned) -> Installed:
-    """One build of a plan on disk, with the content that its source lists and its metadata's digest names."""
+def fetch_build(planned: Planned, there: Path | None = None) -> Installed:
+    """One build of a plan on disk, with the content that its source lists and its metadata's digest names.
+
+    Args:
+        planned: The build.
+        there: Its folder, if it was found complete just now.
+    """
     source, snapshot, variant = planned.source, planned.snapshot, planned.variant
     expected = ExpectedContent(planned.metadata.digest, planned.pinned, planned.lock or "", signed=planned.signed)
     for tries_left in reversed(range(_CLEARED_TRIES)):
-        path = source.fetch(snapshot, variant)
-        with in_use(path) as there:
+        path = there or source.fetch(snapshot, variant)
+        there = None
+        with in_use(path) as stays:
             try:
                 check_build(source, snapshot, variant, path, expected)
             except KernelsError:
@@ -238,7 +249,7 @@ def fetch_build(planned: Planned) -> Installed:
                 if not tries_left or source.is_local(snapshot, variant):
                     raise
                 continue
-        if there:
+        if stays:
             break
     return Installed(planned, path)
 

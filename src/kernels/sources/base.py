@@ -137,6 +137,10 @@ class Source(Protocol):
         """Whether a build is complete on disk."""
         return True
 
+    def local_folder(self, snapshot: Snapshot, variant: str) -> Path | None:
+        """The folder of a build that `fetch` would return without downloading anything; None where it may have to."""
+        return None
+
     def is_damaged(self, snapshot: Snapshot, variant: str) -> bool:
         """Whether a build is on disk, and files of it are missing or have another size than listed."""
         return False

@@ -314,6 +314,14 @@ class CachedSource(Source):
         """Whether a build is complete in the snapshot."""
         return not self._store(snapshot.repo_type, snapshot.repo_id).missing(snapshot.commit, snapshot.builds[variant])
 
+    def local_folder(self, snapshot: Snapshot, variant: str) -> Path | None:
+        """The folder of a build that is complete in the snapshot, or None."""
+        store = self._store(snapshot.repo_type, snapshot.repo_id)
+        if store.missing(snapshot.commit, snapshot.builds[variant]):
+            return None
+        _log.debug("%s: build %s of commit %s is in the cache", snapshot.repo_id, variant, snapshot.commit[:12])
+        return _checked_folder(store, snapshot, variant)
+
     def is_damaged(self, snapshot: Snapshot, variant: str) -> bool:
         """Whether a build is in the snapshot, and files of it have another size or content name than listed."""
         store = self._store(snapshot.repo_type, snapshot.repo_id)
@@ -328,9 +336,7 @@ class CachedSource(Source):
 
     def fetch(self, snapshot: Snapshot, variant: str) -> Path:
         """The folder of a build in the snapshot; files that are missing or have another size are downloaded."""
-        store = self._store(snapshot.repo_type, snapshot.repo_id)
-        self._fetch(store, snapshot, variant)
-        return store.snapshot(snapshot.commit) / BUILD_FOLDER / variant
+        return self._fetch(self._store(snapshot.repo_type, snapshot.repo_id), snapshot, variant)
 
     def fetch_ahead(self, snapshot: Snapshot, variant: str, read: Collection[str]) -> FilesAhead | None:
         """Request small files of a build that will probably be fetched; they stay in memory until `fetch` takes them.
@@ -401,41 +407,41 @@ class CachedSource(Source):
                 self._remote.download(store, snapshot, variant, altered)
         return [file for file in read if file.path not in differing]
 
-    def _fetch(self, store: RepoStore, snapshot: Snapshot, variant: str) -> None:
+    def _fetch(self, store: RepoStore, snapshot: Snapshot, variant: str) -> Path:
+        return self.local_folder(snapshot, variant) or self._download(store, snapshot, variant)
+
+    def _download(self, store: RepoStore, snapshot: Snapshot, variant: str) -> Path:
         files = snapshot.builds[variant]
-        if not store.missing(snapshot.commit, files):
-            _log.debug("%s: build %s of commit %s is in the cache", snapshot.repo_id, variant, snapshot.commit[:12])
-        else:
-            if self.offline:
-                damaged = store.damaged(snapshot.commit, files)
-                if damaged:
-                    raise self._mismatch(snapshot, damaged)
-                raise self._not_in_cache(f"build {variant} of {snapshot.repo_id}")
-            with self._alone_at(store, snapshot, variant) as ahead:
-                store.sweep()
-                store.mark_fetched(snapshot.commit)
-                begun, size = time.monotonic(), 0
-                for _ in range(_CLEARED_TRIES):
-                    fresh = store.missing(snapshot.commit, files)
-                    if not fresh:
-                        break
-                    placed = set() if ahead is None else ahead.put_into(store, snapshot.commit, fresh)
-                    ahead = None
-                    rest = [file for file in fresh if file not in placed]
-                    missing = [file for file in rest if not store.adopt(snapshot.commit, file)]
-                    size += sum(file.size for file in placed)
-                    self._remote.download(store, snapshot, variant, missing)
-                    size += sum(file.size for file in missing)
-                    self._fresh.update((store.folder, snapshot.commit, file.path) for file in fresh)
-                    # A `prune` that runs now may not have seen the new links, and removes their contents.
-                    with exclusively(store.lock(CLEARING)):
-                        pass
-                _log.info(
-                    "%s: build %s of commit %s was fetched from %s: %d bytes in %.1f s",
-                    *(snapshot.repo_id, variant, snapshot.commit[:12], self.endpoint),
-                    *(size, time.monotonic() - begun),
-                )
-        store.check_links(snapshot.commit, files)
+        if self.offline:
+            damaged = store.damaged(snapshot.commit, files)
+            if damaged:
+                raise self._mismatch(snapshot, damaged)
+            raise self._not_in_cache(f"build {variant} of {snapshot.repo_id}")
+        with self._alone_at(store, snapshot, variant) as ahead:
+            store.sweep()
+            store.mark_fetched(snapshot.commit)
+            begun, size = time.monotonic(), 0
+            for _ in range(_CLEARED_TRIES):
+                fresh = store.missing(snapshot.commit, files)
+                if not fresh:
+                    break
+                placed = set() if ahead is None else ahead.put_into(store, snapshot.commit, fresh)
+                ahead = None
+                rest = [file for file in fresh if file not in placed]
+                missing = [file for file in rest if not store.adopt(snapshot.commit, file)]
+                size += sum(file.size for file in placed)
+                self._remote.download(store, snapshot, variant, missing)
+                size += sum(file.size for file in missing)
+                self._fresh.update((store.folder, snapshot.commit, file.path) for file in fresh)
+                # A `prune` that runs now may not have seen the new links, and removes their contents.
+                with exclusively(store.lock(CLEARING)):
+                    pass
+            _log.info(
+                "%s: build %s of commit %s was fetched from %s: %d bytes in %.1f s",
+                *(snapshot.repo_id, variant, snapshot.commit[:12], self.endpoint),
+                *(size, time.monotonic() - begun),
+            )
+        return _checked_folder(store, snapshot, variant)
 
     @contextmanager
     def _alone_at(self, store: RepoStore, snapshot: Snapshot, variant: str) -> Iterator[FilesAhead | None]:
@@ -466,6 +472,12 @@ class CachedSource(Source):
             "local_files_only). Download it while online, or set KERNELS_CACHE to the folder that has it."
         )
         return of_hub(error, "LocalEntryNotFoundError")
+
+
+def _checked_folder(store: RepoStore, snapshot: Snapshot, variant: str) -> Path:
+    """The folder of a build, none of whose links leads out of the repository's folder."""
+    store.check_links(snapshot.commit, snapshot.builds[variant])
+    return store.snapshot(snapshot.commit) / BUILD_FOLDER / variant
 
 
 def _age(seconds: float) -> str:
