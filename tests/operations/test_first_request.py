@@ -296,3 +296,29 @@ def test_the_token_of_an_early_request_is_hidden(hub: TestHub, monkeypatch: pyte
     assert {each.headers.get("authorization") for each in hub.requests} == {"Bearer the-token-of-this-test"}
     assert hub.count("/refs") == 1
     assert redacted("the-token-of-this-test") == "(hidden)"
+
+
+FORK = """
+import os
+from kernels.sources.early_requests import EarlyQuestion, _under_way, sent_early, taken_over
+
+question = EarlyQuestion(os.environ["KERNELS_HUB"] + "/api/kernels/acme/relu/refs", {}, 10.0, lambda: True)
+with sent_early([question]):
+    assert list(_under_way) == [question.url]
+    child = os.fork()
+    if not child:
+        with sent_early([]):
+            os._exit(len(_under_way) + (taken_over(question.url, {}) is not None))
+    assert os.waitpid(child, 0)[1] == 0
+    assert taken_over(question.url, {}).response().status_code == 200
+    assert taken_over(question.url, {}) is None
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_fork_takes_no_request_of_its_parent_over(hub: TestHub) -> None:
+    hub.make_repo("acme/relu")
+    hub.latency = 0.2
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert hub.count("/refs") == 1
