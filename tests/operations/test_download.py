@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import runpy
@@ -225,6 +226,38 @@ class Told:
     def arrived(self, files: int, size: int) -> None:
         self.files += files
         self.size += size
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc")
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_large_file_takes_little_memory(hub: TestHub, isolated_env: Path, resumed: bool) -> None:
+    content = bytes(100_000_000)
+    hub.make_repo("acme/relu", variants={"torch-cpu": {"data.bin": content}})
+    if resumed:
+        blobs = isolated_env / "kernels--acme--relu" / "blobs"
+        blobs.mkdir(parents=True)
+        left = blobs / f"{hashlib.sha256(content).hexdigest()}.0123abcd.left.incomplete"
+        left.write_bytes(content[:60_000_000])
+    code = """
+from pathlib import Path
+import kernels.operations.load, kernels.sources.download
+from huggingface_hub.utils import get_session
+from kernels import install_kernel
+
+def peak():  # in kB; `ru_maxrss` is that of the parent where it was larger
+    [line] = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1])
+
+get_session()
+before = peak()
+folder = install_kernel("acme/relu", version=1)
+assert (folder / "data.bin").stat().st_size == 100_000_000
+print((peak() - before) // 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 40, done.stdout
+    assert not list((isolated_env / "kernels--acme--relu" / "blobs").glob("*.incomplete"))
 
 
 def test_progress_is_of_all_files_and_bytes_together_large_ones_too(
