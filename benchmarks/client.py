@@ -28,6 +28,7 @@ from client_page import (
     DIGEST_FILES,
     LATENCIES,
     LATENCY,
+    OTHER_ROUNDS,
     PROCESSES,
     REPOSITORIES,
     Case,
@@ -173,19 +174,23 @@ MEASUREMENTS: dict[str, Begins] = {
     "hub parts": bare("hub_parts"),
     "together": together,
     "kernelize cold": kernelize_cold,
-    "modules": on_warm_cache("kernelize_modules", repo_id="bench/small", counts=COUNTS, repeats=3),
+    "modules": on_warm_cache("kernelize_modules", repo_id="bench/small", counts=COUNTS, repeats=1),
     "mapping": on_warm_cache("enter_mapping", layers=500, repeats=101),
     "call": on_warm_cache("call_layer", repo_id="bench/small", calls=2_000, repeats=100),
     "compile": on_warm_cache("compile_layer", repo_id="bench/small"),
     "digest": digest,
     "construct": construct,
     "builds": bare("choose_listed", builds=10_000, files=2),
-    "kinds": bare("plan_kinds", kinds=1_000, layers=100_000, repeats=3),
+    "kinds": bare("plan_kinds", kinds=1_000, layers=100_000, repeats=1),
     "digest one": digest_one,
 }
 
 #: These exist in this client only, or ask nothing of a client.
 OURS_ONLY = {"imports warm", "imports cold", "hub parts", "builds", "kinds", "digest one"}
+
+#: Only what they count is shown, which does not vary: these runs are enough.
+COUNTED = {"warm pinned", "warm offline", "warm locked", "warm refresh", "imports warm", "imports cold", "compile"}
+COUNTED_ROUNDS = 2
 
 #: Each of their processes uses all cores, or as many of them as there are: none waits beside them.
 ALONE = {"together", "modules", "call", "compile", "digest", "digest one", "kinds", "mapping"}
@@ -243,7 +248,8 @@ def measure_times(results: Results, machine: Machine, clients: list[Client], rou
         for latency in LATENCIES:
             for session in (True, False):
                 name = timed(case, session, latency)
-                print(f"{name}, {rounds} rounds", file=sys.stderr)
+                runs = rounds if latency == LATENCY else min(rounds, OTHER_ROUNDS)
+                print(f"{name}, {runs} rounds", file=sys.stderr)
                 # The processor time of an older version is asked once, where the table shows it.
                 shown = [client for client in clients if client.name != "before" or (session and latency == LATENCY)]
                 begins = columns(time_of(case, latency, session), machine, shown)
@@ -251,7 +257,7 @@ def measure_times(results: Results, machine: Machine, clients: list[Client], rou
                     begins |= columns(
                         wire(seen[case.name]["asked"], connections, latency), machine, [Client("wire", ours.python)]
                     )
-                measure(results, name, begins, rounds)
+                measure(results, name, begins, runs)
 
 
 def main() -> None:
@@ -293,10 +299,11 @@ def main() -> None:
                 if name in GROUPS:
                     measure_times(results, machine, clients, arguments.rounds)
                     continue
-                print(f"{name}, {arguments.rounds} rounds", file=sys.stderr)
+                rounds = min(arguments.rounds, COUNTED_ROUNDS) if name in COUNTED else arguments.rounds
+                print(f"{name}, {rounds} rounds", file=sys.stderr)
                 shown = [ours] if name in OURS_ONLY else compared
                 begins = columns(MEASUREMENTS[name], machine, shown)
-                measure(results, name, begins, arguments.rounds, **({"batch": 1} if name in ALONE else {}))
+                measure(results, name, begins, rounds, **({"batch": 1} if name in ALONE else {}))
         if arguments.only:
             for key, samples in results.samples.items():
                 print(*key, *[json.dumps({**sample, "asked": len(sample.get("asked", []))}) for sample in samples],

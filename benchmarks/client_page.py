@@ -16,6 +16,7 @@ __all__ = [
     "DIGEST_FILES",
     "LATENCIES",
     "LATENCY",
+    "OTHER_ROUNDS",
     "PROCESSES",
     "REPOSITORIES",
     "Case",
@@ -54,6 +55,7 @@ CASES = (
 SMALL, LARGE, WARM = CASES
 LATENCIES = (0.01, 0.05, 0.2)  # seconds
 LATENCY = LATENCIES[1]  # of the targets
+OTHER_ROUNDS = 3  # at the other latencies, at most
 REPOSITORIES = 8  # that one model needs
 PROCESSES = 8
 COUNTS = (1_000, 10_000, 100_000)  # modules
@@ -371,7 +373,8 @@ def report(results: Results, existing: Client | None, ours: Client, load: str, r
             "- the wire: the requests that the call needs, sent by a bare script over huggingface_hub's session, over "
             "as many connections as this client uses, in as few round trips as they can have; nothing is imported, "
             "checked or written",
-            f"- method: medians of {rounds} runs, each a process of its own, existing, ours and the wire in turn; one "
+            f"- method: medians of {rounds} runs ({min(rounds, OTHER_ROUNDS)} at other latencies than "
+            f"{LATENCY * 1e3:.0f} ms), each a process of its own, existing, ours and the wire in turn; one "
             f"local Hub that waits before every answer, {LATENCY * 1e3:.0f} ms where nothing else is said. Several "
             "processes are made ready together (Torch is imported), and measure one after the other.",
             "",
