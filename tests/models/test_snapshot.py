@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.errors import InvalidRepository
+from kernels.models import snapshot as snapshot_module
 from kernels.models.snapshot import Heads, RepoFile, Snapshot, is_bytecode
 
 
@@ -81,3 +83,19 @@ def test_an_accepted_path_stays_below_its_folder(path: str) -> None:
     joined = posixpath.normpath(posixpath.join("/root", path))
     assert joined == f"/root/{path}"
     assert "\\" not in path
+
+
+@given(st.text(alphabet="aZ0_.-+/\\: \n\u00e9", max_size=12))
+def test_a_path_of_plain_names_needs_no_closer_look(path: str) -> None:
+    if re.fullmatch(snapshot_module._PLAIN, path):
+        snapshot_module._check_unusual("org/relu", RepoFile(path, 0))
+
+
+def test_a_plain_path_may_still_be_too_long_or_too_deep() -> None:
+    for path in ("a" * 256, "/".join("a" * 65), "/".join(["a" * 200] * 6)):
+        with pytest.raises(InvalidRepository):
+            Snapshot("org/relu", "c" * 40, (RepoFile(path, 0),))
+    for size in (-1, 2**50 + 1):
+        with pytest.raises(InvalidRepository):
+            Snapshot("org/relu", "c" * 40, (RepoFile("a", size),))
+    Snapshot("org/relu", "c" * 40, (RepoFile("/".join(["a" * 200] * 4), 2**50),))

@@ -46,6 +46,8 @@ MAX_FILE_BYTES = 2**50
 
 _VERSION_BRANCH = r"v(0|[1-9][0-9]{0,5})"
 _OID = r"[0-9a-f]{40}|[0-9a-f]{64}"
+#: Paths like those of nearly all files, of which only the length is left to be checked.
+_PLAIN = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*(?:/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*"
 #: Characters that no name may have: controls and lone surrogates, besides Windows' separators of folders and drives.
 _UNSAFE = r"[\x00-\x1f\x7f\ud800-\udfff]"
 
@@ -182,6 +184,16 @@ def is_bytecode(path: str) -> bool:
 
 def check_path(repo_id: str, file: RepoFile) -> None:
     """Raise `InvalidRepository` unless a listed file can be written safely into a folder."""
+    path = file.path
+    plain = len(path) <= 255 and path.count("/") < MAX_PARTS and 0 <= file.size <= MAX_FILE_BYTES
+    if not plain or re.fullmatch(_PLAIN, path) is None:
+        _check_unusual(repo_id, file)
+    for oid in (file.oid, file.sha256, file.xet_hash):
+        if oid and re.fullmatch(_OID, oid) is None:
+            raise InvalidRepository(f"{repo_id} lists {file.path[:200]!r} with the object id {oid[:80]!r}.")
+
+
+def _check_unusual(repo_id: str, file: RepoFile) -> None:
     parts = file.path.split("/", MAX_PARTS)
     # File systems limit the bytes of a name, not its characters.
     sizes = [len(part.encode(errors="replace")) for part in parts]
@@ -209,6 +221,3 @@ def check_path(repo_id: str, file: RepoFile) -> None:
         raise InvalidRepository(
             f"{repo_id} lists the file {file.path[:200]!r}: a path with invisible characters. Nothing was downloaded."
         )
-    for oid in (file.oid, file.sha256, file.xet_hash):
-        if oid and re.fullmatch(_OID, oid) is None:
-            raise InvalidRepository(f"{repo_id} lists {file.path[:200]!r} with the object id {oid[:80]!r}.")

@@ -91,7 +91,7 @@ def write_record(path: Path, record: StoredRecord) -> None:
     """
     record.about = _about(path)
     content = msgspec.json.encode(record)
-    if len(content) > record.max_bytes or holds_secret(content.decode()):
+    if len(content) > record.max_bytes or holds_secret(content):
         return
     with suppress(OSError):
         make_folders(path.parent)

@@ -81,14 +81,21 @@ def redacted(text: str) -> str:
     return text
 
 
-def holds_secret(text: str) -> bool:
+def holds_secret(text: str | bytes) -> bool:
     """Whether a text has a registered secret that is too long to be found by chance.
+
+    Args:
+        text: The text, or its bytes in UTF-8: a large one is decoded only where there is a secret.
 
     Example:
         >>> holds_secret("nothing of the kind")
         False
     """
-    return any(len(known) >= _LONG and _without(text, known) != text for known in _forms)
+    forms = [known for known in _forms if len(known) >= _LONG]
+    if not forms:
+        return False
+    whole = text.decode() if isinstance(text, bytes) else text
+    return any(_without(whole, known) != whole for known in forms)
 
 
 def _written(secret: str) -> Iterator[str]:
