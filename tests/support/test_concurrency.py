@@ -14,6 +14,7 @@ from kernels.sources import xet
 from kernels.support import concurrency
 from kernels.support.concurrency import (
     Cancelled,
+    begin,
     check_cancelled,
     feed,
     is_cancelled,
@@ -263,3 +264,28 @@ def test_an_error_on_one_side_ends_the_other(fails: str) -> None:
 
 def test_a_use_that_takes_only_some_pieces() -> None:
     feed(range(100), next, ahead=3, name="test")
+
+
+def test_work_that_was_begun_ends_when_it_is_cancelled_and_does_not_begin_anew() -> None:
+    running, go_on = threading.Event(), threading.Event()
+    done: list[int] = []
+
+    def work(item: int) -> None:
+        running.set()
+        go_on.wait(60)
+        done.append(item)
+        check_cancelled()
+
+    begun = begin(work, range(100), at_once=1, name="test")
+    assert running.wait(60)
+    begun.cancel()
+    go_on.set()
+    with pytest.raises(Cancelled):
+        list(begun.as_they_come())
+    assert len(done) <= 1
+
+
+def test_the_error_of_work_that_was_begun_is_raised_where_its_results_are_taken() -> None:
+    begun = begin(lambda item: 1 // item, [0], at_once=1, name="test")
+    with pytest.raises(ZeroDivisionError):
+        list(begun.as_they_come())
