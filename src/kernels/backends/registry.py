@@ -128,7 +128,7 @@ def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> 
     """Add backends from one place: all of them, or none.
 
     Args:
-        arrivals: Each object, its class, or a `DeferredBackend`, and its origin.
+        arrivals: Each object or its class, or of the built-in ones a `DeferredBackend`, and its origin.
         override: Whether one may replace another of its name.
 
     Returns:
@@ -138,16 +138,7 @@ def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> 
         TypeError: As for `register_backend`.
         ValueError: As for `register_backend`.
     """
-    new = [
-        BackendEntry(
-            given if isinstance(given, DeferredBackend) else _imported(given),
-            origin,
-            None if isinstance(given, DeferredBackend) else given,
-            override,
-            discovered=_looking.now and origin.kind != "run-time",
-        )
-        for given, origin in arrivals
-    ]
+    new = [_entry(given, origin, override) for given, origin in arrivals]
     global _state
     _discover()
     with _lock:
@@ -168,10 +159,13 @@ def enter(arrivals: Iterable[tuple[Any, Origin]], *, override: bool = False) -> 
     return result
 
 
-def _imported(given: Any) -> DeferredBackend:
+def _entry(given: Any, origin: Origin, override: bool) -> BackendEntry:
+    if origin.kind == "built-in":
+        return BackendEntry(given, origin)
     from kernels.backends.interface_check import validated
 
-    return DeferredBackend.there(validated(given))
+    discovered = _looking.now and origin.kind != "run-time"
+    return BackendEntry(DeferredBackend.there(validated(given)), origin, given, override, discovered=discovered)
 
 
 def _check_clashes(entry: BackendEntry, others: list[BackendEntry]) -> None:
