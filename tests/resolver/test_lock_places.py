@@ -112,16 +112,10 @@ def test_the_question_imports_nothing_that_reads_locks() -> None:
         "import sys\n"
         "from kernels.resolver.lock_places import may_be_locked\n"
         "may_be_locked()\n"
-        "print(*sorted(name for name in sys.modules if name.startswith('kernels.')))"
+        "print(*sorted(name for name in sys.modules if name.startswith(('kernels.', 'msgspec'))))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout.split() == [
-        "kernels._version",
-        "kernels.models",
-        "kernels.resolver",
-        "kernels.resolver.caller",
-        "kernels.resolver.installed_locks",
-        "kernels.resolver.lock_places",
-        "kernels.support",
-        "kernels.support.installed",
-    ], done.stderr
+    loaded = set(done.stdout.split())
+    assert "kernels.resolver.lock_places" in loaded, done.stderr
+    assert not loaded & {"msgspec", "kernels.models.lockfile", "kernels.resolver.lock_pins"}
+    assert len(loaded) <= 16
