@@ -14,7 +14,7 @@ from kernels import install_kernel
 #: of a notebook, a download.
 RARE = frozenset(
     {
-        *("filecmp", "html", "tomllib", "tomli", "xml"),
+        *("configparser", "filecmp", "filelock", "html", "huggingface_hub.utils._auth", "tomllib", "tomli", "yaml"),
         *("kernels.cache.partial_file", "kernels.cache.placing", "kernels.cache.unpacking"),
         *("kernels.mirror", "kernels.models.kernel_status", "kernels.models.lockfile", "kernels.models.mirror"),
         *("kernels.models.mirror_checks", "kernels.models.mirror_document", "kernels.models.pyproject"),

@@ -22,7 +22,7 @@ from kernels.errors import HubUnavailable, KernelsError, NotInCache
 from kernels.sources.conditions import is_conditional
 from kernels.sources.early_requests import taken_over
 from kernels.sources.hub_errors import HubRefused, of_hub, refusal
-from kernels.sources.request_headers import api_timeout, request_headers
+from kernels.sources.request_headers import api_timeout, certain_authorization, request_headers
 from kernels.sources.response_body import WrongAnswer
 from kernels.sources.safe_urls import file_redirect, within_repository
 from kernels.sources.send_request import connection_errors, cut, requested_wait, send
@@ -234,6 +234,14 @@ class HttpClient:
         )
         raise of_hub(unavailable, "HfHubHTTPError", response=answer)
 
+    def _decisive(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """The headers that decide whether a request is under way already; if they can be had, without the others.
+
+        Those need huggingface_hub's code for tokens and user agents, which takes 25 ms to import.
+        """
+        authorization = certain_authorization(self.endpoint) if self._headers is None else None
+        return {**(self.headers if authorization is None else authorization), **headers}
+
     @contextmanager
     def _get(
         self, url: str, timeout: float, any_host: bool, headers: Mapping[str, str], check: Callable[[Any], None]
@@ -242,11 +250,15 @@ class HttpClient:
 
         Redirects are followed here because the HTTP library would read the whole body of each.
         """
-        own = {**self.headers, **headers}
+        own: dict[str, str] | None = None
         try:
             for _ in range(MAX_FILE_REDIRECTS if any_host else MAX_HTTP_REDIRECTS):
-                early = taken_over(url, own)
-                response = send(url, own, timeout) if early is None else early.response()
+                early = taken_over(url, self._decisive(headers) if own is None else own)
+                if early is not None:
+                    response = early.response()
+                else:
+                    own = {**self.headers, **headers} if own is None else own
+                    response = send(url, own, timeout)
                 with closing(response), when_cancelled(partial(cut, response)):
                     if response.status_code < 400:
                         check(response)
@@ -259,6 +271,7 @@ class HttpClient:
                     url = within_repository(self.endpoint, url, location)
                     continue
                 following = file_redirect(url, location)
+                own = {**self.headers, **headers} if own is None else own
                 if urlsplit(following)[:2] != urlsplit(url)[:2]:  # the token is not for another host
                     own = {name: value for name, value in own.items() if name.lower() not in _OWN_HEADERS}
                 url = following

@@ -9,7 +9,7 @@ from kernels._version import __version__
 from kernels.errors import RequestError
 from kernels.support import secrets
 
-__all__ = ["api_timeout", "early_headers", "of_caller", "packed", "request_headers"]
+__all__ = ["api_timeout", "certain_authorization", "early_headers", "of_caller", "packed", "request_headers"]
 
 #: The `Accept-Encoding` of JSON requests; files are requested unpacked.
 _ACCEPTED_ENCODINGS = "gzip"
@@ -63,17 +63,29 @@ def early_headers(endpoint: str, user_agent: str | Mapping[str, str] | None) -> 
     import huggingface_hub
 
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    token = settings.plain_hf_token() if _is_own(endpoint) else settings.hub_token(endpoint) or ""
-    if token is None:
+    authorization = certain_authorization(endpoint)
+    if authorization is None:
         described = [*of_caller(user_agent), f"kernels/{__version__}", f"python/{python}", "file_type/kernel"]
         return request_headers(endpoint, lambda: described)
-    secrets.register(token)
     parts = [f"kernels/{__version__}", f"hf_hub/{huggingface_hub.__version__}", f"python/{python}"]
     if not settings.telemetry_disabled():
         torch = getattr(sys.modules.get("torch"), "__version__", None)
         parts += [*(() if torch is None else (f"torch/{torch}",)), *of_caller(user_agent), "file_type/kernel"]
     headers = {"user-agent": "; ".join(map(_in_ascii, filter(None, parts)))}
-    return _checked(endpoint, headers | ({"authorization": f"Bearer {token}"} if token else {}))
+    return _checked(endpoint, headers | authorization)
+
+
+def certain_authorization(endpoint: str) -> dict[str, str] | None:
+    """The header with the token for a Hub, empty without one; None where only huggingface_hub can tell.
+
+    Args:
+        endpoint: The Hub's URL.
+    """
+    token = settings.plain_hf_token() if _is_own(endpoint) else settings.hub_token(endpoint) or ""
+    if token is None:
+        return None
+    secrets.register(token)
+    return {"authorization": f"Bearer {token}"} if token else {}
 
 
 def of_caller(user_agent: str | Mapping[str, str] | None) -> list[str]:
