@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from example_kernels import check_rms_norm, check_rotary, check_silu_mul, load_example
+from example_kernels import check_fused_add_rms_norm, check_rms_norm, check_rotary, check_silu_mul, load_example
 
 COMPILED = pytest.param("compiled-cpu", marks=pytest.mark.compiler)
 KINDS = pytest.mark.parametrize("kind", [COMPILED, "cpu"])
@@ -25,6 +25,21 @@ def load(example_hub: Path) -> Callable[[str, str], ModuleType]:
 @KINDS
 def test_rms_norm_matches_its_float64_reference(load: Callable[..., ModuleType], kind: str) -> None:
     check_rms_norm(load("rms-norm", kind).rms_norm, "cpu", FLOATS)
+
+
+@KINDS
+def test_fused_add_rms_norm_matches_its_float64_reference(load: Callable[..., ModuleType], kind: str) -> None:
+    check_fused_add_rms_norm(load("rms-norm", kind).fused_add_rms_norm, "cpu", FLOATS)
+
+
+@KINDS
+def test_the_layer_of_a_residual_gives_the_norm_and_the_sum(load: Callable[..., ModuleType], kind: str) -> None:
+    layer = load("rms-norm", kind).layers.FusedAddRMSNorm()
+    layer.weight, layer.variance_epsilon = torch.nn.Parameter(torch.randn(34)), 1e-5
+    x, residual = torch.randn(3, 5, 34), torch.randn(3, 5, 34)
+    normed, summed = layer(x, residual)
+    torch.testing.assert_close(summed, x + residual)
+    torch.testing.assert_close(normed, torch.nn.functional.rms_norm(x + residual, (34,), layer.weight, 1e-5))
 
 
 @KINDS
@@ -126,6 +141,12 @@ def test_an_odd_last_dimension_cannot_be_halved(load: Callable[..., ModuleType],
     [
         ("rms-norm", "rms_norm", lambda: (torch.randn(3, 8, requires_grad=True), torch.ones(8), 1e-6)),
         ("rms-norm", "rms_norm", lambda: (torch.randn(8, 3, dtype=torch.bfloat16).T, torch.ones(8), 1e-6)),
+        (
+            "rms-norm",
+            "fused_add_rms_norm",
+            lambda: (torch.randn(3, 8, requires_grad=True), torch.randn(3, 8), torch.ones(8), 1e-6),
+        ),
+        ("rms-norm", "rms_norm_inference", lambda: (torch.randn(3, 8), torch.ones(8), 1e-6)),
         ("silu-and-mul", "silu_mul", lambda: (torch.randn(3, 8, requires_grad=True), torch.randn(3, 8))),
         ("silu-and-mul", "silu_mul_backward", lambda: tuple(torch.randn(3, 8) for _ in range(3))),
         (

@@ -18,11 +18,14 @@ import sys
 from pathlib import Path
 
 import torch
-from example_kernels import CHECKS, load_example
+from example_kernels import CHECKS, check_fused_add_rms_norm, load_example
 
 for name, (check, operator) in CHECKS.items():
     check(operator(load_example(Path(sys.argv[1]), name, "cuda")), "cpu", [torch.float32, torch.bfloat16])
     print("checked", name)
+fused = load_example(Path(sys.argv[1]), "rms-norm", "cuda").ops.fused_add_rms_norm
+check_fused_add_rms_norm(fused, "cpu", [torch.float32, torch.bfloat16])
+print("checked", "fused")
 """
 
 
@@ -33,4 +36,13 @@ def test_triton_kernels_match_their_float64_reference(example_hub: Path) -> None
     command = [sys.executable, "-c", PROGRAM, str(example_hub)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["checked", "rms-norm", "checked", "silu-and-mul", "checked", "rotary"]
+    assert done.stdout.split() == [
+        "checked",
+        "rms-norm",
+        "checked",
+        "silu-and-mul",
+        "checked",
+        "rotary",
+        "checked",
+        "fused",
+    ]

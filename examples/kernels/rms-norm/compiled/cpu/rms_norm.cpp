@@ -4,7 +4,9 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "../torch-ext/backward_in_torch.h"
 #include "../torch-ext/torch_binding.h"
 #include "rows.h"
 
@@ -61,4 +63,23 @@ at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double ep
     run<float, float, float>(rows, scale, to, eps);
   }
   return output;
+}
+
+std::tuple<at::Tensor, at::Tensor> fused_add_rms_norm(const at::Tensor& input, const at::Tensor& residual,
+                                                      const at::Tensor& weight, double eps) {
+  TORCH_CHECK(residual.sizes() == input.sizes(), "fused_add_rms_norm: `residual` has the shape ", residual.sizes(),
+              "; allowed is that of `input`, ", input.sizes(), ".");
+  TORCH_CHECK(residual.scalar_type() == input.scalar_type(), "fused_add_rms_norm: `residual` is ",
+              residual.scalar_type(), "; allowed is the type of `input`, ", input.scalar_type(), ".");
+  TORCH_CHECK(residual.device() == input.device(), "fused_add_rms_norm: `residual` is on ", residual.device(),
+              "; allowed is the device of `input`, ", input.device(), ".");
+  auto summed = input.add(residual).contiguous();
+  auto normed = rms_norm(summed, weight, eps);
+  return {std::move(normed), std::move(summed)};
+}
+
+std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad, const at::Tensor& input,
+                                                     const at::Tensor& weight, double eps,
+                                                     const std::optional<at::Tensor>& added) {
+  return backward_in_torch(grad, input, weight, eps, added);
 }

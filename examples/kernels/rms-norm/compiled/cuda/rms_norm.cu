@@ -4,50 +4,25 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 
-#include <cstdint>
-#include <type_traits>
+#include <cstring>
+#include <utility>
 
 #include "../torch-ext/torch_binding.h"
+#include "rows.cuh"
+
+namespace rms_norm_cuda {
 
 namespace {
 
-__device__ __forceinline__ float widen(float value) { return value; }
-__device__ __forceinline__ float widen(__half value) { return __half2float(value); }
-__device__ __forceinline__ float widen(__nv_bfloat16 value) { return __bfloat162float(value); }
-
-template <typename T>
-__device__ __forceinline__ T narrow(float value) {
-  if constexpr (std::is_same_v<T, float>) {
-    return value;
-  } else if constexpr (std::is_same_v<T, __half>) {
-    return __float2half_rn(value);
-  } else {
-    return __float2bfloat16_rn(value);
-  }
-}
-
-template <typename Input, typename Output, typename Weight>
-__device__ __forceinline__ Output scaled(Input value, float scale, Weight weight) {
-  return narrow<Output>(widen(narrow<Input>(widen(value) * scale)) * widen(weight));
-}
-
-// Moved with loads and stores of 16 bytes, the widest there are.
-template <typename T, int N>
-struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vector {
-  T values[N];
+template <typename Input>
+struct Arguments {
+  const Input* input;
+  const Input* residual;  // null, or added to `input`
+  Input* summed;          // where that sum goes
+  int64_t rows, n, input_stride, residual_stride;
+  float eps;
 };
-
-template <int Width>
-__device__ __forceinline__ float sum_of_lanes(float value) {
-#pragma unroll
-  for (int offset = Width / 2; offset > 0; offset /= 2) {
-    value += __shfl_xor_sync(0xFFFFFFFFu, value, offset, Width);
-  }
-  return value;
-}
 
 __device__ __forceinline__ float sum_of_block(float value) {
   __shared__ float of_warp[32];
@@ -59,22 +34,68 @@ __device__ __forceinline__ float sum_of_block(float value) {
   return sum_of_lanes<32>(threadIdx.x % 32 < blockDim.x / 32 ? of_warp[threadIdx.x % 32] : 0.0f);
 }
 
+template <typename Input, int Size>
+__device__ __forceinline__ Vector<Input, Size> add(Vector<Input, Size> value, const Vector<Input, Size>& other) {
+#pragma unroll
+  for (int i = 0; i < Size; ++i) {
+    value.values[i] = narrow<Input>(widen(value.values[i]) + widen(other.values[i]));
+  }
+  return value;
+}
+
+template <typename Input, int Size>
+__device__ __forceinline__ float sum_of_squares(const Vector<Input, Size>& vector) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < Size; ++i) {
+    const float value = widen(vector.values[i]);
+    sum += value * value;
+  }
+  return sum;
+}
+
+template <typename Output, typename Input, typename Weight, int Size>
+__device__ __forceinline__ Vector<Output, Size> scaled(const Vector<Input, Size>& value, float scale,
+                                                       const Vector<Weight, Size>& weight) {
+  Vector<Output, Size> result;
+#pragma unroll
+  for (int i = 0; i < Size; ++i) {
+    result.values[i] =
+        narrow<Output>(widen(narrow<Input>(widen(value.values[i]) * scale)) * widen(weight.values[i]));
+  }
+  return result;
+}
+
+// The same vector, of which the compiler knows nothing: it then keeps the narrow values across the sum instead of the wide
+// ones, in half the registers, and more threads are at work.
+template <typename Input, int Size>
+__device__ __forceinline__ Vector<Input, Size> as_it_is(Vector<Input, Size> vector) {
+  if constexpr (sizeof(vector) % 4 == 0) {
+    unsigned words[sizeof(vector) / 4];
+    memcpy(words, &vector, sizeof(vector));
+#pragma unroll
+    for (unsigned& word : words) {
+      asm volatile("" : "+r"(word));
+    }
+    memcpy(&vector, words, sizeof(vector));
+  }
+  return vector;
+}
+
 // A row stays in the registers of the threads that share it: `Lanes` lanes of a warp, or (0) a whole block. Each holds up
 // to `PerThread` vectors of `Size` values, so that the row is read from memory once.
-template <typename Input, typename Weight, typename Output, int Size, int PerThread, int Lanes>
-__global__ void rms_norm_in_registers(const Input* __restrict__ input, const Weight* __restrict__ weight,
-                                      Output* __restrict__ output, int64_t rows, int vectors, int64_t input_stride,
-                                      float eps) {
+template <typename Input, typename Weight, int Size, int PerThread, int Lanes, bool Add>
+__global__ void __launch_bounds__(512)
+    in_registers(const Arguments<Input> with, const Weight* __restrict__ weight, Weight* __restrict__ output) {
   const int threads = Lanes == 0 ? blockDim.x : Lanes;
-  const int thread = threadIdx.x % threads;
+  const int thread = threadIdx.x % threads, vectors = static_cast<int>(with.n / Size);
   const int64_t row = blockIdx.x * static_cast<int64_t>(blockDim.x / threads) + threadIdx.x / threads;
-  const bool inside = row < rows;  // lanes past the end still take part in the shuffles
-  const auto* from = reinterpret_cast<const Vector<Input, Size>*>(input + row * input_stride);
-  auto* to = reinterpret_cast<Vector<Output, Size>*>(output + row * vectors * Size);
+  const bool inside = row < with.rows;  // lanes past the end still take part in the shuffles
+  const auto* from = reinterpret_cast<const Vector<Input, Size>*>(with.input + row * with.input_stride);
   const auto* scale_by = reinterpret_cast<const Vector<Weight, Size>*>(weight);
+  auto* to = reinterpret_cast<Vector<Weight, Size>*>(output + row * with.n);
 
   Vector<Input, Size> held[PerThread];
-  float sum = 0.0f;
 #pragma unroll
   for (int each = 0; each < PerThread; ++each) {
     const int at = thread + each * threads;
@@ -83,13 +104,37 @@ __global__ void rms_norm_in_registers(const Input* __restrict__ input, const Wei
     }
   }
 #pragma unroll
+  for (int each = 0; each < PerThread; ++each) {  // near when the sum is there, without a register until then
+    const int at = thread + each * threads;
+    if (inside && at < vectors) {
+      asm volatile("prefetch.global.L1 [%0];" ::"l"(scale_by + at));
+    }
+  }
+  if constexpr (Add) {
+    const auto* other = reinterpret_cast<const Vector<Input, Size>*>(with.residual + row * with.residual_stride);
+    auto* summed = reinterpret_cast<Vector<Input, Size>*>(with.summed + row * with.n);
+    Vector<Input, Size> added[PerThread];
+#pragma unroll
+    for (int each = 0; each < PerThread; ++each) {
+      const int at = thread + each * threads;
+      if (inside && at < vectors) {
+        added[each] = other[at];
+      }
+    }
+#pragma unroll
+    for (int each = 0; each < PerThread; ++each) {
+      const int at = thread + each * threads;
+      if (inside && at < vectors) {
+        held[each] = add(held[each], added[each]);
+        summed[at] = held[each];
+      }
+    }
+  }
+  float sum = 0.0f;
+#pragma unroll
   for (int each = 0; each < PerThread; ++each) {
     if (inside && thread + each * threads < vectors) {
-#pragma unroll
-      for (int i = 0; i < Size; ++i) {
-        const float value = widen(held[each].values[i]);
-        sum += value * value;
-      }
+      sum += sum_of_squares(held[each]);
     }
   }
   if constexpr (Lanes == 0) {
@@ -97,100 +142,119 @@ __global__ void rms_norm_in_registers(const Input* __restrict__ input, const Wei
   } else {
     sum = sum_of_lanes<Lanes>(sum);
   }
-  const float scale = rsqrtf(sum / static_cast<float>(vectors * Size) + eps);
-
+  const float scale = rsqrtf(sum / static_cast<float>(with.n) + with.eps);
 #pragma unroll
   for (int each = 0; each < PerThread; ++each) {
     const int at = thread + each * threads;
     if (inside && at < vectors) {
-      const Vector<Weight, Size> by = scale_by[at];
-      Vector<Output, Size> result;
-#pragma unroll
-      for (int i = 0; i < Size; ++i) {
-        result.values[i] = scaled<Input, Output>(held[each].values[i], scale, by.values[i]);
-      }
-      to[at] = result;
+      to[at] = scaled<Weight>(as_it_is(held[each]), scale, scale_by[at]);
     }
   }
 }
 
-// Any length and alignment: one block a row, one value at a time, the row read twice.
-template <typename Input, typename Weight, typename Output>
-__global__ void rms_norm_by_value(const Input* __restrict__ input, const Weight* __restrict__ weight,
-                                  Output* __restrict__ output, int64_t n, int64_t input_stride, float eps) {
-  const Input* from = input + blockIdx.x * input_stride;
-  Output* to = output + blockIdx.x * n;
+// Any length: one block a row, which is read twice, the second time from a cache.
+template <typename Input, typename Weight, int Size>
+__global__ void __launch_bounds__(1024)
+    in_two_passes(const Arguments<Input> with, const Weight* __restrict__ weight, Weight* __restrict__ output) {
+  const int64_t row = blockIdx.x, vectors = with.n / Size;
+  const auto* from = reinterpret_cast<const Vector<Input, Size>*>(with.input + row * with.input_stride);
+  const auto* other = reinterpret_cast<const Vector<Input, Size>*>(with.residual + row * with.residual_stride);
+  auto* summed = reinterpret_cast<Vector<Input, Size>*>(with.summed + row * with.n);
+  const auto* scale_by = reinterpret_cast<const Vector<Weight, Size>*>(weight);
+  auto* to = reinterpret_cast<Vector<Weight, Size>*>(output + row * with.n);
+  const bool add_residual = with.residual != nullptr;
   float sum = 0.0f;
-  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-    const float value = widen(from[i]);
-    sum += value * value;
+#pragma unroll 4
+  for (int64_t at = threadIdx.x; at < vectors; at += blockDim.x) {
+    Vector<Input, Size> value = from[at];
+    if (add_residual) {
+      value = add(value, other[at]);
+      summed[at] = value;
+    }
+    sum += sum_of_squares(value);
   }
-  const float scale = rsqrtf(sum_of_block(sum) / static_cast<float>(n) + eps);
-  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-    to[i] = scaled<Input, Output>(from[i], scale, weight[i]);
+  const float scale = rsqrtf(sum_of_block(sum) / static_cast<float>(with.n) + with.eps);
+#pragma unroll 4
+  for (int64_t at = threadIdx.x; at < vectors; at += blockDim.x) {
+    to[at] = scaled<Weight>(add_residual ? summed[at] : from[at], scale, scale_by[at]);
   }
 }
 
-template <typename Input, typename Weight, typename Output>
-void launch(const at::Tensor& input, const at::Tensor& weight, at::Tensor& output, double epsilon) {
-  const auto* from = static_cast<const Input*>(input.const_data_ptr());
-  const auto* by = static_cast<const Weight*>(weight.const_data_ptr());
-  auto* to = static_cast<Output*>(output.mutable_data_ptr());
-  const int64_t rows = input.size(0), n = input.size(1), stride = input.stride(0);
-  const auto eps = static_cast<float>(epsilon);
-  const auto stream = c10::cuda::getCurrentCUDAStream();
+template <typename Input, typename Weight, int Size, int PerThread, int Lanes, bool Add>
+void launch_in_registers(const Arguments<Input>& with, const Weight* weight, Weight* output, cudaStream_t stream) {
+  const int64_t vectors = with.n / Size;
+  const int64_t threads_a_row = Lanes ? Lanes : (vectors + PerThread * 32 - 1) / (PerThread * 32) * 32;
+  const int64_t threads = Lanes ? 128 : threads_a_row, rows_a_block = threads / threads_a_row;
+  const auto blocks = static_cast<unsigned>((with.rows + rows_a_block - 1) / rows_a_block);
+  in_registers<Input, Weight, Size, PerThread, Lanes, Add>
+      <<<blocks, static_cast<unsigned>(threads), 0, stream>>>(with, weight, output);
+}
 
+template <typename Input, typename Weight, bool Add>
+bool launch_whole(const Arguments<Input>& with, const Weight* weight, Weight* output, cudaStream_t stream) {
   constexpr int kSize = 16 / sizeof(Input);
-  constexpr int kMostThreads = 512;
-  const auto aligned = [](const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; };
-  const int64_t vectors = n / kSize;
-  const bool whole = n % kSize == 0 && (rows == 1 || stride % kSize == 0) && aligned(from) && aligned(by) && aligned(to);
-  if (!whole || vectors > 8 * kMostThreads) {
-    rms_norm_by_value<Input, Weight, Output>
-        <<<static_cast<unsigned>(rows), 256, 0, stream>>>(from, by, to, n, stride, eps);
+  const int64_t vectors = with.n / kSize;
+  if (vectors <= 16) {
+    launch_in_registers<Input, Weight, kSize, 1, 16, Add>(with, weight, output, stream);
+  } else if (vectors <= 64) {
+    launch_in_registers<Input, Weight, kSize, 2, 32, Add>(with, weight, output, stream);
+  } else if (vectors <= 128) {
+    launch_in_registers<Input, Weight, kSize, 4, 32, Add>(with, weight, output, stream);
+  } else if (vectors <= 2 * 512) {
+    launch_in_registers<Input, Weight, kSize, 2, 0, Add>(with, weight, output, stream);
+  } else if (vectors <= 4 * 512) {
+    launch_in_registers<Input, Weight, kSize, 4, 0, Add>(with, weight, output, stream);
+  } else if (vectors <= 8 * 512) {
+    launch_in_registers<Input, Weight, kSize, 8, 0, Add>(with, weight, output, stream);
   } else {
-    const auto run = [&](auto per_thread, auto lanes) {
-      constexpr int kPerThread = decltype(per_thread)::value;
-      constexpr int kLanes = decltype(lanes)::value;
-      const int64_t threads_a_row = kLanes ? kLanes : (vectors + kPerThread * 32 - 1) / (kPerThread * 32) * 32;
-      const int64_t threads = kLanes ? 128 : threads_a_row;
-      const int64_t rows_a_block = threads / threads_a_row;
-      rms_norm_in_registers<Input, Weight, Output, kSize, kPerThread, kLanes>
-          <<<static_cast<unsigned>((rows + rows_a_block - 1) / rows_a_block), static_cast<unsigned>(threads), 0, stream>>>(
-              from, by, to, rows, static_cast<int>(vectors), stride, eps);
-    };
-    using std::integral_constant;
-    if (vectors <= 16) {
-      run(integral_constant<int, 1>(), integral_constant<int, 16>());
-    } else if (vectors <= 32) {
-      run(integral_constant<int, 1>(), integral_constant<int, 32>());
-    } else if (vectors <= 64) {
-      run(integral_constant<int, 2>(), integral_constant<int, 32>());
-    } else if (vectors <= 128) {
-      run(integral_constant<int, 4>(), integral_constant<int, 32>());
-    } else if (vectors <= 2 * kMostThreads) {
-      run(integral_constant<int, 2>(), integral_constant<int, 0>());
-    } else if (vectors <= 4 * kMostThreads) {
-      run(integral_constant<int, 4>(), integral_constant<int, 0>());
-    } else {
-      run(integral_constant<int, 8>(), integral_constant<int, 0>());
-    }
+    return false;
+  }
+  return true;
+}
+
+template <typename Input, typename Weight>
+void launch(const Arguments<Input>& with, const Weight* weight, Weight* output, bool whole, cudaStream_t stream) {
+  constexpr int kSize = 16 / sizeof(Input);
+  const auto rows = static_cast<unsigned>(with.rows);
+  if (!whole) {
+    in_two_passes<Input, Weight, 1><<<rows, with.n > 8192 ? 1024 : 256, 0, stream>>>(with, weight, output);
+  } else if (!(with.residual == nullptr ? launch_whole<Input, Weight, false>(with, weight, output, stream)
+                                        : launch_whole<Input, Weight, true>(with, weight, output, stream))) {
+    in_two_passes<Input, Weight, kSize><<<rows, 1024, 0, stream>>>(with, weight, output);
   }
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
-template <typename Input>
-void launch_for_weight(const at::Tensor& input, const at::Tensor& weight, at::Tensor& output, double eps) {
-  if (weight.scalar_type() == input.scalar_type()) {
-    launch<Input, Input, Input>(input, weight, output, eps);
-  } else {
-    launch<Input, float, float>(input, weight, output, eps);
+// `weight * input / sqrt(mean(input^2) + eps)` of `input`, or of its sum with `residual`, which goes into `summed`.
+at::Tensor forward(const at::Tensor& input, const at::Tensor* residual, at::Tensor* summed, const at::Tensor& weight,
+                   double eps) {
+  const c10::cuda::CUDAGuard guard(input.device());
+  auto output = at::empty(input.sizes(), input.options().dtype(weight.scalar_type()));
+  if (output.numel() == 0) {
+    return output;
   }
+  const Rows rows(input), others(residual != nullptr ? *residual : input);
+  TORCH_CHECK(rows.count <= INT32_MAX, "rms_norm: `input` has ", rows.count, " rows; allowed are 2^31 - 1.");
+  const auto scale = weight.contiguous();
+  const auto stream = c10::cuda::getCurrentCUDAStream();
+  for_types(input, weight, [&](auto of_input, auto of_weight) {
+    using Input = decltype(of_input);
+    using Weight = decltype(of_weight);
+    constexpr int kSize = 16 / sizeof(Input);
+    const bool whole = rows.whole(kSize) && others.whole(kSize) && aligned(scale.const_data_ptr());
+    launch<Input, Weight>({static_cast<const Input*>(rows.tensor.const_data_ptr()),
+                           residual != nullptr ? static_cast<const Input*>(others.tensor.const_data_ptr()) : nullptr,
+                           summed != nullptr ? static_cast<Input*>(summed->mutable_data_ptr()) : nullptr, rows.count,
+                           rows.n, rows.stride, others.stride, static_cast<float>(eps)},
+                          static_cast<const Weight*>(scale.const_data_ptr()),
+                          static_cast<Weight*>(output.mutable_data_ptr()), whole, stream);
+  });
+  return output;
 }
 
 }  // namespace
 
-at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double eps) {
+void check(const at::Tensor& input, const at::Tensor& weight) {
   const auto type = input.scalar_type();
   TORCH_CHECK(input.dim() >= 1, "rms_norm: `input` has no dimension; allowed is [..., N].");
   TORCH_CHECK(weight.dim() == 1 && weight.size(0) == input.size(-1), "rms_norm: `weight` has the shape ",
@@ -201,26 +265,26 @@ at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double ep
               weight.scalar_type(), "; allowed are the type of `input`, ", type, ", and float32.");
   TORCH_CHECK(weight.device() == input.device(), "rms_norm: `weight` is on ", weight.device(),
               "; allowed is the device of `input`, ", input.device(), ".");
+}
 
+}  // namespace rms_norm_cuda
+
+at::Tensor rms_norm(const at::Tensor& input, const at::Tensor& weight, double eps) {
+  rms_norm_cuda::check(input, weight);
+  return rms_norm_cuda::forward(input, nullptr, nullptr, weight, eps);
+}
+
+std::tuple<at::Tensor, at::Tensor> fused_add_rms_norm(const at::Tensor& input, const at::Tensor& residual,
+                                                      const at::Tensor& weight, double eps) {
+  rms_norm_cuda::check(input, weight);
+  TORCH_CHECK(residual.sizes() == input.sizes(), "fused_add_rms_norm: `residual` has the shape ", residual.sizes(),
+              "; allowed is that of `input`, ", input.sizes(), ".");
+  TORCH_CHECK(residual.scalar_type() == input.scalar_type(), "fused_add_rms_norm: `residual` is ",
+              residual.scalar_type(), "; allowed is the type of `input`, ", input.scalar_type(), ".");
+  TORCH_CHECK(residual.device() == input.device(), "fused_add_rms_norm: `residual` is on ", residual.device(),
+              "; allowed is the device of `input`, ", input.device(), ".");
   const c10::cuda::CUDAGuard guard(input.device());
-  auto output = at::empty(input.sizes(), input.options().dtype(weight.scalar_type()));
-  if (output.numel() == 0) {
-    return output;
-  }
-
-  auto rows = input.reshape({-1, input.size(-1)});
-  if (rows.size(1) > 1 && rows.stride(1) != 1) {
-    rows = rows.contiguous();
-  }
-  TORCH_CHECK(rows.size(0) <= INT32_MAX, "rms_norm: `input` has ", rows.size(0), " rows; allowed are 2^31 - 1.");
-  const auto scale = weight.contiguous();
-  auto to = output.view({-1, input.size(-1)});
-  if (type == at::kFloat) {
-    launch_for_weight<float>(rows, scale, to, eps);
-  } else if (type == at::kHalf) {
-    launch_for_weight<__half>(rows, scale, to, eps);
-  } else {
-    launch_for_weight<__nv_bfloat16>(rows, scale, to, eps);
-  }
-  return output;
+  auto summed = at::empty(input.sizes(), input.options());
+  auto normed = rms_norm_cuda::forward(input, &residual, &summed, weight, eps);
+  return {std::move(normed), std::move(summed)};
 }

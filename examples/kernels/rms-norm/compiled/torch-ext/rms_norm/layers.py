@@ -2,9 +2,9 @@
 
 import torch
 
-from ._ops import ops
+from ._function import fused_add_rms_norm, rms_norm
 
-__all__ = ["RMSNorm"]
+__all__ = ["FusedAddRMSNorm", "RMSNorm"]
 
 
 class RMSNorm(torch.nn.Module):
@@ -18,4 +18,18 @@ class RMSNorm(torch.nn.Module):
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """Normalise `hidden_states` `[..., N]` over its last dimension."""
-        return ops.rms_norm(hidden_states, self.weight, self.variance_epsilon)
+        return rms_norm(hidden_states, self.weight, self.variance_epsilon)
+
+
+class FusedAddRMSNorm(torch.nn.Module):
+    """Adds a residual and normalises the sum: a `weight` and a `variance_epsilon`, as `RMSNorm`."""
+
+    has_backward: bool = True
+    can_torch_compile: bool = True
+
+    weight: torch.Tensor
+    variance_epsilon: float
+
+    def forward(self, hidden_states: torch.Tensor, residual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Normalise `hidden_states + residual` `[..., N]` over its last dimension; returns it and the sum."""
+        return fused_add_rms_norm(hidden_states, residual, self.weight, self.variance_epsilon)

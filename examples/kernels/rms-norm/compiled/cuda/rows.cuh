@@ -1,0 +1,85 @@
+#pragma once
+
+// What both directions share: values of each type as float32, vectors of them, sums over lanes and blocks.
+
+#include <ATen/core/Tensor.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace rms_norm_cuda {
+
+__device__ __forceinline__ float widen(float value) { return value; }
+__device__ __forceinline__ float widen(__half value) { return __half2float(value); }
+__device__ __forceinline__ float widen(__nv_bfloat16 value) { return __bfloat162float(value); }
+
+template <typename T>
+__device__ __forceinline__ T narrow(float value) {
+  if constexpr (std::is_same_v<T, float>) {
+    return value;
+  } else if constexpr (std::is_same_v<T, __half>) {
+    return __float2half_rn(value);
+  } else {
+    return __float2bfloat16_rn(value);
+  }
+}
+
+// Moved with loads and stores of 16 bytes, the widest there are.
+template <typename T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vector {
+  T values[N];
+};
+
+template <int Width>
+__device__ __forceinline__ float sum_of_lanes(float value) {
+#pragma unroll
+  for (int offset = Width / 2; offset > 0; offset /= 2) {
+    value += __shfl_xor_sync(0xFFFFFFFFu, value, offset, Width);
+  }
+  return value;
+}
+
+inline bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
+
+// A tensor as `count` rows of `n` values that lie side by side, `stride` values apart.
+struct Rows {
+  at::Tensor tensor;
+  int64_t count, n, stride;
+
+  explicit Rows(const at::Tensor& of) : tensor(of), count(1), n(of.size(-1)), stride(n) {
+    if (of.is_contiguous()) {  // without the cost of a view, which small tensors would notice
+      count = n ? of.numel() / n : 0;
+      return;
+    }
+    tensor = of.reshape({-1, n});
+    if (n > 1 && tensor.stride(1) != 1) {
+      tensor = tensor.contiguous();
+    }
+    count = tensor.size(0);
+    stride = tensor.stride(0);
+  }
+
+  // Whether every row can be moved in vectors of `size` values.
+  bool whole(int size) const {
+    return n % size == 0 && (count == 1 || stride % size == 0) && aligned(tensor.const_data_ptr());
+  }
+};
+
+// Calls `call(input_type, weight_type)` with values of the types that two tensors have; the result has the second.
+template <typename Call>
+void for_types(const at::Tensor& input, const at::Tensor& weight, const Call& call) {
+  const bool same = weight.scalar_type() == input.scalar_type();
+  if (input.scalar_type() == at::kFloat) {
+    call(float(), float());
+  } else if (input.scalar_type() == at::kHalf) {
+    same ? call(__half(), __half()) : call(__half(), float());
+  } else {
+    same ? call(__nv_bfloat16(), __nv_bfloat16()) : call(__nv_bfloat16(), float());
+  }
+}
+
+void check(const at::Tensor& input, const at::Tensor& weight);
+
+}  // namespace rms_norm_cuda
