@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from example_kernels import check_rms_norm, check_rotary, check_silu_mul, example_hub, load_example
+from example_kernels import (
+    check_fused_add_rms_norm,
+    check_rms_norm,
+    check_rotary,
+    check_silu_mul,
+    example_hub,
+    load_example,
+)
 
 __all__ = ["example_hub"]
 
@@ -35,12 +42,54 @@ def test_rms_norm_matches_its_float64_reference_forward_and_backward(
     check_rms_norm(load("rms-norm", kind).rms_norm, "cuda", FLOATS)
 
 
-def test_silu_mul_matches_its_float64_reference_forward_and_backward(load: Callable[..., ModuleType]) -> None:
-    check_silu_mul(load("silu-and-mul", "cuda").silu_mul, "cuda", FLOATS)
+@KINDS
+def test_fused_add_rms_norm_matches_its_float64_reference_forward_and_backward(
+    load: Callable[..., ModuleType], kind: str
+) -> None:
+    check_fused_add_rms_norm(load("rms-norm", kind).fused_add_rms_norm, "cuda", FLOATS)
 
 
-def test_rotary_matches_its_float64_reference_forward_and_backward(load: Callable[..., ModuleType]) -> None:
-    check_rotary(load("rotary", "cuda").apply_rotary_pos_emb, "cuda", FLOATS)
+@KINDS
+def test_silu_mul_matches_its_float64_reference_forward_and_backward(
+    load: Callable[..., ModuleType], kind: str
+) -> None:
+    check_silu_mul(load("silu-and-mul", kind).silu_mul, "cuda", FLOATS)
+
+
+@KINDS
+def test_rotary_matches_its_float64_reference_forward_and_backward(load: Callable[..., ModuleType], kind: str) -> None:
+    check_rotary(load("rotary", kind).apply_rotary_pos_emb, "cuda", FLOATS)
+
+
+@KINDS
+@pytest.mark.parametrize("columns", [4096, 20000, 32768])
+def test_a_value_that_is_not_aligned_changes_nothing(load: Callable[..., ModuleType], kind: str, columns: int) -> None:
+    """Rows that begin at any address, in vectors or one value at a time, forward and backward."""
+    norm, silu = load("rms-norm", kind).rms_norm, load("silu-and-mul", kind).silu_mul
+    aligned = torch.randn(7, columns, device="cuda", dtype=torch.bfloat16)
+    shifted = torch.empty(aligned.numel() + 1, device="cuda", dtype=torch.bfloat16)[1:].view_as(aligned).copy_(aligned)
+    weight, grad = torch.randn(columns, device="cuda", dtype=torch.bfloat16), torch.randn_like(aligned)
+    results = []
+    for x in (aligned, shifted):
+        x.requires_grad_()
+        outputs = norm(x, weight), silu(x, x)
+        results.append((*outputs, *torch.autograd.grad(outputs, x, (grad, grad))))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2)
+
+
+@KINDS
+def test_more_values_than_an_int_counts(load: Callable[..., ModuleType], kind: str) -> None:
+    if torch.cuda.mem_get_info()[0] < 30 * 2**30:
+        pytest.skip("needs 30 GB of the GPU's memory")
+    rows, n = 2**31 // 4096 + 3, 4096
+    x = torch.zeros(rows, n, device="cuda", dtype=torch.bfloat16)
+    x[-1] = torch.randn(n, device="cuda")
+    weight = torch.randn(n, device="cuda", dtype=torch.bfloat16)
+    last = load("rms-norm", kind).rms_norm(x, weight)[-1].clone()
+    torch.testing.assert_close(last, load("rms-norm", kind).rms_norm(x[-1:], weight)[0])
+    last = load("silu-and-mul", kind).silu_mul(x, x)[-1].clone()
+    torch.testing.assert_close(last, load("silu-and-mul", kind).silu_mul(x[-1:], x[-1:])[0])
 
 
 @KINDS

@@ -4,7 +4,8 @@
 
 #include <tuple>
 
-// silu(gate) * up, value by value, for two tensors of one shape and type, float32 or bfloat16. Computed in float32.
+// silu(gate) * up, value by value, for two tensors of one shape and type, float32, bfloat16 (CUDA: float16
+// too). Computed in float32.
 at::Tensor silu_mul(const at::Tensor& gate, const at::Tensor& up);
 
 // The gradients of `silu_mul` in `gate` and `up`, given that of its result.

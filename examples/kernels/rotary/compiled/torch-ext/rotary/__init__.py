@@ -1,4 +1,4 @@
-"""Rotary position embedding, compiled for CPU."""
+"""Rotary position embedding, compiled: C++ for CPU, CUDA C++ for NVIDIA GPUs."""
 
 from . import layers
 from ._function import apply_rotary_pos_emb

@@ -15,9 +15,10 @@ def apply_rotary_pos_emb(
     Computed in float32 and rounded once.
 
     Args:
-        q: `[B, H, S, D]`, or `[B, S, H, D]` with `unsqueeze_dim=2`; D even, float32 or bfloat16, any strides.
+        q: `[B, H, S, D]`, or `[B, S, H, D]` with `unsqueeze_dim=2`; D even; float32 or bfloat16, on CUDA also float16;
+            any strides.
         k: The same with its own number of heads.
-        cos: `[B, S, D]` or `[1, S, D]`, float32 or bfloat16.
+        cos: `[B, S, D]` or `[1, S, D]`, of one of these types.
         sin: As `cos`.
         unsqueeze_dim: Where `cos` and `sin` get the dimension of the heads.
 
@@ -30,7 +31,9 @@ def apply_rotary_pos_emb(
     """
     if cos.requires_grad or sin.requires_grad:  # learned angles: rare enough for plain Torch
         return _in_torch(q, cos, sin, unsqueeze_dim), _in_torch(k, cos, sin, unsqueeze_dim)
-    return ops.rotary(q, k, cos, sin, unsqueeze_dim, False)
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad):
+        return ops.rotary(q, k, cos, sin, unsqueeze_dim, False)
+    return ops.rotary_inference(q, k, cos, sin, unsqueeze_dim, False)
 
 
 def _in_torch(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int) -> torch.Tensor:
@@ -40,6 +43,7 @@ def _in_torch(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_d
     return rotated.to(torch.promote_types(x.dtype, cos.dtype))
 
 
+@torch.library.register_fake(add_op_namespace_prefix("rotary_inference"))
 @torch.library.register_fake(add_op_namespace_prefix("rotary"))
 def _(q, k, cos, sin, unsqueeze_dim, inverse):
     def like(x):

@@ -1,4 +1,4 @@
-"""SiLU of one half times the other, compiled for CPU, and the gated MLP layer on it."""
+"""SiLU of one half times the other, compiled: C++ for CPU, CUDA C++ for NVIDIA GPUs; and the gated MLP layer on it."""
 
 from . import layers
 from ._function import silu_and_mul, silu_mul

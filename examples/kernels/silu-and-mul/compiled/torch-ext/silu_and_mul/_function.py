@@ -11,7 +11,7 @@ def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     """`silu(gate) * up`, value by value, computed in float32 and rounded once.
 
     Args:
-        gate: Any shape, float32 or bfloat16, any strides.
+        gate: Any shape, float32 or bfloat16, on CUDA also float16; any strides.
         up: Of the same shape and type.
 
     Returns:
@@ -20,14 +20,16 @@ def silu_mul(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     Raises:
         RuntimeError: A shape, type or device is not one of those above.
     """
-    return ops.silu_mul(gate, up)
+    if torch.is_grad_enabled() and (gate.requires_grad or up.requires_grad):
+        return ops.silu_mul(gate, up)
+    return ops.silu_mul_inference(gate, up)
 
 
 def silu_and_mul(input: torch.Tensor) -> torch.Tensor:
     """`silu` of the first half of the last dimension times the second half.
 
     Args:
-        input: `[..., 2 * N]`, float32 or bfloat16, any strides.
+        input: `[..., 2 * N]`, float32 or bfloat16, on CUDA also float16; any strides.
 
     Returns:
         `[..., N]`, contiguous, of the same type. Differentiable.
@@ -38,10 +40,10 @@ def silu_and_mul(input: torch.Tensor) -> torch.Tensor:
     """
     if input.dim() == 0 or input.shape[-1] % 2:
         raise ValueError(f"`input` has the shape {tuple(input.shape)}; allowed is an even last dimension.")
-    gate, up = input.chunk(2, dim=-1)
-    return ops.silu_mul(gate, up)
+    return silu_mul(*input.chunk(2, dim=-1))
 
 
+@torch.library.register_fake(add_op_namespace_prefix("silu_mul_inference"))
 @torch.library.register_fake(add_op_namespace_prefix("silu_mul"))
 def _(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
     return gate.new_empty(gate.shape)
