@@ -1,30 +1,76 @@
-"""How close the example kernels come to the GPU's memory bandwidth: `python benchmarks/gpu_kernels.py [--json FILE]`.
+"""The example kernels on an NVIDIA GPU, beside a copy of the same bytes: `python benchmarks/gpu_kernels.py`.
 
-Each kernel's bytes (every input read once, every output written once) over its time, beside the same figure of a
-device-to-device copy of 1 GiB and of Torch's own operators. Times are medians, measured by CUDA events, of calls that
-were all queued before the first began, so what the host does for a call is not in them; sizes are past the cache.
+Every kernel in CUDA C++ and in Triton, forward and backward, at sizes from some kilobytes to past the cache, beside
+Torch's own operators and, where they are installed, Liger (`liger-kernel`) and the Triton kernels of
+flash-linear-attention (`fla-core`), called through their public functions with the same tensors. Writes its part of
+`docs/benchmarks.md`.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import importlib.metadata
 import json
 import statistics
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import cycle, islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
+from side_by_side import OUTPUT, write_section
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "kernels"))
 
-REPEATS = 30
-# The device waits this long, some 50 ms, while the host queues the calls.
-HEAD_START_CYCLES = 100_000_000
+WAYS = ("CUDA", "Triton", "Torch", "Liger", "FLA")
+COLUMNS = 4096
+#: Bytes of the first tensor.
+SIZES = (2**16, 2**20, 2**22, 2**24, 2**26, 3 * 2**27)
+LARGEST = SIZES[-1]
+#: Inputs of one measurement take turns until together they are this large: the next call finds none in the cache.
+PAST_CACHE = 256 * 2**20
+MOST_SETS = 32
+EAGER_CALLS = 300
+EPS = 1e-6
+
+Call = Callable[..., Any]
+Tensors = tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What is measured: tensors for a size, one function for each way, and how many bytes must move."""
+
+    name: str
+    make: Callable[[int, int, torch.dtype], Tensors]
+    moved: Callable[[Tensors], int]
+    ways: dict[str, Call]
+    backward: bool = False
+
+
+@dataclass
+class Figures:
+    """Seconds of a call on the device, and of a copy of the same bytes."""
+
+    kernel: str
+    dtype: str
+    size: int
+    columns: int
+    copy: float
+    seconds: dict[str, float] = field(default_factory=dict)
+    eager: dict[str, float] = field(default_factory=dict)
+
+    def share(self, way: str) -> float | None:
+        """The speed of the copy that a way reaches."""
+        return self.copy / self.seconds[way] if way in self.seconds else None
 
 
 def main() -> int:
@@ -32,6 +78,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hub", type=Path, help="folder of repositories with the example kernels; default: build them")
     parser.add_argument("--json", type=Path, help="write the figures to a file, too")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="the page to write")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         print("No CUDA device.", file=sys.stderr)
@@ -43,115 +90,235 @@ def main() -> int:
 
             for name, reason in build_examples(hub).not_compiled.items():
                 print(f"{name} was not compiled. {reason}", file=sys.stderr)
-        figures = measure(hub)
+        kernels = _kernels(hub)
+        figures = list(_measure(kernels))
     if options.json is not None:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+        options.json.write_text(json.dumps([vars(each) for each in figures], indent=1) + "\n")
+    write_section(options.output, "gpu_kernels", _page(figures))
     return 0
 
 
-def measure(hub: Path) -> dict[str, Any]:
-    """Measure every kernel and print a table.
-
-    Args:
-        hub: The folder of repositories.
-
-    Returns:
-        The figures, as plain data.
-    """
-    copy = _copy_bandwidth()
-    print(f"{torch.cuda.get_device_name()}, Torch {torch.__version__}; a copy of 1 GiB: {copy:.0f} GB/s")
-    print(f"{'kernel':<44}{'us':>9}{'GB/s':>8}{'of copy':>9}{'Torch us':>10}{'Torch is':>10}")
-    rows = []
-    for label, run, moved, eager in _cases(hub):
-        seconds, eager_seconds = _time(run), _time(eager)
-        rate = moved / seconds / 1e9
-        rows.append(
-            {
-                "kernel": label,
-                "seconds": seconds,
-                "gb_per_s": rate,
-                "of_copy": rate / copy,
-                "torch_seconds": eager_seconds,
-            }
-        )
-        print(
-            f"{label:<44}{seconds * 1e6:>9.1f}{rate:>8.0f}{rate / copy:>8.0%} {eager_seconds * 1e6:>10.1f}"
-            f"{eager_seconds / seconds:>8.1f} x"
-        )
-    return {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "copy_gb_per_s": copy, "kernels": rows}
+def _measure(kernels: list[Kernel]) -> Iterator[Figures]:
+    for kernel in kernels:
+        for size in SIZES:
+            yield _measured(kernel, size, COLUMNS, torch.bfloat16, WAYS, eager=size == SIZES[0])
+    for kernel in kernels:
+        if "RMSNorm" in kernel.name:
+            for columns in (128, 8192, 16384, 32768, 65536):
+                yield _measured(kernel, LARGEST, columns, torch.bfloat16, ("CUDA", "Triton", "Torch", "Liger"))
+                if kernel.name == "RMSNorm backward":
+                    yield _measured(kernel, LARGEST, columns, torch.float16, ("CUDA", "Triton", "Torch"))
+    for kernel in kernels:
+        for dtype in (torch.float16, torch.float32):
+            yield _measured(kernel, LARGEST, COLUMNS, dtype, ("CUDA", "Triton", "Torch"))
 
 
-Case = tuple[str, Callable[[], Any], int, Callable[[], Any]]
+def _measured(
+    kernel: Kernel, size: int, columns: int, dtype: torch.dtype, among: Collection[str], eager: bool = False
+) -> Figures:
+    # A backward pass runs on the stream of its forward pass: all calls must be on the one whose graph is captured.
+    with torch.cuda.stream(torch.cuda.Stream()):
+        return _figures(kernel, size, columns, dtype, among, eager)
 
 
-def _cases(hub: Path) -> Iterator[Case]:
-    compiled, triton = _load(hub, "rms-norm", "torch[0-9]*-cu[0-9]*"), _load(hub, "rms-norm", "torch-cuda")
-    silu, rotary = _load(hub, "silu-and-mul", "torch-cuda"), _load(hub, "rotary", "torch-cuda")
-    functional = torch.nn.functional
-    for dtype in (torch.bfloat16, torch.float16, torch.float32):
-        name = str(dtype).removeprefix("torch.")
-        for rows, n in ((65536, 4096), (32768, 8192), (2097152, 128)):
-            x, weight = _random(rows, n, dtype=dtype), _random(n, dtype=dtype)
-            moved = 2 * x.nbytes + weight.nbytes
-
-            def torchs(x: torch.Tensor = x, weight: torch.Tensor = weight) -> torch.Tensor:
-                return functional.rms_norm(x, weight.shape, weight, 1e-6)
-
-            for kind, kernel in (("CUDA", compiled), ("Triton", triton)):
-                if kernel is not None:
-                    run = kernel.rms_norm
-                    label = f"RMSNorm {kind} {name} {rows} x {n}"
-                    yield label, lambda run=run, x=x, weight=weight: run(x, weight), moved, torchs
-            if triton is not None:
-                yield _backward(f"RMSNorm Triton backward {name} {rows} x {n}", triton.rms_norm, torchs, x, weight)
-            del x, weight, torchs
-        if silu is not None:
-            gate, up = _random(16384, 14336, dtype=dtype), _random(16384, 14336, dtype=dtype)
-            run = silu.silu_mul
-            yield (
-                f"SiLU-and-mul Triton {name} 16384 x 14336",
-                lambda run=run, gate=gate, up=up: run(gate, up),
-                3 * gate.nbytes,
-                lambda gate=gate, up=up: functional.silu(gate) * up,
-            )
-            del gate, up
-        if rotary is not None:
-            q, k = (_random(4, 8192, heads, 128, dtype=dtype).transpose(1, 2) for heads in (32, 8))
-            cos, sin = _random(1, 8192, 128, dtype=dtype), _random(1, 8192, 128, dtype=dtype)
-            run = rotary.apply_rotary_pos_emb
-            yield (
-                f"rotary Triton {name} 4 x 8192 x (32 + 8) x 128",
-                lambda run=run, q=q, k=k, cos=cos, sin=sin: run(q, k, cos, sin),
-                2 * (q.nbytes + k.nbytes) + cos.nbytes + sin.nbytes,
-                lambda q=q, k=k, cos=cos, sin=sin: (_rotated(q, cos, sin), _rotated(k, cos, sin)),
-            )
-            del q, k, cos, sin
+def _figures(
+    kernel: Kernel, size: int, columns: int, dtype: torch.dtype, among: Collection[str], eager: bool
+) -> Figures:
+    first = kernel.make(size, columns, dtype)
+    sets = max(1, min(MOST_SETS, -(-PAST_CACHE // sum(each.nbytes for each in first))))
+    tensors = [first, *(kernel.make(size, columns, dtype) for _ in range(sets - 1))]
+    moved = kernel.moved(first)
+    figures = Figures(kernel.name, str(dtype).removeprefix("torch."), size, columns, _time_copy(moved, sets))
+    for way, function in kernel.ways.items():
+        if way not in among:
+            continue
+        try:
+            calls = [_call(function, each, kernel.backward) for each in tensors]
+            figures.seconds[way] = _time(calls)
+            if eager:
+                figures.eager[way] = _time_eager(calls)
+        except Exception as error:  # noqa: BLE001  # another library may refuse a size: its cell stays empty
+            torch.cuda.synchronize()
+            print(f"{kernel.name}, {way}, {size}, {columns}, {dtype}: {str(error)[:300]}", file=sys.stderr)
+    print(_line(figures), flush=True)
+    return figures
 
 
-def _backward(
-    label: str,
-    run: Callable[..., torch.Tensor],
-    torchs: Callable[..., torch.Tensor],
-    x: torch.Tensor,
-    weight: torch.Tensor,
-) -> Case:
-    x, weight = x.detach().requires_grad_(), weight.detach().requires_grad_()
-    results = run(x, weight), torchs(x, weight)
-    grad = torch.randn_like(results[0])
-
-    def backward(result: torch.Tensor) -> Any:
-        return torch.autograd.grad(result, (x, weight), grad, retain_graph=True)
-
-    return label, lambda: backward(results[0]), 3 * x.nbytes, lambda: backward(results[1])
+def _time_copy(moved: int, sets: int) -> float:
+    """Seconds of the faster of two copies that move as many bytes: into a new tensor, and into one that is there."""
+    sources = [torch.empty(moved // 2, dtype=torch.uint8, device="cuda").fill_(1) for _ in range(sets)]
+    target = torch.empty_like(sources[0])
+    return min(_time([each.clone for each in sources]), _time([partial(target.copy_, each) for each in sources]))
 
 
-def _rotated(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    first, second = x.chunk(2, dim=-1)
-    return x * cos.unsqueeze(1) + torch.cat((-second, first), dim=-1) * sin.unsqueeze(1)
+def _call(function: Call, tensors: Tensors, backward: bool) -> Callable[[], Any]:
+    if not backward:
+        return lambda: function(*tensors)
+    inputs = [tensor.detach().requires_grad_() for tensor in tensors]
+    results = function(*inputs)
+    results = results if isinstance(results, tuple) else (results,)
+    grads = [_random(*each.shape, dtype=each.dtype) for each in results]
+    return lambda: torch.autograd.grad(results, inputs, grads, retain_graph=True)
+
+
+def _time(calls: list[Callable[[], Any]]) -> float:
+    """Median seconds of a call on the device: the calls take turns in one CUDA graph, which is replayed."""
+    for call in calls[:2] * 2:
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    turns = list(islice(cycle(calls), max(len(calls), 4)))
+    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+        for call in turns:
+            call()
+    graph.replay()
+    samples = []
+    for _ in range(7):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        samples.append(start.elapsed_time(end) / 1e3 / len(turns))
+    return statistics.median(samples)
+
+
+def _time_eager(calls: list[Callable[[], Any]]) -> float:
+    """Median seconds of a call in a loop in Python, without a graph."""
+    samples = []
+    for _ in range(5):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        for call in islice(cycle(calls), EAGER_CALLS):
+            call()
+        torch.cuda.synchronize()
+        samples.append((time.perf_counter() - started) / EAGER_CALLS)
+    return statistics.median(samples)
+
+
+def _kernels(hub: Path) -> list[Kernel]:
+    compiled = "torch[0-9]*-cu[0-9]*"
+    norm, silu, rotary = (
+        {"CUDA": _load(hub, name, compiled), "Triton": _load(hub, name, "torch-cuda")}
+        for name in ("rms-norm", "silu-and-mul", "rotary")
+    )
+    liger, fla = _liger(), _fla()
+
+    def ways(modules: dict[str, ModuleType | None], function: str, torchs: Call) -> dict[str, Call]:
+        own = {way: getattr(module, function) for way, module in modules.items() if module is not None}
+        others = {"Torch": torchs, "Liger": liger.get(function), "FLA": fla.get(function)}
+        return {**own, **{way: call for way, call in others.items() if call is not None}}
+
+    def rows(count: int) -> Callable[[int, int, torch.dtype], Tensors]:
+        def make(size: int, columns: int, dtype: torch.dtype) -> Tensors:
+            shape = size // dtype.itemsize // columns, columns
+            return *(_random(*shape, dtype=dtype) for _ in range(count)), _random(columns, dtype=dtype)
+
+        return make
+
+    def gates(size: int, columns: int, dtype: torch.dtype) -> Tensors:
+        shape = size // dtype.itemsize // columns, columns
+        return _random(*shape, dtype=dtype), _random(*shape, dtype=dtype)
+
+    def heads(size: int, columns: int, dtype: torch.dtype) -> Tensors:
+        tokens = size // dtype.itemsize // columns
+        q, k = (_random(1, tokens, count, 128, dtype=dtype).transpose(1, 2) for count in (columns // 128, 8))
+        half = _random(1, tokens, 64, dtype=torch.float32)
+        angles = torch.cat((half, half), dim=-1)
+        return q, k, angles.cos().to(dtype), angles.sin().to(dtype)
+
+    def first(times: int) -> Callable[[Tensors], int]:
+        return lambda tensors: times * tensors[0].nbytes
+
+    def turned(tensors: Tensors) -> int:
+        q, k, cos, sin = tensors
+        return 2 * (q.nbytes + k.nbytes) + cos.nbytes + sin.nbytes
+
+    return [
+        Kernel("RMSNorm", rows(1), first(2), ways(norm, "rms_norm", _torch_norm)),
+        Kernel("RMSNorm backward", rows(1), first(3), ways(norm, "rms_norm", _torch_norm), backward=True),
+        Kernel("fused add RMSNorm", rows(2), first(4), ways(norm, "fused_add_rms_norm", _torch_add_norm)),
+        Kernel(
+            "fused add RMSNorm backward",
+            rows(2),
+            first(4),
+            ways(norm, "fused_add_rms_norm", _torch_add_norm),
+            backward=True,
+        ),
+        Kernel("SiLU-and-mul", gates, first(3), ways(silu, "silu_mul", _torch_silu)),
+        Kernel("SiLU-and-mul backward", gates, first(5), ways(silu, "silu_mul", _torch_silu), backward=True),
+        Kernel("rotary", heads, turned, ways(rotary, "apply_rotary_pos_emb", _torch_rotary)),
+    ]
+
+
+def _torch_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.rms_norm(x, weight.shape, weight, EPS)
+
+
+def _torch_add_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    summed = x + residual
+    return _torch_norm(summed, weight), summed
+
+
+def _torch_silu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.silu(gate) * up
+
+
+def _torch_rotary(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Tensors:
+    def turn(x: torch.Tensor) -> torch.Tensor:
+        first, second = x.chunk(2, dim=-1)
+        return x * cos.unsqueeze(1) + torch.cat((-second, first), dim=-1) * sin.unsqueeze(1)
+
+    return turn(q), turn(k)
+
+
+def _liger() -> dict[str, Call]:
+    try:
+        from liger_kernel.transformers import functional as liger
+    except ImportError as error:
+        print(f"Liger: {error}", file=sys.stderr)
+        return {}
+    # Not in place: the measured calls keep their gradients.
+    return {
+        "rms_norm": lambda x, weight: liger.liger_rms_norm(x, weight, EPS, in_place=False),
+        "fused_add_rms_norm": lambda x, residual, weight: liger.liger_fused_add_rms_norm(
+            x, residual, weight, EPS, in_place=False
+        ),
+        "silu_mul": liger.liger_swiglu,
+        "apply_rotary_pos_emb": liger.liger_rope,
+    }
+
+
+def _fla() -> dict[str, Call]:
+    try:
+        from fla.modules.activations import swiglu
+        from fla.modules.norm.layernorm import rms_norm
+        from fla.modules.rotary import rotary_embedding
+    except ImportError as error:
+        print(f"FLA: {error}", file=sys.stderr)
+        return {}
+
+    def rotary(q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> Tensors:
+        # It takes [B, T, H, D], and each angle once.
+        half = cos[0, :, : cos.shape[-1] // 2].contiguous(), sin[0, :, : sin.shape[-1] // 2].contiguous()
+        return tuple(rotary_embedding(x.transpose(1, 2), *half) for x in (q, k))
+
+    return {
+        "rms_norm": lambda x, weight: rms_norm(x, weight, None, eps=EPS),
+        "fused_add_rms_norm": lambda x, residual, weight: rms_norm(x, weight, None, residual, eps=EPS, prenorm=True),
+        "silu_mul": swiglu,
+        "apply_rotary_pos_emb": rotary,
+    }
 
 
 def _random(*shape: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.randn(shape, device="cuda", dtype=dtype)
+    # Not from Torch's own generator, which a capture that fails leaves unusable.
+    return torch.randn(shape, device="cuda", dtype=dtype, generator=_generator())
+
+
+@cache
+def _generator() -> torch.Generator:
+    return torch.Generator("cuda").manual_seed(0)
 
 
 def _load(hub: Path, name: str, pattern: str) -> ModuleType | None:
@@ -161,25 +328,109 @@ def _load(hub: Path, name: str, pattern: str) -> ModuleType | None:
     return get_local_kernel(found[0]) if found else None
 
 
-def _copy_bandwidth() -> float:
-    source = torch.empty(2**30, dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-    return 2 * source.nbytes / _time(lambda: target.copy_(source)) / 1e9
+def _line(figures: Figures) -> str:
+    shares = "".join(f"  {way} {figures.copy / each:.0%}" for way, each in figures.seconds.items())
+    what = f"{figures.kernel} {figures.dtype} {_size(figures.size)} x{figures.columns}"
+    eager = "".join(f" {way} {each * 1e6:.1f}" for way, each in figures.eager.items())
+    return f"{what:<52}{figures.copy * 1e6:>8.1f} us{shares}" + (f" | eager us:{eager}" if eager else "")
 
 
-def _time(run: Callable[[], Any]) -> float:
-    """Median seconds of a call."""
-    for _ in range(3):
-        run()
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(REPEATS + 1)]
-    torch.cuda.synchronize()
-    torch.cuda._sleep(HEAD_START_CYCLES)
-    events[0].record()
-    for event in events[1:]:
-        run()
-        event.record()
-    torch.cuda.synchronize()
-    return statistics.median(start.elapsed_time(end) for start, end in pairwise(events)) / 1e3
+def _size(size: int) -> str:
+    return f"{size // 2**20} MB" if size >= 2**20 else f"{size // 2**10} kB"
+
+
+def _page(figures: list[Figures]) -> str:
+    largest = next(each for each in figures if each.kernel == "RMSNorm" and each.size == LARGEST)
+    sweep = [each for each in figures if each.dtype == "bfloat16" and each.columns == COLUMNS]
+    return "\n".join(
+        [
+            "# The example kernels on a GPU",
+            "",
+            "Written by `benchmarks/gpu_kernels.py`; do not edit by hand.",
+            "",
+            *_environment(),
+            f"- a copy of {_size(largest.size)} moves {2 * largest.size / largest.copy / 1e9:,.0f} GB/s, "
+            "bytes read and written",
+            "- CUDA and Triton: the builds of `examples/kernels/`; Torch: its own operators; Liger and FLA "
+            "(flash-linear-attention): their public functions, the same tensors",
+            "- time on the device: calls in one CUDA graph, over inputs that take turns, so that none is in the cache "
+            f"where they are larger than {_size(PAST_CACHE)} / {MOST_SETS}; medians of 7 replays",
+            "",
+            "## Share of a copy's speed",
+            "",
+            "The time of a copy of the same bytes (`clone` or `copy_`, whichever is "
+            "faster; every input read once, every output written once) over the "
+            f"time of a call, bfloat16, rows of {COLUMNS} values (rotary: heads of 128). The size is the first "
+            "tensor's. **Bold**: the target, 90% from 4 MB upward and no slower than Torch below, is met.",
+            "",
+            *_table([(f"{each.kernel}, {_size(each.size)}", each) for each in sweep]),
+            "",
+            f"Other types, {_size(LARGEST)}:",
+            "",
+            *_table(
+                [
+                    (f"{each.kernel}, {each.dtype}", each)
+                    for each in figures
+                    if each.dtype != "bfloat16" and each.columns == COLUMNS
+                ]
+            ),
+            "",
+            f"Short and long rows, {_size(LARGEST)}:",
+            "",
+            *_table(
+                [(f"{each.kernel}, {each.columns}, {each.dtype}", each) for each in figures if each.columns != COLUMNS]
+            ),
+            "",
+            "## A call in a loop in Python",
+            "",
+            f"Microseconds of a call, host and device, {_size(SIZES[0])}, bfloat16, without a graph. What is slower "
+            "than Torch here waits for the host: Triton's launch and an operator registered from Python.",
+            "",
+            "| kernel | " + " | ".join(WAYS) + " |",
+            "|---|" + "---|" * len(WAYS),
+            *(
+                f"| {each.kernel} | "
+                + " | ".join(f"{each.eager[way] * 1e6:.1f}" if way in each.eager else "–" for way in WAYS)
+                + " |"
+                for each in figures
+                if each.eager
+            ),
+        ]
+    )
+
+
+def _environment() -> list[str]:
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
+    gpu = subprocess.run(query, capture_output=True, text=True).stdout.strip().splitlines()
+    versions = []
+    for package in ("triton", "liger-kernel", "fla-core"):
+        try:
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            versions.append(f"{package} not installed")
+    return [
+        f"- date: {datetime.datetime.now(datetime.timezone.utc).date()}",
+        f"- GPU: {gpu[0] if gpu else torch.cuda.get_device_name()}",
+        f"- Torch {torch.__version__}, CUDA {torch.version.cuda}, {', '.join(versions)}",
+    ]
+
+
+def _table(rows: list[tuple[str, Figures]]) -> list[str]:
+    def cell(figures: Figures, way: str) -> str:
+        share = figures.share(way)
+        if share is None:
+            return "–"
+        reached = share >= 0.9 if figures.size >= 2**22 else share >= (figures.share("Torch") or 0.0)
+        return f"**{share:.0%}**" if way in ("CUDA", "Triton") and reached else f"{share:.0%}"
+
+    return [
+        "| kernel | copy | " + " | ".join(WAYS) + " |",
+        "|---|---|" + "---|" * len(WAYS),
+        *(
+            f"| {what} | {figures.copy * 1e6:,.1f} µs | " + " | ".join(cell(figures, way) for way in WAYS) + " |"
+            for what, figures in rows
+        ),
+    ]
 
 
 if __name__ == "__main__":
