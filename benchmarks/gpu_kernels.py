@@ -395,6 +395,15 @@ def _page(figures: list[Figures]) -> str:
                 for each in figures
                 if each.eager
             ),
+            "",
+            "## Where the target is missed",
+            "",
+            "- Backward passes of norms below 64 MB: the weight's gradient takes a second kernel, and its parts are as "
+            "many bytes as a few MB of input.",
+            "- CUDA: rotary in types of two bytes has too few bytes under way for each multiprocessor, as have norms of "
+            "long rows; blocks that share a row in the backward pass also wait for each other.",
+            "- Triton: rows of more than 32,768 values run in plain Torch; in a loop in Python, its launch and the "
+            "operator's registration cost the host 40 to 70 µs.",
         ]
     )
 
@@ -410,7 +419,7 @@ def _environment() -> list[str]:
             versions.append(f"{package} not installed")
     return [
         f"- date: {datetime.datetime.now(datetime.timezone.utc).date()}",
-        f"- GPU: {gpu[0] if gpu else torch.cuda.get_device_name()}",
+        f"- GPU (name, driver, memory): {gpu[0] if gpu else torch.cuda.get_device_name()}",
         f"- Torch {torch.__version__}, CUDA {torch.version.cuda}, {', '.join(versions)}",
     ]
 

@@ -5,7 +5,6 @@
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
 
-#include <cstring>
 #include <utility>
 
 #include "../torch-ext/torch_binding.h"
@@ -66,22 +65,6 @@ __device__ __forceinline__ Vector<Output, Size> scaled(const Vector<Input, Size>
   return result;
 }
 
-// The same vector, of which the compiler knows nothing: it then keeps the narrow values across the sum instead of the wide
-// ones, in half the registers, and more threads are at work.
-template <typename Input, int Size>
-__device__ __forceinline__ Vector<Input, Size> as_it_is(Vector<Input, Size> vector) {
-  if constexpr (sizeof(vector) % 4 == 0) {
-    unsigned words[sizeof(vector) / 4];
-    memcpy(words, &vector, sizeof(vector));
-#pragma unroll
-    for (unsigned& word : words) {
-      asm volatile("" : "+r"(word));
-    }
-    memcpy(&vector, words, sizeof(vector));
-  }
-  return vector;
-}
-
 // A row stays in the registers of the threads that share it: `Lanes` lanes of a warp, or (0) a whole block. Each holds up
 // to `PerThread` vectors of `Size` values, so that the row is read from memory once.
 template <typename Input, typename Weight, int Size, int PerThread, int Lanes, bool Add>
@@ -101,13 +84,6 @@ __global__ void __launch_bounds__(512)
     const int at = thread + each * threads;
     if (inside && at < vectors) {
       held[each] = from[at];
-    }
-  }
-#pragma unroll
-  for (int each = 0; each < PerThread; ++each) {  // near when the sum is there, without a register until then
-    const int at = thread + each * threads;
-    if (inside && at < vectors) {
-      asm volatile("prefetch.global.L1 [%0];" ::"l"(scale_by + at));
     }
   }
   if constexpr (Add) {
@@ -147,7 +123,7 @@ __global__ void __launch_bounds__(512)
   for (int each = 0; each < PerThread; ++each) {
     const int at = thread + each * threads;
     if (inside && at < vectors) {
-      to[at] = scaled<Weight>(as_it_is(held[each]), scale, scale_by[at]);
+      to[at] = scaled<Weight>(held[each], scale, scale_by[at]);
     }
   }
 }
