@@ -344,7 +344,7 @@ def _page(figures: list[Figures]) -> str:
     sweep = [each for each in figures if each.dtype == "bfloat16" and each.columns == COLUMNS]
     return "\n".join(
         [
-            "# The example kernels on a GPU",
+            "## The example kernels on a GPU",
             "",
             "Written by `benchmarks/gpu_kernels.py`; do not edit by hand.",
             "",
@@ -356,7 +356,7 @@ def _page(figures: list[Figures]) -> str:
             "- time on the device: calls in one CUDA graph, over inputs that take turns, so that none is in the cache "
             f"where they are larger than {_size(PAST_CACHE)} / {MOST_SETS}; medians of 7 replays",
             "",
-            "## Share of a copy's speed",
+            "### Share of a copy's speed",
             "",
             "The time of a copy of the same bytes (`clone` or `copy_`, whichever is "
             "faster; every input read once, every output written once) over the "
@@ -381,7 +381,7 @@ def _page(figures: list[Figures]) -> str:
                 [(f"{each.kernel}, {each.columns}, {each.dtype}", each) for each in figures if each.columns != COLUMNS]
             ),
             "",
-            "## A call in a loop in Python",
+            "### A call in a loop in Python",
             "",
             f"Microseconds of a call, host and device, {_size(SIZES[0])}, bfloat16, without a graph. What is slower "
             "than Torch here waits for the host: Triton's launch and an operator registered from Python.",
@@ -396,12 +396,12 @@ def _page(figures: list[Figures]) -> str:
                 if each.eager
             ),
             "",
-            "## Where the target is missed",
+            "### Where the target is missed",
             "",
             "- Backward passes of norms below 64 MB: the weight's gradient takes a second kernel, and its parts are as "
             "many bytes as a few MB of input.",
-            "- CUDA: rotary in types of two bytes has too few bytes under way for each multiprocessor, as have norms of "
-            "long rows; blocks that share a row in the backward pass also wait for each other.",
+            "- CUDA: rotary in types of two bytes has too few bytes under way for each multiprocessor, as have norms "
+            "of long rows; blocks that share a row in the backward pass also wait for each other.",
             "- Triton: rows of more than 32,768 values run in plain Torch; in a loop in Python, its launch and the "
             "operator's registration cost the host 40 to 70 µs.",
         ]
