@@ -151,5 +151,9 @@ def test_a_kernels_operators_are_those_of_its_sources() -> None:
 
     from kernels.authoring.compile.build_toml.reader import read_source
 
-    source = read_source(SOURCES / "rms-norm" / "compiled")
-    assert operator_schemas(source) == ["rms_norm(Tensor input, Tensor weight, float eps) -> Tensor"]
+    source = read_source(SOURCES / "silu-and-mul" / "compiled")
+    assert sorted(operator_schemas(source)) == [
+        "silu_mul(Tensor gate, Tensor up) -> Tensor",
+        "silu_mul_backward(Tensor grad, Tensor gate, Tensor up) -> (Tensor, Tensor)",
+        "silu_mul_inference(Tensor gate, Tensor up) -> Tensor",
+    ]
