@@ -17,7 +17,6 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Literal, TypeVar
 
-from kernels import settings
 from kernels.errors import KernelsError, RequestError
 from kernels.support import GENERATED
 
@@ -117,6 +116,8 @@ def shown_as_before() -> Iterator[None]:
 
 def all_shown() -> bool:
     """Whether `show_all` was called, or `KERNELS_DEBUG` is set (or cannot be read)."""
+    from kernels import settings
+
     try:
         return _all_shown or settings.debug()
     except RequestError:

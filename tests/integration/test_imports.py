@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 
+import pytest
 from hub import TestHub
 
 from kernels import install_kernel
@@ -60,3 +61,38 @@ def test_a_call_that_finds_its_kernel_in_the_cache_imports_what_it_needs(hub: Te
         f"a warm call imports {len(ours)} modules of this package, more than {MOST}: import what is new where it is "
         f"used, or raise the number. {' '.join(ours)}"
     )
+
+
+#: What libraries do when they are imported, and how many modules of this package that needs at most.
+AT_IMPORT = {
+    "from kernels import use_kernel_forward_from_hub": 13,
+    "from kernels import use_kernelized_func, replace_kernel_forward_from_hub, use_kernel_func_from_hub": 13,
+    "from kernels.layer import kernelize, unkernelize; from kernels import use_kernel_mapping": 13,
+    "from kernels import Mode, LayerRepository; LayerRepository('acme/relu', layer_name='ReLU', version=1)": 19,
+    "from kernels import register_kernel_mapping; register_kernel_mapping({'ReLU': {}})": 42,
+}
+
+
+@pytest.mark.parametrize("code", AT_IMPORT)
+def test_a_library_that_marks_its_layers_imports_what_marks_need(code: str) -> None:
+    program = f"import sys; {code}; print(*sys.modules)"
+    child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert child.returncode == 0, child.stderr
+    ours = sorted(name for name in child.stdout.split() if name.partition(".")[0] == "kernels")
+    assert len(ours) <= AT_IMPORT[code], ours
+    assert not any(name.startswith("kernels.backends.builtin.") for name in ours)
+
+
+def test_kernelize_is_the_function_whatever_was_imported_before() -> None:
+    program = """
+import kernels.layer.kernelize
+from kernels.layer import *
+from kernels.layer import __all__ as names, kernelize as by_path
+import kernels.layer.mapping
+assert kernelize is by_path is kernels.kernelize is kernels.layer.kernelize
+assert {*names} <= {*globals()} and {*names} <= {*dir(kernels.layer)}
+from kernels.layer.kernelize import register_kernel_mapping as by_old_path
+assert by_old_path is register_kernel_mapping
+"""
+    child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert child.returncode == 0, child.stderr

@@ -9,7 +9,6 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from kernels.layer.reads import reads_of
 from kernels.support.formatting import format_names
 
 if TYPE_CHECKING:
@@ -91,12 +90,16 @@ def _holds(attributes: dict[str, Any], name: str) -> bool:
 @lru_cache(maxsize=4096)
 def _beyond_class(forward: Callable[..., Any], cls: Any) -> tuple[str, ...]:
     """What a forward reads that the class itself does not have."""
+    from kernels.layer.reads import reads_of
+
     return tuple(sorted(name for name in reads_of(forward).required if name not in vars(_definer(cls, name))))
 
 
 @lru_cache(maxsize=4096)
 def _methods(cls: Any) -> tuple[str, ...]:
     """The methods and properties that the forward of a class with its mark uses, and those that these use."""
+    from kernels.layer.reads import reads_of
+
     owner = _owner(cls)
     found: dict[str, None] = {}
     pending = [_found(owner, "forward")]

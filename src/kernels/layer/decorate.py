@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 from kernels.errors import RequestError
 from kernels.layer.contract import remember_forward
 from kernels.layer.function import wrap_function
-from kernels.layer.marked import layer_name_of
 from kernels.support.formatting import wrong_type
 from kernels.tracebacks import public
 
 __all__ = [
     "always",
+    "layer_name_of",
     "replace_kernel_forward_from_hub",
     "use_kernel_forward_from_hub",
     "use_kernel_func_from_hub",
@@ -177,3 +177,9 @@ def _check_mark(layer_name: Any, condition: Any) -> None:
 def always(module: object) -> bool:
     """The condition of a layer that has none."""
     return True
+
+
+def layer_name_of(cls: type) -> str:
+    """The name by which mappings know a marked class."""
+    name: str = cls.kernel_layer_name  # type: ignore[attr-defined]
+    return name

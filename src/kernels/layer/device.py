@@ -18,7 +18,7 @@ from kernels.tracebacks import public
 if TYPE_CHECKING:
     import torch
 
-    from kernels.backends import Backend
+    from kernels.backends import Backend, BackendEntry
     from kernels.backends import Device as ProbedDevice
 
 __all__ = [
@@ -235,11 +235,11 @@ def probed_once() -> Iterator[None]:
         _known.reset(token)
 
 
-def mapping_types() -> dict[str, Backend]:
-    """The device types that a mapping can name, each with its backend."""
-    from kernels.backends import all_backends
+def mapping_types() -> dict[str, BackendEntry]:
+    """The device types that a mapping can name, each with the entry of its backend, which is not imported for it."""
+    from kernels.backends import entries
 
-    return {backend.mapping_device: backend for backend in all_backends()}
+    return {entry.names.mapping_device: entry for entry in entries()}
 
 
 def backend_of_mapping(device_type: str) -> Backend:
@@ -252,7 +252,7 @@ def backend_of_mapping(device_type: str) -> Backend:
     if device_type not in known:
         types, hint = ", ".join(sorted(known)), did_you_mean(device_type, known)
         raise RequestError(f"`device`: expected one of the types {types}, got {format_value(device_type)}.{hint}")
-    return known[device_type]
+    return known[device_type].backend
 
 
 def of_tensor(device: torch.device) -> ModuleDevice:
@@ -289,10 +289,10 @@ def requested_device(device: Any) -> ModuleDevice | None:
         name, index = device.type, device.index
     else:
         raise wrong_type("device", "a device type, a torch.device or None", device)
-    from kernels.backends import all_backends, for_device_type
+    from kernels.backends import entries, for_device_type
 
     # A name that Torch uses means the backend behind it: under a ROCm Torch "cuda" is an AMD GPU.
-    if any(backend.device_type == name for backend in all_backends()):
+    if any(entry.names.device_type == name for entry in entries()):
         return ModuleDevice(for_device_type(name).mapping_device, index)
     backend_of_mapping(name)
     return ModuleDevice(name, index)

@@ -1,41 +1,28 @@
-"""Kernelize a model: decide for every layer, load all kernels, and only then replace the first forward."""
+"""The public functions that change a model. A call imports `kernels.layer.whole_model`, which does their work.
+
+This module and those of the marks are all that `import kernels.layer` imports at once.
+"""
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Literal, TypeVar, overload
 
-from kernels import settings
-from kernels.errors import RequestError
-from kernels.layer.by_class import names_by_class
-from kernels.layer.device import requested_device
-from kernels.layer.mapping import (
-    KernelMapping,
-    SupportsItems,
-    check_bool,
-    current_mapping,
-    register_kernel_mapping,
-    use_kernel_mapping,
-)
-from kernels.layer.marked import with_functions
-from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
-from kernels.layer.notices import remember_notes, unused_names
-from kernels.layer.plan import LayerRequest, plan_layers
-from kernels.layer.report import KernelizeReport, check_model, kernelize_report
-from kernels.layer.swap import guard, install, restore
-from kernels.support.formatting import wrong_type
-from kernels.support.logs import logger
 from kernels.tracebacks import public
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-# The existing client has the two functions for mappings at this path too.
-__all__ = ["kernelize", "register_kernel_mapping", "unkernelize", "use_kernel_mapping"]
+    from kernels.layer.mapping import (
+        KernelMapping,
+        SupportsItems,
+        register_kernel_mapping,
+        use_kernel_mapping,
+    )
+    from kernels.layer.mode import KernelizeFallback, Mode
+    from kernels.layer.report import KernelizeReport
 
-_log = logger(__name__)
+__all__ = ["kernelize", "register_kernel_mapping", "unkernelize", "use_kernel_mapping"]
 
 _Model = TypeVar("_Model", bound="nn.Module")
 
@@ -126,7 +113,7 @@ def kernelize(
 
     Example:
         >>> import torch
-        >>> from kernels import use_kernel_forward_from_hub, use_kernel_mapping
+        >>> from kernels import Mode, use_kernel_forward_from_hub, use_kernel_mapping
         >>> @use_kernel_forward_from_hub("Twice")
         ... class Twice(torch.nn.Module):
         ...     def forward(self, x):
@@ -142,51 +129,18 @@ def kernelize(
         >>> model(21)
         42
     """
-    check_model(model)
-    check_bool("report", report)
-    request = LayerRequest(
-        modes=_modes(mode, model, check_bool("auto", auto)),
-        device=requested_device(device),
-        fallback=_fallback(use_fallback),
-        mapping=current_mapping(mapping),
-        by_class={} if by_class is None else names_by_class(by_class, model),
-    )
-    plan = plan_layers(model, request)
-    restore(model)
-    for module, decision in plan:
-        if decision is None:
-            restore(module)
-        else:
-            install(module, decision)
-    named = request.by_class
-    marked = {each.layer for module, each in plan if each is not None and type(module) not in named}
-    served = {each.layer for _, each in plan if each is not None and each.function is not None}
-    remember_notes(
-        model, () if settings.mapping_disabled() else unused_names(request.mapping, marked, served, named, model)
-    )
-    if served:
-        guard(model)
-    _log_result(model, request.modes)
-    return kernelize_report(model) if report else model
+    from kernels.layer.whole_model import kernelize_model
 
-
-def _log_result(model: nn.Module, modes: tuple[Mode, ...]) -> None:
-    if not _log.isEnabledFor(logging.INFO):
-        return
-    found = kernelize_report(model)
-    counts = Counter(f"{row.layer}: {row.kernel}" for row in found.kernelized)
-    _log.info(
-        "%s is kernelized for %s: %d of %d layers run through a kernel%s",
-        type(model).__name__,
-        " and ".join(map(str, modes)),
-        len({row.module for row in found.kernelized}),
-        len({row.module for row in found}),
-        f" ({', '.join(f'{count} {names}' for names, count in counts.items())})" if counts else "",
+    return kernelize_model(
+        model,
+        mapping,
+        mode=mode,
+        device=device,
+        use_fallback=use_fallback,
+        by_class=by_class,
+        auto=auto,
+        report=report,
     )
-    for row in found:
-        served = f"build {row.variant} of {row.kernel}" if row.variant else row.kernel
-        what = served if row.kernelized else f"its own forward: {row.reason}"
-        _log.debug("%s (%s): %s", row.module or "the model", row.layer, what)
 
 
 @public
@@ -207,34 +161,18 @@ def unkernelize(model: _Model) -> _Model:
         >>> unkernelize(nn.Linear(2, 2))
         Linear(in_features=2, out_features=2, bias=True)
     """
-    check_model(model)
-    for module in with_functions(model):
-        restore(module)
-    remember_notes(model, ())
+    from kernels.layer.whole_model import unkernelize_model
+
+    unkernelize_model(model)
     return model
 
 
-def _modes(mode: Mode | None, model: nn.Module, auto: bool) -> tuple[Mode, ...]:
-    if auto:
-        if mode is None:
-            return Mode.INFERENCE, Mode.TRAINING
-        if mode != Mode.TORCH_COMPILE:
-            if not isinstance(mode, Mode):
-                raise wrong_type("mode", "Mode.TORCH_COMPILE or None", mode)
-            raise RequestError(
-                f"`mode` is {mode}; with auto=True, which prepares INFERENCE and TRAINING, expected Mode.TORCH_COMPILE "
-                "or None."
-            )
-        return Mode.INFERENCE | mode, Mode.TRAINING | mode
-    if mode is None:
-        return (Mode.TRAINING if model.training else Mode.INFERENCE,)
-    serving_modes(mode)  # raises for a mode that no model can have
-    return (mode,)
+if not TYPE_CHECKING:
 
+    def __getattr__(name):
+        # The existing client has the two functions for mappings at this path too.
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from kernels.layer import mapping
 
-def _fallback(use_fallback: Any) -> KernelizeFallback:
-    if isinstance(use_fallback, KernelizeFallback):
-        return use_fallback
-    if isinstance(use_fallback, bool):
-        return KernelizeFallback.DEFAULT if use_fallback else KernelizeFallback.NONE
-    raise wrong_type("use_fallback", "a bool or a KernelizeFallback", use_fallback)
+        return getattr(mapping, name)

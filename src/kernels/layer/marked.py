@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kernels.layer.decorate import layer_name_of
 from kernels.layer.swap import is_decided
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = ["MarkedLayer", "find_marked", "layer_name_of", "with_functions"]
+__all__ = ["MarkedLayer", "find_marked", "with_functions"]
 
 
 class MarkedLayer(NamedTuple):
@@ -87,12 +88,6 @@ def find_marked(model: nn.Module, by_class: Mapping[type, str] | None = None) ->
             names[kind] = layer_name_of(kind) if hasattr(kind, "kernel_layer_name") else None
         if names[kind] is not None or is_decided(module):
             yield MarkedLayer(paths[number], module, device, names[kind])
-
-
-def layer_name_of(cls: type) -> str:
-    """The name by which mappings know a marked class."""
-    name: str = cls.kernel_layer_name  # type: ignore[attr-defined]
-    return name
 
 
 def with_functions(model: nn.Module) -> Iterable[nn.Module]:

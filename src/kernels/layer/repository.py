@@ -15,9 +15,7 @@ from kernels.errors import MappingError, RequestError, UnsupportedSpecifier
 from kernels.layer.device import ModuleDevice, requested_device
 from kernels.layer.function import function_layer
 from kernels.models.requirement import Requirement
-from kernels.resolver.active_lock import active_lock, same_lock
 from kernels.resolver.caller import caller
-from kernels.resolver.lock_pins import ActiveLock
 from kernels.support.formatting import did_you_mean, format_names, wrong_type
 from kernels.tracebacks import public
 
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
 
     from kernels.operations.kernel_request import KernelRequest
     from kernels.operations.load import Loaded
+    from kernels.resolver.lock_pins import ActiveLock
 
 __all__ = [
     "FuncRepository",
@@ -164,13 +163,19 @@ class HubRepository(_KernelRepository):
             )
 
     def _lock(self) -> ActiveLock:
+        from kernels.resolver.active_lock import active_lock
+
         return active_lock(self._caller)
 
     def _key(self) -> tuple[Any, ...]:
         return self._requirement, self._specifier, self._trust_remote_code
 
     def __eq__(self, other: object) -> bool:
-        return super().__eq__(other) and isinstance(other, HubRepository) and same_lock(self._caller, other._caller)
+        if not super().__eq__(other) or not isinstance(other, HubRepository):
+            return False
+        from kernels.resolver.active_lock import same_lock
+
+        return same_lock(self._caller, other._caller)
 
     __hash__ = _KernelRepository.__hash__
 

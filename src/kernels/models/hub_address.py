@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from kernels.errors import RequestError
 from kernels.support.env_values import folder_in, is_url, url_in, without_password
@@ -130,6 +129,8 @@ def _file_path(name: str, value: str, shown: str) -> Path:
     host, _, path_part = value[len("file://") :].partition("/")
     if host.lower() not in ("", "localhost") or not path_part:
         raise RequestError(f"`{name}` is {shown!r}; expected file:///path, with three slashes.")
+    from urllib.request import url2pathname
+
     path = Path(url2pathname(f"/{path_part}")).absolute()
     if not _is_folder(name, str(path)):
         raise RequestError(f"`{name}` is {shown!r}; expected a folder that exists.")

@@ -1,0 +1,123 @@
+"""Kernelize a model: decide for every layer, load all kernels, and only then replace the first forward."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from kernels import settings
+from kernels.errors import RequestError
+from kernels.layer.by_class import names_by_class
+from kernels.layer.device import requested_device
+from kernels.layer.mapping import KernelMapping, SupportsItems, check_bool, current_mapping
+from kernels.layer.marked import with_functions
+from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
+from kernels.layer.notices import remember_notes, unused_names
+from kernels.layer.plan import LayerRequest, plan_layers
+from kernels.layer.report import KernelizeReport, check_model, kernelize_report
+from kernels.layer.swap import guard, install, restore
+from kernels.support.formatting import wrong_type
+from kernels.support.logs import logger
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+__all__ = ["kernelize_model", "unkernelize_model"]
+
+# Users know the function, not this module.
+_log = logger("kernels.layer.kernelize")
+
+
+def kernelize_model(
+    model: nn.Module,
+    mapping: KernelMapping | None,
+    *,
+    mode: Mode | None,
+    device: str | torch.device | None,
+    use_fallback: bool | KernelizeFallback,
+    by_class: SupportsItems[str | type[nn.Module], str] | None,
+    auto: bool,
+    report: bool,
+) -> nn.Module | KernelizeReport:
+    """The work of `kernelize`, which describes the arguments, the result and the errors."""
+    check_model(model)
+    check_bool("report", report)
+    request = LayerRequest(
+        modes=_modes(mode, model, check_bool("auto", auto)),
+        device=requested_device(device),
+        fallback=_fallback(use_fallback),
+        mapping=current_mapping(mapping),
+        by_class={} if by_class is None else names_by_class(by_class, model),
+    )
+    plan = plan_layers(model, request)
+    restore(model)
+    for module, decision in plan:
+        if decision is None:
+            restore(module)
+        else:
+            install(module, decision)
+    named = request.by_class
+    marked = {each.layer for module, each in plan if each is not None and type(module) not in named}
+    served = {each.layer for _, each in plan if each is not None and each.function is not None}
+    remember_notes(
+        model, () if settings.mapping_disabled() else unused_names(request.mapping, marked, served, named, model)
+    )
+    if served:
+        guard(model)
+    _log_result(model, request.modes)
+    return kernelize_report(model) if report else model
+
+
+def _log_result(model: nn.Module, modes: tuple[Mode, ...]) -> None:
+    if not _log.isEnabledFor(logging.INFO):
+        return
+    found = kernelize_report(model)
+    counts = Counter(f"{row.layer}: {row.kernel}" for row in found.kernelized)
+    _log.info(
+        "%s is kernelized for %s: %d of %d layers run through a kernel%s",
+        type(model).__name__,
+        " and ".join(map(str, modes)),
+        len({row.module for row in found.kernelized}),
+        len({row.module for row in found}),
+        f" ({', '.join(f'{count} {names}' for names, count in counts.items())})" if counts else "",
+    )
+    for row in found:
+        served = f"build {row.variant} of {row.kernel}" if row.variant else row.kernel
+        what = served if row.kernelized else f"its own forward: {row.reason}"
+        _log.debug("%s (%s): %s", row.module or "the model", row.layer, what)
+
+
+def unkernelize_model(model: nn.Module) -> None:
+    """The work of `unkernelize`."""
+    check_model(model)
+    for module in with_functions(model):
+        restore(module)
+    remember_notes(model, ())
+
+
+def _modes(mode: Mode | None, model: nn.Module, auto: bool) -> tuple[Mode, ...]:
+    if auto:
+        if mode is None:
+            return Mode.INFERENCE, Mode.TRAINING
+        if mode != Mode.TORCH_COMPILE:
+            if not isinstance(mode, Mode):
+                raise wrong_type("mode", "Mode.TORCH_COMPILE or None", mode)
+            raise RequestError(
+                f"`mode` is {mode}; with auto=True, which prepares INFERENCE and TRAINING, expected Mode.TORCH_COMPILE "
+                "or None."
+            )
+        return Mode.INFERENCE | mode, Mode.TRAINING | mode
+    if mode is None:
+        return (Mode.TRAINING if model.training else Mode.INFERENCE,)
+    serving_modes(mode)  # raises for a mode that no model can have
+    return (mode,)
+
+
+def _fallback(use_fallback: Any) -> KernelizeFallback:
+    if isinstance(use_fallback, KernelizeFallback):
+        return use_fallback
+    if isinstance(use_fallback, bool):
+        return KernelizeFallback.DEFAULT if use_fallback else KernelizeFallback.NONE
+    raise wrong_type("use_fallback", "a bool or a KernelizeFallback", use_fallback)
