@@ -22,7 +22,7 @@ from kernels import settings
 from kernels.models.requested_names import check_requested, is_commit, is_repo_id
 from kernels.resolver.lock_places import may_be_locked
 from kernels.sources.early_requests import EarlyQuestion, sent_early
-from kernels.sources.request_headers import api_timeout, early_headers, packed
+from kernels.sources.request_headers import api_timeout, of_caller, packed, plain_headers, request_headers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,9 +59,13 @@ def _question(request: KernelRequest) -> EarlyQuestion | None:
         cache = settings.cache_dir()
         if others or not _asks_for_branches(request.repo_id, address, cache):
             return None
+        described = [*of_caller(request.user_agent), "file_type/kernel"]
+        headers = plain_headers(address.value, lambda: described)
+        if headers is None:
+            headers = request_headers(address.value, lambda: described)
         return EarlyQuestion(
             f"{address.value}/api/{_TYPES[0]}s/{request.repo_id}/refs",
-            early_headers(address.value, request.user_agent) | packed(),
+            headers | packed(),
             api_timeout(),
             lambda: not _is_answered(request.repo_id, address.value, cache),
         )

@@ -9,7 +9,7 @@ from kernels._version import __version__
 from kernels.errors import RequestError
 from kernels.support import secrets
 
-__all__ = ["api_timeout", "certain_authorization", "early_headers", "of_caller", "packed", "request_headers"]
+__all__ = ["api_timeout", "certain_authorization", "of_caller", "packed", "plain_headers", "request_headers"]
 
 #: The `Accept-Encoding` of JSON requests; files are requested unpacked.
 _ACCEPTED_ENCODINGS = "gzip"
@@ -46,14 +46,17 @@ def request_headers(endpoint: str, describe: Callable[[], Iterable[str]]) -> dic
     return _checked(endpoint, headers)
 
 
-def early_headers(endpoint: str, user_agent: str | Mapping[str, str] | None) -> dict[str, str]:
-    """The headers of a first request, which has the same token as the others and says less of the machine.
+def plain_headers(endpoint: str, describe: Callable[[], Iterable[str]]) -> dict[str, str] | None:
+    """The headers of a first request, which has the same token as the others, and may say less in its user agent.
 
-    Where the token is certain without huggingface_hub's code for tokens, that is not imported: it takes 25 ms.
+    They need none of huggingface_hub's code for tokens and user agents, which takes 25 ms to import.
 
     Args:
         endpoint: The Hub's URL.
-        user_agent: What the caller adds to the user agent.
+        describe: As for `request_headers`.
+
+    Returns:
+        The headers; None where only huggingface_hub can tell the token.
 
     Raises:
         RequestError: As `request_headers`.
@@ -62,17 +65,16 @@ def early_headers(endpoint: str, user_agent: str | Mapping[str, str] | None) -> 
 
     import huggingface_hub
 
-    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     authorization = certain_authorization(endpoint)
     if authorization is None:
-        described = [*of_caller(user_agent), f"kernels/{__version__}", f"python/{python}", "file_type/kernel"]
-        return request_headers(endpoint, lambda: described)
+        return None
+    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     parts = [f"kernels/{__version__}", f"hf_hub/{huggingface_hub.__version__}", f"python/{python}"]
     if not settings.telemetry_disabled():
         torch = getattr(sys.modules.get("torch"), "__version__", None)
-        parts += [*(() if torch is None else (f"torch/{torch}",)), *of_caller(user_agent), "file_type/kernel"]
-    headers = {"user-agent": "; ".join(map(_in_ascii, filter(None, parts)))}
-    return _checked(endpoint, headers | authorization)
+        parts += [*(() if torch is None else (f"torch/{torch}",)), *describe()]
+    agent = "; ".join(map(_in_ascii, filter(None, dict.fromkeys(parts))))
+    return _checked(endpoint, {"user-agent": agent} | authorization)
 
 
 def certain_authorization(endpoint: str) -> dict[str, str] | None:

@@ -83,6 +83,13 @@ class Sending:
         if late:
             _close(outcome)
 
+    def wait(self, seconds: float) -> bool:
+        """Wait so long for the headers of the response, or an error; whether either is there."""
+        done = self._done.acquire(timeout=seconds)
+        if done:
+            self._done.release()
+        return done
+
     def response(self) -> Any:
         """The response, with an unread body; it is waited for once.
 
