@@ -41,7 +41,7 @@ class LockedRepository(HubRepository):
 
     def request(self, device: ModuleDevice | None) -> KernelRequest:
         """The kernel to fetch for a device; `LOCAL_KERNELS` does not replace it."""
-        return super().request(device)._replace(local_kernels=False)
+        return super().request(device).with_changes(local_kernels=False)
 
     def kernel_key(self) -> Hashable:
         # The lock that was read when this object was made, and not that of the caller now.

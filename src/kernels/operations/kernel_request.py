@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from typing_extensions import Self
+
     from kernels.backends import BackendName
     from kernels.models.requirement import Requirement
     from kernels.resolver.lock_pins import ActiveLock
@@ -14,27 +17,60 @@ if TYPE_CHECKING:
 __all__ = ["KernelRequest"]
 
 
-class KernelRequest(NamedTuple):
-    """One kernel to get, with the arguments of `get_kernel`.
+class KernelRequest:
+    """One kernel to get, with the arguments of `get_kernel`. A value: it cannot be changed.
+
+    Written out, as it is made before the first request of a call is sent: a dataclass takes a millisecond to define.
 
     Attributes:
         local_files_only: Use only what is in the cache.
         local_kernels: Whether `LOCAL_KERNELS` is used.
         lock: The lock to use; the default is the caller's.
+
+    Example:
+        >>> KernelRequest("org/name", version=1) == KernelRequest("org/name", 1)
+        True
     """
 
+    __slots__ = __match_args__ = (
+        *("repo_id", "version", "revision", "backend", "user_agent", "trust_remote_code", "check_arch", "device"),
+        *("verify", "local_files_only", "local_kernels", "lock"),
+    )
+
     repo_id: str
-    version: int | None = None
-    revision: str | None = None
-    backend: BackendName | None = None
-    user_agent: str | Mapping[str, str] | None = None
-    trust_remote_code: bool | Sequence[str] = False
-    check_arch: bool = True
-    device: int | str | None = None
-    verify: Verify | None = None
-    local_files_only: bool = False
-    local_kernels: bool = True
-    lock: ActiveLock | None = None
+    version: int | None
+    revision: str | None
+    backend: BackendName | None
+    user_agent: str | Mapping[str, str] | None
+    trust_remote_code: bool | Sequence[str]
+    check_arch: bool
+    device: int | str | None
+    verify: Verify | None
+    local_files_only: bool
+    local_kernels: bool
+    lock: ActiveLock | None
+
+    def __init__(
+        self,
+        repo_id: str,
+        version: int | None = None,
+        revision: str | None = None,
+        backend: BackendName | None = None,
+        user_agent: str | Mapping[str, str] | None = None,
+        trust_remote_code: bool | Sequence[str] = False,
+        check_arch: bool = True,
+        device: int | str | None = None,
+        verify: Verify | None = None,
+        local_files_only: bool = False,
+        local_kernels: bool = True,
+        lock: ActiveLock | None = None,
+    ) -> None:
+        values = (
+            *(repo_id, version, revision, backend, user_agent, trust_remote_code, check_arch, device),
+            *(verify, local_files_only, local_kernels, lock),
+        )
+        for name, value in zip(self.__slots__, values, strict=True):
+            object.__setattr__(self, name, value)
 
     @property
     def requirement(self) -> Requirement:
@@ -42,3 +78,31 @@ class KernelRequest(NamedTuple):
         from kernels.models.requirement import Requirement
 
         return Requirement(self.repo_id, version=self.version, revision=self.revision)
+
+    def with_changes(self, **changes: Any) -> Self:
+        """The same request with other values of some attributes."""
+        return type(self)(**dict(zip(self.__slots__, self._values(), strict=True)) | changes)
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash(self._values()[:-1])  # a lock is not hashable
+
+    def __repr__(self) -> str:
+        values = zip(self.__slots__[:-1], self._values()[:-1], strict=True)  # a lock may have a thousand kernels
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values)})"
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Any, ...]]:
+        return type(self), self._values()
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"cannot set {name!r}: a {type(self).__name__} cannot be changed")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"cannot delete {name!r}: a {type(self).__name__} cannot be changed")

@@ -111,7 +111,7 @@ def load_all(requests: Sequence[KernelRequest]) -> list[Loaded | Exception]:
 
     def get(request: KernelRequest) -> Sequence[Installed] | Exception:
         try:
-            request = request._replace(lock=request.lock or active_lock(by))
+            request = request.with_changes(lock=request.lock or active_lock(by))
             return install(context_for(request), request.requirement)
         except (KernelsError, OSError, ValueError, TypeError) as error:
             return error
