@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from hub import TestHub, kernel_files
 from kernels import get_kernel, get_kernel_variants, has_kernel, install_kernel
 from kernels.cache.repo_store import RepoStore
 from kernels.errors import HubUnavailable, UntrustedPublisher
+from kernels.operations import load
 from kernels.resolver import likely_builds
 from kernels.sources.files_ahead import MAX_BYTES, MAX_FILES
 
@@ -202,10 +205,20 @@ def test_a_plan_that_fails_leaves_nothing(hub: TestHub, isolated_env: Path) -> N
 def test_what_waits_too_long_for_dependencies_is_requested_again(
     hub: TestHub, isolated_env: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    class Noted(likely_builds.LikelyBuilds):
+        def _drop(self) -> None:
+            deadline = time.monotonic() + 60
+            while not hub.count("top/resolve/.*/__init__.py") and time.monotonic() < deadline:
+                time.sleep(0.01)
+            super()._drop()
+            dropped.set()
+
+    dropped = threading.Event()
     monkeypatch.setattr(likely_builds, "_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(load, "LikelyBuilds", Noted)
     hub.make_repo("acme/base")
     hub.make_repo("acme/top", depends=[("acme/base", 1)])
-    hub.delay("base/refs", 0.5)
+    hub.hold("base/refs", dropped)
     assert sorted(path.name for path in install_kernel("acme/top", version=1).iterdir())[0] == "__init__.py"
     assert hub.count("top/resolve/.*/__init__.py") == 2
 

@@ -97,15 +97,34 @@ def test_code_for_tokens_is_imported_while_an_answer_is_under_way(
     assert all(each.headers["user-agent"].startswith("kernels/") for each in hub.requests)
 
 
-@pytest.fixture
-def early(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+class Early(list[str]):
     """The URLs of the requests that were sent early."""
-    sent: list[str] = []
+
+    def __init__(self) -> None:
+        self.endings: list[threading.Event] = []
+
+    def wait(self) -> None:
+        """Wait until each has an answer, also one that the call did not wait for."""
+        for thread in threading.enumerate():
+            if thread.name == "kernels-early":
+                thread.join(60)
+        assert all(ending.wait(60) for ending in self.endings)
+
+
+@pytest.fixture
+def early(monkeypatch: pytest.MonkeyPatch) -> Early:
+    sent = Early()
 
     class Noted(early_requests.Sending):
         def __init__(self, url: str, *others: Any) -> None:
             sent.append(url)
+            self.ending = threading.Event()
             super().__init__(url, *others)
+            sent.endings.append(self.ending)
+
+        def _end(self, outcome: Any) -> None:
+            super()._end(outcome)
+            self.ending.set()
 
     monkeypatch.setattr(early_requests, "Sending", Noted)
     return sent
@@ -193,13 +212,16 @@ CASES: dict[str, tuple[Case, int]] = {
 }
 
 
-def outcome(hub: TestHub, folder: Path, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, ...]:
+def outcome(
+    hub: TestHub, early: Early, folder: Path, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> tuple[Any, ...]:
     monkeypatch.setenv("KERNELS_CACHE", str(folder))
     hub.clear()
     try:
         result: Any = get_kernel(**{"repo_id": "acme/relu", **arguments}).variant
     except Exception as error:  # noqa: BLE001 - it is compared
         result = type(error).__mro__[1:], str(error).replace(str(folder), "<cache>")
+    early.wait()
     # Whether the publisher is asked about as well, beside a request that is refused, is a matter of chance.
     asked = [each for each in hub.requests if not each.path.endswith("/overview")]
     return result, sorted(each.path for each in asked), [each.headers.get("authorization") for each in asked]
@@ -208,7 +230,7 @@ def outcome(hub: TestHub, folder: Path, arguments: dict[str, Any], monkeypatch: 
 @pytest.mark.parametrize("name", CASES)
 def test_results_errors_and_requests_are_as_without(
     hub: TestHub,
-    early: list[str],
+    early: Early,
     new_process: Callable[[], None],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -218,13 +240,13 @@ def test_results_errors_and_requests_are_as_without(
         hub.make_repo(repo_id)
     prepare, expected = CASES[name]
     arguments = prepare(hub, monkeypatch, tmp_path)
-    found = outcome(hub, tmp_path / "one", arguments, monkeypatch)
+    found = outcome(hub, early, tmp_path / "one", arguments, monkeypatch)
     assert len(early) == expected
     assert early_requests._under_way == {}
     new_process()
     arguments = prepare(hub, monkeypatch, tmp_path)
     monkeypatch.setattr(first_request, "_question", lambda request: None)
-    without = outcome(hub, tmp_path / "two", arguments, monkeypatch)
+    without = outcome(hub, early, tmp_path / "two", arguments, monkeypatch)
     assert len(early) == expected
     if name == "another backend":  # refused when this machine is known, with the first request on its way
         assert (found[0], found[1][1:], without[1]) == (without[0], [], [])
@@ -233,7 +255,7 @@ def test_results_errors_and_requests_are_as_without(
 
 
 def test_what_this_process_knows_is_not_asked_early(
-    hub: TestHub, early: list[str], new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    hub: TestHub, early: Early, new_process: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.make_repo("acme/relu")
     get_kernel("acme/relu", version=1)
@@ -261,16 +283,14 @@ def test_what_this_process_knows_is_not_asked_early(
         lambda: get_kernels([KernelRequest("acme/relu", version=1), KernelRequest("acme/gelu", version=1)]),
     ],
 )
-def test_other_calls_send_their_first_requests_early(
-    hub: TestHub, early: list[str], call: Callable[[], object]
-) -> None:
+def test_other_calls_send_their_first_requests_early(hub: TestHub, early: Early, call: Callable[[], object]) -> None:
     hub.make_repo("acme/relu")
     hub.make_repo("acme/gelu")
     call()
     assert len(early) == hub.count("/refs") >= 1
 
 
-def test_threads_that_call_at_once_share_the_request(hub: TestHub, early: list[str]) -> None:
+def test_threads_that_call_at_once_share_the_request(hub: TestHub, early: Early) -> None:
     hub.make_repo("acme/relu")
     hub.latency = 0.05
     threads = [threading.Thread(target=get_kernel, args=("acme/relu",), kwargs={"version": 1}) for _ in range(8)]
@@ -302,7 +322,7 @@ def test_an_answer_that_nobody_takes_is_closed(hub: TestHub, monkeypatch: pytest
 
 
 def test_a_request_with_another_token_is_not_taken_over(
-    hub: TestHub, early: list[str], monkeypatch: pytest.MonkeyPatch
+    hub: TestHub, early: Early, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.make_repo("acme/relu")
     before = early_requests.sent_early

@@ -32,7 +32,7 @@ class DeferredBackend:
         """The backend in a module: the one class there that is a `Backend`."""
 
         def load() -> type[Backend]:
-            classes = [each for each in vars(importlib.import_module(name)).values() if isinstance(each, type)]
+            classes = [each for each in [*vars(importlib.import_module(name)).values()] if isinstance(each, type)]
             [family] = [each for each in classes if issubclass(each, Backend) and each.__module__ == name]
             return family
 

@@ -60,7 +60,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         monkeypatch.syspath_prepend(site)
 
     yield install
-    for name in [each for each in sys.modules if each.partition(".")[0] in packages]:
+    for name in [each for each in [*sys.modules] if each.partition(".")[0] in packages]:
         del sys.modules[name]
 
 

@@ -149,7 +149,7 @@ def ask_driver(package: str) -> TritonTarget:
     module = importlib.import_module(f"{package}.driver")
     kinds: list[Any] = [
         each
-        for each in vars(module).values()
+        for each in [*vars(module).values()]
         if isinstance(each, type) and issubclass(each, base) and not inspect.isabstract(each)
     ]
     if len(kinds) != 1:
