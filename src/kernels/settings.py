@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from kernels.errors import RequestError
 from kernels.models.hub_address import HUB_WORD, HubAddress, parse_addresses
 from kernels.models.requested_names import check_repo_id
-from kernels.support import secrets
 from kernels.support.env_values import folder_in, split_paths, url_in, without_password
 
 if TYPE_CHECKING:
@@ -237,7 +236,7 @@ def hub_token(url: str | None = None) -> str | None:
         url: The URL; the default is the whole value of `KERNELS_HUB_TOKEN`.
     """
     token = os.environ.get("KERNELS_HUB_TOKEN", "").strip()
-    secrets.register(token)
+    _hide(token)
     if not token.isascii() or not token.isprintable() or " " in token:
         raise RequestError(
             "`KERNELS_HUB_TOKEN` has a character that an HTTP header cannot carry. Expected printable ASCII without "
@@ -252,6 +251,14 @@ def hub_token(url: str | None = None) -> str | None:
     return token if len(hosts) == 1 else _tokens_of_hosts(token, hosts).get(HubAddress("http", url).host)
 
 
+def _hide(token: str) -> None:
+    """Hide a token in every message."""
+    if token:
+        from kernels.support import secrets  # where there is one
+
+        secrets.register(token)
+
+
 def plain_hf_token() -> str | None:
     """huggingface_hub's token where the variables alone decide it, empty for none; None where only it can tell.
 
@@ -261,7 +268,7 @@ def plain_hf_token() -> str | None:
     if any(map(os.environ.get, _OTHER_TOKENS)) or "google.colab" in sys.modules:
         return None
     token = os.environ.get("HF_TOKEN", "").strip()
-    secrets.register(token)
+    _hide(token)
     if not token and os.path.lexists(constants.HF_TOKEN_PATH):
         return None
     return token if token.isascii() and token.isprintable() else None
@@ -272,7 +279,7 @@ def _tokens_of_hosts(value: str, hosts: Collection[str]) -> dict[str, str]:
     tokens = {}
     for entry in value.split(","):
         host, separator, token = entry.partition("=")
-        secrets.register(token)
+        _hide(token)
         if not separator or not token or host.lower() not in hosts:
             raise RequestError(
                 "`KERNELS_HUB_TOKEN` does not say which host gets the token, and `KERNELS_HUB` names several: "

@@ -59,7 +59,8 @@ def test_few_modules_are_imported_before_the_first_connection(
     assert done.returncode == 0, done.stderr
     modules = json.loads(done.stdout)
     assert {each.partition(".")[0] for each in modules} == {"kernels"}
-    assert len(modules) <= 28, modules
+    # With two of Python's, for the name of the host, no more than 25. Of another address the cache is asked as well.
+    assert len(modules) <= (23 if kind == "hub" else 24), modules
     assert hub.count("/refs") == 1
 
 

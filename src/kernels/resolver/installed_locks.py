@@ -11,7 +11,6 @@ from io import BufferedReader
 
 from kernels.models import LOCK_FILE
 from kernels.resolver.caller import SITE_FOLDERS
-from kernels.support.installed import metadata_folders
 
 __all__ = ["locks_of_owners", "site_folder"]
 
@@ -52,13 +51,19 @@ def site_folder(path: str) -> str | None:
     folder = max(above, key=len, default=None)
     if folder is None:
         return None
+    try:
+        names = os.listdir(folder)
+    except OSError:  # an archive, or a folder that may not be read
+        return None
     # A folder with only an `.egg-info` is one of sources, where a build left it: the project's lockfile is newer.
-    return folder if any(info.endswith(".dist-info") for info in metadata_folders(folder)) else None
+    return folder if any(name.endswith(".dist-info") for name in names) else None
 
 
 @cache
 def _distributions(site: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """The metadata folders in a folder of installed packages, each with its lockfiles."""
+    from kernels.support.installed import metadata_folders  # where a package calls
+
     found = []
     for name in metadata_folders(site):
         info = os.path.join(site, name)

@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from kernels.sources.send_request import Sending
-from kernels.support.concurrency import check_cancelled
 
 __all__ = ["EarlyQuestion", "sent_early", "taken_over"]
 
@@ -83,6 +82,8 @@ class _EarlyRequest:
     def take(self) -> Sending | None:
         """The request; None if somebody has taken it, or it could not be sent."""
         while not self._begun.wait(_POLL_SECONDS):
+            from kernels.support.concurrency import check_cancelled  # not before the request is sent
+
             check_cancelled()
         with _guard:
             sending, self._sending = self._sending, None

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from kernels import settings
 from kernels._version import __version__
 from kernels.errors import RequestError
-from kernels.support import secrets
 
 __all__ = ["api_timeout", "certain_authorization", "of_caller", "packed", "plain_headers", "request_headers"]
 
@@ -86,7 +85,6 @@ def certain_authorization(endpoint: str) -> dict[str, str] | None:
     token = settings.plain_hf_token() if _is_own(endpoint) else settings.hub_token(endpoint) or ""
     if token is None:
         return None
-    secrets.register(token)
     return {"authorization": f"Bearer {token}"} if token else {}
 
 
@@ -121,8 +119,11 @@ def _in_ascii(text: str) -> str:
 
 def _checked(endpoint: str, headers: dict[str, str]) -> dict[str, str]:
     """Headers that can be sent, with their token registered as a secret."""
-    secrets.register(*(value.partition(" ")[2] for name, value in headers.items() if name.lower() == "authorization"))
     for name, value in headers.items():
+        if name.lower() == "authorization":
+            from kernels.support import secrets  # where there is one
+
+            secrets.register(value.partition(" ")[2])
         # The HTTP library would refuse it too, and quote it.
         if not value.isascii() or not value.isprintable() or value != value.strip():
             where = f"the token ({settings.token_source(endpoint)})" if name.lower() == "authorization" else f"`{name}`"

@@ -13,7 +13,6 @@ from functools import cache, partial
 from typing import Any
 
 from kernels.errors import HubUnavailable
-from kernels.support.concurrency import check_cancelled
 
 __all__ = ["Sending", "connection_errors", "cut", "requested_wait", "send"]
 
@@ -98,6 +97,8 @@ class Sending:
         """
         try:
             while not self._done.acquire(timeout=_POLL_SECONDS):
+                from kernels.support.concurrency import check_cancelled  # not for the first request of a call
+
                 check_cancelled()
                 if time.monotonic() > self._deadline:
                     raise TimeoutError(f"no whole answer within {self._seconds:.0f} s")

@@ -11,8 +11,6 @@ import re
 import sys
 from typing import Any
 
-from kernels.support.secrets import redacted
-
 __all__ = ["SafeText", "clean", "escaped", "indented", "is_safe", "one_line"]
 
 # `str.isprintable` is false for Unicode's categories "other" and "separator": C0 and C1 controls, DEL, bidi controls,
@@ -75,6 +73,8 @@ def clean(text: str) -> str:
         >>> clean("https://user:password@hub.example\x07")
         'https://(hidden)@hub.example\\x07'
     """
+    from kernels.support.secrets import redacted  # where there is a message
+
     return redacted(escaped(text))
 
 
@@ -85,6 +85,8 @@ def one_line(text: str) -> str:
         >>> one_line("v1\nAll checks passed")
         'v1\\nAll checks passed'
     """
+    from kernels.support.secrets import redacted  # where there is a message
+
     return redacted(text if is_safe(text) else text.translate(_LINE))
 
 
