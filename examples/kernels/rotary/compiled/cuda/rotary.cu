@@ -6,141 +6,17 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
 #include <utility>
 
 #include "../torch-ext/torch_binding.h"
+#include "turn.cuh"
 
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kHeads = 4;  // heads of a token that a thread turns by the same angles
-
-__device__ __forceinline__ float widen(float value) { return value; }
-__device__ __forceinline__ float widen(__half value) { return __half2float(value); }
-__device__ __forceinline__ float widen(__nv_bfloat16 value) { return __bfloat162float(value); }
-
-template <typename T>
-__device__ __forceinline__ T narrow(float value) {
-  if constexpr (std::is_same_v<T, float>) {
-    return value;
-  } else if constexpr (std::is_same_v<T, __half>) {
-    return __float2half_rn(value);
-  } else {
-    return __float2bfloat16_rn(value);
-  }
-}
-
-// Moved with loads and stores of 8 or 16 bytes.
-template <typename T, int N>
-struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vector {
-  T values[N];
-};
-
-struct Strides {
-  int64_t batch, token, head, value;
-};
-
-// Queries or keys, and where they go.
-template <typename T, typename Output>
-struct Heads {
-  const T* from;
-  Output* to;
-  Strides from_strides, to_strides;
-  int count;
-};
-
-template <typename T, typename Angle>
-struct Arguments {
-  Heads<T, Angle> q, k;
-  const Angle* cos;
-  const Angle* sin;
-  Strides cos_strides, sin_strides;
-  int64_t batches, tokens;
-  int half;
-  int vectors, slots;  // of a half; threads that share a token's heads
-  int tokens_a_block;
-  bool inverse;
-};
-
-template <typename T, int Size>
-__device__ __forceinline__ Vector<T, Size> load(const T* from) {
-  return *reinterpret_cast<const Vector<T, Size>*>(from);
-}
-
-// Each thread turns `Size` values of the first half of a head against those of the second, for up to `kHeads` heads of one
-// token: it reads its angles once, and has all heads under way before it uses the first.
-template <typename T, typename Angle, int Size>
-__global__ void __launch_bounds__(kThreads) rotate(const Arguments<T, Angle> with) {
-  const int a_token = with.vectors * with.slots, lane = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
-  const int among = lane / a_token, rest = lane - among * a_token;
-  const int64_t number = blockIdx.x * static_cast<int64_t>(with.tokens_a_block) + among;
-  if (among >= with.tokens_a_block || number >= with.batches * with.tokens) {
-    return;
-  }
-  const int slot = rest / with.vectors, column = (rest - slot * with.vectors) * Size;
-  const int64_t batch = number / with.tokens, token = number - batch * with.tokens;
-  const auto from = [&](const Heads<T, Angle>& heads, int head, int at) {
-    const Strides& by = heads.from_strides;
-    return heads.from + batch * by.batch + token * by.token + head * by.head + at * by.value;
-  };
-  const auto to = [&](const Heads<T, Angle>& heads, int head, int at) {
-    const Strides& by = heads.to_strides;
-    return heads.to + batch * by.batch + token * by.token + head * by.head + at * by.value;
-  };
-
-  Vector<T, Size> first[kHeads], second[kHeads];
-#pragma unroll
-  for (int each = 0; each < kHeads; ++each) {
-    const int head = slot + each * with.slots;
-    if (head < with.q.count) {
-      first[each] = load<T, Size>(from(with.q, head, column));
-      second[each] = load<T, Size>(from(with.q, head, column + with.half));
-    } else if (head < with.q.count + with.k.count) {
-      first[each] = load<T, Size>(from(with.k, head - with.q.count, column));
-      second[each] = load<T, Size>(from(with.k, head - with.q.count, column + with.half));
-    }
-  }
-  const auto angle = [&](const Angle* angles, const Strides& by, int at) {
-    return load<Angle, Size>(angles + batch * by.batch + token * by.token + at * by.value);
-  };
-  const auto cos_of_first = angle(with.cos, with.cos_strides, column);
-  const auto cos_of_second = angle(with.cos, with.cos_strides, column + with.half);
-  auto sin_of_first = angle(with.sin, with.sin_strides, column);
-  auto sin_of_second = angle(with.sin, with.sin_strides, column + with.half);
-  const float sign = with.inverse ? -1.0f : 1.0f;
-  if (with.inverse) {  // the transposed rotation: the signs change and each half takes the other's sine
-    const auto swapped = sin_of_first;
-    sin_of_first = sin_of_second;
-    sin_of_second = swapped;
-  }
-#pragma unroll
-  for (int each = 0; each < kHeads; ++each) {
-    const int head = slot + each * with.slots;
-    Vector<Angle, Size> turned_first, turned_second;
-#pragma unroll
-    for (int i = 0; i < Size; ++i) {
-      const float a = widen(first[each].values[i]), b = widen(second[each].values[i]);
-      turned_first.values[i] =
-          narrow<Angle>(a * widen(cos_of_first.values[i]) - sign * b * widen(sin_of_first.values[i]));
-      turned_second.values[i] =
-          narrow<Angle>(b * widen(cos_of_second.values[i]) + sign * a * widen(sin_of_second.values[i]));
-    }
-    using Values = Vector<Angle, Size>;
-    if (head < with.q.count) {
-      *reinterpret_cast<Values*>(to(with.q, head, column)) = turned_first;
-      *reinterpret_cast<Values*>(to(with.q, head, column + with.half)) = turned_second;
-    } else if (head < with.q.count + with.k.count) {
-      *reinterpret_cast<Values*>(to(with.k, head - with.q.count, column)) = turned_first;
-      *reinterpret_cast<Values*>(to(with.k, head - with.q.count, column + with.half)) = turned_second;
-    }
-  }
-}
+using namespace rotary_cuda;
 
 bool known(const at::Tensor& tensor) {
   const auto type = tensor.scalar_type();
@@ -163,18 +39,19 @@ bool whole(const Strides& strides, const void* pointer, int size) {
 }
 
 template <typename T, typename Angle, int Size>
-void launch(Arguments<T, Angle> with) {
+void launch(const Arguments<T, Angle>& with) {
+  constexpr int kCount = sizeof(Angle) == 2 && Size > 1 ? 2 : 4;  // heads of a thread, as measured
   const int heads = with.q.count + with.k.count;
-  with.vectors = with.half / Size;
-  with.slots = (heads + kHeads - 1) / kHeads;
-  const int64_t a_token = static_cast<int64_t>(with.vectors) * with.slots, tokens = with.batches * with.tokens;
-  with.tokens_a_block = static_cast<int>(std::clamp<int64_t>(kThreads / a_token, 1, tokens));
-  const int64_t lanes = with.tokens_a_block * a_token, threads = std::min<int64_t>(lanes, kThreads);
-  const int64_t blocks = (tokens + with.tokens_a_block - 1) / with.tokens_a_block;
-  TORCH_CHECK(a_token <= INT32_MAX && blocks <= INT32_MAX && (lanes + threads - 1) / threads <= UINT16_MAX,
-              "rotary: `q` and `k` have too many tokens, or heads of too many values, for one launch.");
-  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>((lanes + threads - 1) / threads));
-  rotate<T, Angle, Size><<<grid, static_cast<unsigned>(threads), 0, c10::cuda::getCurrentCUDAStream()>>>(with);
+  const int x = std::min(with.half / Size, 32);
+  const int y = std::min((heads + kCount - 1) / kCount, kMostThreads / x);
+  const int z = std::min(kMostThreads / (x * y), 64);
+  const int64_t blocks = (with.tokens + z - 1) / z, groups = (heads + y * kCount - 1) / (y * kCount);
+  TORCH_CHECK(blocks <= INT32_MAX && groups <= UINT16_MAX,
+              "rotary: `q` and `k` have too many tokens or heads for one launch.");
+  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(groups),
+                  static_cast<unsigned>(std::min<int64_t>(with.batches, UINT16_MAX)));
+  const dim3 threads(static_cast<unsigned>(x), static_cast<unsigned>(y), static_cast<unsigned>(z));
+  rotate<T, Angle, Size, kCount><<<grid, threads, 0, c10::cuda::getCurrentCUDAStream()>>>(with);
   C10_CUDA_KERNEL_LAUNCH_CHECK();
 }
 
@@ -201,7 +78,7 @@ void run(const at::Tensor& q, const at::Tensor* k, const at::Tensor& cos, const 
   if (with.batches * with.tokens * with.half * (with.q.count + with.k.count) == 0) {
     return;
   }
-  constexpr int kSize = 4;  // 8 values of two bytes would take so many registers that few threads are at work
+  constexpr int kSize = 16 / sizeof(Angle);
   bool all = with.half % kSize == 0 && whole(with.cos_strides, with.cos, kSize) && whole(with.sin_strides, with.sin, kSize);
   for (const auto* side : {&with.q, &with.k}) {
     all = all && (side->count == 0 || (whole(side->from_strides, side->from, kSize) &&
