@@ -400,8 +400,8 @@ def _page(figures: list[Figures]) -> str:
             "",
             "- Backward passes of norms below 64 MB: the weight's gradient takes a second kernel, and its parts are as "
             "many bytes as a few MB of input.",
-            "- CUDA: rotary in types of two bytes has too few bytes under way for each multiprocessor, as have norms "
-            "of long rows; blocks that share a row in the backward pass also wait for each other.",
+            "- CUDA: a block holds two rows of up to 16,384 values of two bytes in the backward pass of a norm; blocks "
+            "that share a longer row wait for each other.",
             "- Triton: rows of more than 32,768 values run in plain Torch; in a loop in Python, its launch and the "
             "operator's registration cost the host 40 to 70 µs.",
         ]

@@ -1,45 +1,14 @@
 #pragma once
 
-// What both directions share: values of each type as float32, vectors of them, sums over lanes and blocks.
+// What both directions share on the host: tensors as rows, and the types they come in.
 
 #include <ATen/core/Tensor.h>
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 
 #include <cstdint>
-#include <type_traits>
+
+#include "values.cuh"
 
 namespace rms_norm_cuda {
-
-__device__ __forceinline__ float widen(float value) { return value; }
-__device__ __forceinline__ float widen(__half value) { return __half2float(value); }
-__device__ __forceinline__ float widen(__nv_bfloat16 value) { return __bfloat162float(value); }
-
-template <typename T>
-__device__ __forceinline__ T narrow(float value) {
-  if constexpr (std::is_same_v<T, float>) {
-    return value;
-  } else if constexpr (std::is_same_v<T, __half>) {
-    return __float2half_rn(value);
-  } else {
-    return __float2bfloat16_rn(value);
-  }
-}
-
-// Moved with loads and stores of 16 bytes, the widest there are.
-template <typename T, int N>
-struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vector {
-  T values[N];
-};
-
-template <int Width>
-__device__ __forceinline__ float sum_of_lanes(float value) {
-#pragma unroll
-  for (int offset = Width / 2; offset > 0; offset /= 2) {
-    value += __shfl_xor_sync(0xFFFFFFFFu, value, offset, Width);
-  }
-  return value;
-}
 
 inline bool aligned(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
 
