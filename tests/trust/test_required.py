@@ -58,6 +58,13 @@ def test_a_signed_build_loads(relu: Path, sign_builds: Callable[..., None]) -> N
     assert (install_kernel("acme/relu", version=1) / "metadata.json.sigstore").is_file()
 
 
+def test_a_signature_is_read_beside_the_metadata(relu: Path, hub: TestHub, sign_builds: Callable[..., None]) -> None:
+    sign_builds(relu)
+    hub.latency = 0.25
+    install_kernel("acme/relu", version=1)
+    assert (len(hub.requests), hub.depth()) == (3 + 4, 3), hub.asked()
+
+
 def test_an_unsigned_build_is_refused_before_anything_but_metadata_is_fetched(relu: Path, hub: TestHub) -> None:
     message = refused()
     assert message.startswith("acme/relu version 1 (commit ")

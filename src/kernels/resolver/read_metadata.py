@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from kernels.errors import InvalidMetadata, InvalidRepository, MissingMetadata, NotInCache, UntrustedSignature
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
-from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Snapshot
+from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, METADATA_FILE, RepoFile, Snapshot
 from kernels.sources.base import Source
 from kernels.sources.hub_errors import of_hub
 from kernels.support.concurrency import results_ahead, side_by_side
@@ -72,11 +72,13 @@ def read_metadata(source: Source, snapshot: Snapshot, variant: str, rule: Rule |
         raise missing if source.user_owned else of_hub(missing, "RemoteEntryNotFoundError")
     if file.size > MAX_METADATA_BYTES:
         raise InvalidMetadata(f"its {METADATA_FILE} has {file.size} bytes; metadata is never that large")
+    required = rule is not None and rule.required
     try:
+        if required and not source.offline:
+            _read_with_signature(source, snapshot, variant, file)
         content = source.read(snapshot, file, MAX_METADATA_BYTES)
     except NotInCache as error:
         raise MetadataNotInCache(error) from error
-    required = rule is not None and rule.required
     if rule is not None and required:
         from kernels.resolver.signature_check import require_signature
 
@@ -87,6 +89,24 @@ def read_metadata(source: Source, snapshot: Snapshot, variant: str, rule: Rule |
             f"its {METADATA_FILE} is signed, but has no digest, so the signature does not cover the build's files"
         )
     return metadata
+
+
+def _read_with_signature(source: Source, snapshot: Snapshot, variant: str, metadata: RepoFile) -> None:
+    """Read the metadata of a build and its signature side by side: each is there afterwards, as far as it can be had.
+
+    What cannot be is read again, which says why.
+    """
+    from kernels.trust.sigstore import MAX_BUNDLE_BYTES
+
+    bundle = snapshot.file(f"{BUILD_FOLDER}/{variant}/{BUNDLE_FILE}")
+    if bundle is None or bundle.size > MAX_BUNDLE_BYTES:
+        return
+
+    def read(file: RepoFile) -> None:
+        with suppress(NotInCache, InvalidRepository):
+            source.read(snapshot, file, file.size)
+
+    side_by_side(read, [metadata, bundle], at_once=2, name="signed")
 
 
 @contextmanager
