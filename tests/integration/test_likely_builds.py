@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hub import TestHub, kernel_files
@@ -16,7 +18,8 @@ from kernels.cache.repo_store import RepoStore
 from kernels.errors import HubUnavailable, UntrustedPublisher
 from kernels.operations import load
 from kernels.resolver import likely_builds
-from kernels.sources.files_ahead import MAX_BYTES, MAX_FILES
+from kernels.sources import early_requests, http_client
+from kernels.sources.files_ahead import MAX_FILES, MAX_LARGE
 
 HOPPER = "torch2.9-cu128-x86_64-linux+sm_90"
 
@@ -98,6 +101,65 @@ def test_the_metadata_of_builds_after_the_first_is_read_side_by_side(slow: TestH
     assert slow.depth() == 5, slow.asked()
 
 
+#: A Hub keeps native code in LFS, and redirects to it; a file with another name, below 10 MB, it gives itself.
+CONTENT = bytes(range(250)) * 20_000
+LARGE = {"_relu.so": CONTENT, "one.py": "1"}
+PLAIN = {"table.bin": CONTENT, "one.py": "1"}
+
+
+def test_a_kernel_with_a_large_file_is_three_round_trips_away(slow: TestHub, isolated_env: Path) -> None:
+    slow.make_repo("acme/relu", variants={"torch-cpu": PLAIN})
+    build = install_kernel("acme/relu", version=1)
+    assert (len(slow.requests), slow.depth()) == (3 + 5, 3), slow.asked()
+    assert (build / "table.bin").read_bytes() == CONTENT
+    assert not list(isolated_env.glob("**/*.incomplete"))
+
+
+def test_native_code_is_a_redirect_and_so_one_round_trip_further_away(slow: TestHub) -> None:
+    slow.make_repo("acme/relu", variants={"torch-cpu": LARGE})
+    build = install_kernel("acme/relu", version=1)
+    assert (len(slow.requests), slow.depth()) == (3 + 5 + 1, 4), slow.asked()
+    assert slow.count("/lfs/") == 1
+    assert (build / "_relu.so").read_bytes() == CONTENT
+
+
+def test_a_large_file_of_another_host_is_requested_without_the_token(
+    slow: TestHub, isolated_env: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KERNELS_HUB_TOKEN", "token-of-a-test")
+    slow.make_repo("acme/relu", variants={"torch-cpu": PLAIN})
+    with TestHub(tmp_path / "cdn", latency=slow.latency) as cdn:
+        cdn.make_repo("acme/relu", variants={"torch-cpu": PLAIN})
+        path = f"/kernels/acme/relu/resolve/{cdn.commit('acme/relu')}/build/torch-cpu/table.bin"
+        slow.fail(r"table\.bin", status=302, headers={"Location": f"{cdn.url}{path}?signature=0"})
+        build = install_kernel("acme/relu", version=1)
+        assert len(slow.requests) == 3 + 5, slow.asked()
+        assert slow.count(r"table\.bin") == cdn.count() == 1
+        assert all(each.headers["authorization"] == "Bearer token-of-a-test" for each in slow.requests)
+        assert "authorization" not in cdn.requests[0].headers
+        slow.requests += cdn.requests
+        assert slow.depth() == 4, slow.asked()
+    assert (build / "table.bin").read_bytes() == CONTENT
+
+
+def test_metadata_is_requested_before_the_files(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+
+    class Noted(early_requests.Sending):
+        def __init__(self, url: str, *others: Any) -> None:
+            sent.append(url)
+            super().__init__(url, *others)
+
+    monkeypatch.setattr(early_requests, "Sending", Noted)
+    monkeypatch.setattr(http_client, "Sending", Noted)
+    parts = {f"part{number}.py": str(number) for number in range(60)}
+    hub.make_repo("acme/relu", variants={"torch-cpu": {**parts, **LARGE}})
+    install_kernel("acme/relu", version=1)
+    names = [url.rpartition("/")[2] for url in sent if "/resolve/" in url]
+    assert names[:2] == ["metadata.json", "_relu.so"]
+    assert len(names) == len(set(names)) == 64  # `one.py` is as `part1.py`
+
+
 # Wrong guesses
 
 
@@ -132,11 +194,17 @@ def test_a_wrong_guess_costs_a_limited_number_of_requests(hub: TestHub) -> None:
     assert hub.count("/part") <= 2 * MAX_FILES
 
 
-def test_large_files_are_not_requested_before_they_are_needed(hub: TestHub) -> None:
-    files = {f"large{number}.so": b"%07d" % number * (MAX_BYTES // 28) for number in range(9)}
-    for_other_devices(hub, STABLE[:1], files)
+def test_a_wrong_guess_costs_few_bytes_of_large_files(hub: TestHub, isolated_env: Path) -> None:
+    files = {f"large{number}.so": bytes([number]) * (9 * 2**20) for number in range(MAX_LARGE + 2)}
+    commit = for_other_devices(hub, STABLE[:1], files)
+    sent = hub.measure(r"large\d")
     assert install_kernel("acme/relu", version=1, target=HOPPER).name == "torch-cuda"
-    assert hub.count(r"large\d\.so") == 0, hub.asked()
+    assert 0 < hub.count(r"large\d") <= MAX_LARGE, hub.asked()
+    assert on_disk(isolated_env, STABLE[0]) == ["metadata.json"]
+    assert is_free(isolated_env, "acme/relu", commit, STABLE[0])
+    assert sum(path.stat().st_size for path in isolated_env.glob("kernels--acme--relu/blobs/*")) < 2**16
+    # Most of it is what the server's sockets hold.
+    assert sum(sent) <= MAX_LARGE * 4 * 2**20
 
 
 @pytest.mark.parametrize("size", [0, 1, 10**15])
@@ -221,6 +289,38 @@ def test_what_waits_too_long_for_dependencies_is_requested_again(
     hub.hold("base/refs", dropped)
     assert sorted(path.name for path in install_kernel("acme/top", version=1).iterdir())[0] == "__init__.py"
     assert hub.count("top/resolve/.*/__init__.py") == 2
+
+
+@pytest.mark.parametrize("fault", ["fail", "disconnect", "truncate", "corrupt", "shorten"])
+@pytest.mark.parametrize("pattern", ["/resolve/.*large", "/lfs/"])
+def test_a_large_file_that_fails_once_is_requested_again(
+    hub: TestHub, quick_retries: None, fault: str, pattern: str
+) -> None:
+    name = "large.so" if "lfs" in pattern else "large.bin"
+    hub.make_repo("acme/relu", variants={"torch-cpu": {name: CONTENT}})
+    getattr(hub, fault)(pattern, times=1)
+    assert (install_kernel("acme/relu", version=1) / name).read_bytes() == CONTENT
+    assert hub.count(pattern) == 2, hub.asked()
+
+
+def test_a_large_file_that_is_missing_is_the_error_of_a_download(hub: TestHub, isolated_env: Path) -> None:
+    hub.make_repo("acme/relu", variants={"torch-cpu": LARGE})
+    hub.fail(r"_relu\.so", status=404, headers={"X-Error-Code": "EntryNotFound"})
+    with pytest.raises(HubUnavailable, match=r"_relu\.so is listed but not available"):
+        install_kernel("acme/relu", version=1)
+    assert hub.count(r"_relu\.so") == 1
+    assert is_free(isolated_env, "acme/relu", hub.commit("acme/relu"), "torch-cpu")
+
+
+def test_a_large_file_of_which_a_part_is_here_is_continued(hub: TestHub, isolated_env: Path) -> None:
+    hub.make_repo("acme/relu", variants={"torch-cpu": LARGE})
+    blobs = isolated_env / "kernels--acme--relu" / "blobs"
+    blobs.mkdir(parents=True)
+    part = blobs / f"{hashlib.sha256(CONTENT).hexdigest()}.0123abcd.left.incomplete"
+    part.write_bytes(CONTENT[: 2**21])
+    assert (install_kernel("acme/relu", version=1) / "_relu.so").read_bytes() == CONTENT
+    requested = [each.headers.get("range") for each in hub.requests if each.path.endswith("_relu.so")]
+    assert requested == [f"bytes={2**21}-"] * 2  # the redirect, and where it leads
 
 
 # Where nothing is downloaded

@@ -99,7 +99,7 @@ def test_code_for_tokens_is_imported_while_an_answer_is_under_way(
 
 
 class Early(list[str]):
-    """The URLs of the requests that were sent early."""
+    """The URLs of the first requests that were sent early; files follow later."""
 
     def __init__(self) -> None:
         self.endings: list[threading.Event] = []
@@ -118,10 +118,11 @@ def early(monkeypatch: pytest.MonkeyPatch) -> Early:
 
     class Noted(early_requests.Sending):
         def __init__(self, url: str, *others: Any) -> None:
-            sent.append(url)
             self.ending = threading.Event()
+            if "/resolve/" not in url:
+                sent.append(url)
+                sent.endings.append(self.ending)
             super().__init__(url, *others)
-            sent.endings.append(self.ending)
 
         def _end(self, outcome: Any) -> None:
             super()._end(outcome)

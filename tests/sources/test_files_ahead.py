@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pytest
+
 from kernels.cache.repo_store import RepoStore
 from kernels.models.snapshot import RepoFile
-from kernels.sources.files_ahead import MAX_BYTES, MAX_FILES, FilesAhead, small_files
+from kernels.sources import files_ahead
+from kernels.sources.files_ahead import MAX_BYTES, MAX_FILES, MAX_LARGE, FilesAhead, large_files, small_files
 
 COMMIT = "c" * 40
 
@@ -42,10 +45,12 @@ def test_what_is_taken_is_in_the_snapshot_and_the_lock_is_free(tmp_path: Path) -
     lock = store.lock("work")
     assert lock.acquire_at_once()
     ahead = FilesAhead("acme/relu", list(contents), contents.__getitem__, lock)
+    ahead.begin()
     assert ahead.take()
     ahead.drop()  # too late
     assert not store.lock("work").acquire_at_once()
-    assert ahead.put_into(store, COMMIT, contents) == set(contents)
+    assert ahead.among(contents) == set(contents)
+    ahead.put_into(store, COMMIT, contents)
     ahead.end()
     assert store.missing(COMMIT, contents) == []
     assert store.lock("work").acquire_at_once()
@@ -61,8 +66,46 @@ def test_what_is_dropped_cannot_be_taken_and_nothing_of_it_is_on_disk(tmp_path: 
         return b"a"
 
     ahead = FilesAhead("acme/relu", [listed("a.py", b"a")], request, lock)
+    ahead.begin()
     ahead.drop()
     answer.set()
     assert not ahead.take()
     assert store.lock("work").acquire_at_once()
     assert not (store.folder / "blobs").exists()
+
+
+def test_what_was_not_begun_is_not_waited_for(tmp_path: Path) -> None:
+    store, file = RepoStore(tmp_path, "kernel", "acme/relu"), listed("a.py", b"a")
+    lock = store.lock("work")
+    assert lock.acquire_at_once()
+    ahead = FilesAhead("acme/relu", [file], lambda file: b"a", lock)
+    assert ahead.take()
+    ahead.begin()  # too late
+    assert ahead.among([file]) == set()
+    ahead.put_into(store, COMMIT, [file])
+    ahead.end()
+    assert store.missing(COMMIT, [file]) == [file]
+    assert store.lock("work").acquire_at_once()
+
+
+def test_no_more_large_files_than_bounded_wait_in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files_ahead, "_waiting", threading.Semaphore(5))
+    sent: list[int] = []
+
+    def builds() -> list[FilesAhead]:
+        made = []
+        for number in range(3):
+            lock = RepoStore(tmp_path, "kernel", "acme/relu").lock(f"work{number}")
+            assert lock.acquire_at_once()
+            large = large_files([of_size(each, 2**30) for each in range(100)])
+            ahead = FilesAhead(
+                "acme/relu", [], lambda file: b"", lock, large=large, send=lambda files: sent.append(len(files))
+            )
+            ahead.begin()
+            made.append(ahead)
+        return made
+
+    for _ in range(2):
+        for each in builds():
+            each.drop()
+    assert sent == [MAX_LARGE, 5 - MAX_LARGE] * 2

@@ -192,6 +192,10 @@ class RepoStore(RepoRecords):
             with suppress(OSError):  # it was kept, or removed
                 os.rename(path, path.with_suffix(GIVEN_UP))
 
+    def is_begun(self, file: RepoFile) -> bool:
+        """Whether an earlier try left a part of a large file, with which `part` begins."""
+        return self._begun(file) is not None
+
     def _begun(self, file: RepoFile) -> Path | None:
         found = []
         for path in (self.folder / "blobs").glob(f"{file.blob}*.incomplete") if file.blob else ():

@@ -1,4 +1,4 @@
-"""The builds that a call will probably use, by their names: their small files are requested while metadata is read.
+"""The builds that a call will probably use, by their names: their files are requested while metadata is read.
 
 That saves a round trip. Only builds of trusted publishers are requested, nothing of them is on disk before the plan is
 complete, and a build that is not used is dropped.
@@ -40,7 +40,7 @@ class LikelyBuilds:
         self._timer: threading.Timer | None = None
 
     def expect(self, found: FoundSnapshot, variant: str, *, signed: bool) -> None:
-        """Request the small files of the build that is now the likeliest of a snapshot; another one is dropped.
+        """Request the files of the build that is now the likeliest of a snapshot, with its metadata; drop another one.
 
         Args:
             found: The snapshot, of a trusted publisher.

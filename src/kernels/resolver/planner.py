@@ -1,7 +1,7 @@
 """A requirement becomes a plan: the snapshot, the build, and the same for every kernel it depends on.
 
-Nothing but listings and `metadata.json` is read until the whole tree is known and checked; small files of the likely
-builds of trusted publishers may have been requested by then, and wait in memory.
+Nothing but listings and `metadata.json` is read until the whole tree is known and checked; files of the likely builds
+of trusted publishers may have been requested by then: small ones wait in memory, of large ones the answers wait.
 """
 
 from __future__ import annotations

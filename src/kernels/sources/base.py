@@ -150,9 +150,10 @@ class Source(Protocol):
         ...
 
     def fetch_ahead(self, snapshot: Snapshot, variant: str, read: Collection[str]) -> FilesAhead | None:
-        """Request small files of a build that will probably be fetched, and return at once; `fetch` takes them over.
+        """Request files of a build that will probably be fetched; `fetch` takes them over.
 
-        Nothing of them is on disk before that. The caller drops those of a build that is not fetched.
+        The requests are sent once the first of those to `read` is requested. Nothing of the files is on disk before
+        `fetch`. The caller drops those of a build that is not fetched.
 
         Args:
             snapshot: The snapshot, of a trusted publisher.

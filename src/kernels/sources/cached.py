@@ -33,6 +33,7 @@ from kernels.sources.hub_errors import of_hub
 from kernels.sources.hub_responses import CommitInfo
 from kernels.sources.remote import REPO_TYPES, Remote
 from kernels.sources.session_cache import memory_of
+from kernels.support.concurrency import side_by_side
 from kernels.support.logs import logger
 from kernels.support.process_lock import exclusively
 from kernels.support.warn import warn_once
@@ -70,6 +71,8 @@ class CachedSource(Source):
         self._fresh: set[tuple[Path, str, str]] = set()
         # What is requested before its build is chosen, by repository, commit and build.
         self._ahead: dict[tuple[Path, str, str], FilesAhead] = {}
+        # The same, by the file whose request precedes theirs.
+        self._following: dict[tuple[Path, str, str], FilesAhead] = {}
 
     @property
     def name(self) -> str:
@@ -299,7 +302,8 @@ class CachedSource(Source):
         with exclusively(store.reading_lock(snapshot.commit, file.path)):
             content = store.read(snapshot.commit, file)
             if content is None:
-                content = self._remote.content(snapshot, file)
+                with self._before_others(store, snapshot, file):
+                    content = self._remote.content(snapshot, file)
                 if content is not None:
                     store.mark_fetched(snapshot.commit)
                     store.place(snapshot.commit, file, content)
@@ -339,20 +343,26 @@ class CachedSource(Source):
         return self._fetch(self._store(snapshot.repo_type, snapshot.repo_id), snapshot, variant)
 
     def fetch_ahead(self, snapshot: Snapshot, variant: str, read: Collection[str]) -> FilesAhead | None:
-        """Request small files of a build that will probably be fetched; they stay in memory until `fetch` takes them.
+        """Request files of a build that will probably be fetched, once the first of those to `read` is requested.
 
-        Only a Hub gives files one by one. Files whose content the repository's other commits have are not requested.
+        Only a Hub gives files one by one. Files whose content the repository's other commits have are not requested,
+        nor are those of which a part is here.
         """
         store, commit = self._store(snapshot.repo_type, snapshot.repo_id), snapshot.commit
         decisive = [file for file in map(snapshot.file, read) if file is not None]
         if self.offline or self._memory.resting() or len(decisive) < len(read):
             return None
-        if not store.missing(commit, decisive):
+        awaited = store.missing(commit, decisive)
+        if not awaited:
             return None  # what decides is here already: nothing is waited for
-        from kernels.sources.files_ahead import FilesAhead, small_files
+        from kernels.sources.download import is_small
+        from kernels.sources.files_ahead import FilesAhead, large_files, small_files
 
         others = [file for file in snapshot.builds[variant] if file.path not in read]
-        single = small_files(self._remote.single_files(snapshot.repo_id, store.missing(commit, others)))
+        single = self._remote.single_files(snapshot.repo_id, store.missing(commit, others))
+        small = small_files([file for file in single if is_small(file)])
+        large = large_files([file for file in single if not is_small(file)])
+        single = small + large
         lock = store.lock(f"{commit}-{variant}")
         if not single or not lock.acquire_at_once():
             return None
@@ -362,10 +372,31 @@ class CachedSource(Source):
             files = [file for file in store.missing(commit, single) if not store.has_content(file)]
             if not files:
                 return None
-            ahead = FilesAhead(snapshot.repo_id, files, partial(self._remote.file_content, snapshot), lock)
+            ahead = FilesAhead(
+                snapshot.repo_id,
+                [file for file in files if is_small(file)],
+                partial(self._remote.file_content, snapshot),
+                lock,
+                large=[file for file in files if not is_small(file) and not store.is_begun(file)],
+                send=partial(self._remote.send_ahead, snapshot),
+            )
             held.pop_all()
         self._ahead[store.folder, commit, variant] = ahead
+        self._following[store.folder, commit, awaited[0].path] = ahead
         return ahead
+
+    @contextmanager
+    def _before_others(self, store: RepoStore, snapshot: Snapshot, file: RepoFile) -> Iterator[None]:
+        """Send the request for a file before those of its build that are requested ahead."""
+        ahead = self._following.pop((store.folder, snapshot.commit, file.path), None)
+        sent = None if ahead is None else self._remote.send_ahead(snapshot, [file])
+        try:
+            if ahead is not None:
+                ahead.begin()
+            yield
+        finally:
+            if sent is not None:
+                sent.end()
 
     def link_boundary(self, snapshot: Snapshot) -> Path | None:
         """The cache: huggingface_hub may share contents between its repositories."""
@@ -425,13 +456,20 @@ class CachedSource(Source):
                 fresh = store.missing(snapshot.commit, files)
                 if not fresh:
                     break
-                placed = set() if ahead is None else ahead.put_into(store, snapshot.commit, fresh)
-                ahead = None
-                rest = [file for file in fresh if file not in placed]
+                requested = set() if ahead is None else ahead.among(fresh)
+                rest = [file for file in fresh if file not in requested]
                 missing = [file for file in rest if not store.adopt(snapshot.commit, file)]
-                size += sum(file.size for file in placed)
-                self._remote.download(store, snapshot, variant, missing)
-                size += sum(file.size for file in missing)
+                steps: list[Callable[[], None]] = []
+                if missing:
+                    steps.append(partial(self._remote.download, store, snapshot, variant, missing))
+                if ahead is not None and requested:
+                    steps.append(partial(ahead.put_into, store, snapshot.commit, requested))
+                if len(steps) > 1:
+                    side_by_side(lambda step: step(), steps, at_once=len(steps), name="fetch")
+                elif steps:
+                    steps[0]()
+                ahead = None
+                size += sum(file.size for file in (*requested, *missing))
                 self._fresh.update((store.folder, snapshot.commit, file.path) for file in fresh)
                 # A `prune` that runs now may not have seen the new links, and removes their contents.
                 with exclusively(store.lock(CLEARING)):

@@ -15,6 +15,7 @@ from kernels import settings
 from kernels.cache.repo_store import RepoStore
 from kernels.errors import HubUnavailable, KernelsError, RepositoryNotFound, UntrustedSignature
 from kernels.sources.base import Moved
+from kernels.sources.early_requests import RequestsAhead
 from kernels.sources.http_client import BRIEF, Patience
 from kernels.sources.hub_client import HubClient, MirrorAnswer
 from kernels.sources.hub_errors import NAME_ADVICE, HubRefused, of_hub
@@ -137,13 +138,17 @@ class DetectedRemote(Remote):
         return self.asked(snapshot.repo_id).content(snapshot, file)
 
     def single_files(self, repo_id: str, files: Iterable[RepoFile]) -> list[RepoFile]:
-        """The small files, if a Hub answered, now or when the cache was filled."""
+        """The files, if a Hub answered, now or when the cache was filled."""
         is_hub = self.likely(repo_id) is self._hub and (self._memory.kind == "hub" or self._guess is self._hub)
         return self._hub.single_files(repo_id, files) if is_hub else []
 
     def file_content(self, snapshot: Snapshot, file: RepoFile) -> bytes:
         """The content of a small file of a build on a Hub, checked against its listing."""
         return self._hub.file_content(snapshot, file)
+
+    def send_ahead(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> RequestsAhead | None:
+        """Send the first requests for files on a Hub; their downloads take the answers over."""
+        return self._hub.send_ahead(snapshot, files)
 
     def download(self, store: RepoStore, snapshot: Snapshot, variant: str, files: list[RepoFile]) -> None:
         """Put files of a build into the cache, each checked against its listing."""

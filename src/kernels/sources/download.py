@@ -15,11 +15,12 @@ from urllib.parse import quote
 
 from kernels.cache.partial_file import PartialFile
 from kernels.errors import HubUnavailable, StoreError
-from kernels.sources.http_client import Patience
+from kernels.sources.http_client import Patience, download_timeout, unpacked
 from kernels.sources.hub_client import HubClient
 from kernels.sources.hub_errors import HubMoved, HubRefused, of_hub
 from kernels.sources.progress import downloading, report
-from kernels.sources.xet import in_xet, xet_stream
+from kernels.sources.request_headers import api_timeout, packed
+from kernels.sources.xet import in_xet, token_path, xet_stream
 from kernels.support.concurrency import Cancelled, check_cancelled, side_by_side
 from kernels.support.logs import logger
 
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from kernels.cache.placing import Placing
     from kernels.cache.repo_store import RepoStore
     from kernels.models.snapshot import RepoFile, Snapshot
+    from kernels.sources.early_requests import EarlyQuestion
 
-__all__ = ["download", "is_small", "resolve_path", "small_content"]
+__all__ = ["download", "first_question", "is_small", "resolve_path", "small_content"]
 
 #: Up to this size a file is checked in memory: 32 at once, each with its parts and as a whole, take 32 MiB.
 IN_MEMORY = 512 * 1024
@@ -107,6 +109,19 @@ def is_small(file: RepoFile) -> bool:
     return file.size <= IN_MEMORY
 
 
+def first_question(client: HubClient, snapshot: Snapshot, file: RepoFile) -> EarlyQuestion:
+    """The request that a download of a file begins with where nothing of it is here.
+
+    Args:
+        client: The Hub.
+        snapshot: The snapshot.
+        file: The file.
+    """
+    if _is_in_xet(file):
+        return client.question(token_path(snapshot), packed, api_timeout)
+    return client.question(resolve_path(snapshot, file), unpacked, download_timeout)
+
+
 def small_content(
     client: HubClient, snapshot: Snapshot, file: RepoFile, arrived: Callable[[int], None] = lambda size: None
 ) -> bytes:
@@ -167,7 +182,7 @@ def _large(
     with store.part(file, arrived) as part:
         try:
             for _ in range(LARGE_TRIES):
-                if file.size > DIRECT_BYTES and in_xet(file):
+                if _is_in_xet(file):
                     _from_xet(client, snapshot, part)
                 if not part.complete:
                     _from_hub(client, snapshot, part)
@@ -183,6 +198,11 @@ def _large(
         f"{snapshot.repo_id}: {file.path} could not be downloaded in {LARGE_TRIES} tries: each time the content was "
         f"not as {client.endpoint} lists it."
     )
+
+
+def _is_in_xet(file: RepoFile) -> bool:
+    """Whether a file is read from Xet."""
+    return file.size > DIRECT_BYTES and in_xet(file)
 
 
 def _from_hub(client: HubClient, snapshot: Snapshot, part: PartialFile) -> None:

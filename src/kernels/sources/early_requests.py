@@ -1,8 +1,9 @@
-"""Requests that leave before the code that reads their answers is imported.
+"""Requests that leave before the code that needs their answers is there.
 
 What a call asks first is known from its arguments. It is sent at once, and the rest is imported while the answer is on
-its way. `HttpClient` takes the answer over when it is about to send the same request: whatever follows, such as a
-retry, is as without. An answer that nobody takes is closed at the end of the call.
+its way. A large file is requested while it is decided whether it is needed. `HttpClient` takes the answer over when it
+is about to send the same request: whatever follows, such as a redirect or a retry, is as without. The body of an answer
+is not read before that. An answer that nobody takes is closed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 from kernels.sources.send_request import Sending
 
-__all__ = ["EarlyQuestion", "sent_early", "taken_over"]
+__all__ = ["EarlyQuestion", "RequestsAhead", "sent_early", "taken_over"]
 
 #: The headers that an answer depends on.
 _DECISIVE = frozenset({"accept-encoding", "authorization", "if-modified-since", "if-none-match", "range"})
@@ -121,20 +122,47 @@ def sent_early(questions: Iterable[EarlyQuestion]) -> Iterator[None]:
     Args:
         questions: The requests. A call that sends none of them is as good: then they are sent when they are needed.
     """
+    own = _registered(questions)
+    try:
+        _begin([each for each in own.values() if each.is_needed()])
+        yield
+    finally:
+        _end(own)
+
+
+class RequestsAhead:
+    """Requests that are sent at once, in their order, and can be taken over until `end`.
+
+    Args:
+        questions: The requests. What is under way already is not sent again.
+    """
+
+    def __init__(self, questions: Iterable[EarlyQuestion]) -> None:
+        self._own = _registered(questions)
+        for each in self._own.values():
+            each.send()
+
+    def end(self) -> None:
+        """Close the answers that nobody has taken, now or when they are there."""
+        _end(self._own)
+
+
+def _registered(questions: Iterable[EarlyQuestion]) -> dict[str, _EarlyRequest]:
     own: dict[str, _EarlyRequest] = {}
     with _guard:
         for question in questions:
             if question.url not in _under_way:
                 own[question.url] = _under_way[question.url] = _EarlyRequest(question)
-    try:
-        _begin([each for each in own.values() if each.is_needed()])
-        yield
-    finally:
-        with _guard:
-            for url in own:
-                _under_way.pop(url, None)
-        for each in own.values():
-            each.give_up()
+    return own
+
+
+def _end(own: Mapping[str, _EarlyRequest]) -> None:
+    with _guard:
+        for url, each in own.items():
+            if _under_way.get(url) is each:
+                del _under_way[url]
+    for each in own.values():
+        each.give_up()
 
 
 def _begin(requests: list[_EarlyRequest]) -> None:

@@ -1,11 +1,13 @@
-"""Small files of a build that is likely to be chosen, requested while that is decided.
+"""Files of a build that is likely to be chosen, requested while that is decided.
 
-Until the build is fetched they are in memory, checked against the listing, and the build's lock is held: other
-processes wait for them instead of requesting them too. Of a build that is not fetched nothing stays.
+Until the build is fetched the small ones are in memory, checked against the listing, and of the large ones no more is
+read than the headers of the answer. The build's lock is held: other processes wait for the files instead of requesting
+them too. Of a build that is not fetched nothing stays.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -16,9 +18,11 @@ from kernels.support.concurrency import begin
 
 if TYPE_CHECKING:
     from kernels.cache.repo_store import RepoStore
+    from kernels.sources.early_requests import RequestsAhead
+    from kernels.support.concurrency import Begun
     from kernels.support.process_lock import WorkLock
 
-__all__ = ["MAX_BYTES", "MAX_FILES", "FilesAhead", "small_files"]
+__all__ = ["MAX_BYTES", "MAX_FILES", "MAX_LARGE", "FilesAhead", "large_files", "small_files"]
 
 #: The most files that are requested of a build. Published builds have up to some 60 besides large ones; a Hub allows
 #: 3,000 requests in five minutes without a token (https://huggingface.co/docs/hub/rate-limits).
@@ -27,6 +31,14 @@ MAX_FILES = 64
 #: The most bytes of them: a third of a second at 100 Mbit/s, where the build is not used after all. Eight kernels at a
 #: time have 32 MiB in memory.
 MAX_BYTES = 4 * 2**20
+
+#: The most large files that are requested of a build: published ones have one, few have two or three. The server sends
+#: what the sockets' buffers hold of each: some 200 KiB on Linux, whose buffers grow only while they are read.
+MAX_LARGE = 4
+
+#: The most large files that wait to be read in this process: each has a connection, of which huggingface_hub's session
+#: has 100, and downloads take 64.
+_MAX_WAITING = 16
 
 #: Requests at the same time, as for a download.
 _AT_ONCE = 32
@@ -50,25 +62,75 @@ def small_files(files: Sequence[RepoFile]) -> list[RepoFile]:
     return chosen
 
 
+def large_files(files: Sequence[RepoFile]) -> list[RepoFile]:
+    """The largest files, each content once, as many as are requested ahead.
+
+    Example:
+        >>> [file.path for file in large_files([RepoFile("b.so", 2**20, "1" * 40), RepoFile("a.so", 2**30, "2" * 40)])]
+        ['a.so', 'b.so']
+    """
+    contents = {file.blob or file.path: file for file in sorted(files, key=lambda file: -file.size)}
+    return list(contents.values())[:MAX_LARGE]
+
+
+_waiting = threading.Semaphore(_MAX_WAITING)
+
+
+def _renew() -> None:
+    # What the parent waits for, a fork does not.
+    global _waiting
+    _waiting = threading.Semaphore(_MAX_WAITING)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
 class FilesAhead:
-    """The requests of files of one build, which begin at once.
+    """The requests of files of one build, which are sent from `begin` on.
 
     Args:
         name: The repository, for the progress bar.
-        files: The files.
+        small: The files whose content is requested.
         request: Gives the content of a file, as listed. Its error is that of `put_into`.
         lock: The lock of the build, which is held; it is released with what becomes of the files.
+        large: The files of which only the answers' headers are waited for.
+        send: Sends the requests for large files; a download of one takes its answer over.
     """
 
     def __init__(
-        self, name: str, files: Sequence[RepoFile], request: Callable[[RepoFile], bytes], lock: WorkLock
+        self,
+        name: str,
+        small: Sequence[RepoFile],
+        request: Callable[[RepoFile], bytes],
+        lock: WorkLock,
+        *,
+        large: Sequence[RepoFile] = (),
+        send: Callable[[Sequence[RepoFile]], RequestsAhead | None] = lambda files: None,
     ) -> None:
         self._name = name
-        self._size = sum(file.size for file in files)
+        self._small = small
+        self._request = request
         self._lock = lock
+        self._large = large
+        self._send = send
         self._guard = threading.Lock()
         self._over = False
-        self._work = begin(lambda file: (file, request(file)), files, at_once=_AT_ONCE, name="ahead")
+        self._work: Begun[tuple[RepoFile, bytes]] | None = None
+        self._sent: RequestsAhead | None = None
+        self._places: list[threading.Semaphore] = []
+
+    def begin(self) -> None:
+        """Send the requests, unless the files were dropped."""
+        request = self._request
+        with self._guard:
+            if self._over or self._work is not None:
+                return
+            waiting = _waiting
+            large = [file for file in self._large if waiting.acquire(blocking=False)]
+            self._places = [waiting] * len(large)
+            self._sent = self._send(large) if large else None
+            self._work = begin(lambda file: (file, request(file)), self._small, at_once=_AT_ONCE, name="ahead")
 
     def take(self) -> bool:
         """Take over the files and the lock; False if they were dropped. If not, `end` must follow."""
@@ -76,39 +138,48 @@ class FilesAhead:
             taken, self._over = not self._over, True
         return taken
 
-    def put_into(self, store: RepoStore, commit: str, missing: Iterable[RepoFile]) -> set[RepoFile]:
+    def among(self, files: Iterable[RepoFile]) -> set[RepoFile]:
+        """Those files whose contents are requested."""
+        contents = {file.blob or file.path for file in self._small} if self._work is not None else set()
+        return {file for file in files if (file.blob or file.path) in contents}
+
+    def put_into(self, store: RepoStore, commit: str, missing: Iterable[RepoFile]) -> None:
         """Put the contents that were taken into the snapshot of a commit, each as it arrives.
 
         Args:
             store: The repository in the cache.
             commit: The commit.
-            missing: The files that the snapshot lacks.
-
-        Returns:
-            Those that have one of the contents.
+            missing: Files that the snapshot lacks; those with one of the contents are placed.
 
         Raises:
             HubUnavailable: A content is not available, or was wrong at each try.
             StoreError: The cache cannot be written.
         """
-        placed: set[RepoFile] = set()
+        if self._work is None:
+            return
         lacking: dict[str, list[RepoFile]] = {}
         for each in missing:
             lacking.setdefault(each.blob or each.path, []).append(each)
-        with downloading(self._name, self._size), store.placing(commit) as placing:
+        size = sum(file.size for file in self._small)
+        with downloading(self._name, size), store.placing(commit) as placing:
             for file, content in self._work.as_they_come():
                 same = lacking.get(file.blob or file.path)
                 if same:
                     placing.put(content, *same)
-                    placed.update(same)
                 report(1, file.size)
-        return placed
 
     def end(self) -> None:
         """End what is left of the requests, and release the lock, after the files were taken."""
-        self._work.cancel()
-        del self._work  # with it the contents
-        self._lock.release()
+        try:
+            work, self._work = self._work, None  # with it the contents
+            if work is not None:
+                work.cancel()
+            if self._sent is not None:
+                self._sent.end()
+        finally:
+            for each in self._places:
+                each.release()
+            self._lock.release()
 
     def drop(self) -> None:
         """End the requests and release the lock, unless the files were taken."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from kernels.errors import HubUnavailable, InvalidRepository
 from kernels.models.mirror_form import MAX_DOCUMENT_BYTES, is_mirror_document
 from kernels.sources.conditions import validator_of
+from kernels.sources.early_requests import EarlyQuestion
 from kernels.sources.http_client import (
     SLOWEST,
     HttpClient,
@@ -114,6 +115,18 @@ class HubClient(HttpClient):
                 raise HubUnavailable(f"The answer to {url} is an empty page of a listing that continues.")
             yield page
             url = following
+
+    def question(
+        self, path: str, headers: Callable[[], Mapping[str, str]], timeout: Callable[[], float]
+    ) -> EarlyQuestion:
+        """A request as this client sends it, to be sent ahead.
+
+        Args:
+            path: The path and query.
+            headers: Gives its headers beside those of every request.
+            timeout: Gives the seconds of each wait.
+        """
+        return EarlyQuestion(f"{self.endpoint}{path}", {**self.headers, **headers()}, timeout(), lambda: True)
 
     def content(
         self, path: str, file: RepoFile, patience: Patience, arrived: Callable[[int], None] = lambda size: None

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from kernels.errors import InvalidRepository
 from kernels.models.snapshot import MAX_FILES, Heads, RepoFile, Snapshot
 from kernels.sources.base import Moved
+from kernels.sources.early_requests import RequestsAhead
 from kernels.sources.http_client import BRIEF, Patience
 from kernels.sources.hub_client import HubClient
 from kernels.sources.hub_errors import HubMoved, HubRefused, no_answer, not_found
@@ -139,16 +140,20 @@ class HubRemote(Remote):
         return content
 
     def single_files(self, repo_id: str, files: Iterable[RepoFile]) -> list[RepoFile]:
-        """The files that are downloaded without their headers being asked for first."""
-        from kernels.sources.download import is_small
-
-        return [file for file in files if is_small(file)]
+        """All files."""
+        return list(files)
 
     def file_content(self, snapshot: Snapshot, file: RepoFile) -> bytes:
         """The content of a small file of a build, checked against its listing."""
         from kernels.sources.download import small_content
 
         return small_content(self._client, snapshot, file)
+
+    def send_ahead(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> RequestsAhead | None:
+        """Send the first requests for files; their downloads take the answers over."""
+        from kernels.sources.download import first_question
+
+        return RequestsAhead(first_question(self._client, snapshot, file) for file in files)
 
     def download(self, store: RepoStore, snapshot: Snapshot, variant: str, files: list[RepoFile]) -> None:
         """Put files of a build into the cache, each checked against its listing."""

@@ -11,6 +11,7 @@ from kernels.errors import RequestError
 if TYPE_CHECKING:
     from kernels.cache.repo_store import RepoStore
     from kernels.models.snapshot import Heads, RepoFile, Snapshot
+    from kernels.sources.early_requests import RequestsAhead
     from kernels.sources.http_client import Patience
     from kernels.sources.hub_errors import HubRefused
     from kernels.sources.hub_responses import CommitInfo
@@ -100,12 +101,19 @@ class Remote(Protocol):
         ...
 
     def single_files(self, repo_id: str, files: Iterable[RepoFile]) -> list[RepoFile]:
-        """Those files that are certainly requested one by one, as a Hub gives small ones; `file_content` has them."""
+        """Those files that are certainly requested one by one, as a Hub gives them."""
         return []
 
     def file_content(self, snapshot: Snapshot, file: RepoFile) -> bytes:
-        """The content of one of `single_files`, checked against its listing."""
+        """The content of a small one of `single_files`, checked against its listing."""
         raise RequestError(f"{self.name} gives no files one by one.")
+
+    def send_ahead(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> RequestsAhead | None:
+        """Send the requests that `content` and `download` send first for some of `single_files`, in this order.
+
+        Those methods take the answers over, whose bodies are not read before.
+        """
+        return None
 
     def download(self, store: RepoStore, snapshot: Snapshot, variant: str, files: list[RepoFile]) -> None:
         """Put files of a build into the cache, each checked against its listing.

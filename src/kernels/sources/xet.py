@@ -23,7 +23,7 @@ from kernels.support.concurrency import check_cancelled
 if TYPE_CHECKING:
     from kernels.models.snapshot import RepoFile, Snapshot
 
-__all__ = ["in_xet", "xet_stream"]
+__all__ = ["in_xet", "token_path", "xet_stream"]
 
 #: The schemes of a storage server: a Hub must not name a folder of this machine.
 _SCHEMES = frozenset({"https", "http"})
@@ -53,6 +53,15 @@ def in_xet(file: RepoFile) -> bool:
     return hasattr(hf_xet, "XetDownloadStreamGroup") and not constants.HF_HUB_DISABLE_XET
 
 
+def token_path(snapshot: Snapshot) -> str:
+    """The path on a Hub of the token to read a snapshot's files from Xet.
+
+    Args:
+        snapshot: The snapshot.
+    """
+    return f"/api/{snapshot.repo_type}s/{snapshot.repo_id}/xet-read-token/{quote(snapshot.commit, safe='')}"
+
+
 def xet_stream(client: HubClient, snapshot: Snapshot, file: RepoFile, start: int) -> Generator[bytes, None, None]:
     """The bytes of a file in Xet from an offset on.
 
@@ -69,8 +78,7 @@ def xet_stream(client: HubClient, snapshot: Snapshot, file: RepoFile, start: int
     """
     import hf_xet
 
-    asked = f"/api/{snapshot.repo_type}s/{snapshot.repo_id}/xet-read-token/{quote(snapshot.commit, safe='')}"
-    granted = client.json(asked, BRIEF, XET_TOKEN)
+    granted = client.json(token_path(snapshot), BRIEF, XET_TOKEN)
     scheme = urlsplit(granted.cas_url).scheme
     if scheme not in _SCHEMES or (scheme == "http" and client.endpoint.startswith("https:")):
         raise ValueError("the Hub names no valid URL of a Xet server")
