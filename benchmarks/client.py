@@ -312,7 +312,7 @@ def main() -> None:
                 print(line)
             return
         by_name = {client.name: client for client in clients}
-        text = report(results, by_name.get("existing"), ours, load, arguments.rounds)
+        text = report(results, by_name, load, arguments.rounds)
         write_section(arguments.output, "client", text)
         print(text)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from side_by_side import Client, Results, cores, cpu_name, version_of
+from side_by_side import Client, Results, commit_of, cores, cpu_name, medians, version_of
 
 __all__ = [
     "CASES",
@@ -64,6 +64,10 @@ DIGEST_FILES, DIGEST_BYTES = 8, 64 * 2**20
 #: Processor time of a cold call for 63 files before requests left first: milliseconds, on 2 cores of an AMD EPYC,
 #: 2026-11-22. `--before` measures an older checkout in the same run instead.
 BEFORE_MS = 321.0
+AS_BEFORE = (
+    f"Before requests left first, a cold call for 63 files took {BEFORE_MS:.0f} ms of processor time (2 cores of an "
+    "AMD EPYC, 2026-11-22)."
+)
 
 #: What a call may take beyond the wire, in seconds, and which part of the existing client's time; row 5 of the targets.
 BEYOND_WIRE = {SMALL.name: 0.050, WARM.name: 0.025}
@@ -295,7 +299,7 @@ def missed_table(results: Results) -> list[str]:
         return ["All times of row 5 are met."]
     return [
         "| missed | target | took | import of huggingface_hub | its session, a TLS context | the wire "
-        "| left for a client | this client takes | its imports, beside the session | its processor time "
+        "| left for a client | this client takes | its imports | its processor time "
         "| the wire's |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
         *lines,
@@ -352,8 +356,16 @@ def notes(results: Results) -> list[str]:
     ]
 
 
-def report(results: Results, existing: Client | None, ours: Client, load: str, rounds: int) -> str:
-    """The whole part, as Markdown."""
+def report(results: Results, clients: Mapping[str, Client], load: str, rounds: int) -> str:
+    """The whole part, as Markdown.
+
+    Args:
+        results: The samples.
+        clients: By name: ours, and existing and before if they were measured.
+        load: What the machine did before the start.
+        rounds: Runs of each measurement.
+    """
+    existing, ours, before = clients.get("existing"), clients["ours"], clients.get("before")
     torch = results.last(at_targets(SMALL), "ours", "torch")
     missed = missed_table(results)
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -370,10 +382,11 @@ def report(results: Results, existing: Client | None, ours: Client, load: str, r
             f"- Python {platform.python_version()}, Torch {torch}, huggingface_hub "
             f"{version_of(existing, 'huggingface_hub')} (existing) and {version_of(ours, 'huggingface_hub')} (ours)",
             f"- existing: kernels {version_of(existing, 'kernels')}; ours: kernels {version_of(ours, 'kernels')}",
+            *([] if before is None else [f"- ours, before: {commit_of(before)}"]),
             "- the wire: the requests that the call needs, sent by a bare script over huggingface_hub's session, over "
             "as many connections as this client uses, in as few round trips as they can have; nothing is imported, "
             "checked or written",
-            f"- method: medians of {rounds} runs ({min(rounds, OTHER_ROUNDS)} at other latencies than "
+            f"- method: {medians(rounds)} ({min(rounds, OTHER_ROUNDS)} at other latencies than "
             f"{LATENCY * 1e3:.0f} ms), each a process of its own, existing, ours and the wire in turn; one "
             f"local Hub that waits before every answer, {LATENCY * 1e3:.0f} ms where nothing else is said. Several "
             "processes are made ready together (Torch is imported), and measure one after the other.",
@@ -393,9 +406,7 @@ def report(results: Results, existing: Client | None, ours: Client, load: str, r
             "In the program and in the system, all threads, session made before, of the time that passes:",
             "",
             *processor_table(results),
-            "",
-            f"Before requests left first, a cold call for 63 files took {BEFORE_MS:.0f} ms of processor time (2 cores "
-            "of an AMD EPYC, 2026-11-22).",
+            *([] if before is not None else ["", AS_BEFORE]),
             "",
             "## Where a time misses its target",
             "",

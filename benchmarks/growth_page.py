@@ -9,7 +9,7 @@ from pathlib import Path
 
 from client_page import LATENCY
 from curves import Curve, draw
-from side_by_side import Client, Results, cores, cpu_name, version_of
+from side_by_side import Client, Results, cores, cpu_name, medians, version_of
 
 __all__ = ["GROWTHS", "IMAGES", "Cost", "Growth", "report", "sample_name", "write_pictures"]
 
@@ -114,7 +114,7 @@ def report(results: Results, growths: Sequence[Growth], clients: Sequence[Client
         f"- date: {now:%Y-%m-%d %H:%M} UTC",
         f"- machine: {cpu_name()}, {cores()} cores; {load}",
         f"- {versions}",
-        f"- method: medians of {rounds} runs, or of fewer where they took more than 10 s together, each a process of "
+        f"- method: {medians(rounds)}, or of fewer where they took more than 10 s together, each a process of "
         "its own, in turn; huggingface_hub's session made before; one local Hub that waits "
         f"{LATENCY * 1e3:.0f} ms before every answer. The existing client is measured at fewer points where it is "
         "slow. Each figure is a point of a curve.",

@@ -40,6 +40,7 @@ from side_by_side import (
     environment,
     machine_load,
     make_existing,
+    medians,
     version_of,
     write_section,
 )
@@ -232,7 +233,7 @@ def report(
             f"- Python {platform.python_version()}, huggingface_hub "
             f"{version_of(existing, 'huggingface_hub')} (existing) and {version_of(ours, 'huggingface_hub')} (ours)",
             f"- existing: kernels {version_of(existing, 'kernels')}; ours: kernels {version_of(ours, 'kernels')}",
-            f"- method: medians of {arguments.rounds} runs, or of fewer where they took more than 10 s together, each "
+            f"- method: {medians(arguments.rounds)}, or of fewer where they took more than 10 s together, each "
             "a process of its own, in turn; one local Hub, and a mirror of it behind a plain web server, both the same "
             "program on the same machine, which waits before every answer",
             f"- the 200 MB build: {size}",

@@ -29,12 +29,14 @@ __all__ = [
     "Results",
     "Sample",
     "Started",
+    "commit_of",
     "cores",
     "cpu_name",
     "environment",
     "machine_load",
     "make_existing",
     "marker",
+    "medians",
     "version_of",
     "write_section",
 ]
@@ -209,6 +211,21 @@ def version_of(client: Client | None, package: str) -> str:
     environment = {**os.environ, "PYTHONPATH": client.source}
     done = subprocess.run([client.python, "-c", command], capture_output=True, text=True, env=environment)
     return done.stdout.strip() or "unknown"
+
+
+def commit_of(client: Client) -> str:
+    """The commit of a client's source and its date, if git knows them; else where the source is."""
+    command = ["git", "-C", client.source, "log", "-1", "--format=commit %h of %cs"]
+    with contextlib.suppress(OSError):  # no git
+        done = subprocess.run(command, capture_output=True, text=True)
+        if not done.returncode:
+            return done.stdout.strip()
+    return Path(client.source).parent.name
+
+
+def medians(rounds: int) -> str:
+    """How figures come from runs, for the page."""
+    return "one run" if rounds == 1 else f"medians of {rounds} runs"
 
 
 def cpu_name() -> str:

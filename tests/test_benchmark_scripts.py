@@ -81,6 +81,21 @@ def test_the_table_says_which_targets_are_met(script: Script) -> None:
     )
 
 
+def test_the_page_names_an_older_checkout_or_says_what_one_took(script: Script, tmp_path: Path) -> None:
+    page, side_by_side = script("client_page"), script("side_by_side")
+    ours = side_by_side.Client("ours", sys.executable, str(side_by_side.SOURCE))
+    before = side_by_side.Client("before", sys.executable, str(tmp_path / "older" / "src"))
+
+    alone = page.report(side_by_side.Results(), {"ours": ours}, "idle", 1)
+    compared = page.report(side_by_side.Results(), {"ours": ours, "before": before}, "idle", 5)
+
+    assert page.AS_BEFORE in alone
+    assert "- method: one run (1 at other latencies" in alone
+    assert page.AS_BEFORE not in compared
+    assert "- ours, before: older" in compared
+    assert "- method: medians of 5 runs (3 at other latencies" in compared
+
+
 def test_the_wire_sends_what_a_call_needs_in_three_round_trips(script: Script) -> None:
     refs, overview = "/api/models/a/b/refs", "/api/organizations/a/overview"
     tree, metadata, code = "/api/models/a/b/tree/0?recursive=true", "/a/b/resolve/0/x.json", "/a/b/resolve/0/x.py"
