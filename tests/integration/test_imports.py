@@ -69,7 +69,7 @@ AT_IMPORT = {
     "from kernels import use_kernel_forward_from_hub": 13,
     "from kernels import use_kernelized_func, replace_kernel_forward_from_hub, use_kernel_func_from_hub": 13,
     "from kernels.layer import kernelize, unkernelize; from kernels import use_kernel_mapping": 13,
-    "from kernels import Mode, LayerRepository; LayerRepository('acme/relu', layer_name='ReLU', version=1)": 19,
+    "from kernels import Mode, LayerRepository; LayerRepository('acme/relu', layer_name='ReLU', version=1)": 20,
     "from kernels import register_kernel_mapping; register_kernel_mapping({'ReLU': {}})": 42,
 }
 

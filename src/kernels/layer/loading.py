@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from kernels.errors import KernelsError, MappingError
 from kernels.layer.device import ModuleDevice, requested_device
+from kernels.layer.kernel_repository import HubRepository, LocalRepository
 from kernels.layer.mapping import RepositoryProtocol
-from kernels.layer.repository import HubRepository, LocalRepository
 
 if TYPE_CHECKING:
     from kernels.operations.kernel_request import KernelRequest

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernels.layer.device import ModuleDevice
-from kernels.layer.repository import HubRepository, NamedFunction, NamedLayer, checked_name, deprecated
+from kernels.layer.kernel_repository import HubRepository
+from kernels.layer.repository import NamedFunction, NamedLayer, checked_name, deprecated
 from kernels.models.requirement import Requirement
 from kernels.resolver.active_lock import required_lock
 from kernels.resolver.lock_pins import ActiveLock
