@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import msgspec
@@ -164,7 +165,10 @@ def same_everywhere(text: str) -> str:
         (r"[ \t]+", " "),
     ):
         text = re.sub(pattern, word, text)
-    return "\n".join(line.strip() for line in text.strip().splitlines())
+    lines = [line.strip() for line in text.strip().splitlines()]
+    # What is done side by side is logged in any order.
+    runs = groupby(lines, key=lambda line: line.startswith("DEBUG "))
+    return "\n".join(line for logged, run in runs for line in (sorted(run) if logged else run))
 
 
 # Links
