@@ -277,7 +277,7 @@ def write_section(path: Path, name: str, text: str) -> None:
     written = path.read_text(encoding="utf-8") if path.exists() else ""
     _, *pieces = _MARKER.split(written)
     parts = dict(zip(pieces[::2], pieces[1::2], strict=True))
-    parts[name] = text
+    parts[name] = _FIGURE.sub("\\1\N{NO-BREAK SPACE}\\2", text)
     path.parent.mkdir(parents=True, exist_ok=True)
     page = [f"{marker(each)}\n{parts[each].strip()}" for each in SECTIONS if parts.get(each, "").strip()]
     path.write_text("\n\n".join(page) + "\n", encoding="utf-8")
@@ -287,5 +287,8 @@ def marker(name: str) -> str:
     """The line, which readers do not see, that begins a script's part of the page."""
     return f"<!-- written by benchmarks/{name}.py; do not edit by hand -->"
 
+
+#: A figure and its unit in a table, which are not to be on two lines.
+_FIGURE = re.compile(r"(?<=\| )(-?[\d.,]+) (s|ms|µs|ns|[kM]B|GB/s)(?= \|)")
 
 _MARKER = re.compile(marker("([a-z_]+)").replace(".py", "[.]py"))

@@ -42,6 +42,15 @@ def test_each_script_writes_its_own_part_of_the_page(script: Script, tmp_path: P
         side_by_side.write_section(page, "other", "")
 
 
+def test_a_figure_in_a_table_stays_on_one_line_with_its_unit(script: Script, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+
+    script("side_by_side").write_section(page, "growth", "## Costs\n\nSome 5 ms.\n\n| ours | 0.5 s | 1,000 ms | 2 |")
+
+    assert "| ours | 0.5\N{NO-BREAK SPACE}s | 1,000\N{NO-BREAK SPACE}ms | 2 |" in page.read_text(encoding="utf-8")
+    assert "Some 5 ms." in page.read_text(encoding="utf-8")
+
+
 def test_the_table_says_which_targets_are_met(script: Script) -> None:
     page, side_by_side = script("client_page"), script("side_by_side")
     results = side_by_side.Results()
