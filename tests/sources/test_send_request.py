@@ -159,3 +159,26 @@ def test_a_fork_sends_with_threads_of_its_own(server: _Server) -> None:
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_response_that_cannot_be_closed_takes_no_thread_away(
+    server: _Server, started: list[threading.Thread], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub.utils import get_session
+
+    closed = threading.Event()
+
+    class Broken:
+        def close(self) -> None:
+            closed.set()
+            raise OSError(9, "Bad file descriptor")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(get_session(), "send", lambda *given, **others: server.go_on.wait(30) and Broken())
+        late = Sending(server.url, {}, 10)
+        late.give_up()
+        server.go_on.set()
+        assert closed.wait(30)
+    _wait_for(lambda: send_request._senders._idle == 1)
+    assert _body(server.url) == b"ok"
+    assert len(started) == 1

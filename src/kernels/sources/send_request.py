@@ -9,10 +9,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
 from kernels.errors import HubUnavailable
+from kernels.support.forks import no_fork_during
 
 __all__ = ["Sending", "connection_errors", "cut", "requested_wait", "send"]
 
@@ -123,7 +125,8 @@ class Sending:
 
 def _close(outcome: Any) -> None:
     if outcome is not None and not isinstance(outcome, BaseException):
-        outcome.close()
+        with suppress(Exception):  # nobody wants the answer, and the thread has others to send
+            outcome.close()
 
 
 #: Sends a request, and returns what tells of its result.
@@ -242,6 +245,7 @@ def connection_errors() -> tuple[type[BaseException], ...]:
     return (*retried, *roots, *(each for each in others if isinstance(each, type)), OSError, UnicodeError)
 
 
+@no_fork_during  # its lock is held meanwhile: reading the certificates takes 70 ms
 def _session() -> Any:
     from huggingface_hub.utils import get_session
 

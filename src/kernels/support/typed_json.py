@@ -7,6 +7,7 @@ threads). Here one thread at a time learns a type.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any, TypeVar
 
@@ -18,6 +19,16 @@ _T = TypeVar("_T")
 
 _guard = threading.Lock()
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def _renew() -> None:
+    # A lock that another thread of the parent held is never released in the child.
+    global _guard
+    _guard = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
 
 
 def decode_json(data: bytes | str | msgspec.Raw, form: type[_T]) -> _T:
