@@ -111,7 +111,7 @@ Verify = Literal["off", "install", "load"]
 #: The most bytes of a file with public keys.
 _MAX_KEYS_BYTES = 1024 * 1024
 
-#: Variables of huggingface_hub that change its headers, besides `HF_TOKEN`.
+#: Variables of huggingface_hub that change its headers, besides `HF_TOKEN`. It reads the last two when it is imported.
 _OTHER_TOKENS = (
     *("HF_OIDC_RESOURCE", "HUGGING_FACE_HUB_TOKEN"),
     *("HF_HUB_DISABLE_IMPLICIT_TOKEN", "HF_HUB_USER_AGENT_ORIGIN"),
@@ -265,7 +265,9 @@ def plain_hf_token() -> str | None:
     It also reads a stored login, which it may have to renew, and secrets of some services.
     """
     constants = _huggingface_hub()
-    if any(map(os.environ.get, _OTHER_TOKENS)) or "google.colab" in sys.modules:
+    if any(os.environ.get(name) or getattr(constants, name, None) for name in _OTHER_TOKENS):
+        return None
+    if "google.colab" in sys.modules:
         return None
     token = os.environ.get("HF_TOKEN", "").strip()
     _hide(token)

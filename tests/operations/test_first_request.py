@@ -244,7 +244,7 @@ def test_results_errors_and_requests_are_as_without(
     arguments = prepare(hub, monkeypatch, tmp_path)
     found = outcome(hub, early, tmp_path / "one", arguments, monkeypatch)
     assert len(early) == expected
-    assert early_requests._under_way == {}
+    assert list(early_requests._under_way) == []
     new_process()
     arguments = prepare(hub, monkeypatch, tmp_path)
     monkeypatch.setattr(first_request, "_question", lambda request: None)
@@ -320,7 +320,7 @@ def test_an_answer_that_nobody_takes_is_closed(hub: TestHub, monkeypatch: pytest
         get_kernel("acme/relu", version=1, backend="xpu")
     assert ended.wait(30)
     assert [each.is_closed for each in responses] == [True]
-    assert early_requests._under_way == {}
+    assert list(early_requests._under_way) == []
 
 
 def test_a_request_with_another_token_is_not_taken_over(
@@ -378,3 +378,65 @@ def test_a_fork_takes_no_request_of_its_parent_over(hub: TestHub) -> None:
     done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert hub.count("/refs") == 1
+
+
+def test_no_token_leaves_early_where_the_library_was_told_so_when_it_was_imported(
+    hub: TestHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
+    monkeypatch.setenv("KERNELS_HUB", "hub")
+    monkeypatch.delenv("HF_HUB_DISABLE_IMPLICIT_TOKEN")  # a program has set it for its imports only
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_IMPLICIT_TOKEN", True)
+    monkeypatch.setenv("HF_TOKEN", "the-token-of-this-test")
+    hub.make_repo("acme/relu")
+    get_kernel("acme/relu", version=1)
+    assert {each.headers.get("authorization") for each in hub.requests} == {None}
+    assert hub.count("/refs") == 1
+
+
+def test_a_module_that_another_thread_is_importing_does_not_matter(
+    hub: TestHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.make_repo("acme/relu")
+    question = early_requests.EarlyQuestion
+
+    def while_another_thread_imports(*given: Any) -> Any:
+        found = question(*given)
+        return found._replace(needed=lambda: exec("raise AttributeError('memory_of')"))
+
+    monkeypatch.setattr(first_request, "EarlyQuestion", while_another_thread_imports)
+    assert get_kernel("acme/relu", version=1).variant == "torch-cpu"
+
+
+def test_ctrl_c_at_any_moment_leaves_nothing_that_others_wait_for() -> None:
+    question = early_requests.EarlyQuestion("http://127.0.0.1:9/refs", {}, 1.0, lambda: False)
+    count = 0
+
+    def attempt(moment: int) -> bool:
+        """Whether Ctrl-C came, where Python looks for it: at the start and end of the call of that number."""
+        nonlocal count
+        count = 0
+
+        def each(frame: Any, event: str, argument: Any) -> None:
+            nonlocal count
+            if frame.f_code.co_filename == early_requests.__file__ and event in ("call", "c_return"):
+                count += 1
+                if count == moment:
+                    raise KeyboardInterrupt
+
+        sys.setprofile(each)
+        try:
+            with early_requests.sent_early([question]):
+                pass
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.setprofile(None)
+        return False
+
+    moment = 1
+    while attempt(moment):
+        assert list(early_requests._under_way) == []
+        assert not early_requests._guard.locked()
+        moment += 1
+    assert moment > 10

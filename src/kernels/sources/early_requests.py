@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from kernels.sources.send_request import Sending
 
@@ -55,7 +56,9 @@ class _EarlyRequest:
 
     def is_needed(self) -> bool:
         """Whether it is to be sent."""
-        needed = self._question.needed()
+        needed = False
+        with suppress(Exception):  # another thread may be importing what tells it
+            needed = self._question.needed()
         if not needed:
             self._begun.set()
         return needed
@@ -101,7 +104,8 @@ class _EarlyRequest:
 
 
 _guard = threading.Lock()
-_under_way: dict[str, _EarlyRequest] = {}
+#: Those of calls that end in whatever way are not in it any more, also where Ctrl-C comes before they are taken out.
+_under_way: WeakValueDictionary[str, _EarlyRequest] = WeakValueDictionary()
 
 
 def _renew() -> None:
