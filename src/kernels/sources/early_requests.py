@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from kernels.sources.send_request import Sending
+from kernels.sources.send_request import Sending, new_session
 
 __all__ = ["EarlyQuestion", "RequestsAhead", "sent_early", "taken_over"]
 
@@ -129,6 +129,9 @@ def sent_early(questions: Iterable[EarlyQuestion]) -> Iterator[None]:
     own = _registered(questions)
     try:
         _begin([each for each in own.values() if each.is_needed()])
+        from kernels.support.forks import no_fork_during  # not before the request
+
+        no_fork_during(new_session)
         yield
     finally:
         _end(own)

@@ -14,9 +14,8 @@ from functools import cache, partial
 from typing import Any
 
 from kernels.errors import HubUnavailable
-from kernels.support.forks import no_fork_during
 
-__all__ = ["Sending", "connection_errors", "cut", "requested_wait", "send"]
+__all__ = ["Sending", "connection_errors", "cut", "new_session", "requested_wait", "send"]
 
 #: Seconds that all headers of an answer may take, beyond the timeout of one read.
 _HEADER_SECONDS = 20.0
@@ -58,7 +57,7 @@ class Sending:
     """
 
     def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
-        session = _session()
+        session = new_session()
         self._guard = threading.Lock()
         self._given_up = False
         self._outcome: Any = None
@@ -245,8 +244,8 @@ def connection_errors() -> tuple[type[BaseException], ...]:
     return (*retried, *roots, *(each for each in others if isinstance(each, type)), OSError, UnicodeError)
 
 
-@no_fork_during  # its lock is held meanwhile: reading the certificates takes 70 ms
-def _session() -> Any:
+def new_session() -> Any:
+    """huggingface_hub's session; it is made if there is none, and others wait meanwhile."""
     from huggingface_hub.utils import get_session
 
     failures: tuple[type[BaseException], ...] = (ValueError, ImportError, *connection_errors())
