@@ -178,11 +178,8 @@ def _begin(requests: list[_EarlyRequest]) -> None:
             each.send()
 
     if requests:
-        with suppress(Exception):  # as above
-            # Before the rest of this package, which would be imported in turns with it, and delay the request.
-            from huggingface_hub.utils import get_session  # noqa: F401
-        # Its session may have to be made: reading the certificates takes 70 ms without the interpreter, which imports
-        # the rest meanwhile.
+        # huggingface_hub's session may have to be made first: reading the certificates takes 70 ms without the
+        # interpreter, which imports the rest meanwhile.
         threading.Thread(target=send, name="kernels-early", daemon=True).start()
         requests[-1].begun(_HEAD_START)
 
