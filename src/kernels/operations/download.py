@@ -48,6 +48,10 @@ __all__ = [
     "prefetch",
 ]
 
+#: Kernels that are planned at once: listings and metadata only. 50 locked kernels take 4 round trips for it; with 8 at
+#: once 14. The builds themselves are fetched as those of a call.
+_PLANS_AT_ONCE = 32
+
 
 @dataclass(frozen=True)
 class Downloads:
@@ -197,7 +201,7 @@ def _plan(
     planned = side_by_side(
         lambda item: plan_download(context, *item),
         [(each, machine) for each in asked for machine in machines],
-        at_once=AT_ONCE,
+        at_once=_PLANS_AT_ONCE,
         name="plan",
     )
     failures = [each for each in planned if isinstance(each, DownloadFailure)]
