@@ -83,10 +83,12 @@ def test_the_table_says_which_targets_are_met(script: Script) -> None:
     numbers = [int(number) for line in lines[2:] for number in line.split("|")[1].split(",")]
     assert numbers == sorted(numbers)
     assert set(numbers) == set(range(1, 17))
-    # 500 ms, less the imports of huggingface_hub, its session and the wire.
-    assert any("no" in line and "| 120 ms | 70 ms | 165 ms | 145 ms |" in line for line in page.missed_table(results))
-    assert "warm, session made before | 75 ms | 76 ms | – | – | 55 ms | 20 ms |" in "\n".join(
-        page.missed_table(results)
+    # A column for each time that is missed. 500 ms, less the imports of huggingface_hub, its session and the wire.
+    missed = [line.strip("| ").split(" | ") for line in page.missed_table(results) if "--" not in line]
+    columns = [" | ".join(column) for column in zip(*missed, strict=True)]
+    assert any("not there" in column and "| 120 ms | 70 ms | 165 ms | 145 ms |" in column for column in columns)
+    assert any(
+        column.startswith("warm, session made before | 75 ms | 76 ms | – | – | 55 ms | 20 ms |") for column in columns
     )
 
 
