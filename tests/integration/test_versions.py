@@ -418,7 +418,7 @@ def test_a_build_that_the_user_names_must_suit_the_device(tmp_path: Path) -> Non
     request = KernelRequest("local/relu")
     with pytest.raises(NoSuitableBuild):
         plan_tree(context_for(request, target=target), request.requirement, PathSource(build))
-    anyway = request._replace(check_arch=False)
+    anyway = request.with_changes(check_arch=False)
     assert (
         plan_tree(context_for(anyway, target=target), request.requirement, PathSource(build)).root.variant == build.name
     )

@@ -221,11 +221,12 @@ def fetch(tree: PlanTree) -> list[Installed]:
                 raise with_passed(error, planned.found.passed) from error
             raise NotDelivered(planned, error) from error
 
-    if len(tree.builds) == 1:
-        [planned] = tree.builds
-        there = planned.source.local_folder(planned.snapshot, planned.variant)
-        if there is not None:  # nothing to wait for: no thread is needed
-            return [deliver(planned, there)]
+    if len(tree.builds) == 1 or all(planned.source.user_owned for planned in tree.builds):
+        # Nothing to wait for: no thread is needed. A finder on `sys.meta_path` may get a kernel, and while it does,
+        # Python lets no other thread import anything.
+        there = [planned.source.local_folder(planned.snapshot, planned.variant) for planned in tree.builds]
+        if None not in there:
+            return [deliver(planned, folder) for planned, folder in zip(tree.builds, there, strict=True)]
     return side_by_side(deliver, tree.builds, at_once=AT_ONCE, name="fetch")
 
 

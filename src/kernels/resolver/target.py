@@ -118,10 +118,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
             >>> Target.parse("torch2.13-cpu-aarch64-darwin26.1").os_version
             '26.1'
         """
-        from kernels.resolver.target_text import facts_in
+        from kernels.resolver.target_text import target_in
 
-        facts = facts_in(text)
-        return Target(**{**facts, "cpu": _cpu(facts["cpu"])})
+        return target_in(text, Target, _cpu)
 
     @staticmethod
     def from_json(data: bytes | str) -> Target:

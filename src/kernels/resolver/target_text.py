@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kernels import backends
 from kernels.backends import Device
@@ -17,7 +17,7 @@ from kernels.support.version import MajorMinor
 if TYPE_CHECKING:
     from kernels.resolver.target import Target
 
-__all__ = ["facts_in", "text_of"]
+__all__ = ["target_in", "text_of"]
 
 _EXAMPLE = "torch2.9-cu128-x86_64-linux+sm_90"
 _FORM = "torch<version>-<accelerator>-<cpu>-<os>"
@@ -35,16 +35,17 @@ _MAX_DEVICES = 10_000
 _SYSTEMS = {"macos": "darwin", "win": "windows"}
 
 
-def facts_in(text: str) -> dict[str, Any]:
-    """What a short string says of a machine: attributes of a `Target`, the processor as it is spelled.
+def target_in(text: str, make: type[Target], processor: Callable[[str], str]) -> Target:
+    """The machine that a short string describes.
+
+    Args:
+        text: The string.
+        make: `Target`, which imports this module when it is needed.
+        processor: Gives the name of a processor as variants have it.
 
     Raises:
         TypeError: `text` is not a string.
         RequestError: It does not describe a machine.
-
-    Example:
-        >>> facts_in("torch2.13-cpu-amd64-macos26.1")["os"]
-        'darwin'
     """
     if not isinstance(text, str):
         raise wrong_type("target", f"a string such as {_EXAMPLE!r}", text)
@@ -63,20 +64,20 @@ def facts_in(text: str) -> dict[str, Any]:
     abi = None
     if torch is not None and system == "linux":
         abi = match["abi"] == "cxx11" if match["abi"] else _usual_abi(torch)
-    return {
-        "os": system,
-        "cpu": match["processor"],
-        "os_version": match["os_version"],
-        "python": match["python"],
-        "free_threaded": bool(match["threaded"]),
-        "torch": torch,
-        "cxx11_abi": abi,
-        "tvm_ffi": match["tvm"],
-        "backends": found,
-        "torch_backends": () if torch is None else tuple(found),
-        "devices": _parse_devices(text, backend, archs),
-        "default_backend": backend.name,
-    }
+    return make(
+        os=system,
+        cpu=processor(match["processor"]),
+        os_version=match["os_version"],
+        python=match["python"],
+        free_threaded=bool(match["threaded"]),
+        torch=torch,
+        cxx11_abi=abi,
+        tvm_ffi=match["tvm"],
+        backends=found,
+        torch_backends=() if torch is None else tuple(found),
+        devices=_parse_devices(text, backend, archs),
+        default_backend=backend.name,
+    )
 
 
 def _parse_accelerator(text: str, accelerator: str) -> tuple[backends.Backend, MajorMinor | None]:

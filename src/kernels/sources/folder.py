@@ -164,6 +164,10 @@ class FolderSource(Source):
             f"kernels download {repo_id} --target {target} --to DIR"
         )
 
+    def local_folder(self, snapshot: Snapshot, variant: str) -> Path:
+        """The folder of the variant."""
+        return self.fetch(snapshot, variant)
+
     def fetch(self, snapshot: Snapshot, variant: str) -> Path:
         """The folder of the variant."""
         folder = self._folder(snapshot) / BUILD_FOLDER / variant
@@ -289,6 +293,10 @@ class PathSource(Source):
         return f"Build it: kernels build {self.path}"
 
     def fetch(self, snapshot: Snapshot, variant: str) -> Path:
+        """The folder of the variant."""
+        return self._builds / variant
+
+    def local_folder(self, snapshot: Snapshot, variant: str) -> Path:
         """The folder of the variant."""
         return self._builds / variant
 
