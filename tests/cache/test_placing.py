@@ -13,7 +13,7 @@ import pytest
 from kernels.cache import placing
 from kernels.cache.placing import Placing
 from kernels.cache.repo_store import RepoStore
-from kernels.errors import InvalidRepository
+from kernels.errors import InvalidRepository, StoreError
 from kernels.models.snapshot import RepoFile
 from kernels.support.concurrency import Cancelled
 
@@ -104,6 +104,29 @@ def test_a_link_that_is_planted_meanwhile_leads_nowhere(store: RepoStore, tmp_pa
     with pytest.raises(InvalidRepository, match="is a link; expected a folder"), store.placing(COMMIT) as place:
         place.put(b"b", files[1])
     assert list(victim.iterdir()) == []
+
+
+@pytest.mark.skipif(not placing._IN_FOLDERS, reason="files cannot be named within an open folder here")
+@pytest.mark.parametrize("linked", ["", "snapshots", f"snapshots/{COMMIT}", f"snapshots/{COMMIT}/build"])
+def test_a_folder_that_becomes_a_link_after_its_check_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: str
+) -> None:
+    store = RepoStore(tmp_path / "cache", "kernel", "acme/relu")
+    file = described("build/v/a.py", b"a")
+    victim = tmp_path / "victim"
+    checked = placing.make_folders
+
+    def swapped(folder: Path, cache: Path) -> None:
+        checked(folder, cache)
+        place = store.folder / linked
+        if folder.name == "v" and not place.is_symlink():
+            place.rename(victim)
+            place.symlink_to(victim)
+
+    monkeypatch.setattr(placing, "make_folders", swapped)
+    with pytest.raises((StoreError, InvalidRepository)), store.placing(COMMIT) as place:
+        place.put(b"a", file)
+    assert not list(victim.rglob("a.py"))
 
 
 def test_a_thread_that_was_cancelled_writes_nothing_later(store: RepoStore) -> None:

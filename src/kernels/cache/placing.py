@@ -154,13 +154,12 @@ class Placing:
                 os.close(found)
 
     def _opened(self, folder: Path) -> int:
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         if folder == self._blobs:
             prepare_blobs(self._folder, self._cache, make_folders)
             shared = folder.is_symlink()  # to `<cache>/blobs`: `prepare_blobs` refuses any other
-            return os.open(self._cache / "blobs" if shared else folder, flags)
+            return _open_within(self._cache, self._cache / "blobs" if shared else folder)
         make_folders(folder, self._cache)
-        return os.open(folder, flags)
+        return _open_within(self._cache, folder)
 
     def _forget(self) -> None:
         """Open the folders again; other threads may still use the open ones."""
@@ -188,6 +187,19 @@ class Placing:
                 os.close(number)
             self._open.clear()
             self._stale.clear()
+
+
+def _open_within(cache: Path, folder: Path) -> int:
+    """Open a folder by way of each one above it: one that has become a link since it was checked is not followed."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    number = os.open(cache, flags)  # the cache's own folder may be a link of the user's
+    for name in folder.relative_to(cache).parts:
+        try:
+            inner = os.open(name, flags | os.O_NOFOLLOW, dir_fd=number)
+        finally:
+            os.close(number)
+        number = inner
+    return number
 
 
 def _up(path: str) -> str:
