@@ -48,8 +48,7 @@ __all__ = [
     "prefetch",
 ]
 
-#: Kernels that are planned at once: listings and metadata only. 50 locked kernels take 4 round trips for it; with 8 at
-#: once 14. The builds themselves are fetched as those of a call.
+#: Kernels that are planned at once: listings and metadata only. The builds themselves are fetched as those of a call.
 _PLANS_AT_ONCE = 32
 
 

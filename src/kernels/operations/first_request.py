@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from kernels import settings
-from kernels.models.requested_names import check_requested, is_commit, is_repo_id
+from kernels.models.requested_names import REPO_TYPES, check_requested, is_commit, is_repo_id
 from kernels.resolver.lock_places import may_be_locked
 from kernels.sources.early_requests import EarlyQuestion, sent_early
 from kernels.sources.request_headers import api_timeout, of_caller, packed, plain_headers, request_headers
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from kernels.operations.kernel_request import KernelRequest
 
 __all__ = ["first_requests"]
-
-#: The types of a repository; the first one is asked for first (`sources/remote.py`).
-_TYPES = ("kernel", "model")
 
 
 def first_requests(*requests: KernelRequest) -> AbstractContextManager[None]:
@@ -64,7 +61,7 @@ def _question(request: KernelRequest) -> EarlyQuestion | None:
         if headers is None:
             headers = request_headers(address.value, lambda: described)
         return EarlyQuestion(
-            f"{address.value}/api/{_TYPES[0]}s/{request.repo_id}/refs",
+            f"{address.value}/api/{REPO_TYPES[0]}s/{request.repo_id}/refs",
             headers | packed(),
             api_timeout(),
             lambda: not _is_answered(request.repo_id, address.value, cache),
@@ -108,7 +105,7 @@ def _asks_for_branches(repo_id: str, address: HubAddress, cache: Path) -> bool:
         return True
     from kernels.models.cache_places import mirror_record, repository_folder
 
-    folders = [repository_folder(cache, kind, repo_id) for kind in _TYPES]
+    folders = [repository_folder(cache, kind, repo_id) for kind in REPO_TYPES]
     if refresh and any(folder.exists() for folder in folders):
         return False  # the stored branches may be new enough
     if address.kind == "hub":

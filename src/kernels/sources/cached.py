@@ -24,6 +24,7 @@ from kernels.errors import (
     StoreError,
 )
 from kernels.models.metadata import Metadata
+from kernels.models.requested_names import REPO_TYPES
 from kernels.models.requirement import Requirement, is_commit
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Heads, RepoFile, Snapshot
 from kernels.settings import Verify
@@ -31,7 +32,7 @@ from kernels.sources.base import Source
 from kernels.sources.http_client import BRIEF, Patience
 from kernels.sources.hub_errors import of_hub
 from kernels.sources.hub_responses import CommitInfo
-from kernels.sources.remote import REPO_TYPES, Remote
+from kernels.sources.remote import Remote
 from kernels.sources.session_cache import memory_of
 from kernels.support.concurrency import side_by_side
 from kernels.support.logs import logger

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, TypeVar
 from kernels import settings
 from kernels.cache.repo_store import RepoStore
 from kernels.errors import HubUnavailable, KernelsError, RepositoryNotFound, UntrustedSignature
+from kernels.models.requested_names import REPO_TYPES
 from kernels.sources.base import Moved
 from kernels.sources.early_requests import RequestsAhead
 from kernels.sources.http_client import BRIEF, Patience
 from kernels.sources.hub_client import HubClient, MirrorAnswer
 from kernels.sources.hub_errors import NAME_ADVICE, HubRefused, of_hub
 from kernels.sources.hub_remote import HubRemote
-from kernels.sources.remote import REPO_TYPES, Remote
+from kernels.sources.remote import Remote
 from kernels.sources.session_cache import memory_of
 from kernels.trust.publishers import PublisherTrust
 

@@ -41,7 +41,7 @@ IN_MEMORY = 512 * 1024
 DIRECT_BYTES = 10_000_000
 
 #: Parallel requests. 63 files take two round trips with 32, four with 16 and one with 64, and each connection costs a
-#: TLS handshake: some 1.5 ms of the processor here, and more at the Hub. huggingface_hub's session keeps 100 at most.
+#: TLS handshake, here and at the Hub. huggingface_hub's session keeps 100 at most.
 WORKERS = 32
 
 #: Parallel requests of all downloads of this process together: huggingface_hub's session has 100 connections, and other

@@ -178,8 +178,8 @@ def _begin(requests: list[_EarlyRequest]) -> None:
             each.send()
 
     if requests:
-        # huggingface_hub's session may have to be made first: reading the certificates takes 70 ms without the
-        # interpreter, which imports the rest meanwhile.
+        # huggingface_hub's session may have to be made first: certificates are read without the interpreter, which
+        # imports the rest meanwhile.
         threading.Thread(target=send, name="kernels-early", daemon=True).start()
         requests[-1].begun(_HEAD_START)
 

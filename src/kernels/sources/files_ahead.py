@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kernels.models.snapshot import RepoFile
+from kernels.sources.download import WORKERS
 from kernels.sources.progress import downloading, report
 from kernels.support.concurrency import begin
 
@@ -39,9 +40,6 @@ MAX_LARGE = 4
 #: The most large files that wait to be read in this process: each has a connection, of which huggingface_hub's session
 #: has 100, and downloads take 64.
 _MAX_WAITING = 16
-
-#: Requests at the same time, as for a download.
-_AT_ONCE = 32
 
 
 def small_files(files: Sequence[RepoFile]) -> list[RepoFile]:
@@ -130,7 +128,7 @@ class FilesAhead:
             large = [file for file in self._large if waiting.acquire(blocking=False)]
             self._places = [waiting] * len(large)
             self._sent = self._send(large) if large else None
-            self._work = begin(lambda file: (file, request(file)), self._small, at_once=_AT_ONCE, name="ahead")
+            self._work = begin(lambda file: (file, request(file)), self._small, at_once=WORKERS, name="ahead")
 
     def take(self) -> bool:
         """Take over the files and the lock; False if they were dropped. If not, `end` must follow."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from kernels.errors import InvalidRepository
+from kernels.models.requested_names import REPO_TYPES
 from kernels.models.snapshot import MAX_FILES, Heads, RepoFile, Snapshot
 from kernels.sources.base import Moved
 from kernels.sources.early_requests import RequestsAhead
@@ -17,7 +18,7 @@ from kernels.sources.hub_client import HubClient
 from kernels.sources.hub_errors import HubMoved, HubRefused, no_answer, not_found
 from kernels.sources.hub_publishers import HubPublishers
 from kernels.sources.hub_responses import REFS, REVISION, CommitInfo, listed_files, named_commits
-from kernels.sources.remote import REPO_TYPES, Remote
+from kernels.sources.remote import Remote
 from kernels.sources.session_cache import memory_of
 
 if TYPE_CHECKING:

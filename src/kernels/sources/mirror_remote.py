@@ -22,6 +22,7 @@ from kernels.models.mirror import (
     index_path,
 )
 from kernels.models.mirror_form import MAX_DOCUMENT_BYTES, is_mirror_document
+from kernels.models.requested_names import REPO_TYPES
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Heads, RepoFile, Snapshot
 from kernels.sources.base import Moved
 from kernels.sources.http_client import BRIEF, Patience
@@ -29,7 +30,7 @@ from kernels.sources.hub_errors import NAME_ADVICE, HubRefused, of_hub
 from kernels.sources.hub_responses import CommitInfo
 from kernels.sources.mirror_publishers import MirrorPublishers
 from kernels.sources.progress import EachByteOnce, downloading
-from kernels.sources.remote import REPO_TYPES, Remote
+from kernels.sources.remote import Remote
 from kernels.sources.session_cache import memory_of
 from kernels.support.concurrency import pause
 from kernels.support.env_values import is_url, without_password

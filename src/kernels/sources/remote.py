@@ -17,10 +17,7 @@ if TYPE_CHECKING:
     from kernels.sources.hub_responses import CommitInfo
     from kernels.trust.publishers import Publishers
 
-__all__ = ["REPO_TYPES", "Remote"]
-
-#: Repository types in the order of requests: kernels published before the type `kernel` existed are models.
-REPO_TYPES = ("kernel", "model")
+__all__ = ["Remote"]
 
 
 class Remote(Protocol):

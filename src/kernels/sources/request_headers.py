@@ -48,7 +48,7 @@ def request_headers(endpoint: str, describe: Callable[[], Iterable[str]]) -> dic
 def plain_headers(endpoint: str, describe: Callable[[], Iterable[str]]) -> dict[str, str] | None:
     """The headers of a first request, which has the same token as the others, and may say less in its user agent.
 
-    They need none of huggingface_hub's code for tokens and user agents, which takes 25 ms to import.
+    They need none of huggingface_hub's code for tokens and user agents, which is slow to import.
 
     Args:
         endpoint: The Hub's URL.

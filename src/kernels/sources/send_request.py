@@ -35,8 +35,7 @@ def send(url: str, headers: Mapping[str, str], timeout: float) -> Any:
 
     The library's timeout is per read: a server that sends a byte now and then, or one interim answer (1xx) after
     another, would never time out, and nothing wakes a thread that reads headers. So another thread sends the request,
-    and is left to itself at a timeout. Threads are used again: starting one for each request took a fifth of the
-    processor time of requests.
+    and is left to itself at a timeout. Threads are used again: starting one for each request takes processor time.
 
     Raises:
         TimeoutError: The headers take 20 s more than the timeout of a read.

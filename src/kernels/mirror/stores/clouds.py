@@ -137,7 +137,7 @@ def _requests(retries: int, endpoint: str, certificates: str | None) -> dict[str
     options: dict[str, Any] = {
         "connect_timeout": timedelta(seconds=max(constants.HF_HUB_ETAG_TIMEOUT, 1)),
         "read_timeout": timedelta(seconds=max(constants.HF_HUB_DOWNLOAD_TIMEOUT, 1)),
-        # Whoever waits for the whole answer has a limit by its size.
+        # The caller, which waits for the whole answer, has a limit by its size.
         "timeout": timedelta(days=1),
         "user_agent": f"kernels/{__version__}",
         # HTTP without TLS only where the endpoint says so.
