@@ -19,27 +19,41 @@ from kernels.api import KernelRequest, get_kernels
 from kernels.operations import first_request
 from kernels.sources import early_requests
 
-#: Every module of this package, and of others, that is imported when the first connection is made. Other threads wait
-#: from when one is there: what they import would be counted or not by chance.
+#: Every module that is imported before the thread begins that makes the first connection, but Python's own.
 COUNT = """
 import json, sys, threading
-from huggingface_hub.utils import get_session
-get_session()
-before, connected, modules = set(sys.modules), threading.Event(), []
+if sys.argv[1] == "session":
+    from huggingface_hub.utils import get_session
+    get_session()
+before, modules, start = set(sys.modules), {}, threading.Thread.start
+
+def begin(thread):
+    found = set(sys.modules) - before
+    others = [each for each in found if each.partition(".")[0] not in sys.stdlib_module_names]
+    modules.setdefault(thread.name, others)
+    start(thread)
 
 def note(event, arguments):
-    if event == "socket.connect" and not modules:
-        found = set(sys.modules) - before
-        modules.extend(each for each in found if each.partition(".")[0] not in sys.stdlib_module_names)
-        connected.set()
-    elif event == "import" and threading.current_thread() is threading.main_thread() and threading.active_count() > 1:
-        connected.wait(30)
+    if event == "socket.connect":
+        connecting.append(threading.current_thread().name)
 
+threading.Thread.start, connecting = begin, []
 sys.addaudithook(note)
 from kernels import get_kernel
 get_kernel("acme/relu", version=1)
-print(json.dumps(sorted(modules)))
+print(json.dumps(sorted(modules[connecting[0]])))
 """
+
+
+def _modules_before_the_first_connection(tmp_path: Path, session: str) -> list[str]:
+    script = tmp_path / "program.py"
+    script.write_text(COUNT)
+    done = subprocess.run(
+        [sys.executable, str(script), session], capture_output=True, text=True, env=os.environ.copy(), check=False
+    )
+    assert done.returncode == 0, done.stderr
+    modules: list[str] = json.loads(done.stdout)
+    return modules
 
 
 @pytest.mark.parametrize("kind", ["hub", "http"])
@@ -51,16 +65,19 @@ def test_few_modules_are_imported_before_the_first_connection(
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
         monkeypatch.delenv("KERNELS_HUB")
         monkeypatch.delenv("HF_HUB_DISABLE_IMPLICIT_TOKEN")
-    script = tmp_path / "program.py"
-    script.write_text(COUNT)
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, env=os.environ.copy(), check=False
-    )
-    assert done.returncode == 0, done.stderr
-    modules = json.loads(done.stdout)
+    modules = _modules_before_the_first_connection(tmp_path, "session")
     assert {each.partition(".")[0] for each in modules} == {"kernels"}
     # With two of Python's, for the name of the host, no more than 25. Of another address the cache is asked as well.
     assert len(modules) <= (23 if kind == "hub" else 24), modules
+    assert hub.count("/refs") == 1
+
+
+def test_nothing_else_is_imported_while_the_session_is_made(hub: TestHub, tmp_path: Path) -> None:
+    hub.make_repo("acme/relu")
+    modules = _modules_before_the_first_connection(tmp_path, "no session")
+    own = [each for each in modules if each.partition(".")[0] == "kernels"]
+    assert own != modules  # the session's
+    assert len(own) <= 25, own  # with that for forks, which wait until the session is made
     assert hub.count("/refs") == 1
 
 
@@ -106,9 +123,6 @@ class Early(list[str]):
 
     def wait(self) -> None:
         """Wait until each has an answer, also one that the call did not wait for."""
-        for thread in threading.enumerate():
-            if thread.name == "kernels-early":
-                thread.join(60)
         assert all(ending.wait(60) for ending in self.endings)
 
 
@@ -117,12 +131,12 @@ def early(monkeypatch: pytest.MonkeyPatch) -> Early:
     sent = Early()
 
     class Noted(early_requests.Sending):
-        def __init__(self, url: str, *others: Any) -> None:
+        def __init__(self, url: str, *others: Any, **named: Any) -> None:
             self.ending = threading.Event()
             if "/resolve/" not in url:
                 sent.append(url)
                 sent.endings.append(self.ending)
-            super().__init__(url, *others)
+            super().__init__(url, *others, **named)
 
         def _end(self, outcome: Any) -> None:
             super()._end(outcome)

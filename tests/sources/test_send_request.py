@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kernels.sources import send_request
-from kernels.sources.send_request import Sending, send
+from kernels.sources.send_request import Sending, connection_errors, send
 from kernels.support.concurrency import side_by_side
 
 
@@ -102,6 +102,21 @@ def test_requests_at_once_have_a_thread_each_and_no_more(server: _Server, starte
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(_body, [f"{server.url}/{number}" for number in range(40)])) == [b"ok"] * 40
     assert len(started) <= 4
+
+
+def test_a_request_is_known_to_have_left_before_its_answer_is_there(server: _Server) -> None:
+    late = Sending(f"{server.url}/late", {}, 10, noted=True)
+    assert late.wait_written(10)
+    assert not late.wait(0)
+    server.go_on.set()
+    late.response().close()
+
+
+def test_a_request_that_fails_is_not_waited_for_as_if_it_were_to_leave(server: _Server) -> None:
+    refused = Sending("http://127.0.0.1:9/", {}, 10, noted=True)
+    assert refused.wait_written(10)
+    with pytest.raises(connection_errors()):
+        refused.response()
 
 
 def test_a_late_answer_does_not_hold_up_the_next_request(server: _Server) -> None:

@@ -9,7 +9,9 @@ is not read before that. An answer that nobody takes is closed.
 from __future__ import annotations
 
 import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
@@ -22,8 +24,8 @@ __all__ = ["EarlyQuestion", "RequestsAhead", "sent_early", "taken_over"]
 #: The headers that an answer depends on.
 _DECISIVE = frozenset({"accept-encoding", "authorization", "if-modified-since", "if-none-match", "range"})
 
-#: The longest time in seconds that the imports that follow leave the interpreter to what sends the requests.
-_HEAD_START = 0.003
+#: The longest time in seconds that the imports that follow leave the interpreter to the threads that send the requests.
+_HEAD_START = 0.005
 
 #: Seconds between looks at whether the work was cancelled.
 _POLL_SECONDS = 0.2
@@ -63,10 +65,11 @@ class _EarlyRequest:
             self._begun.set()
         return needed
 
-    def send(self) -> None:
+    def send(self, noted: bool = False) -> None:
+        """Send it; with `noted`, `wait_written` waits for it."""
         try:
             with suppress(Exception):  # the ordinary request meets it as well, and says what is wrong
-                sending = Sending(self._question.url, self._question.headers, self._question.timeout)
+                sending = Sending(self._question.url, self._question.headers, self._question.timeout, noted=noted)
                 with _guard:
                     unwanted = None if self._wanted else sending
                     self._sending = sending if self._wanted else None
@@ -75,9 +78,11 @@ class _EarlyRequest:
         finally:
             self._begun.set()
 
-    def begun(self, seconds: float) -> bool:
-        """Whether it was sent, or cannot be; waits that long for it."""
-        return self._begun.wait(seconds)
+    def wait_written(self, seconds: float) -> None:
+        """Wait so long until the request has left."""
+        sending = self._sending
+        if sending is not None:
+            sending.wait_written(seconds)
 
     def asks(self, headers: Mapping[str, str]) -> bool:
         """Whether it is the request with these headers, as far as an answer depends on them."""
@@ -128,10 +133,11 @@ def sent_early(questions: Iterable[EarlyQuestion]) -> Iterator[None]:
     """
     own = _registered(questions)
     try:
-        _begin([each for each in own.values() if each.is_needed()])
-        from kernels.support.forks import no_fork_during  # not before the request
-
-        no_fork_during(new_session)
+        needed = [each for each in own.values() if each.is_needed()]
+        if "huggingface_hub.utils" not in sys.modules:
+            _let_forks_wait()  # for its session, which takes longer to make than this
+        _begin(needed)
+        _let_forks_wait()
         yield
     finally:
         _end(own)
@@ -173,15 +179,19 @@ def _end(own: Mapping[str, _EarlyRequest]) -> None:
 
 
 def _begin(requests: list[_EarlyRequest]) -> None:
-    def send() -> None:
-        for each in requests:
-            each.send()
+    # Where huggingface_hub's session is not there it is made here, and nothing is imported meanwhile: two threads that
+    # import leave the interpreter to each other every 5 ms, and the request, for which all wait, would leave later.
+    for each in requests:
+        each.send(noted=True)
+    deadline = time.monotonic() + _HEAD_START
+    for each in requests:
+        each.wait_written(deadline - time.monotonic())
 
-    if requests:
-        # huggingface_hub's session may have to be made first: certificates are read without the interpreter, which
-        # imports the rest meanwhile.
-        threading.Thread(target=send, name="kernels-early", daemon=True).start()
-        requests[-1].begun(_HEAD_START)
+
+def _let_forks_wait() -> None:
+    from kernels.support.forks import no_fork_during  # if possible not before the request
+
+    no_fork_during(new_session)
 
 
 def taken_over(url: str, headers: Mapping[str, str]) -> Sending | None:

@@ -50,12 +50,13 @@ class Sending:
         url: The URL.
         headers: Its headers.
         timeout: Seconds of each read; the headers may take 20 s more in all.
+        noted: Whether it is noted when the request has left, for `wait_written`.
 
     Raises:
         HubUnavailable: huggingface_hub's session cannot be made.
     """
 
-    def __init__(self, url: str, headers: Mapping[str, str], timeout: float) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], timeout: float, *, noted: bool = False) -> None:
         session = new_session()
         self._guard = threading.Lock()
         self._given_up = False
@@ -64,10 +65,13 @@ class Sending:
         self._done.acquire()
         self._seconds = timeout + _HEADER_SECONDS
         self._deadline = time.monotonic() + self._seconds
+        self._written = threading.Event() if noted else None
 
         def work() -> Callable[[], None]:
             try:
                 request = session.build_request("GET", url, headers=headers, timeout=timeout)
+                if noted:
+                    request.extensions["trace"] = self._trace
                 outcome = session.send(request, stream=True, follow_redirects=False)
             except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
                 outcome = error
@@ -75,12 +79,23 @@ class Sending:
 
         _senders.run(work)
 
+    def _trace(self, event: str, _: Any) -> None:
+        # The HTTP library tells this function of each step (https://www.python-httpx.org/advanced/extensions/#trace).
+        if self._written is not None and event.endswith(".send_request_body.complete"):
+            self._written.set()
+
     def _end(self, outcome: Any) -> None:
+        if self._written is not None:
+            self._written.set()
         with self._guard:
             self._outcome, late = outcome, self._given_up
         self._done.release()
         if late:
             _close(outcome)
+
+    def wait_written(self, seconds: float) -> bool:
+        """Wait so long until a request that is `noted` has left, or failed; whether it has."""
+        return self._written is not None and self._written.wait(seconds)
 
     def wait(self, seconds: float) -> bool:
         """Wait so long for the headers of the response, or an error; whether either is there."""
