@@ -447,28 +447,10 @@ def explain(
     """
     request = KernelRequest(repo_id, version, revision, backend, check_arch=check_arch, device=device)
     with first_requests(*_if_valid(request, target)):
-        from kernels.operations.load import target_of
-        from kernels.operations.open_sources import open_sources
-        from kernels.resolver.active_lock import active_lock
+        from kernels.operations.load import context_for, target_of
         from kernels.resolver.build_choice import choose_from_sources
-        from kernels.resolver.context import ResolveContext
-        from kernels.resolver.selection import choose_backend
-        from kernels.trust.active_policy import active_policy
-        from kernels.trust.publishers import TrustPolicy
 
-        machine = target_of(target)
-        choose_backend(machine, backend, device)  # before the Hub is asked
-        context = ResolveContext(
-            sources=open_sources(),
-            target=machine,
-            trust=TrustPolicy(),
-            signing=active_policy(),
-            lock=active_lock(),
-            backend=backend,
-            check_arch=check_arch,
-            device=device,
-        )
-        return choose_from_sources(context, request.requirement)
+        return choose_from_sources(context_for(request, target=target_of(target)), request.requirement)
 
 
 def _if_valid(request: KernelRequest, target: object) -> list[KernelRequest]:

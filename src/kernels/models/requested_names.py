@@ -1,4 +1,4 @@
-"""The rules for the names in a request, known without importing what a request is made of."""
+"""The rules for the names in a request, without importing what it becomes: a requirement, a policy of trust."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kernels.errors import RequestError
 
 __all__ = [
     "REPO_TYPES",
+    "allowed_repositories",
     "check_repo_id",
     "check_requested",
     "check_revision",
@@ -92,6 +93,29 @@ def check_repo_id(repo_id: Any) -> str:
             "96 characters at most."
         )
     return repo_id
+
+
+def allowed_repositories(trust_remote_code: Any) -> bool | frozenset[str]:
+    """The repositories that a `trust_remote_code` argument allows: all, none, or those it lists.
+
+    None, which programs pass on from a configuration, is False.
+
+    Raises:
+        TypeError: It is neither None, a bool nor a list of strings.
+        RequestError: A listed name is not a repository.
+
+    Example:
+        >>> allowed_repositories(["kernels-community/relu"])
+        frozenset({'kernels-community/relu'})
+    """
+    if trust_remote_code is None or isinstance(trust_remote_code, bool):
+        return trust_remote_code is True
+    if isinstance(trust_remote_code, (list, tuple, set, frozenset)):
+        return frozenset(map(check_repo_id, trust_remote_code))
+    raise TypeError(
+        "`trust_remote_code`: expected True, False or a list of repositories such as ['org/name'], got "
+        f"{trust_remote_code!r} ({type(trust_remote_code).__name__})."
+    )
 
 
 def is_revision(text: str) -> bool:

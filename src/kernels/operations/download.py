@@ -25,7 +25,8 @@ from kernels.operations.download_plan import (
     plan_download,
 )
 from kernels.operations.download_progress import ArrivalCounter, Progress
-from kernels.operations.load import AT_ONCE, check_user_agent, fetch_build, target_of
+from kernels.operations.kernel_request import check_user_agent
+from kernels.operations.load import AT_ONCE, fetch_build, target_of
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.active_lock import active_lock
 from kernels.resolver.context import ResolveContext

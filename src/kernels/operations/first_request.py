@@ -14,12 +14,11 @@ This module imports little; a test counts it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from kernels import settings
-from kernels.models.requested_names import REPO_TYPES, check_requested, is_commit, is_repo_id
+from kernels.models.requested_names import REPO_TYPES, is_commit
 from kernels.resolver.lock_places import may_be_locked
 from kernels.sources.early_requests import EarlyQuestion, sent_early
 from kernels.sources.request_headers import api_timeout, of_caller, packed, plain_headers, request_headers
@@ -45,8 +44,10 @@ def first_requests(*requests: KernelRequest) -> AbstractContextManager[None]:
 def _question(request: KernelRequest) -> EarlyQuestion | None:
     """The request that the call will certainly send first; None if that is not known, or an argument is not valid."""
     try:
-        check_requested(request.repo_id, request.version, request.revision)
-        if is_commit(request.revision or "") or not _is_valid(request) or _is_locked(request):
+        request.check()
+        settings.policy_file()
+        settings.trusted_publishers()
+        if is_commit(request.revision or "") or _is_locked(request):
             return None
         if request.local_files_only or settings.offline() or _in_job():
             return None
@@ -68,21 +69,6 @@ def _question(request: KernelRequest) -> EarlyQuestion | None:
         )
     except Exception:  # noqa: BLE001 - the call meets it as well, and says what is wrong
         return None
-
-
-def _is_valid(request: KernelRequest) -> bool:
-    """Whether the arguments and settings that are refused before any request are valid."""
-    settings.verify_when(request.verify)
-    settings.policy_file()
-    settings.trusted_publishers()
-    trusted = request.trust_remote_code
-    return (
-        isinstance(request.check_arch, bool)
-        and isinstance(request.local_files_only, bool)
-        and (request.user_agent is None or isinstance(request.user_agent, (str, Mapping)))
-        and (trusted is None or isinstance(trusted, (bool, list, tuple, set, frozenset)))
-        and (isinstance(trusted, bool) or all(isinstance(each, str) and is_repo_id(each) for each in trusted or ()))
-    )
 
 
 def _is_locked(request: KernelRequest) -> bool:

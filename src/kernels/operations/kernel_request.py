@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from kernels import settings
+from kernels.models.requested_names import allowed_repositories, check_requested
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from typing_extensions import Self
 
@@ -14,7 +18,7 @@ if TYPE_CHECKING:
     from kernels.resolver.lock_pins import ActiveLock
     from kernels.settings import Verify
 
-__all__ = ["KernelRequest"]
+__all__ = ["KernelRequest", "check_user_agent"]
 
 
 class KernelRequest:
@@ -72,6 +76,24 @@ class KernelRequest:
         for name, value in zip(self.__slots__, values, strict=True):
             object.__setattr__(self, name, value)
 
+    def check(self) -> None:
+        """Raise if an argument is not valid, as far as that can be said without knowing this machine.
+
+        Raises:
+            TypeError: One is of the wrong type.
+            RequestError: One is not valid.
+        """
+        check_requested(self.repo_id, self.version, self.revision)
+        for name in ("check_arch", "local_files_only"):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                from kernels.support.formatting import wrong_type
+
+                raise wrong_type(name, "True or False", value)
+        check_user_agent(self.user_agent)
+        allowed_repositories(self.trust_remote_code)
+        settings.verify_when(self.verify)
+
     @property
     def requirement(self) -> Requirement:
         """The repository, with the version or the revision."""
@@ -106,3 +128,11 @@ class KernelRequest:
 
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"cannot delete {name!r}: a {type(self).__name__} cannot be changed")
+
+
+def check_user_agent(user_agent: object) -> None:
+    """Raise a `TypeError` unless it is None, a string, or a mapping from names to versions."""
+    if user_agent is not None and not isinstance(user_agent, (str, Mapping)):
+        from kernels.support.formatting import wrong_type
+
+        raise wrong_type("user_agent", "a string or a mapping such as {'framework': 'transformers'}", user_agent)

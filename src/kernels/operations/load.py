@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -48,7 +48,6 @@ __all__ = [
     "AT_ONCE",
     "Installed",
     "Loaded",
-    "check_user_agent",
     "context_for",
     "fetch",
     "fetch_build",
@@ -136,12 +135,6 @@ def target_of(target: Target | str | None) -> Target:
     return target
 
 
-def check_user_agent(user_agent: object) -> None:
-    """Raise a `TypeError` unless it is None, a string, or a mapping from names to versions."""
-    if user_agent is not None and not isinstance(user_agent, (str, Mapping)):
-        raise wrong_type("user_agent", "a string or a mapping such as {'framework': 'transformers'}", user_agent)
-
-
 def context_for(
     request: KernelRequest,
     *,
@@ -157,11 +150,9 @@ def context_for(
 
     Raises:
         TypeError: An argument of the request is of the wrong type.
-        RequestError, LockError: A setting, or the caller's lock, cannot be used.
+        RequestError, LockError: An argument, a setting, or the caller's lock, cannot be used.
     """
-    _check_flag("check_arch", request.check_arch)
-    _check_flag("local_files_only", request.local_files_only)
-    check_user_agent(request.user_agent)
+    request.check()
     target = target or Target.current()
     choose_backend(target, request.backend, request.device)  # before the Hub is asked
     return ResolveContext(
@@ -352,8 +343,3 @@ def _was_cleared(installed: Installed, before: tuple[int, ...] | None, error: Ba
             return True
         cause = cause.__cause__ or cause.__context__
     return False
-
-
-def _check_flag(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise wrong_type(name, "True or False", value)

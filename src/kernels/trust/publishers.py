@@ -18,7 +18,7 @@ import msgspec
 from kernels import settings
 from kernels.errors import HubUnavailable, NotInCache, PublisherUnknown, StoreError, UntrustedPublisher
 from kernels.models.cache_places import endpoint_key
-from kernels.models.requirement import check_repo_id
+from kernels.models.requested_names import allowed_repositories
 from kernels.support.json_store import StoredRecord, read_record, write_record
 from kernels.support.logs import logger
 from kernels.support.process_lock import exclusively, lock_at
@@ -108,20 +108,14 @@ class TrustPolicy(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(trust_remote_code: bool | Sequence[str] | None) -> TrustPolicy:
-        """Read the `trust_remote_code` argument; None, which programs pass on from a configuration, is False.
+        """Read the `trust_remote_code` argument, as `allowed_repositories` does.
 
         Raises:
             TypeError: It is neither None, a bool nor a list of strings.
             RequestError: A listed name is not a repository.
         """
-        if trust_remote_code is None or isinstance(trust_remote_code, bool):
-            return TrustPolicy(everything=trust_remote_code is True)
-        if isinstance(trust_remote_code, (list, tuple, set, frozenset)):
-            return TrustPolicy(repositories=frozenset(check_repo_id(repo_id) for repo_id in trust_remote_code))
-        raise TypeError(
-            "`trust_remote_code`: expected True, False or a list of repositories such as ['org/name'], got "
-            f"{trust_remote_code!r} ({type(trust_remote_code).__name__})."
-        )
+        allowed = allowed_repositories(trust_remote_code)
+        return TrustPolicy(allowed) if isinstance(allowed, bool) else TrustPolicy(repositories=allowed)
 
     def allows(self, repo_id: str) -> bool:
         """Whether a repository may be loaded even if its publisher is not trusted."""

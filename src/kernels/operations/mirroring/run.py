@@ -17,7 +17,8 @@ from kernels.mirror.stores.base import WriteStore
 from kernels.mirror.stores.opening import open_store
 from kernels.models.mirror import MirrorBuild
 from kernels.operations.download_plan import PROBLEMS, DownloadFailure, KernelPlan, WantedBuild
-from kernels.operations.load import AT_ONCE, check_user_agent, target_of
+from kernels.operations.kernel_request import check_user_agent
+from kernels.operations.load import AT_ONCE, target_of
 from kernels.operations.mirroring.builds import BuildTaker, work_folder
 from kernels.operations.mirroring.choices import RequestedChoices
 from kernels.operations.mirroring.outcome import MirrorOutcome
