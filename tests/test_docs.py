@@ -24,7 +24,7 @@ from forked import Interpreter, started
 from typer.testing import CliRunner
 
 import kernels
-from kernels import backends, errors, settings
+from kernels import backends, errors, variables
 from kernels.cli import app
 from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
 from kernels.models import mirror
@@ -328,9 +328,9 @@ def test_every_public_name_is_documented() -> None:
 # Tables
 
 
-def test_the_table_of_variables_is_the_one_in_settings() -> None:
+def test_the_table_of_variables_is_that_of_the_code() -> None:
     rows = [[cell.replace("`", "") for cell in row] for row in table("where-from.md", "`KERNELS_CACHE`")]
-    assert rows == [[variable.name, variable.meaning, variable.default] for variable in settings.VARIABLES]
+    assert rows == [[variable.name, variable.meaning, variable.default] for variable in variables.VARIABLES]
 
 
 def test_the_format_of_mirrors_has_every_key() -> None:

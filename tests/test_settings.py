@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels import settings
+from kernels import settings, variables
 from kernels.errors import RequestError
 
 
@@ -77,10 +77,10 @@ def test_a_password_in_a_url_is_refused_and_never_repeated(monkeypatch: pytest.M
     with pytest.raises(RequestError) as refused:
         settings.hub_addresses()
     monkeypatch.setenv("HF_ENDPOINT", value)
-    for shown in (str(refused.value), *settings.active_variables().values(), *settings.invalid_settings()):
+    for shown in (str(refused.value), *variables.active_variables().values(), *variables.invalid_settings()):
         assert "secret" not in shown
         assert "cret" not in shown
-    assert settings.active_variables()["HF_ENDPOINT"].endswith("(hidden)@" + value.rpartition("@")[2])
+    assert variables.active_variables()["HF_ENDPOINT"].endswith("(hidden)@" + value.rpartition("@")[2])
 
 
 def test_who_puts_a_password_in_a_url_learns_where_a_token_goes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_the_home_of_nobody_is_an_error_that_names_the_variable(
     monkeypatch.setenv(name, value)
     with pytest.raises(RequestError, match=f"`{name}` has the path '~no-such-user/x'"):
         read()
-    assert any(f"`{name}`" in problem for problem in settings.invalid_settings())
+    assert any(f"`{name}`" in problem for problem in variables.invalid_settings())
 
 
 @pytest.mark.parametrize("name", ["HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"])
@@ -121,7 +121,7 @@ def test_a_number_that_huggingface_hub_would_fail_at_is_an_error_that_names_it(
 
 
 def test_a_sound_environment_has_nothing_wrong(isolated_env: Path) -> None:
-    assert settings.invalid_settings() == []
+    assert variables.invalid_settings() == []
 
 
 @pytest.mark.parametrize(("value", "expected"), [("", set()), (" acme, other-org ,", {"acme", "other-org"})])
@@ -213,7 +213,7 @@ def test_a_flag_that_says_neither_yes_nor_no_is_an_error_that_doctor_lists(
     monkeypatch.setenv(name, value)
     with pytest.raises(RequestError, match=f"`{name}` is '{value}'; expected 1, true, yes or on, or 0"):
         read()
-    assert len([each for each in settings.invalid_settings() if f"`{name}`" in each]) == 1
+    assert len([each for each in variables.invalid_settings() if f"`{name}`" in each]) == 1
 
 
 @pytest.mark.parametrize(
@@ -241,20 +241,20 @@ def test_another_word_for_when_content_is_checked_is_an_error(monkeypatch: pytes
     monkeypatch.setenv("KERNELS_VERIFY", "sometimes")
     with pytest.raises(RequestError, match="`KERNELS_VERIFY` is 'sometimes'"):
         settings.verify_when()
-    assert any("KERNELS_VERIFY" in problem for problem in settings.invalid_settings())
+    assert any("KERNELS_VERIFY" in problem for problem in variables.invalid_settings())
 
 
 def test_active_variables_hide_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setenv("KERNELS_REFRESH", "7")
-    assert settings.active_variables()["HF_TOKEN"] == "(set)"
-    assert settings.active_variables()["KERNELS_REFRESH"] == "7"
+    assert variables.active_variables()["HF_TOKEN"] == "(set)"
+    assert variables.active_variables()["KERNELS_REFRESH"] == "7"
 
 
 def test_every_variable_that_is_read_is_listed() -> None:
     source = Path(settings.__file__).read_text()
     read = set(re.findall(r'(?:environ\.get\(|_flag\()"([A-Z_]+)"', source))
-    assert read <= {variable.name for variable in settings.VARIABLES}
+    assert read <= {variable.name for variable in variables.VARIABLES}
 
 
 #: What others define the variables of: vendors' tools, compilers, and clouds with their credentials. `command.py` hands
@@ -341,8 +341,8 @@ def test_an_address_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch, va
         addresses(monkeypatch, value)
     assert str(refused.value).startswith("`KERNELS_HUB` ")
     assert "secret" not in str(refused.value)
-    assert "secret" not in str(settings.active_variables())
-    assert str(refused.value) in settings.invalid_settings()
+    assert "secret" not in str(variables.active_variables())
+    assert str(refused.value) in variables.invalid_settings()
 
 
 @pytest.mark.usefixtures("hf_endpoint")

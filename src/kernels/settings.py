@@ -1,4 +1,4 @@
-"""Every environment variable and its default.
+"""What the environment variables say, and their defaults; `kernels.variables` lists them.
 
 Variables are read when they are needed, so that a change takes effect at the next call. huggingface_hub reads its own
 ones once, when it is first imported.
@@ -7,25 +7,21 @@ ones once, when it is first imported.
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from kernels.errors import RequestError
 from kernels.models.hub_address import HUB_WORD, HubAddress, parse_addresses
 from kernels.models.requested_names import check_repo_id
-from kernels.support.env_values import folder_in, split_paths, url_in, without_password
+from kernels.support.env_values import folder_in, split_paths, url_in
 
 if TYPE_CHECKING:
     from kernels.models.mirror_keys import MirrorKey
 
 __all__ = [
-    "VARIABLES",
-    "Variable",
     "Verify",
-    "active_variables",
     "backend_files",
     "backend_sources",
     "cache_dir",
@@ -37,7 +33,6 @@ __all__ = [
     "hub_addresses",
     "hub_folders",
     "hub_token",
-    "invalid_settings",
     "local_kernels",
     "lock_file",
     "locked_only",
@@ -61,49 +56,6 @@ __all__ = [
     "verify_when",
 ]
 
-
-class Variable(NamedTuple):
-    """An environment variable: its name, its meaning, and the default."""
-
-    name: str
-    meaning: str
-    default: str
-    secret: bool = False
-
-
-#: Every variable that this package reads, in the order of `kernels doctor`.
-VARIABLES: tuple[Variable, ...] = (
-    Variable("KERNELS_CACHE", "folder of downloaded kernels", "huggingface_hub's cache"),
-    Variable("KERNELS_HUB", "where kernels come from: Hubs, mirrors and folders, asked in order", "HF_ENDPOINT"),
-    Variable("KERNELS_HUB_TOKEN", "token sent to the URL in KERNELS_HUB", "none", secret=True),
-    Variable("KERNELS_BACKEND", "default backend", "the one Torch was built for"),
-    Variable("KERNELS_BACKENDS_JSON", "files that declare backends: /path/a.json:/path/b.json", "none"),
-    Variable("KERNELS_VENDOR_PATH", "folders of chip vendors: /path/a:/path/b", "none"),
-    Variable("KERNELS_DISABLE_BACKENDS", "backends that are not used, separated by commas", "none"),
-    Variable("KERNELS_TUNE_PATH", "files or folders of tune configurations, searched before a vendor's", "none"),
-    Variable("KERNELS_LOCKFILE", "lockfile for all code: /path/kernels.lock", "the caller's own"),
-    Variable("KERNELS_LOCKED", "1: only kernels in a lockfile are loaded", "0"),
-    Variable("KERNELS_REFRESH", "seconds until the Hub is asked for a branch again", "0"),
-    Variable("KERNELS_TRUSTED_PUBLISHERS", "trusted publishers besides the Hub's own, separated by commas", "none"),
-    Variable("KERNELS_POLICY", "signing policy: a TOML file", "none"),
-    Variable("KERNELS_MIRROR_KEYS", "public keys or Sigstore identities, one of which must sign a mirror", "none"),
-    Variable("KERNELS_MIRROR_SIGN_KEY", "file with the private key that kernels mirror signs with", "none"),
-    Variable("KERNELS_VERIFY", "when a build's content is checked: install (or changed since), load, off", "install"),
-    Variable("KERNELS_TORCH_ENVS", "folder of environments for kernels build --torch", "~/.cache/kernels/torch-envs"),
-    Variable("SOURCE_DATE_EPOCH", "time of the files in wheels, in seconds since 1970", "2020-02-02"),
-    Variable("KERNELS_DEBUG", "1: errors show every frame of this package, and what led to them", "0"),
-    Variable("LOCAL_KERNELS", "local folders used as repositories: org/name=/path:org/other=/path", "none"),
-    Variable("DISABLE_KERNEL_MAPPING", "1: kernelize keeps every layer's own forward", "0"),
-    Variable("HF_ENDPOINT", "the Hub's URL", "the public Hub"),
-    Variable("HF_HOME", "huggingface_hub's folder", "~/.cache/huggingface"),
-    Variable("HF_HUB_CACHE", "huggingface_hub's cache", "$HF_HOME/hub"),
-    Variable("HF_TOKEN", "token sent to the Hub", "the one stored at login", secret=True),
-    Variable("HF_HUB_OFFLINE", "1: never connect", "0"),
-    Variable("HF_HUB_DISABLE_TELEMETRY", "1: the user agent names only this client", "0"),
-    Variable("HF_HUB_DISABLE_PROGRESS_BARS", "1: no progress bars", "0"),
-    Variable("HF_HUB_ETAG_TIMEOUT", "seconds to wait for an answer about a file or repository", "10"),
-    Variable("HF_HUB_DOWNLOAD_TIMEOUT", "seconds to wait for the next bytes of a download", "10"),
-)
 
 #: When the content of a build is checked: never, when it was installed or has changed since, or at every load.
 Verify = Literal["off", "install", "load"]
@@ -142,43 +94,9 @@ def _names(name: str) -> frozenset[str]:
     return frozenset(part.strip() for part in os.environ.get(name, "").split(",") if part.strip())
 
 
-def active_variables() -> dict[str, str]:
-    """The variables of `VARIABLES` that are set, with their values; secrets are hidden."""
-    return {
-        variable.name: "(set)" if variable.secret else _shown(variable, os.environ[variable.name])
-        for variable in VARIABLES
-        if variable.name in os.environ
-    }
-
-
-def _shown(variable: Variable, value: str) -> str:
-    if variable.name == "KERNELS_MIRROR_KEYS":  # a signer's name has an `@` without a password before it
-        return value
-    value = without_password(value)
-    # A signed query is a secret.
-    return re.sub(r"[?#][^,]*", "?(hidden)", value) if variable.name == "KERNELS_HUB" else value
-
-
 def environment() -> dict[str, str]:
     """Every variable that is set: `kernels doctor` looks for misspelt ones."""
     return dict(os.environ)
-
-
-def invalid_settings() -> list[str]:
-    """The problems of the variables that are set, a sentence each."""
-    readers: tuple[Callable[[], object], ...] = (
-        hub_addresses, endpoint, hub_token, cache_dir, offline, refresh_seconds, trusted_publishers, local_kernels,
-        backend_files, vendor_folders, tune_files, disabled_backends, verify_when, policy_file, mirror_keys,
-        mirror_sign_key, lock_file, locked_only, torch_environments, source_date, mapping_disabled, debug,
-        telemetry_disabled, progress_disabled,
-    )  # fmt: skip
-    problems = []
-    for read in readers:
-        try:
-            read()
-        except RequestError as error:
-            problems.append(str(error))
-    return list(dict.fromkeys(problems))
 
 
 # The Hub and the cache. Every function raises `RequestError` where its variable is not valid.
