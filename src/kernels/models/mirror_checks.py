@@ -18,6 +18,7 @@ from kernels.models.mirror import (
     archive_path,
     parse_time,
 )
+from kernels.models.requested_names import REPO_TYPES
 from kernels.models.requirement import check_repo_id, check_revision, check_version, is_commit
 from kernels.models.snapshot import (
     BUILD_FOLDER,
@@ -35,7 +36,6 @@ __all__ = ["check_mirror_index", "check_repository_index", "invalid_document"]
 _SHA256 = r"[0-9a-f]{64}"
 _CONTENT = r"sha256-[0-9a-f]{64}"
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
-_TYPES = ("kernel", "model")
 
 #: The largest number of an index: every reader of JSON reads it exactly (RFC 8259, section 6).
 _MAX_NUMBER = 2**53 - 1
@@ -88,7 +88,7 @@ def check_mirror_index(index: MirrorIndex, where: str) -> None:
 def _check_repository(index: RepositoryIndex, repo_id: str, where: str) -> None:
     if index.repo_id.lower() != repo_id.lower():
         raise invalid_document(where, f"it is the index of {format_value(index.repo_id)}, not of {repo_id}")
-    if index.repo_type not in _TYPES:
+    if index.repo_type not in REPO_TYPES:
         raise invalid_document(where, f"expected the type kernel or model, got {format_value(index.repo_type)}")
     try:
         check_repo_id(index.repo_id)

@@ -6,13 +6,9 @@ They serve huggingface_hub 1.x and 2.x without Xet (`HF_HUB_DISABLE_XET=1`): `cr
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hmac
 import tempfile
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 from urllib.parse import urlencode
@@ -28,12 +24,12 @@ from starlette.routing import Route
 from kernels.errors import RequestError, RevisionNotFound
 from kernels.models.requirement import check_repo_id
 from kernels.server.catalog import Catalog
-from kernels.server.changes import Conflict, MissingPath, RepositoryChange, Writer, check_path
+from kernels.server.changes import Conflict, MissingPath, Writer, check_path
+from kernels.server.commit_lines import MAX_OPERATIONS, LargeFiles, quoted, read_commit
 from kernels.server.lfs_objects import MAX_OBJECT_BYTES, LfsObjects, is_sha256
 from kernels.server.own_urls import absolute
 from kernels.server.request_bodies import Bodies, check_content_length, read_chunks
 from kernels.server.scan import is_lfs
-from kernels.server.snapshot import File
 
 __all__ = ["WriteApi", "is_authorized", "write_routes"]
 
@@ -41,12 +37,8 @@ __all__ = ["WriteApi", "is_authorized", "write_routes"]
 _MAX_QUESTION = 8 * 2**20
 _MAX_QUESTIONS_TOGETHER = 256 * 2**20
 
-#: Bytes of a commit, and of one line: a file below the LFS size (10 MB), in base64.
+#: Bytes of a commit without its large files.
 _MAX_COMMIT = 2**30
-_MAX_LINE = 16 * 2**20
-
-#: Operations of one commit, as on the public Hub.
-_MAX_OPERATIONS = 25_000
 
 _Handler = Callable[[Request], Awaitable[Response]]
 _Question = TypeVar("_Question")
@@ -83,22 +75,6 @@ class _BatchObject(Struct):
 class _Batch(Struct):
     operation: str
     objects: list[_BatchObject]
-
-
-class _Value(Struct):
-    path: str | int | float | bool | None = None
-    content: str | None = None
-    encoding: str = "utf-8"
-    oid: str | int | float | bool | None = None
-    parentCommit: str | None = None
-
-
-class _Line(Struct):
-    key: str
-    value: _Value
-
-
-_LINE = msgspec.json.Decoder(_Line)
 
 
 class WriteApi:
@@ -208,7 +184,7 @@ async def _validate_yaml(request: Request) -> Response:
 
 def _create_repository(request: Request, question: _NewRepository) -> Response:
     if question.type != "kernel":
-        raise RequestError(f"`type` is {_short(question.type)}; expected 'kernel'.")
+        raise RequestError(f"`type` is {quoted(question.type)}; expected 'kernel'.")
     repo_id = check_repo_id(f"{question.organization or ''}/{question.name}")
     answer = {"url": absolute(request, f"/kernels/{repo_id}"), "name": repo_id}
     private = bool(question.private) or question.visibility == "private"
@@ -230,8 +206,8 @@ def _create_branch(request: Request, question: _NewBranch) -> Response:
 
 
 def _preupload(request: Request, question: _Upload) -> Response:
-    if len(question.files) > _MAX_OPERATIONS:
-        raise RequestError(f"`files` has {len(question.files)} entries; expected {_MAX_OPERATIONS} at most.")
+    if len(question.files) > MAX_OPERATIONS:
+        raise RequestError(f"`files` has {len(question.files)} entries; expected {MAX_OPERATIONS} at most.")
     head = _api(request).catalog.commit(_repo_id(request), request.path_params["rest"])
     answers = []
     for file in question.files:
@@ -246,38 +222,21 @@ def _preupload(request: Request, question: _Upload) -> Response:
 
 
 def _batch(request: Request, question: _Batch) -> Response:
-    if question.operation != "upload" or len(question.objects) > _MAX_OPERATIONS:
+    if question.operation != "upload" or len(question.objects) > MAX_OPERATIONS:
         raise RequestError(
-            f"`operation` must be 'upload', and `objects` a list of at most {_MAX_OPERATIONS} {{oid, size}}."
+            f"`operation` must be 'upload', and `objects` a list of at most {MAX_OPERATIONS} {{oid, size}}."
         )
     repo_id = _repo_id(request)
-    _api(request).catalog.repository(repo_id)
-    existing = _Existing(_api(request), repo_id)
-    objects = [_offer(request, existing, each.oid, each.size) for each in question.objects]
+    api = _api(request)
+    api.catalog.repository(repo_id)
+    large = LargeFiles(api.catalog, api.objects, repo_id)
+    objects = [_offer(request, large, each.oid, each.size) for each in question.objects]
     return JSONResponse(
         {"transfer": "basic", "objects": objects, "hash_algo": "sha256"}, media_type="application/vnd.git-lfs+json"
     )
 
 
-class _Existing:
-    """The large files that a repository's branches have, listed when the first is asked for."""
-
-    def __init__(self, api: WriteApi, repo_id: str) -> None:
-        self._api = api
-        self._repo_id = repo_id
-        self._files: dict[str, File] | None = None
-
-    def find(self, sha256: str) -> File | None:
-        if self._files is None:
-            self._files = {}
-            for branch in self._api.catalog.branches(self._repo_id):
-                with suppress(RevisionNotFound):  # it was deleted meanwhile
-                    commit = self._api.catalog.commit(self._repo_id, branch)
-                    self._files |= {file.sha256: file for file in commit.files.values() if file.sha256 is not None}
-        return self._files.get(sha256)
-
-
-def _offer(request: Request, existing: _Existing, sha256: str, size: int) -> dict[str, Any]:
+def _offer(request: Request, large: LargeFiles, sha256: str, size: int) -> dict[str, Any]:
     if not is_sha256(sha256):
         raise RequestError("`objects` has an entry whose `oid` is not a SHA-256.")
     answer: dict[str, Any] = {"oid": sha256, "size": size}
@@ -287,7 +246,7 @@ def _offer(request: Request, existing: _Existing, sha256: str, size: int) -> dic
     objects = _api(request).objects
     if objects.find(sha256, size) is not None:
         return answer
-    file = existing.find(sha256)
+    file = large.committed(sha256)
     if file is not None and file.size == size:
         return answer
     query = urlencode(objects.sign(sha256, size))
@@ -339,66 +298,9 @@ async def _commit(request: Request) -> Response:
 def _apply(api: WriteApi, repo_id: str, revision: str, body: IO[bytes], pull: bool) -> tuple[str, int | None]:
     body.seek(0)
     with tempfile.TemporaryDirectory(prefix="commit-", dir=api.objects.folder) as folder:
-        change = _change(body, Path(folder), partial(_lfs_source, api, _Existing(api, repo_id)))
+        change = read_commit(body, Path(folder), LargeFiles(api.catalog, api.objects, repo_id))
         commit, number = api.writer.commit(repo_id, revision, change, pull=pull)
     return commit.id, number
-
-
-def _change(body: IO[bytes], folder: Path, lfs_source: Callable[[object], Path]) -> RepositoryChange:
-    """Parse the lines of a commit. Contents become files in a folder, as they may not fit into memory together."""
-    files: dict[str, bytes | Path] = {}
-    deleted: dict[str, list[str]] = {"deletedFile": [], "deletedFolder": []}
-    parent: str | None = None
-    for number, line in enumerate(iter(lambda: body.readline(_MAX_LINE + 1), b"")):
-        if len(line) > _MAX_LINE or number > _MAX_OPERATIONS:
-            raise RequestError(f"A commit has at most {_MAX_OPERATIONS} lines of {_MAX_LINE} bytes.")
-        try:
-            operation = _LINE.decode(line)
-        except msgspec.DecodeError as error:
-            raise RequestError(
-                f"Line {number + 1} of the commit is not {{key, value}}, or truncated: {error}"
-            ) from None
-        key, value = operation.key, operation.value
-        if key == "header":
-            parent = value.parentCommit
-        elif key == "file":
-            path, stored = check_path(value.path), folder / str(number)
-            stored.write_bytes(_content(value))
-            files[path] = stored
-        elif key == "lfsFile":
-            files[check_path(value.path)] = lfs_source(value.oid)
-        elif key in deleted:
-            deleted[key].append(check_path(str(value.path).rstrip("/")))
-        else:
-            raise RequestError(f"Line {number + 1} of the commit has the unknown key {_short(key)}.")
-    return RepositoryChange(files, frozenset(deleted["deletedFile"]), tuple(deleted["deletedFolder"]), parent)
-
-
-def _content(value: _Value) -> bytes:
-    if value.content is None or value.encoding not in ("base64", "utf-8"):
-        raise RequestError(f"The file {_short(value.path)} has no `content` in base64 or utf-8.")
-    if value.encoding == "utf-8":
-        return value.content.encode()
-    try:
-        return base64.b64decode(value.content, validate=True)
-    except binascii.Error as error:
-        raise RequestError(f"The content of {_short(value.path)} is not base64: {error}.") from None
-
-
-def _lfs_source(api: WriteApi, existing: _Existing, sha256: object) -> Path:
-    """The file with a large file's bytes: an upload, or one that a branch of the repository has."""
-    if isinstance(sha256, str) and is_sha256(sha256):
-        uploaded = api.objects.find(sha256)
-        if uploaded is not None:
-            return uploaded
-        file = existing.find(sha256)
-        if file is not None:
-            return file.source
-    raise RequestError(f"The large file {_short(sha256)} was not uploaded before its commit.")
-
-
-def _short(text: object) -> str:
-    return repr(str(text)[:80])
 
 
 def _repo_id(request: Request) -> str:
