@@ -72,6 +72,19 @@ def test_a_warm_kernel_loads_with_one_warning_when_the_hub_is_away(
     assert hub.url in said[0]
 
 
+def test_the_warning_says_why_the_hub_is_not_asked_after_another_kernel_failed(
+    hub: TestHub, new_process: Callable[[], None]
+) -> None:
+    hub.make_repo("acme/relu")
+    get_kernel("acme/relu", version=1)
+    new_process()
+    hub.down()
+    with pytest.raises(HubUnavailable):
+        get_kernel("acme/gelu", version=1)
+    [said] = warnings_of(lambda: get_kernel("acme/relu", version=1))
+    assert re.search(rf"such as acme/relu as it was \d seconds? ago\. .*{re.escape(hub.url)} did not answer", said)
+
+
 def test_what_was_never_downloaded_is_an_error_when_the_hub_is_away(hub: TestHub) -> None:
     hub.make_repo("acme/relu")
     hub.down()

@@ -28,7 +28,7 @@ _MISSPELT = 0.8
 _SHOWN = 3
 #: The most notes about names that are like none of the model.
 _MOST_NOTES = 20
-#: The most pairs of names that are compared, some 10 µs each: a mapping and a model may have a thousand names each.
+#: The most pairs of names that are compared, which is slow: a mapping and a model may have a thousand names each.
 _MOST_COMPARED = 5_000
 
 

@@ -143,8 +143,7 @@ def _check_no_path(repo_id: Any) -> None:
     """Raise if `repo_id` can only be a folder: not in `check_repo_id`, which servers call with what clients send."""
     if not isinstance(repo_id, str) or "://" in repo_id:
         return
-    is_name = len(parts := repo_id.split("/")) == 2 and all(re.fullmatch(_PART, part) for part in parts)
-    if not is_name and (repo_id.startswith((".", "/", "~")) or _is_folder(repo_id)):
+    if not is_repo_id(repo_id) and (repo_id.startswith((".", "/", "~")) or _is_folder(repo_id)):
         raise RequestError(
             f"`repo_id` is {repo_id[:200]!r}, a path; expected 'org/name'. To load a folder, call "
             f"get_local_kernel({repo_id[:200]!r})."

@@ -24,7 +24,8 @@ __all__ = ["KernelRequest", "check_user_agent"]
 class KernelRequest:
     """One kernel to get, with the arguments of `get_kernel`. A value: it cannot be changed.
 
-    Written out, as it is made before the first request of a call is sent: a dataclass takes a millisecond to define.
+    Written out, as it is made before the first request of a call is sent: a dataclass is slow to define, and a struct
+    needs msgspec.
 
     Attributes:
         local_files_only: Use only what is in the cache.

@@ -61,8 +61,8 @@ __all__ = [
 
 _log = logger(__name__)
 
-#: How often a build is fetched again that another process deleted before it was loaded. Deleting between the fetch and
-#: the load takes a moment of a few microseconds each time.
+#: How often a build is fetched again that another process deleted before it was loaded, in the moment between the fetch
+#: and the load.
 _CLEARED_TRIES = 10
 
 #: Kernels that are planned and fetched at once; each fetches its own files side by side as well.

@@ -9,26 +9,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from kernels import settings
 from kernels.cache.repo_store import CLEARING, RepoStore
 from kernels.errors import (
     DigestMismatch,
     HubUnavailable,
-    InvalidMetadata,
     InvalidRepository,
     NotInCache,
     RepositoryNotFound,
     RevisionNotFound,
     StoreError,
 )
-from kernels.models.metadata import Metadata
 from kernels.models.requested_names import REPO_TYPES
 from kernels.models.requirement import Requirement, is_commit
-from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Heads, RepoFile, Snapshot
+from kernels.models.snapshot import BUILD_FOLDER, Heads, RepoFile, Snapshot
 from kernels.settings import Verify
 from kernels.sources.base import Source
+from kernels.sources.cached_heads import CachedHeads, not_in_cache
 from kernels.sources.http_client import BRIEF, Patience
 from kernels.sources.hub_errors import of_hub
 from kernels.sources.hub_responses import CommitInfo
@@ -37,7 +34,6 @@ from kernels.sources.session_cache import memory_of
 from kernels.support.concurrency import side_by_side
 from kernels.support.logs import logger
 from kernels.support.process_lock import exclusively
-from kernels.support.warn import warn_once
 from kernels.trust.publishers import Publishers
 
 if TYPE_CHECKING:
@@ -68,6 +64,7 @@ class CachedSource(Source):
         self._remote = remote
         self._key = remote.key
         self._memory = memory_of(remote.key, cache)
+        self._heads = CachedHeads(remote, cache, self._memory)
         # Repositories, commits and files that were checked as they arrived: a Hub may give two repositories one commit.
         self._fresh: set[tuple[Path, str, str]] = set()
         # What is requested before its build is chosen, by repository, commit and build.
@@ -114,62 +111,7 @@ class CachedSource(Source):
             NotInCache: Offline, and not in the cache.
             HubUnavailable: The Hub did not answer, and it is not in the cache.
         """
-        with self._memory.lock(repo_id):
-            known = self._memory.heads.get(repo_id)
-            if known is not None:
-                return known
-            stored = self._stored_heads(repo_id)
-            if self.offline:
-                if stored is None:
-                    raise self._not_in_cache(repo_id)
-                return stored[1]
-            heads = self._fresh_heads(repo_id, stored)
-            self._memory.heads[repo_id] = heads
-            return heads
-
-    def _fresh_heads(self, repo_id: str, stored: tuple[str, Heads] | None) -> Heads:
-        if stored is not None and 0 <= time.time() - stored[1].time < settings.refresh_seconds():
-            _log.debug("%s: the branches are those of %s ago", repo_id, _age(time.time() - stored[1].time))
-            return stored[1]
-        # For what the cache can answer, the wait is short; a Hub that did not answer recently is not asked.
-        if stored is not None and self._memory.resting():
-            return self._aged(repo_id, stored[1], "did not answer recently")
-        try:
-            # Several kernels do not each wait for a Hub that did not answer recently.
-            brief = stored is not None or self._memory.resting()
-            repo_type, heads = self._remote.heads(repo_id, stored, BRIEF if brief else Patience())
-        except HubUnavailable as error:
-            self._memory.rest(error)
-            if stored is None:
-                raise
-            return self._aged(repo_id, stored[1], str(error))
-        self._store(repo_type, repo_id).keep_heads(self._key, heads)
-        return heads
-
-    def _types(self, repo_id: str) -> Iterable[str]:
-        # The type of the stored branches comes first.
-        stored = self._stored_heads(repo_id)
-        return dict.fromkeys([stored[0], *REPO_TYPES]) if stored is not None else REPO_TYPES
-
-    def _stored_heads(self, repo_id: str) -> tuple[str, Heads] | None:
-        stored = [
-            (kind, heads) for kind in REPO_TYPES if (heads := self._store(kind, repo_id).heads(self._key)) is not None
-        ]
-        if stored:
-            return max(stored, key=lambda item: item[1].time)
-        for kind in REPO_TYPES:
-            store = self._store(kind, repo_id)
-            heads = _heads_of_snapshots(store)
-            if heads.branches or store.commits():
-                return kind, heads
-        return None
-
-    def _aged(self, repo_id: str, heads: Heads, problem: str) -> Heads:
-        if not self._memory.warned:  # one warning for a Hub that does not answer, for any number of kernels
-            self._memory.warned = True
-            age = f" as it was {_age(time.time() - heads.time)} ago" if heads.time else ""
-            warn_once(_log, f"Kernels are loaded from the cache, such as {repo_id}{age}. {problem}")
-        return heads
+        return self._heads.get(repo_id)
 
     def find_commit(self, repo_id: str, revision: str) -> str | None:
         """The commit of a pull request's branch (`refs/pr/1`) or of a shortened commit."""
@@ -187,7 +129,7 @@ class CachedSource(Source):
         return None if answer is None else answer.last_modified
 
     def _revision(self, repo_id: str, revision: str) -> CommitInfo | None:
-        return self._remote.revision(repo_id, revision, self._types(repo_id))
+        return self._remote.revision(repo_id, revision, self._heads.types(repo_id))
 
     def missing_revision(self, repo_id: str, revision: str | None, message: str) -> RevisionNotFound:
         """The error, with the Hub's answer about the revision."""
@@ -254,9 +196,9 @@ class CachedSource(Source):
         cached = next((kind for kind in REPO_TYPES if self._store(kind, repo_id).snapshot(commit).is_dir()), None)
         if self.offline:
             if cached is None:
-                raise self._not_in_cache(str(requirement))
+                raise not_in_cache(str(requirement), self.cache)
             return self._found(cached, repo_id, commit)
-        kind = self._stored_heads(repo_id)
+        kind = self._heads.stored(repo_id)
         store = self._store(kind[0] if kind else REPO_TYPES[0], repo_id)
         try:
             try:
@@ -267,7 +209,7 @@ class CachedSource(Source):
         except HubUnavailable as error:
             if cached is None:
                 raise
-            self._aged(repo_id, Heads({}), str(error))
+            self._heads.aged(repo_id, Heads({}), str(error))
             return self._found(cached, repo_id, commit)
 
     def _found(self, kind: str, repo_id: str, commit: str) -> Snapshot:
@@ -276,7 +218,7 @@ class CachedSource(Source):
 
     def _ask_files(self, requirement: Requirement, commit: str, cached: bool) -> Snapshot:
         repo_id = requirement.repo_id
-        snapshot = self._remote.snapshot(repo_id, commit, self._types(repo_id), BRIEF if cached else Patience())
+        snapshot = self._remote.snapshot(repo_id, commit, self._heads.types(repo_id), BRIEF if cached else Patience())
         self._store(snapshot.repo_type, repo_id).keep_index(self._key, commit, snapshot.files)
         return snapshot
 
@@ -299,7 +241,7 @@ class CachedSource(Source):
         if self.offline and store.exists(snapshot.commit, file):
             raise self._mismatch(snapshot, [file])
         if self.offline:
-            raise self._not_in_cache(f"{file.path} of {snapshot.repo_id}")
+            raise not_in_cache(f"{file.path} of {snapshot.repo_id}", self.cache)
         with exclusively(store.reading_lock(snapshot.commit, file.path)):
             content = store.read(snapshot.commit, file)
             if content is None:
@@ -448,7 +390,7 @@ class CachedSource(Source):
             damaged = store.damaged(snapshot.commit, files)
             if damaged:
                 raise self._mismatch(snapshot, damaged)
-            raise self._not_in_cache(f"build {variant} of {snapshot.repo_id}")
+            raise not_in_cache(f"build {variant} of {snapshot.repo_id}", self.cache)
         with self._alone_at(store, snapshot, variant) as ahead:
             store.sweep()
             store.mark_fetched(snapshot.commit)
@@ -505,41 +447,8 @@ class CachedSource(Source):
 
         return content_mismatch(snapshot.repo_id, root, (file.path for file in files), advice)
 
-    def _not_in_cache(self, what: str) -> NotInCache:
-        error = NotInCache(
-            f"{what} is not in the cache at {self.cache}, and nothing may be downloaded (HF_HUB_OFFLINE, or "
-            "local_files_only). Download it while online, or set KERNELS_CACHE to the folder that has it."
-        )
-        return of_hub(error, "LocalEntryNotFoundError")
-
 
 def _checked_folder(store: RepoStore, snapshot: Snapshot, variant: str) -> Path:
     """The folder of a build, none of whose links leads out of the repository's folder."""
     store.check_links(snapshot.commit, snapshot.builds[variant])
     return store.snapshot(snapshot.commit) / BUILD_FOLDER / variant
-
-
-def _age(seconds: float) -> str:
-    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if seconds >= size:
-            count = int(seconds // size)
-            return f"{count} {unit}{'s' if count > 1 else ''}"
-    return f"{max(0, int(seconds))} seconds"
-
-
-def _heads_of_snapshots(store: RepoStore) -> Heads:
-    """The branches of a cache that another tool filled: those it recorded, and the versions in the builds' metadata."""
-    heads = store.foreign_heads()
-    branches: dict[str, str] = {}
-    for commit in store.commits():  # the newest commit of a version first
-        version = _stated_version(store.snapshot(commit))
-        if version is not None:
-            branches.setdefault(f"v{version}", commit)
-    return replace(heads, branches={**branches, **heads.branches})
-
-
-def _stated_version(snapshot: Path) -> int | None:
-    for path in sorted(snapshot.glob(f"build/*/{METADATA_FILE}")):
-        with suppress(InvalidMetadata):
-            return Metadata.read_from_file(path).version
-    return None

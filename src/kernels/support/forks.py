@@ -20,8 +20,8 @@ __all__ = ["no_fork_during"]
 
 _F = TypeVar("_F", bound=Callable[..., object])
 
-#: The most seconds that a fork waits. Torch takes three to import; a thread that waits for a lock of the thread that
-#: forks would never end.
+#: The most seconds that a fork waits: enough to import Torch. A thread that waits for a lock of the thread that forks
+#: would never end.
 _MOST_SECONDS = 5.0
 
 _POLL_SECONDS = 0.001

@@ -23,7 +23,7 @@ __all__ = [
     "wrong_type",
 ]
 
-#: Names that a mistyped one is compared with; each takes some 20 µs.
+#: The most names that a mistyped one is compared with: a repository may have 10,000 builds.
 _MAX_CANDIDATES = 1000
 
 

@@ -1,7 +1,7 @@
 """Refuse links as folders of a cache, so that nothing outside of the cache is written or deleted.
 
 In a shared cache another user may plant a link instead of a folder. The cache's own folder may be a link, as the user
-named it. Every folder below it is checked before anything in it is written or deleted (a microsecond each).
+named it. Every folder below it is checked before anything in it is written or deleted.
 """
 
 from __future__ import annotations

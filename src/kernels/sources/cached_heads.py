@@ -1,0 +1,157 @@
+"""The branches of a Hub's or a mirror's repositories: as it answers, or as the cache has them without an answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from kernels import settings
+from kernels.cache.repo_store import RepoStore
+from kernels.errors import HubUnavailable, InvalidMetadata, NotInCache
+from kernels.models.metadata import Metadata
+from kernels.models.requested_names import REPO_TYPES
+from kernels.models.snapshot import METADATA_FILE, Heads
+from kernels.sources.http_client import BRIEF, Patience
+from kernels.sources.hub_errors import of_hub
+from kernels.support.logs import logger
+from kernels.support.warn import warn_once
+
+if TYPE_CHECKING:
+    from kernels.sources.remote import Remote
+    from kernels.sources.session_cache import HubMemory
+
+__all__ = ["CachedHeads", "not_in_cache"]
+
+_log = logger(__name__)
+
+
+class CachedHeads:
+    """The branches and tags of a Hub's repositories, in the memory of this process and in the cache.
+
+    Args:
+        remote: Sends the requests.
+        cache: The cache's folder.
+        memory: The answers of this process.
+    """
+
+    def __init__(self, remote: Remote, cache: Path, memory: HubMemory) -> None:
+        self._remote = remote
+        self._cache = cache
+        self._memory = memory
+
+    def get(self, repo_id: str) -> Heads:
+        """The branches and tags of a repository: requested once per process, or from the cache without an answer.
+
+        Raises:
+            RepositoryNotFound: The Hub has no such repository.
+            NotInCache: Offline, and not in the cache.
+            HubUnavailable: The Hub did not answer, and it is not in the cache.
+        """
+        with self._memory.lock(repo_id):
+            known = self._memory.heads.get(repo_id)
+            if known is not None:
+                return known
+            stored = self.stored(repo_id)
+            if self._remote.offline:
+                if stored is None:
+                    raise not_in_cache(repo_id, self._cache)
+                return stored[1]
+            heads = self._asked(repo_id, stored)
+            self._memory.heads[repo_id] = heads
+            return heads
+
+    def _asked(self, repo_id: str, stored: tuple[str, Heads] | None) -> Heads:
+        if stored is not None and 0 <= time.time() - stored[1].time < settings.refresh_seconds():
+            _log.debug("%s: the branches are those of %s ago", repo_id, _age(time.time() - stored[1].time))
+            return stored[1]
+        # For what the cache can answer, the wait is short; a Hub that did not answer recently is not asked.
+        if stored is not None and self._memory.resting():
+            return self.aged(repo_id, stored[1], self._memory.failure)
+        try:
+            # Several kernels do not each wait for a Hub that did not answer recently.
+            brief = stored is not None or self._memory.resting()
+            repo_type, heads = self._remote.heads(repo_id, stored, BRIEF if brief else Patience())
+        except HubUnavailable as error:
+            self._memory.rest(error)
+            if stored is None:
+                raise
+            return self.aged(repo_id, stored[1], str(error))
+        self._store(repo_type, repo_id).keep_heads(self._remote.key, heads)
+        return heads
+
+    def stored(self, repo_id: str) -> tuple[str, Heads] | None:
+        """The type of a repository, and its branches as the cache has them; None if it has none."""
+        stored = [
+            (kind, heads)
+            for kind in REPO_TYPES
+            if (heads := self._store(kind, repo_id).heads(self._remote.key)) is not None
+        ]
+        if stored:
+            return max(stored, key=lambda item: item[1].time)
+        for kind in REPO_TYPES:
+            store = self._store(kind, repo_id)
+            heads = _heads_of_snapshots(store)
+            if heads.branches or store.commits():
+                return kind, heads
+        return None
+
+    def types(self, repo_id: str) -> Iterable[str]:
+        """The types that a repository may have, that of its stored branches first."""
+        stored = self.stored(repo_id)
+        return dict.fromkeys([stored[0], *REPO_TYPES]) if stored is not None else REPO_TYPES
+
+    def aged(self, repo_id: str, heads: Heads, problem: str) -> Heads:
+        """The stored branches, with a warning that the Hub did not answer, and why."""
+        if not self._memory.warned:  # one warning for a Hub that does not answer, for any number of kernels
+            self._memory.warned = True
+            age = f" as it was {_age(time.time() - heads.time)} ago" if heads.time else ""
+            warn_once(_log, f"Kernels are loaded from the cache, such as {repo_id}{age}. {problem}")
+        return heads
+
+    def _store(self, repo_type: str, repo_id: str) -> RepoStore:
+        return RepoStore(self._cache, repo_type, repo_id)
+
+
+def not_in_cache(what: str, cache: Path) -> NotInCache:
+    """The error for what is not in the cache while nothing may be downloaded.
+
+    Args:
+        what: The subject of the message.
+        cache: The cache's folder.
+    """
+    error = NotInCache(
+        f"{what} is not in the cache at {cache}, and nothing may be downloaded (HF_HUB_OFFLINE, or "
+        "local_files_only). Download it while online, or set KERNELS_CACHE to the folder that has it."
+    )
+    return of_hub(error, "LocalEntryNotFoundError")
+
+
+def _heads_of_snapshots(store: RepoStore) -> Heads:
+    """The branches of a cache that another tool filled: those it recorded, and the versions in the builds' metadata."""
+    heads = store.foreign_heads()
+    branches: dict[str, str] = {}
+    for commit in store.commits():  # the newest commit of a version first
+        version = _stated_version(store.snapshot(commit))
+        if version is not None:
+            branches.setdefault(f"v{version}", commit)
+    return replace(heads, branches={**branches, **heads.branches})
+
+
+def _stated_version(snapshot: Path) -> int | None:
+    for path in sorted(snapshot.glob(f"build/*/{METADATA_FILE}")):
+        with suppress(InvalidMetadata):
+            return Metadata.read_from_file(path).version
+    return None
+
+
+def _age(seconds: float) -> str:
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= size:
+            count = int(seconds // size)
+            return f"{count} {unit}{'s' if count > 1 else ''}"
+    return f"{max(0, int(seconds))} seconds"
