@@ -197,3 +197,14 @@ def test_a_response_that_cannot_be_closed_takes_no_thread_away(
     _wait_for(lambda: send_request._senders._idle == 1)
     assert _body(server.url) == b"ok"
     assert len(started) == 1
+
+
+def test_a_program_that_replaces_threads_gets_other_senders(server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    _body(server.url)  # leaves an idle thread
+    before = send_request._senders
+    _wait_for(lambda: before._idle == 1)
+    lock = threading.Lock
+    monkeypatch.setattr(threading, "Lock", lambda: lock())  # as gevent's `monkey.patch_all()` does
+    assert _body(server.url) == b"ok"
+    assert send_request._senders is not before
+    assert before._idle == 1

@@ -77,7 +77,7 @@ class Sending:
                 outcome = error
             return partial(self._end, outcome)
 
-        _senders.run(work)
+        _current_senders().run(work)
 
     def _trace(self, event: str, _: Any) -> None:
         # The HTTP library tells this function of each step (https://www.python-httpx.org/advanced/extensions/#trace).
@@ -153,6 +153,7 @@ class _Senders:
     """
 
     def __init__(self) -> None:
+        self.kind_of_lock = threading.Lock
         self._guard = threading.Lock()
         self._idle = 0
         self._work: queue.SimpleQueue[_Work] = queue.SimpleQueue()
@@ -201,6 +202,14 @@ def _renew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
+
+
+def _current_senders() -> _Senders:
+    # A program may have replaced threads by greenlets since (gevent): one that waits in an older queue stops all of
+    # them.
+    if _senders.kind_of_lock is not threading.Lock:
+        _renew()
+    return _senders
 
 
 def cut(response: Any) -> None:
