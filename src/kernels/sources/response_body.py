@@ -53,6 +53,8 @@ def read_body(response: Any, limit: int, seconds: float, arrived: Callable[[int]
 def chunks(response: Any, limit: int, seconds: float) -> Iterator[bytes]:
     """The body of an answer in pieces of at most 1 MiB, until more than `limit` bytes were given.
 
+    What a hook of the program's session has read already is one piece.
+
     Args:
         response: The answer, from huggingface_hub's session, with an unread body.
         limit: The most bytes, unpacked. One more byte is given if there are more.
@@ -69,7 +71,11 @@ def chunks(response: Any, limit: int, seconds: float) -> Iterator[bytes]:
     deadline = time.monotonic() + seconds
     left = limit + 1
     received = 0
-    for raw in response.iter_raw():
+    if response.is_stream_consumed:
+        unpacker, parts = None, iter((response.content,))  # the library has unpacked it
+    else:
+        parts = response.iter_raw()
+    for raw in parts:
         check_cancelled()
         if time.monotonic() > deadline:
             raise TimeoutError(f"the answer takes more than {seconds:.0f} s")
