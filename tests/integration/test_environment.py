@@ -145,3 +145,43 @@ def test_choosing_and_downloading_work_without_torch(hub: TestHub) -> None:
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert output.stdout.split()[1:] == output.stdout.split()[:1]
+
+
+def run(code: str) -> list[str]:
+    """The words that a program writes to its standard output."""
+    program = textwrap.dedent(code)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+
+
+AFTER_THE_MAIN_THREAD = "threading.Thread(target=lambda: (threading.main_thread().join(), call())).start()"
+
+
+@pytest.mark.parametrize("later", ["atexit.register(call)", AFTER_THE_MAIN_THREAD])
+def test_the_first_call_may_come_as_the_program_ends(hub: TestHub, later: str) -> None:
+    hub.make_repo("acme/relu")
+    code = f"""
+        import atexit, threading
+        from kernels import get_kernel
+
+        def call():
+            print(get_kernel("acme/relu", version=1).double(2))
+
+        {later}
+    """
+    assert run(code) == ["4"]
+
+
+def test_the_session_of_a_program_may_have_hooks_that_read_answers(hub: TestHub) -> None:
+    hub.make_repo("acme/relu", variants={"torch-cpu": {"table.bin": b"1" * 2_000_000, "one.py": "1"}})
+    code = """
+        import huggingface_hub
+        from huggingface_hub.utils import get_session
+        from kernels import get_kernel
+
+        own = type(get_session())
+        seen = []
+        hooks = {"response": [lambda response: seen.append(len(response.read()))]}
+        huggingface_hub.set_client_factory(lambda: own(event_hooks=hooks))
+        print(get_kernel("acme/relu", version=1).double(2), 2_000_000 in seen)
+    """
+    assert run(code) == ["4", "True"]

@@ -91,11 +91,18 @@ def downloading(name: str, size: int) -> Iterator[None]:
         >>> with downloading("acme/relu", 100):
         ...     report(1, 100)
     """
-    if _watcher.get() is not None or settings.progress_disabled():
+    if _watcher.get() is not None or not _has_bar():
         yield
         return
     with _shared.part(name, size) as arrived, watched(arrived):
         yield
+
+
+def _has_bar() -> bool:
+    try:
+        return not settings.progress_disabled()
+    except RuntimeError:  # the interpreter ends: the library's bars import a pool of threads, which is too late
+        return False
 
 
 class _SharedBar:
