@@ -63,6 +63,47 @@ def test_one_holds_it_and_the_next_has_it_after(path: Path, recwarn: pytest.Warn
     assert not recwarn.list
 
 
+def test_it_is_that_of_filelock(tmp_path: Path) -> None:
+    lock, other = WorkLock(tmp_path / "work.lock", seconds=60), FileLock(tmp_path / "work.lock")
+    lock.acquire()
+    with pytest.raises(Timeout):
+        other.acquire(timeout=0)
+    lock.release()
+    with other:
+        assert not lock.acquire_at_once()
+    assert lock.acquire_at_once()
+    lock.release()
+
+
+def test_a_link_in_the_place_of_its_file_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "work.lock").symlink_to(tmp_path / "elsewhere")
+    assert not WorkLock(tmp_path / "work.lock", seconds=60).acquire_at_once()
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_neither_has_nor_keeps_nor_releases_what_its_parent_holds(tmp_path: Path) -> None:
+    lock, other = (WorkLock(tmp_path / "work.lock", seconds=60) for _ in range(2))
+    lock.acquire()
+    released, release = os.pipe()
+    tried, try_ = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(release)
+        lock.release()
+        before = other.acquire_at_once()
+        os.write(try_, b"x")
+        os.read(released, 1)  # until the parent has released it
+        os._exit(0 if (before, other.acquire_at_once()) == (False, True) else 1)
+    os.read(tried, 1)
+    assert not other.acquire_at_once()
+    lock.release()
+    for number in (release, released, tried, try_):
+        os.close(number)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_threads_take_turns(path: Path) -> None:
     at_work, most = [0], [0]
 

@@ -10,7 +10,6 @@ import errno
 import hashlib
 import itertools
 import os
-import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -55,7 +54,7 @@ class Placing:
         self._folder = folder
         self._blobs = folder / "blobs"
         self._snapshot = f"{os.fspath(folder)}{os.sep}snapshots{os.sep}{commit}"
-        self._numbers = itertools.count(secrets.randbits(32))
+        self._numbers = itertools.count(int.from_bytes(os.urandom(4), "big"))
         self._guard = threading.Lock()
         self._open: dict[str, int] = {}
         self._stale: list[int] = []

@@ -11,9 +11,10 @@ import errno
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from kernels.errors import StoreError
 from kernels.support.concurrency import check_cancelled, is_cancelled
@@ -23,6 +24,8 @@ from kernels.support.logs import logger
 from kernels.support.real_folders import make_folders
 
 if TYPE_CHECKING:
+    from io import FileIO
+
     from filelock import BaseFileLock
 
 __all__ = ["WorkLock", "exclusively", "lock_at", "without_flock"]
@@ -46,6 +49,10 @@ _NOTED_SECONDS = 1.0
 _POLL_SECONDS = 0.25
 
 
+#: The locks that are held without filelock.
+_held_directly: WeakSet[WorkLock] = WeakSet()
+
+
 class WorkLock:
     """A lock that all processes share, in a file of its own. Any thread may release it.
 
@@ -64,6 +71,7 @@ class WorkLock:
         self.lock_file = os.fspath(path)
         self._seconds = seconds
         self._held: BaseFileLock | None = None
+        self._file: FileIO | None = None  # where nobody had the lock
 
     def acquire(self, timeout: float | None = None) -> None:
         """Wait for the lock and hold it.
@@ -76,9 +84,13 @@ class WorkLock:
             Cancelled: The work was cancelled meanwhile.
             OSError: Its file cannot be written, or a folder on the way to it is a link.
         """
+        make_folders(Path(self.lock_file).parent)
+        self._file = _locked_at_once(self.lock_file)
+        if self._file is not None:
+            _held_directly.add(self)
+            return
         from filelock import FileLock, SoftFileLease
 
-        make_folders(Path(self.lock_file).parent)
         seconds = self._seconds if timeout is None else timeout
         try:
             # Another thread than the one that acquired it may release it.
@@ -91,11 +103,9 @@ class WorkLock:
 
     def acquire_at_once(self) -> bool:
         """Hold the lock if nobody does and its file can be written; whether it is held."""
-        from filelock import Timeout
-
         try:
             self.acquire(timeout=0)
-        except (Timeout, OSError):
+        except OSError:  # a `filelock.Timeout` is one
             return False
         return True
 
@@ -128,6 +138,56 @@ class WorkLock:
         held, self._held = self._held, None
         if held is not None:
             held.release()
+        file, self._file = self._file, None
+        if file is not None:
+            _held_directly.discard(self)
+            _unlock(file)
+
+    def forget(self) -> None:
+        """Close the lock's file, in a fork: its parent holds the lock, and releases it."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+
+def _forget() -> None:
+    for lock in list(_held_directly):
+        lock.forget()
+    _held_directly.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+def _locked_at_once(path: str) -> FileIO | None:
+    """A lock's file, opened and locked as filelock does it, or None where that is left to filelock.
+
+    Most locks are free, and those need nothing of filelock, whose import takes a part of a call's time. It waits where
+    another one holds the lock, and says what is wrong where the file cannot be locked.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        return None
+
+    def opener(path: str, flags: int) -> int:
+        return os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+
+    with suppress(OSError), ExitStack() as opened:
+        file = opened.enter_context(open(path, "r+b", buffering=0, opener=opener))
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(file.fileno()).st_nlink:  # else it was removed, and another process may lock its successor
+            opened.pop_all()
+            return file
+    return None
+
+
+def _unlock(file: FileIO) -> None:
+    import fcntl
+
+    with file:
+        fcntl.flock(file, fcntl.LOCK_UN)  # a child of this process may have the file open
 
 
 class _EmptyMarker:
@@ -182,16 +242,16 @@ def exclusively(lock: WorkLock) -> Iterator[None]:
     Raises:
         StoreError: Its folder cannot be written, or another process holds it for too long.
     """
-    from filelock import Timeout
-
     try:
         lock.acquire()
-    except Timeout as error:
-        raise StoreError(
-            f"Another process holds the lock {error.lock_file}. If that process hangs, end it; if no process uses the "
-            "file, delete it."
-        ) from None
     except OSError as error:
+        from filelock import Timeout
+
+        if isinstance(error, Timeout):
+            raise StoreError(
+                f"Another process holds the lock {error.lock_file}. If that process hangs, end it; if no process uses "
+                "the file, delete it."
+            ) from None
         raise cannot_write(error, Path(lock.lock_file)) from error
     try:
         yield
