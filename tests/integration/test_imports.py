@@ -84,6 +84,15 @@ def test_a_library_that_marks_its_layers_imports_what_marks_need(code: str) -> N
     assert not any(name.startswith("kernels.backends.builtin.") for name in ours)
 
 
+def test_a_call_that_downloads_imports_none_of_what_is_slow_to_import(hub: TestHub) -> None:
+    hub.make_repo("acme/relu", digest=True)
+    child = subprocess.run([sys.executable, "-c", _CALL], capture_output=True, text=True, timeout=120)
+    assert child.returncode == 0, child.stderr
+    _, whole = json.loads(child.stdout.splitlines()[-1])
+    # Waits for a lock, and what huggingface_hub reads stored logins with.
+    assert not {"configparser", "filelock", "huggingface_hub.utils._auth", "secrets", "yaml"}.intersection(whole)
+
+
 def test_kernelize_is_the_function_whatever_was_imported_before() -> None:
     program = """
 import kernels.layer.kernelize

@@ -233,6 +233,7 @@ def test_the_user_agent_says_what_asks_unless_telemetry_is_off(hub: TestHub, mon
 
     monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "0")
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", False)
+    monkeypatch.setattr(constants, "HF_HUB_USER_AGENT_ORIGIN", "tests", raising=False)
     get_kernel("acme/relu", version=1, user_agent={"framework": "diffusers", "tricky": "a\r\nX-Evil: 1"})
     agent = hub.requests[-1].headers["user-agent"]
     for part in (
@@ -244,6 +245,7 @@ def test_the_user_agent_says_what_asks_unless_telemetry_is_off(hub: TestHub, mon
         "file_type/kernel",
         "glibc/",
         "framework/diffusers",
+        "origin/tests",
     ):
         assert part in agent.split("; ") or (part.endswith("/") and part in agent), agent
     assert ("tvm-ffi/" in agent) == (find_spec("tvm_ffi") is not None), agent

@@ -81,40 +81,6 @@ def test_nothing_else_is_imported_while_the_session_is_made(hub: TestHub, tmp_pa
     assert hub.count("/refs") == 1
 
 
-#: Whether huggingface_hub's code for tokens is there when the first request after the early one is sent, and the first
-#: one of a file.
-WHAT_TAKES_TIME = """
-import json, sys
-from kernels import get_kernel
-from kernels.sources import http_client
-there = {}
-
-class Noted(http_client.Sending):
-    def __init__(self, url, *others):
-        found = "huggingface_hub.utils._headers" in sys.modules
-        there.setdefault("first", found)
-        if "/resolve/" in url:
-            there.setdefault("file", found)
-        super().__init__(url, *others)
-
-http_client.Sending = Noted
-get_kernel("acme/relu", version=1)
-print(json.dumps(there))
-"""
-
-
-def test_code_for_tokens_is_imported_while_an_answer_is_under_way(
-    hub: TestHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    hub.make_repo("acme/relu")
-    script = tmp_path / "program.py"
-    script.write_text(WHAT_TAKES_TIME)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"first": False, "file": True}
-    assert all(each.headers["user-agent"].startswith("kernels/") for each in hub.requests)
-
-
 class Early(list[str]):
     """The URLs of the first requests that were sent early; files follow later."""
 

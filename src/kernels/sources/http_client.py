@@ -22,10 +22,10 @@ from kernels.errors import HubUnavailable, KernelsError, NotInCache
 from kernels.sources.conditions import is_conditional
 from kernels.sources.early_requests import taken_over
 from kernels.sources.hub_errors import HubRefused, of_hub, refusal
-from kernels.sources.request_headers import api_timeout, certain_authorization, plain_headers, request_headers
+from kernels.sources.request_headers import api_timeout, certain_authorization, request_headers
 from kernels.sources.response_body import WrongAnswer
 from kernels.sources.safe_urls import file_redirect, within_repository
-from kernels.sources.send_request import Sending, connection_errors, cut, requested_wait, send
+from kernels.sources.send_request import connection_errors, cut, requested_wait, send
 from kernels.support.concurrency import check_cancelled, pause, when_cancelled
 from kernels.support.logs import logger
 
@@ -56,9 +56,6 @@ _OWN_HEADERS = frozenset({"authorization", "cookie"})
 
 #: The slowest download of a large file, in bytes per second; a slower one times out.
 SLOWEST = 16 * 1024
-
-#: The longest time in seconds that an import leaves the interpreter to what sends a request.
-_HEAD_START = 0.003
 
 #: Seconds of a wait before another try that a person should know of.
 _LONG_WAIT = 10.0
@@ -240,27 +237,10 @@ class HttpClient:
     def _decisive(self, headers: Mapping[str, str]) -> dict[str, str]:
         """The headers that decide whether a request is under way already; if they can be had, without the others.
 
-        Those need huggingface_hub's code for tokens and user agents, which takes 25 ms to import.
+        Those name this machine, which has to be examined for them.
         """
         authorization = certain_authorization(self.endpoint) if self._headers is None else None
         return {**(self.headers if authorization is None else authorization), **headers}
-
-    def _send(self, url: str, headers: Mapping[str, str], timeout: float, any_host: bool) -> tuple[dict[str, str], Any]:
-        """The headers of a request, and its response.
-
-        The first answers are JSON: their requests say less in the user agent, and huggingface_hub's code for it is
-        imported while they are under way. A file is requested with all of it.
-        """
-        plain = None if any_host or self._headers is not None else plain_headers(self.endpoint, self._describe)
-        own = {**(self.headers if plain is None else plain), **headers}
-        sending = Sending(url, own, timeout)
-        if plain is not None and not sending.wait(_HEAD_START):
-            try:
-                _ = self.headers
-            except BaseException:
-                sending.give_up()
-                raise
-        return own, sending.response()
 
     @contextmanager
     def _get(
@@ -276,9 +256,8 @@ class HttpClient:
                 early = taken_over(url, self._decisive(headers) if own is None else own)
                 if early is not None:
                     response = early.response()
-                elif own is None:
-                    own, response = self._send(url, headers, timeout, any_host)
                 else:
+                    own = {**self.headers, **headers} if own is None else own
                     response = send(url, own, timeout)
                 with closing(response), when_cancelled(partial(cut, response)):
                     if response.status_code < 400:

@@ -25,9 +25,13 @@ def request_headers(endpoint: str, describe: Callable[[], Iterable[str]]) -> dic
     Raises:
         RequestError: The token has characters that a header cannot carry. The message does not show it.
     """
-    from huggingface_hub.utils import build_hf_headers
-
     from kernels.support.logs import make_safe
+
+    plain = plain_headers(endpoint, describe)
+    if plain is not None:
+        make_safe("huggingface_hub")
+        return plain
+    from huggingface_hub.utils import build_hf_headers
 
     token = _token(endpoint)
     details = None if settings.telemetry_disabled() else "; ".join(map(_in_ascii, filter(None, describe()))) or None
@@ -46,9 +50,10 @@ def request_headers(endpoint: str, describe: Callable[[], Iterable[str]]) -> dic
 
 
 def plain_headers(endpoint: str, describe: Callable[[], Iterable[str]]) -> dict[str, str] | None:
-    """The headers of a first request, which has the same token as the others, and may say less in its user agent.
+    """The headers of every request, without huggingface_hub's code for tokens and user agents, which is slow to import.
 
-    They need none of huggingface_hub's code for tokens and user agents, which is slow to import.
+    The user agent is as with it, but for the AI agent that runs the process: to name it huggingface_hub requests a list
+    of agents from the Hub.
 
     Args:
         endpoint: The Hub's URL.
@@ -63,6 +68,7 @@ def plain_headers(endpoint: str, describe: Callable[[], Iterable[str]]) -> dict[
     import sys
 
     import huggingface_hub
+    import huggingface_hub.constants
 
     authorization = certain_authorization(endpoint)
     if authorization is None:
@@ -72,6 +78,8 @@ def plain_headers(endpoint: str, describe: Callable[[], Iterable[str]]) -> dict[
     if not settings.telemetry_disabled():
         torch = getattr(sys.modules.get("torch"), "__version__", None)
         parts += [*(() if torch is None else (f"torch/{torch}",)), *describe()]
+    origin = getattr(huggingface_hub.constants, "HF_HUB_USER_AGENT_ORIGIN", None)
+    parts += () if origin is None else (f"origin/{origin}",)
     agent = "; ".join(map(_in_ascii, filter(None, dict.fromkeys(parts))))
     return _checked(endpoint, {"user-agent": agent} | authorization)
 
