@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from kernels.cli import app
 
-__all__ = ["kernels", "kernels_process"]
+__all__ = ["kernels", "kernels_process", "said_of_bad_input"]
 
 
 @pytest.fixture
@@ -35,5 +36,26 @@ def kernels_process() -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.run(
             command, env=os.environ | env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
         )
+
+    return run
+
+
+@pytest.fixture
+def said_of_bad_input(
+    kernels: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., str]:
+    """Run a command in a folder with a file, `kept/notes`, and return the one line in which it refuses its input."""
+
+    def run(*arguments: object) -> str:
+        folder = tmp_path / "work"
+        (folder / "kept").mkdir(parents=True)
+        (folder / "kept" / "notes").write_text("mine")
+        monkeypatch.chdir(folder)
+        done = kernels(*arguments)
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert done.stderr.startswith("Error: ")
+        assert done.stderr.count("\n") == 1
+        assert sorted(path.name for path in folder.rglob("*")) == ["kept", "notes"]
+        return str(done.stderr)
 
     return run

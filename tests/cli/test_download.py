@@ -100,22 +100,9 @@ def test_a_project_is_its_lock(
     ],
 )
 def test_bad_input_is_one_line_and_changes_nothing(
-    kernels: Callable[..., Any],
-    relu: TestHub,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    says: str,
+    said_of_bad_input: Callable[..., str], relu: TestHub, arguments: list[str], says: str
 ) -> None:
-    (tmp_path / "work" / "kept").mkdir(parents=True)
-    (tmp_path / "work" / "kept" / "notes").write_text("mine")
-    monkeypatch.chdir(tmp_path / "work")
-    done = kernels("download", *arguments)
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr.startswith("Error: ")
-    assert says in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert [path.name for path in (tmp_path / "work").rglob("*")] == ["kept", "notes"]
+    assert says in said_of_bad_input("download", *arguments)
 
 
 def test_what_the_project_beside_a_lock_asks_for_and_the_lock_does_not_pin_is_mentioned(

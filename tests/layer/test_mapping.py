@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
-import textwrap
 import threading
 from typing import Any
 
 import pytest
+from held_locks import fork_while_held
 
 from kernels.errors import RequestError
 from kernels.layer import CUDAProperties, Device, KernelizeFallback, Mode, register_kernel_mapping, use_kernel_mapping
@@ -328,29 +326,5 @@ def test_whether_to_inherit_is_a_bool(enter: Any, value: Any) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_child_forked_while_another_thread_registers_can_register() -> None:
-    # A process of its own, whose only other thread is known to hold the lock.
-    script = """
-        import os, signal, threading
-        from kernels.layer import mapping
-        held, done = threading.Event(), threading.Event()
-        def hold():
-            with mapping._lock:
-                held.set()
-                done.wait(60)
-        thread = threading.Thread(target=hold)
-        thread.start()
-        held.wait(60)
-        child = os.fork()
-        if not child:
-            signal.alarm(30)
-            mapping.register_kernel_mapping({})
-            os._exit(41)
-        _, status = os.waitpid(child, 0)
-        done.set()
-        thread.join()
-        print(os.waitstatus_to_exitcode(status))
-    """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120
-    )
-    assert (done.stdout.strip(), done.stderr) == ("41", "")
+    work = "mapping.register_kernel_mapping({})"
+    assert fork_while_held("mapping._lock", work, imports="from kernels.layer import mapping") == ("0", "")

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import textwrap
 import threading
 import traceback
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from held_locks import fork_while_held
 from logged import logged, warned
 
 from kernels.errors import DependencyOutsideLoad, InvalidRepository, KernelImportError, NoModule, RequestError
@@ -673,33 +673,15 @@ def test_an_attribute_that_the_kernels_code_makes_fails_as_an_import_does(tmp_pa
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_child_forked_while_another_thread_holds_the_lock_can_load(tmp_path: Path, kernel_id: str) -> None:
     write(tmp_path, init="value = 1")
-    # A process of its own, whose only other thread is known to hold the lock.
-    script = f"""
-        import os, signal, threading
-        from kernels.loader import load, registry
-        from kernels.models.metadata import BackendInfo, KernelName, Metadata
-        held, done = threading.Event(), threading.Event()
-        def hold():
-            with registry.mutex:
-                held.set()
-                done.wait(60)
-        thread = threading.Thread(target=hold)
-        thread.start()
-        held.wait(60)
-        child = os.fork()
-        if not child:
-            signal.alarm(30)
-            metadata = Metadata(id={kernel_id!r}, name=KernelName("forked"), backend=BackendInfo("cpu"))
-            os._exit(40 + load.load_variant({str(tmp_path)!r}, metadata).value)
-        _, status = os.waitpid(child, 0)
-        done.set()
-        thread.join()
-        print(os.waitstatus_to_exitcode(status))
-    """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=120
-    )
-    assert (done.stdout.strip(), done.stderr) == ("41", "")
+    imports = """
+from kernels.loader import load, registry
+from kernels.models.metadata import BackendInfo, KernelName, Metadata
+"""
+    work = f"""
+metadata = Metadata(id={kernel_id!r}, name=KernelName("forked"), backend=BackendInfo("cpu"))
+assert load.load_variant({str(tmp_path)!r}, metadata).value == 1
+"""
+    assert fork_while_held("registry.mutex", work, imports=imports) == ("0", "")
 
 
 # Bytecode

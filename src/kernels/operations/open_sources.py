@@ -60,7 +60,7 @@ def _open(
         from kernels.sources.folder import FolderSource
 
         return FolderSource(Path(address.value), verify=verify)
-    from kernels.sources.hub import HubSource, MirrorSource, UrlSource
+    from kernels.sources.hub import HubSource, MirrorSource
 
     cache = settings.cache_dir()
     if address.kind in ("folder", "store"):
@@ -71,8 +71,8 @@ def _open(
     def describe() -> list[str]:
         return [*of_caller(user_agent), *_machine()]
 
-    source = HubSource if address.kind == "hub" else UrlSource
-    return source(address.value, cache, describe, offline=offline, verify=verify)
+    may_be_mirror = address.kind != "hub"
+    return HubSource(address.value, cache, describe, may_be_mirror=may_be_mirror, offline=offline, verify=verify)
 
 
 def _machine() -> list[str]:

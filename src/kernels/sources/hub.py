@@ -13,41 +13,19 @@ from kernels.sources.hub_remote import HubRemote
 
 if TYPE_CHECKING:
     from kernels.mirror.stores.base import ReadStore
+    from kernels.sources.remote import Remote
 
-__all__ = ["HubSource", "MirrorSource", "UrlSource"]
+__all__ = ["HubSource", "MirrorSource"]
 
 
 class HubSource(CachedSource):
-    """The kernels of one Hub.
-
-    Args:
-        endpoint: The Hub's URL.
-        cache: The cache's folder.
-        describe: Gives what is added to the `User-Agent` header; called before the first request.
-        offline: Answer from the cache alone.
-        verify: When the content of builds is checked, the default as `KERNELS_VERIFY` says.
-    """
-
-    def __init__(
-        self,
-        endpoint: str,
-        cache: Path,
-        describe: Callable[[], Iterable[str]],
-        *,
-        offline: bool = False,
-        verify: Verify | None = None,
-    ) -> None:
-        client = HubClient(endpoint, describe, offline=offline)
-        super().__init__(HubRemote(client, cache), cache, verify=verify)
-
-
-class UrlSource(CachedSource):
-    """The kernels at a URL, where a Hub or a mirror answers: the first answer tells which.
+    """The kernels at a URL.
 
     Args:
         endpoint: The URL.
         cache: The cache's folder.
         describe: Gives what is added to the `User-Agent` header; called before the first request.
+        may_be_mirror: Whether a mirror may answer in the place of a Hub: the first answer tells which.
         offline: Answer from the cache alone.
         verify: When the content of builds is checked, the default as `KERNELS_VERIFY` says.
     """
@@ -58,13 +36,19 @@ class UrlSource(CachedSource):
         cache: Path,
         describe: Callable[[], Iterable[str]],
         *,
+        may_be_mirror: bool = False,
         offline: bool = False,
         verify: Verify | None = None,
     ) -> None:
-        from kernels.sources.detected_remote import DetectedRemote
+        client = HubClient(endpoint, describe, offline=offline, may_be_mirror=may_be_mirror)
+        remote: Remote
+        if may_be_mirror:
+            from kernels.sources.detected_remote import DetectedRemote
 
-        client = HubClient(endpoint, describe, offline=offline, may_be_mirror=True)
-        super().__init__(DetectedRemote(client, cache, offline=offline), cache, verify=verify)
+            remote = DetectedRemote(client, cache, offline=offline)
+        else:
+            remote = HubRemote(client, cache)
+        super().__init__(remote, cache, verify=verify)
 
 
 class MirrorSource(CachedSource):
