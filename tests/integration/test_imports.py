@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -55,6 +56,7 @@ def test_a_call_that_finds_its_kernel_in_the_cache_imports_what_it_needs(hub: Te
     assert child.returncode == 0, child.stderr
     first, whole = json.loads(child.stdout.splitlines()[-1])
     assert first == ["kernels", "kernels._version"]
+    assert all(importlib.util.find_spec(name) for name in RARE if name.startswith("kernels.")), "renamed: RARE as well"
     rare = sorted(RARE.intersection(whole))
     assert not rare, f"import these in the functions that need them: {', '.join(rare)}"
     ours = [name for name in whole if name.partition(".")[0] == "kernels"]
