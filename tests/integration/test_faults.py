@@ -378,6 +378,23 @@ def test_a_cache_that_huggingface_hub_filled_is_used_as_it_is(
     assert get_kernel("acme/relu", version=1).repo_id == "acme/relu"
 
 
+@pytest.mark.parametrize("how", ["version", "commit"])
+def test_a_hub_that_hangs_is_waited_for_once_for_what_huggingface_hub_downloaded(
+    hub: TestHub, monkeypatch: pytest.MonkeyPatch, isolated_env: Path, how: str
+) -> None:
+    from huggingface_hub import constants, snapshot_download
+
+    hub.make_repo("acme/relu")
+    snapshot_download("acme/relu", repo_type="kernel", revision="v1", cache_dir=isolated_env, endpoint=hub.url)
+    arguments: dict[str, int | str] = {"version": 1} if how == "version" else {"revision": hub.commit("acme/relu")}
+    monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.2)
+    hub.clear()
+    hub.hang("")
+    for _ in range(2):
+        assert get_kernel("acme/relu", **arguments).repo_id == "acme/relu"
+    assert len(hub.requests) == 1, hub.asked()
+
+
 @pytest.mark.parametrize("with_refs", [True, False])
 def test_offline_a_foreign_cache_gives_the_version_its_builds_state(
     hub: TestHub, monkeypatch: pytest.MonkeyPatch, isolated_env: Path, with_refs: bool

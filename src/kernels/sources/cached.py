@@ -218,7 +218,16 @@ class CachedSource(Source):
 
     def _ask_files(self, requirement: Requirement, commit: str, cached: bool) -> Snapshot:
         repo_id = requirement.repo_id
-        snapshot = self._remote.snapshot(repo_id, commit, self._heads.types(repo_id), BRIEF if cached else Patience())
+        # What is in the cache does not wait for a Hub that did not answer recently.
+        if cached and self._memory.resting():
+            raise HubUnavailable(self._memory.failure)
+        try:
+            types = self._heads.types(repo_id)
+            snapshot = self._remote.snapshot(repo_id, commit, types, BRIEF if cached else Patience())
+        except HubUnavailable as error:
+            if cached:
+                self._memory.rest(error)
+            raise
         self._store(snapshot.repo_type, repo_id).keep_index(self._key, commit, snapshot.files)
         return snapshot
 

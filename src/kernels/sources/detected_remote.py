@@ -182,11 +182,23 @@ class DetectedRemote(Remote):
         return self.found if self._memory.kind is not None or self._guess is None else self._guess
 
     def asked(self, repo_id: str) -> HubRemote | MirrorRemote:
-        """The wire of what answers; where nothing is known, a repository is asked for."""
+        """The wire of what answers; where nothing is known, a repository is asked for.
+
+        As for the branches, the wait is short if the cache may do instead, or nobody answered recently.
+        """
         if self._memory.kind is None and not self.offline and not self._known(repo_id):
+            cached = any(self._store(kind, repo_id).folder.exists() for kind in REPO_TYPES)
             with suppress(Moved), self._memory.lock(repo_id):
-                self.heads(repo_id, None, Patience())
+                try:
+                    self.heads(repo_id, None, BRIEF if cached or self._memory.resting() else Patience())
+                except HubUnavailable as error:
+                    self._memory.rest(error)
+                    raise
         return self.likely(repo_id)
+
+    def resting(self) -> bool:
+        """Whether nobody answered recently."""
+        return self._memory.resting()
 
     def known_mirror(self, repo_id: str) -> bool:
         """Whether the cache has an answer of a mirror about a repository."""
@@ -282,6 +294,8 @@ class DetectedPublishers:
     def trust(self, repo_id: str) -> PublisherTrust:
         """What is known of a repository's publisher."""
         try:
+            if self._remote.resting():
+                return self._remote.likely(repo_id).publishers.trust(repo_id)
             return self._remote.asked(repo_id).publishers.trust(repo_id)
         except (HubUnavailable, RepositoryNotFound) as error:
             self._problems[repo_id] = str(error)
