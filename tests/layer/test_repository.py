@@ -85,7 +85,7 @@ def test_a_repository_prints_without_asking_anyone(repository: Any, text: str) -
         (lambda: hub(trust_remote_code="org/norm"), TypeError, "`trust_remote_code`: .*got 'org/norm'"),
         (lambda: hub(trust_remote_code=["x"]), ValueError, "is 'x'; expected 'org/name'"),
         (lambda: hub(trust_remote_code=[1]), TypeError, r"is 1 \(int\)"),
-        (lambda: hub(user_agent=5), TypeError, "`user_agent`: expected a string, a dictionary .*, got 5"),
+        (lambda: hub(user_agent=5), TypeError, "`user_agent`: expected a string or a mapping .*, got 5"),
         (lambda: hub(user_agent={1: 2}), TypeError, "`user_agent`: expected .*, got {1: 2}"),
         (lambda: LocalLayerRepository(3, layer_name="Norm"), TypeError, "`repo_path`: expected a path, got 3"),  # type: ignore[arg-type]
     ],

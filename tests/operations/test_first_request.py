@@ -190,6 +190,7 @@ CASES: dict[str, tuple[Case, int]] = {
     "a version and a revision": (_with(revision="main"), 0),
     "a flag of the wrong type": (_with(check_arch="no"), 0),
     "a user agent of the wrong type": (_with(user_agent=7), 0),
+    "a user agent with a name of the wrong type": (_with(user_agent={1: "x"}), 0),
     "a list that is not valid": (_with(trust_remote_code=["relu"]), 0),
 }
 

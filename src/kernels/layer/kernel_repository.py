@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.errors import RequestError, UnsupportedSpecifier
 from kernels.layer.device import ModuleDevice, requested_device
+from kernels.models.requested_names import allowed_repositories
 from kernels.models.requirement import Requirement
 from kernels.resolver.caller import caller
 from kernels.support.formatting import wrong_type
@@ -208,17 +209,14 @@ def _chosen(device: ModuleDevice | None) -> str | None:
 
 
 def _trusted(value: Any) -> bool | tuple[str, ...]:
-    if value is None or isinstance(value, bool):
-        return bool(value)
-    from kernels.trust.publishers import TrustPolicy
-
-    TrustPolicy.of(value)  # raises for a wrong value
-    return tuple(value)
+    allowed = allowed_repositories(value)
+    return allowed if isinstance(allowed, bool) else tuple(value)
 
 
 def _agent(value: Any) -> str | dict[str, Any] | None:
     if value is None or isinstance(value, str):
         return value
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return dict(value)
-    raise wrong_type("user_agent", "a string, a dictionary with strings as keys, or None", value)
+    from kernels.operations.kernel_request import check_user_agent
+
+    check_user_agent(value)
+    return dict(value)

@@ -133,7 +133,9 @@ class KernelRequest:
 
 def check_user_agent(user_agent: object) -> None:
     """Raise a `TypeError` unless it is None, a string, or a mapping from names to versions."""
-    if user_agent is not None and not isinstance(user_agent, (str, Mapping)):
+    if user_agent is None or isinstance(user_agent, str):
+        return
+    if not isinstance(user_agent, Mapping) or not all(isinstance(name, str) for name in user_agent):
         from kernels.support.formatting import wrong_type
 
         raise wrong_type("user_agent", "a string or a mapping such as {'framework': 'transformers'}", user_agent)
