@@ -22,6 +22,7 @@ from kernels.models.requested_names import REPO_TYPES
 from kernels.models.requirement import check_repo_id, check_revision, check_version, is_commit
 from kernels.models.snapshot import (
     BUILD_FOLDER,
+    BUNDLE_FILE,
     MAX_FILE_BYTES,
     MAX_FILES,
     METADATA_FILE,
@@ -128,7 +129,7 @@ def _check_paths(index: RepositoryIndex, where: str) -> None:
     """Raise for a path that could leave its folder, in the snapshot of any commit.
 
     Each build is examined once, under the longest of its names: thousands of commits may name a build of thousands of
-    files, and examining each snapshot would take hours.
+    files.
     """
     names: dict[str, str] = {}
     try:
@@ -167,7 +168,7 @@ def _check_build(where: str, content: str, build: MirrorBuild) -> None:
     for file in build.files:
         if not file.listed().blob:  # its content could not be checked
             raise invalid_document(where, f"it lists {format_value(file.path)} without a hash")
-    texts = {METADATA_FILE: build.metadata, f"{METADATA_FILE}.sigstore": build.signature}
+    texts = {METADATA_FILE: build.metadata, BUNDLE_FILE: build.signature}
     for file in build.files:
         if file.path in texts:
             _check_text(where, file, texts.pop(file.path))

@@ -23,6 +23,7 @@ __all__ = [
     "BUNDLE_FILE",
     "METADATA_FILE",
     "STATUS_FILE",
+    "UNCOVERED_FILES",
     "Heads",
     "RepoFile",
     "Snapshot",
@@ -34,6 +35,9 @@ BUILD_FOLDER = "build"
 METADATA_FILE = "metadata.json"
 BUNDLE_FILE = "metadata.json.sigstore"
 STATUS_FILE = "kernel-status.toml"
+
+#: The files of a build that its digest does not cover: one has the digest, the other its signature.
+UNCOVERED_FILES = frozenset({METADATA_FILE, BUNDLE_FILE})
 
 #: The most files of a repository; the largest published one has some 5,000.
 MAX_FILES = 250_000

@@ -16,7 +16,7 @@ from pathlib import Path
 from kernels.errors import InvalidMetadata, InvalidRepository, RequestError
 from kernels.models.lockfile import GIT_LFS_CONCAT, SHA256SUM, ContentHash
 from kernels.models.metadata import MAX_METADATA_BYTES, Metadata
-from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, RepoFile, Snapshot, is_bytecode
+from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, UNCOVERED_FILES, RepoFile, Snapshot, is_bytecode
 from kernels.sources.base import Source
 from kernels.support.concurrency import side_by_side
 from kernels.support.hashing import on_every_core
@@ -164,14 +164,13 @@ def _digests(source: Source, snapshot: Snapshot, file: RepoFile | None) -> dict[
         return {}
     if digest is None or digest.algorithm != "sha256":
         return {}
-    uncovered = {METADATA_FILE, f"{METADATA_FILE}.sigstore"}
     found = {}
     for path, value in digest.files.items():
         try:
             raw = base64.b64decode(value, validate=True)
         except (binascii.Error, ValueError):
             continue
-        if len(raw) == hashlib.sha256().digest_size and path not in uncovered:
+        if len(raw) == hashlib.sha256().digest_size and path not in UNCOVERED_FILES:
             found[path] = raw.hex()
     return found
 

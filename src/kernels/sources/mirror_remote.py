@@ -23,7 +23,7 @@ from kernels.models.mirror import (
 )
 from kernels.models.mirror_form import MAX_DOCUMENT_BYTES, is_mirror_document
 from kernels.models.requested_names import REPO_TYPES
-from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, Heads, RepoFile, Snapshot
+from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, METADATA_FILE, Heads, RepoFile, Snapshot
 from kernels.sources.base import Moved
 from kernels.sources.http_client import BRIEF, Patience
 from kernels.sources.hub_errors import NAME_ADVICE, HubRefused, of_hub
@@ -299,7 +299,7 @@ class MirrorRemote(Remote):
             text = index.commits[snapshot.commit].texts.get(file.path)
         else:
             build = self._build(index, snapshot, parts[1])
-            text = {METADATA_FILE: build.metadata, f"{METADATA_FILE}.sigstore": build.signature}.get(parts[2])
+            text = {METADATA_FILE: build.metadata, BUNDLE_FILE: build.signature}.get(parts[2])
         content = None if text is None else text.encode()
         if content is None and parts[0] != BUILD_FOLDER:
             raise HubUnavailable(f"{self.name} does not have {file.path} of {snapshot.repo_id}.")

@@ -14,6 +14,7 @@ import msgspec
 
 from kernels.errors import DigestMismatch, InvalidRepository, RequestError, StoreError
 from kernels.models.metadata import Digest
+from kernels.models.snapshot import UNCOVERED_FILES
 from kernels.support.formatting import format_names
 from kernels.support.hashing import feed_file, git_blob_hasher, on_every_core
 
@@ -35,8 +36,6 @@ __all__ = [
 
 #: The digest algorithms of `metadata.json`.
 _ALGORITHMS = ("sha256", "sha512")
-#: Top-level files that hold the digest and its signature, so the digest cannot cover them.
-_UNCOVERED = frozenset({"metadata.json", "metadata.json.sigstore"})
 #: How many files of each kind an error message names.
 _NAMED = 10
 
@@ -226,7 +225,7 @@ def _digest_files(files: list[_File], algorithm: str, known: Mapping[str, str] |
     return dict(zip((file.name for file in files), digests, strict=True))
 
 
-def _scan(path: os.PathLike[str] | str, without: Collection[str] = _UNCOVERED) -> list[_File]:
+def _scan(path: os.PathLike[str] | str, without: Collection[str] = UNCOVERED_FILES) -> list[_File]:
     root = os.fspath(path)
     if not os.path.isdir(root):
         raise RequestError(f"`path`: expected the directory of a variant, got {root!r}.")

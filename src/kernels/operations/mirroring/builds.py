@@ -26,7 +26,7 @@ from kernels.models.cache_places import endpoint_key
 from kernels.models.lockfile import GIT_LFS_CONCAT
 from kernels.models.metadata import MAX_METADATA_BYTES
 from kernels.models.mirror import MirrorArchive, MirrorBuild, MirrorFile, archive_path
-from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE, RepoFile, Snapshot
+from kernels.models.snapshot import BUILD_FOLDER, BUNDLE_FILE, METADATA_FILE, RepoFile, Snapshot
 from kernels.operations.download_plan import WantedBuild
 from kernels.operations.download_progress import ArrivalCounter
 from kernels.operations.load import fetch_build
@@ -247,7 +247,7 @@ def _files(planned: Planned) -> tuple[RepoFile, ...]:
 def _texts(planned: Planned) -> tuple[str | None, str | None]:
     """The text of a build's metadata and of its signature, as published."""
     texts: list[str | None] = []
-    for name, limit in ((METADATA_FILE, MAX_METADATA_BYTES), (f"{METADATA_FILE}.sigstore", _MAX_SIGNATURE_BYTES)):
+    for name, limit in ((METADATA_FILE, MAX_METADATA_BYTES), (BUNDLE_FILE, _MAX_SIGNATURE_BYTES)):
         file = planned.snapshot.file(f"{BUILD_FOLDER}/{planned.variant}/{name}")
         if file is None:
             texts.append(None)

@@ -22,7 +22,7 @@ from kernels.models.mirror import (
     commit_path,
     index_path,
 )
-from kernels.models.snapshot import BUNDLE_FILE, METADATA_FILE, Heads
+from kernels.models.snapshot import BUNDLE_FILE, METADATA_FILE, UNCOVERED_FILES, Heads
 from kernels.operations.mirroring.contents import (
     MirrorProblem,
     RepositoryContents,
@@ -279,8 +279,7 @@ def _check_archive(store: ReadStore, archive: _Archive) -> list[MirrorProblem]:
         else:
             break
     if digest is not None and digest.algorithm in _ALGORITHMS:
-        uncovered = {METADATA_FILE, BUNDLE_FILE}
-        found = {path: value for path, value in digests.found.items() if path not in uncovered}
+        found = {path: value for path, value in digests.found.items() if path not in UNCOVERED_FILES}
         wrong = sorted(path for path in {*found, *digest.files} if found.get(path) != digest.files.get(path))
         if wrong:
             problems.append(
