@@ -18,7 +18,7 @@ from kernels.cache.repo_store import RepoStore
 from kernels.errors import HubUnavailable, UntrustedPublisher
 from kernels.operations import load
 from kernels.resolver import likely_builds
-from kernels.sources import early_requests, http_client
+from kernels.sources import early_requests, send_request
 from kernels.sources.files_ahead import MAX_FILES, MAX_LARGE
 
 HOPPER = "torch2.9-cu128-x86_64-linux+sm_90"
@@ -151,7 +151,7 @@ def test_metadata_is_requested_before_the_files(hub: TestHub, monkeypatch: pytes
             super().__init__(url, *others)
 
     monkeypatch.setattr(early_requests, "Sending", Noted)
-    monkeypatch.setattr(http_client, "Sending", Noted)
+    monkeypatch.setattr(send_request, "Sending", Noted)
     parts = {f"part{number}.py": str(number) for number in range(60)}
     hub.make_repo("acme/relu", variants={"torch-cpu": {**parts, **LARGE}})
     install_kernel("acme/relu", version=1)
