@@ -146,9 +146,9 @@ def test_metadata_is_requested_before_the_files(hub: TestHub, monkeypatch: pytes
     sent: list[str] = []
 
     class Noted(early_requests.Sending):
-        def __init__(self, url: str, *others: Any) -> None:
+        def __init__(self, url: str, *others: Any, **options: Any) -> None:
             sent.append(url)
-            super().__init__(url, *others)
+            super().__init__(url, *others, **options)
 
     monkeypatch.setattr(early_requests, "Sending", Noted)
     monkeypatch.setattr(send_request, "Sending", Noted)
