@@ -48,3 +48,11 @@ def test_every_public_name_of_a_module_is_listed_and_documented(name: str) -> No
         # Constants have no docstrings; what is defined elsewhere is looked at there.
         if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__ == name:
             assert value.__doc__, f"{name}.{public} has no docstring"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_tools_can_read_the_signature_of_every_class(name: str) -> None:
+    module = importlib.import_module(name)
+    for each in vars(module).values():
+        if inspect.isclass(each) and each.__module__ == name and hasattr(each, "__struct_fields__"):
+            assert isinstance(inspect.signature(each), inspect.Signature)

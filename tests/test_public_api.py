@@ -6,14 +6,17 @@ import ast
 import dataclasses
 import importlib.metadata
 import inspect
+import pydoc
 import subprocess
 import sys
+import typing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kernels
+import kernels.api
 
 # What version 0.17.2 of the existing client takes, name by name, and what its classes take to be made.
 SIGNATURES = {
@@ -164,6 +167,16 @@ def test_a_star_import_gives_every_public_name() -> None:
     namespace: dict[str, Any] = {}
     exec("from kernels import *", namespace)
     assert set(kernels.__all__) <= set(namespace)
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_help_describes_what_can_be_called(name: str) -> None:
+    assert name in pydoc.render_doc(getattr(kernels, name))
+
+
+@pytest.mark.parametrize("name", sorted({*kernels.api.__all__} - {"KernelRequest"}))
+def test_the_types_of_functions_can_be_evaluated(name: str) -> None:
+    assert "return" in typing.get_type_hints(getattr(kernels.api, name))
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -112,9 +112,12 @@ else:
         """Import a public name when it is first used."""
         if name not in _MODULE_OF:
             raise AttributeError(f"module 'kernels' has no attribute {name!r}")
-        import importlib
+        from importlib import import_module
 
-        value = globals()[name] = getattr(importlib.import_module(_MODULE_OF[name]), name)
+        module = _MODULE_OF[name]
+        # Its package first: threads that import a package and a module of it at once would wait for each other.
+        import_module(module.rpartition(".")[0])
+        value = globals()[name] = getattr(import_module(module), name)
         return value
 
     def __dir__():

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from kernels.operations.first_request import first_requests
 from kernels.operations.kernel_request import KernelRequest
+from kernels.settings import Verify
 from kernels.tracebacks import public
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-    from types import ModuleType
-
     from kernels.backends import BackendName
     from kernels.resolver.build_choice import BuildChoice
     from kernels.resolver.selection import VariantAccepted, VariantRejected
     from kernels.resolver.target import Target
-    from kernels.settings import Verify
+else:  # `typing.get_type_hints`, which other packages call with these functions, evaluates their types
+    BackendName = str
+    BuildChoice = Target = VariantAccepted = VariantRejected = Any
 
 __all__ = [
     "KernelRequest",
@@ -162,9 +164,6 @@ def get_local_kernel(
         RepositoryNotFound: There is no kernel at the path (a `FileNotFoundError`).
         NoSuitableBuild: No build there suits this machine (a `FileNotFoundError`).
     """
-    import os
-    from pathlib import Path
-
     from kernels.operations.load import load_requested
     from kernels.sources.folder import PathSource
     from kernels.support.formatting import wrong_type

@@ -108,3 +108,41 @@ assert by_old_path is register_kernel_mapping
 """
     child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert child.returncode == 0, child.stderr
+
+
+BESIDE = """
+import importlib.machinery, sys, threading
+
+import kernels
+
+class Loader(importlib.machinery.SourceFileLoader):
+    def create_module(self, spec):
+        threads.append(threading.Thread(target=use))
+        threads[0].start()
+        # Until that thread waits for this one's import.
+        while threads[0].is_alive() and sys._current_frames()[threads[0].ident].f_code.co_name != "acquire":
+            pass
+        return None
+
+class Finder:
+    def find_spec(self, name, path, target=None):
+        if name != "kernels.layer":
+            return None
+        found = importlib.machinery.PathFinder.find_spec(name, path)
+        found.loader = Loader(name, found.origin)
+        return found
+
+def use():
+    used.append(kernels.kernelize)
+
+threads, used = [], []
+sys.meta_path.insert(0, Finder())
+import kernels.layer
+threads[0].join()
+assert used == [kernels.layer.kernelize]
+"""
+
+
+def test_a_thread_may_import_the_package_of_a_name_that_another_thread_uses() -> None:
+    done = subprocess.run([sys.executable, "-c", BESIDE], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -16,6 +16,8 @@ from kernels.support.warn import warn_once
 
 if TYPE_CHECKING:
     from kernels.backends.builtin import BuiltInName
+else:  # for `typing.get_type_hints`
+    BuiltInName = str
 
 __all__ = [
     "all_backends",

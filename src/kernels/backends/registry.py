@@ -18,6 +18,8 @@ from kernels.support.formatting import did_you_mean, format_value
 
 if TYPE_CHECKING:
     from kernels.backends.base import Backend, BackendLike
+else:  # for `typing.get_type_hints`
+    Backend = BackendLike = Any
 
 __all__ = [
     "MISSING_VENDOR",

@@ -20,6 +20,8 @@ from kernels.support.formatting import format_text, format_value
 
 if TYPE_CHECKING:
     from packaging.version import Version
+else:  # `inspect.signature` and `help` evaluate the types of a struct's fields
+    Version = Any
 
 __all__ = [
     "MAX_KERNEL_DEPENDS",

@@ -12,7 +12,7 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -24,6 +24,8 @@ from kernels.support.json_store import MAX_LISTING_BYTES, StoredRecord, read_rec
 
 if TYPE_CHECKING:
     from kernels.models.lockfile import ContentHash
+else:  # `inspect.signature` and `help` evaluate the types of a struct's fields
+    ContentHash = Any
 
 __all__ = ["CheckRecord", "ExpectedContent", "check_build", "file_identities", "record_as_listed"]
 

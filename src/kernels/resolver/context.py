@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from kernels.sources.call_sources import Sources
     from kernels.trust.publishers import TrustPolicy
     from kernels.trust.signing_policy import Policy
+else:  # `inspect.signature` and `help` evaluate the types of a struct's fields
+    Requirement = LikelyBuilds = PassedOver = Target = Sources = TrustPolicy = Policy = Any
 
 __all__ = ["ResolveContext"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,6 +14,8 @@ from kernels.support.formatting import did_you_mean
 
 if TYPE_CHECKING:
     from kernels.models.lockfile import ContentHash, Lock, Pin
+else:  # `inspect.signature` and `help` evaluate the types of a struct's fields
+    ContentHash = Lock = Pin = Any
 
 __all__ = ["NO_LOCK", "ActiveLock", "file_state", "read_lock"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -34,6 +34,8 @@ from kernels.trust.publishers import Admission, unverified, warn_unverified
 if TYPE_CHECKING:
     from kernels.backends import Device
     from kernels.models.lockfile import ContentHash
+else:  # `inspect.signature` and `help` evaluate the types of a struct's fields
+    Device = ContentHash = Any
 
 __all__ = ["PlanTree", "Planned", "plan_every_build", "plan_tree"]
 

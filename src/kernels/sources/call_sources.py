@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,6 +13,8 @@ from kernels.errors import RepositoryNotFound
 if TYPE_CHECKING:
     from kernels.settings import Verify
     from kernels.sources.base import Source
+else:  # `inspect.signature` and `help` evaluate the types of a struct's fields
+    Verify = Source = Any
 
 __all__ = ["Sources"]
 
