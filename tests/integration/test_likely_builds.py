@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hub import TestHub, kernel_files
 
-from kernels import get_kernel, get_kernel_variants, has_kernel, install_kernel
+from kernels import download_kernels, get_kernel, get_kernel_variants, has_kernel, install_kernel
 from kernels.cache.repo_store import RepoStore
 from kernels.errors import HubUnavailable, UntrustedPublisher
 from kernels.operations import load
@@ -85,6 +85,22 @@ def test_a_kernel_and_its_dependency_are_six_round_trips_away(slow: TestHub) -> 
     slow.make_repo("acme/top", depends=[("acme/base", 1)])
     install_kernel("acme/top", version=1)
     assert (len(slow.requests), slow.depth()) == (11, 6), slow.asked()
+
+
+def test_kernels_to_download_are_three_round_trips_away(slow: TestHub) -> None:
+    slow.make_repo("acme/relu")
+    slow.make_repo("acme/gelu")
+    download_kernels(["acme/relu", "acme/gelu"], version=1)
+    assert (len(slow.requests), slow.depth()) == (11, 3), slow.asked()
+
+
+def test_a_build_that_two_downloads_depend_on_is_requested_once(slow: TestHub, isolated_env: Path) -> None:
+    slow.make_repo("acme/common")
+    for name in ("acme/relu", "acme/gelu"):
+        slow.make_repo(name, depends=[("acme/common", 1)])
+    assert len(download_kernels(["acme/relu", "acme/gelu"], version=1)) == 3
+    assert len({each.path for each in slow.requests}) == len(slow.requests), slow.asked()
+    assert is_free(isolated_env, "acme/common", slow.commit("acme/common"), "torch-cpu")
 
 
 def test_a_redirect_costs_three_round_trips(slow: TestHub) -> None:

@@ -11,6 +11,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from kernels.errors import HubUnavailable, LockError, RequestError
 from kernels.models.lockfile import Lock
 from kernels.models.requirement import Requirement
@@ -30,6 +32,7 @@ from kernels.operations.load import AT_ONCE, fetch_build, target_of
 from kernels.operations.open_sources import open_sources
 from kernels.resolver.active_lock import active_lock
 from kernels.resolver.context import ResolveContext
+from kernels.resolver.likely_builds import LikelyBuilds
 from kernels.resolver.target import Target
 from kernels.resolver.undelivered import NotDelivered, may_be_elsewhere, without_undelivered
 from kernels.sources.progress import watched
@@ -49,7 +52,8 @@ __all__ = [
     "prefetch",
 ]
 
-#: Kernels that are planned at once: listings and metadata only. The builds themselves are fetched as those of a call.
+#: Kernels that are planned at once: listings and metadata, and files of few likely builds. The builds themselves are
+#: fetched as those of a call.
 _PLANS_AT_ONCE = 32
 
 
@@ -174,29 +178,44 @@ def prefetch(request: DownloadRequest, progress: Progress | None = None) -> Down
         # Python packages are checked on the machine where the kernel will run.
         prerequisites=not (request.targets or request.to or request.all_variants),
     )
-    arrived: set[tuple[str, str, str]] = set()
-    while True:
-        plans, failures = _plan(context, asked, machines)
-        if pins is not None and not request.kernels:
-            failures = [each for each in failures if not is_dependency_only(each, context, pins)]
-        wanted = deduplicate_builds(plans)
-        if carried is not None:
-            break
-        builds, failed = _fetch(wanted, progress)
-        arrived |= {(each.repo_id, each.commit, each.variant) for each in builds if each.new}
-        again = _without_undelivered(context, plans, failed)
-        if again is None:
-            builds = [replace(each, new=(each.repo_id, each.commit, each.variant) in arrived) for each in builds]
-            return Downloads(tuple(builds), (*failures, *failed))
-        context = again
+    if carried is None:
+        # Of more kernels, or machines, few builds would be requested ahead.
+        few = len(machines) == 1 and not request.all_variants and len(asked) <= AT_ONCE
+        with LikelyBuilds() if few else nullcontext() as likely:
+            if likely is not None:
+                likely.limit_wait()  # each kernel is fetched once all are planned
+                context = msgspec.structs.replace(context, likely=likely)
+            return _download(context, asked, machines, None if request.kernels else pins, progress)
+    plans, failures = _plan(context, asked, machines, None if request.kernels else pins)
+    wanted = deduplicate_builds(plans)
     builds, failed = carried.put(plans, wanted)
     if locked.lock is not None and any(each.planned.lock for each in wanted):
         keep_lock(carried.root, Path(locked.lock.where), locked.lock)
     return Downloads(tuple(builds), (*failures, *failed))
 
 
+def _download(
+    context: ResolveContext,
+    asked: Sequence[Requirement],
+    machines: Sequence[Target | None],
+    pins: Lock | None,
+    progress: Progress | None,
+) -> Downloads:
+    """Put kernels into the cache; what one source lists and cannot give is planned again without it."""
+    arrived: set[tuple[str, str, str]] = set()
+    while True:
+        plans, failures = _plan(context, asked, machines, pins)
+        builds, failed = _fetch(deduplicate_builds(plans), progress)
+        arrived |= {(each.repo_id, each.commit, each.variant) for each in builds if each.new}
+        again = _without_undelivered(context, plans, failed)
+        if again is None:
+            builds = [replace(each, new=(each.repo_id, each.commit, each.variant) in arrived) for each in builds]
+            return Downloads(tuple(builds), (*failures, *failed))
+        context = again
+
+
 def _plan(
-    context: ResolveContext, asked: Sequence[Requirement], machines: Sequence[Target | None]
+    context: ResolveContext, asked: Sequence[Requirement], machines: Sequence[Target | None], pins: Lock | None
 ) -> tuple[list[KernelPlan], list[DownloadFailure]]:
     planned = side_by_side(
         lambda item: plan_download(context, *item),
@@ -205,6 +224,8 @@ def _plan(
         name="plan",
     )
     failures = [each for each in planned if isinstance(each, DownloadFailure)]
+    if pins is not None:  # all kernels of a lockfile
+        failures = [each for each in failures if not is_dependency_only(each, context, pins)]
     return [each for each in planned if isinstance(each, KernelPlan)], failures
 
 

@@ -36,6 +36,7 @@ class LikelyBuilds:
     """
 
     def __init__(self) -> None:
+        self._guard = threading.Lock()  # kernels that are planned side by side may have one build
         self._begun: dict[SnapshotKey, dict[str, FilesAhead | None]] = {}
         self._timer: threading.Timer | None = None
 
@@ -48,18 +49,20 @@ class LikelyBuilds:
             signed: Whether its signature is read as well.
         """
         self.settle(found, variant)
-        if found.key not in self._begun and len(self._begun) >= _MOST_SNAPSHOTS:
-            return
-        begun = self._begun.setdefault(found.key, {})
-        if variant in begun or len(begun) == _MOST or not metadata_bytes(found.snapshot, variant):
-            return
+        with self._guard:
+            if found.key not in self._begun and len(self._begun) >= _MOST_SNAPSHOTS:
+                return
+            begun = self._begun.setdefault(found.key, {})
+            if variant in begun or len(begun) == _MOST or not metadata_bytes(found.snapshot, variant):
+                return
+            begun[variant] = None
         names = (METADATA_FILE, BUNDLE_FILE) if signed else (METADATA_FILE,)
         read = [f"{BUILD_FOLDER}/{variant}/{name}" for name in names]
         begun[variant] = found.source.fetch_ahead(found.snapshot, variant, read)
 
     def settle(self, found: FoundSnapshot, variant: str | None) -> None:
         """Drop what was requested of a snapshot, but for the build to use, if any."""
-        for name, ahead in self._begun.get(found.key, {}).items():
+        for name, ahead in list(self._begun.get(found.key, {}).items()):
             if name != variant and ahead is not None:
                 ahead.drop()
 
