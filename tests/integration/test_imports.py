@@ -23,7 +23,7 @@ RARE = frozenset(
         *("kernels.resolver.content_hash", "kernels.resolver.likely_repository", "kernels.resolver.no_suitable_build"),
         *("kernels.resolver.signature_check", "kernels.resolver.target_table", "kernels.resolver.target_text"),
         *("kernels.resolver.verdicts",),
-        *("kernels.sources.files_ahead", "kernels.sources.folder", "kernels.sources.folder_record"),
+        *("kernels.sources.speculative_fetch", "kernels.sources.folder", "kernels.sources.folder_record"),
         *("kernels.sources.hub_listing", "kernels.sources.mirror_remote", "kernels.sources.progress"),
         *("kernels.support.json_mistakes", "kernels.support.lock_holder", "kernels.support.toml"),
         *("kernels.support.yaml", "kernels.trust.digest", "kernels.trust.signing_policy", "kernels.trust.sigstore"),

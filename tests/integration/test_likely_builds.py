@@ -19,7 +19,7 @@ from kernels.errors import HubUnavailable, UntrustedPublisher
 from kernels.operations import load
 from kernels.resolver import likely_builds
 from kernels.sources import early_requests, send_request
-from kernels.sources.files_ahead import MAX_FILES, MAX_LARGE
+from kernels.sources.speculative_fetch import MAX_FILES, MAX_LARGE
 
 HOPPER = "torch2.9-cu128-x86_64-linux+sm_90"
 

@@ -225,10 +225,10 @@ def test_results_errors_and_requests_are_as_without(
     arguments = prepare(hub, monkeypatch, tmp_path)
     found = outcome(hub, early, tmp_path / "one", arguments, monkeypatch)
     assert len(early) == expected
-    assert list(early_requests._under_way) == []
+    assert list(early_requests._in_flight) == []
     new_process()
     arguments = prepare(hub, monkeypatch, tmp_path)
-    monkeypatch.setattr(first_request, "_question", lambda request: None)
+    monkeypatch.setattr(first_request, "_early_request", lambda request: None)
     without = outcome(hub, early, tmp_path / "two", arguments, monkeypatch)
     assert len(early) == expected
     if name == "another backend":  # refused when this machine is known, with the first request on its way
@@ -301,20 +301,20 @@ def test_an_answer_that_nobody_takes_is_closed(hub: TestHub, monkeypatch: pytest
         get_kernel("acme/relu", version=1, backend="xpu")
     assert ended.wait(30)
     assert [each.is_closed for each in responses] == [True]
-    assert list(early_requests._under_way) == []
+    assert list(early_requests._in_flight) == []
 
 
 def test_a_request_with_another_token_is_not_taken_over(
     hub: TestHub, early: Early, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.make_repo("acme/relu")
-    before = early_requests.sent_early
+    before = early_requests.requests_in_flight
 
-    def then_another_token(questions: Any) -> Any:
+    def then_another_token(requests: Any) -> Any:
         monkeypatch.setenv("KERNELS_HUB_TOKEN", "another-token")
-        return before(questions)
+        return before(requests)
 
-    monkeypatch.setattr(first_request, "sent_early", then_another_token)
+    monkeypatch.setattr(first_request, "requests_in_flight", then_another_token)
     get_kernel("acme/relu", version=1)
     tokens = [each.headers.get("authorization") for each in hub.requests if each.path.endswith("/refs")]
     assert sorted(map(str, tokens)) == ["Bearer another-token", "None"]
@@ -337,18 +337,18 @@ def test_the_token_of_an_early_request_is_hidden(hub: TestHub, monkeypatch: pyte
 
 FORK = """
 import os
-from kernels.sources.early_requests import EarlyQuestion, _under_way, sent_early, taken_over
+from kernels.sources.early_requests import EarlyRequest, _in_flight, requests_in_flight, take_in_flight
 
-question = EarlyQuestion(os.environ["KERNELS_HUB"] + "/api/kernels/acme/relu/refs", {}, 10.0, lambda: True)
-with sent_early([question]):
-    assert list(_under_way) == [question.url]
+wanted = EarlyRequest(os.environ["KERNELS_HUB"] + "/api/kernels/acme/relu/refs", {}, 10.0, lambda: True)
+with requests_in_flight([wanted]):
+    assert list(_in_flight) == [wanted.url]
     child = os.fork()
     if not child:
-        with sent_early([]):
-            os._exit(len(_under_way) + (taken_over(question.url, {}) is not None))
+        with requests_in_flight([]):
+            os._exit(len(_in_flight) + (take_in_flight(wanted.url, {}) is not None))
     assert os.waitpid(child, 0)[1] == 0
-    assert taken_over(question.url, {}).response().status_code == 200
-    assert taken_over(question.url, {}) is None
+    assert take_in_flight(wanted.url, {}).response().status_code == 200
+    assert take_in_flight(wanted.url, {}) is None
 """
 
 
@@ -379,18 +379,18 @@ def test_a_module_that_another_thread_is_importing_does_not_matter(
     hub: TestHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.make_repo("acme/relu")
-    question = early_requests.EarlyQuestion
+    wanted = early_requests.EarlyRequest
 
     def while_another_thread_imports(*given: Any) -> Any:
-        found = question(*given)
+        found = wanted(*given)
         return found._replace(needed=lambda: exec("raise AttributeError('memory_of')"))
 
-    monkeypatch.setattr(first_request, "EarlyQuestion", while_another_thread_imports)
+    monkeypatch.setattr(first_request, "EarlyRequest", while_another_thread_imports)
     assert get_kernel("acme/relu", version=1).variant == "torch-cpu"
 
 
 def test_ctrl_c_at_any_moment_leaves_nothing_that_others_wait_for() -> None:
-    question = early_requests.EarlyQuestion("http://127.0.0.1:9/refs", {}, 1.0, lambda: False)
+    wanted = early_requests.EarlyRequest("http://127.0.0.1:9/refs", {}, 1.0, lambda: False)
     count = 0
 
     def attempt(moment: int) -> bool:
@@ -407,7 +407,7 @@ def test_ctrl_c_at_any_moment_leaves_nothing_that_others_wait_for() -> None:
 
         sys.setprofile(each)
         try:
-            with early_requests.sent_early([question]):
+            with early_requests.requests_in_flight([wanted]):
                 pass
         except KeyboardInterrupt:
             return True
@@ -417,7 +417,7 @@ def test_ctrl_c_at_any_moment_leaves_nothing_that_others_wait_for() -> None:
 
     moment = 1
     while attempt(moment):
-        assert list(early_requests._under_way) == []
+        assert list(early_requests._in_flight) == []
         assert not early_requests._guard.locked()
         moment += 1
     assert moment > 10

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from kernels import settings
 from kernels.models.requested_names import REPO_TYPES, is_commit
 from kernels.resolver.lock_places import may_be_locked
-from kernels.sources.early_requests import EarlyQuestion, sent_early
+from kernels.sources.early_requests import EarlyRequest, requests_in_flight
 from kernels.sources.request_headers import api_timeout, of_caller, packed, plain_headers, request_headers
 
 if TYPE_CHECKING:
@@ -38,10 +38,10 @@ def first_requests(*requests: KernelRequest) -> AbstractContextManager[None]:
     Args:
         requests: The kernels.
     """
-    return sent_early([question for each in requests if (question := _question(each)) is not None])
+    return requests_in_flight([early for each in requests if (early := _early_request(each)) is not None])
 
 
-def _question(request: KernelRequest) -> EarlyQuestion | None:
+def _early_request(request: KernelRequest) -> EarlyRequest | None:
     """The request that the call will certainly send first; None if that is not known, or an argument is not valid."""
     try:
         request.check()
@@ -61,7 +61,7 @@ def _question(request: KernelRequest) -> EarlyQuestion | None:
         headers = plain_headers(address.value, lambda: described)
         if headers is None:
             headers = request_headers(address.value, lambda: described)
-        return EarlyQuestion(
+        return EarlyRequest(
             f"{address.value}/api/{REPO_TYPES[0]}s/{request.repo_id}/refs",
             headers | packed(),
             api_timeout(),

@@ -15,7 +15,7 @@ from kernels.resolver.read_metadata import metadata_bytes
 
 if TYPE_CHECKING:
     from kernels.resolver.redirects import FoundSnapshot, SnapshotKey
-    from kernels.sources.files_ahead import FilesAhead
+    from kernels.sources.speculative_fetch import SpeculativeFetch
 
 __all__ = ["LikelyBuilds"]
 
@@ -37,7 +37,7 @@ class LikelyBuilds:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()  # kernels that are planned side by side may have one build
-        self._begun: dict[SnapshotKey, dict[str, FilesAhead | None]] = {}
+        self._begun: dict[SnapshotKey, dict[str, SpeculativeFetch | None]] = {}
         self._timer: threading.Timer | None = None
 
     def expect(self, found: FoundSnapshot, variant: str, *, signed: bool) -> None:
@@ -58,7 +58,7 @@ class LikelyBuilds:
             begun[variant] = None
         names = (METADATA_FILE, BUNDLE_FILE) if signed else (METADATA_FILE,)
         read = [f"{BUILD_FOLDER}/{variant}/{name}" for name in names]
-        begun[variant] = found.source.fetch_ahead(found.snapshot, variant, read)
+        begun[variant] = found.source.fetch_speculatively(found.snapshot, variant, read)
 
     def settle(self, found: FoundSnapshot, variant: str | None) -> None:
         """Drop what was requested of a snapshot, but for the build to use, if any."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kernels.models.requirement import Requirement
     from kernels.models.snapshot import RepoFile, Snapshot
     from kernels.settings import Verify
-    from kernels.sources.files_ahead import FilesAhead
+    from kernels.sources.speculative_fetch import SpeculativeFetch
     from kernels.trust.publishers import Publishers
 
 __all__ = ["Moved", "Source"]
@@ -149,7 +149,7 @@ class Source(Protocol):
         """The folder of a build on disk, complete; what is missing is downloaded."""
         ...
 
-    def fetch_ahead(self, snapshot: Snapshot, variant: str, read: Collection[str]) -> FilesAhead | None:
+    def fetch_speculatively(self, snapshot: Snapshot, variant: str, read: Collection[str]) -> SpeculativeFetch | None:
         """Request files of a build that will probably be fetched; `fetch` takes them over.
 
         The requests are sent once the first of those to `read` is requested. Nothing of the files is on disk before

@@ -37,7 +37,7 @@ from kernels.support.process_lock import exclusively
 from kernels.trust.publishers import Publishers
 
 if TYPE_CHECKING:
-    from kernels.sources.files_ahead import FilesAhead
+    from kernels.sources.speculative_fetch import SpeculativeFetch
 
 __all__ = ["CachedSource"]
 
@@ -68,9 +68,9 @@ class CachedSource(Source):
         # Repositories, commits and files that were checked as they arrived: a Hub may give two repositories one commit.
         self._fresh: set[tuple[Path, str, str]] = set()
         # What is requested before its build is chosen, by repository, commit and build.
-        self._ahead: dict[tuple[Path, str, str], FilesAhead] = {}
+        self._ahead: dict[tuple[Path, str, str], SpeculativeFetch] = {}
         # The same, by the file whose request precedes theirs.
-        self._following: dict[tuple[Path, str, str], FilesAhead] = {}
+        self._following: dict[tuple[Path, str, str], SpeculativeFetch] = {}
 
     @property
     def name(self) -> str:
@@ -294,7 +294,7 @@ class CachedSource(Source):
         """The folder of a build in the snapshot; files that are missing or have another size are downloaded."""
         return self._fetch(self._store(snapshot.repo_type, snapshot.repo_id), snapshot, variant)
 
-    def fetch_ahead(self, snapshot: Snapshot, variant: str, read: Collection[str]) -> FilesAhead | None:
+    def fetch_speculatively(self, snapshot: Snapshot, variant: str, read: Collection[str]) -> SpeculativeFetch | None:
         """Request files of a build that will probably be fetched, once the first of those to `read` is requested.
 
         Only a Hub gives files one by one. Files whose content the repository's other commits have are not requested,
@@ -308,7 +308,7 @@ class CachedSource(Source):
         if not awaited:
             return None  # what decides is here already: nothing is waited for
         from kernels.sources.download import is_small
-        from kernels.sources.files_ahead import FilesAhead, large_files, small_files
+        from kernels.sources.speculative_fetch import SpeculativeFetch, large_files, small_files
 
         others = [file for file in snapshot.builds[variant] if file.path not in read]
         single = self._remote.single_files(snapshot.repo_id, store.missing(commit, others))
@@ -324,13 +324,13 @@ class CachedSource(Source):
             files = [file for file in store.missing(commit, single) if not store.has_content(file)]
             if not files:
                 return None
-            ahead = FilesAhead(
+            ahead = SpeculativeFetch(
                 snapshot.repo_id,
                 [file for file in files if is_small(file)],
                 partial(self._remote.file_content, snapshot),
                 lock,
                 large=[file for file in files if not is_small(file) and not store.is_begun(file)],
-                send=partial(self._remote.send_ahead, snapshot),
+                send=partial(self._remote.send_early, snapshot),
             )
             held.pop_all()
         self._ahead[store.folder, commit, variant] = ahead
@@ -341,7 +341,7 @@ class CachedSource(Source):
     def _before_others(self, store: RepoStore, snapshot: Snapshot, file: RepoFile) -> Iterator[None]:
         """Send the request for a file before those of its build that are requested ahead."""
         ahead = self._following.pop((store.folder, snapshot.commit, file.path), None)
-        sent = None if ahead is None else self._remote.send_ahead(snapshot, [file])
+        sent = None if ahead is None else self._remote.send_early(snapshot, [file])
         try:
             if ahead is not None:
                 ahead.begin()
@@ -434,7 +434,7 @@ class CachedSource(Source):
         return _checked_folder(store, snapshot, variant)
 
     @contextmanager
-    def _alone_at(self, store: RepoStore, snapshot: Snapshot, variant: str) -> Iterator[FilesAhead | None]:
+    def _alone_at(self, store: RepoStore, snapshot: Snapshot, variant: str) -> Iterator[SpeculativeFetch | None]:
         """Hold the lock of a build; gives its files that were requested ahead."""
         ahead = self._ahead.pop((store.folder, snapshot.commit, variant), None)
         if ahead is None or not ahead.take():

@@ -16,7 +16,7 @@ from kernels.cache.repo_store import RepoStore
 from kernels.errors import HubUnavailable, KernelsError, RepositoryNotFound, UntrustedSignature
 from kernels.models.requested_names import REPO_TYPES
 from kernels.sources.base import Moved
-from kernels.sources.early_requests import RequestsAhead
+from kernels.sources.early_requests import EarlyRequests
 from kernels.sources.http_client import BRIEF, Patience
 from kernels.sources.hub_client import HubClient, MirrorAnswer
 from kernels.sources.hub_errors import NAME_ADVICE, HubRefused, of_hub
@@ -147,9 +147,9 @@ class DetectedRemote(Remote):
         """The content of a small file of a build on a Hub, checked against its listing."""
         return self._hub.file_content(snapshot, file)
 
-    def send_ahead(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> RequestsAhead | None:
+    def send_early(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> EarlyRequests | None:
         """Send the first requests for files on a Hub; their downloads take the answers over."""
-        return self._hub.send_ahead(snapshot, files)
+        return self._hub.send_early(snapshot, files)
 
     def download(self, store: RepoStore, snapshot: Snapshot, variant: str, files: list[RepoFile]) -> None:
         """Put files of a build into the cache, each checked against its listing."""

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from kernels.cache.placing import Placing
     from kernels.cache.repo_store import RepoStore
     from kernels.models.snapshot import RepoFile, Snapshot
-    from kernels.sources.early_requests import EarlyQuestion
+    from kernels.sources.early_requests import EarlyRequest
 
-__all__ = ["download", "first_question", "is_small", "resolve_path", "small_content"]
+__all__ = ["download", "first_request_of", "is_small", "resolve_path", "small_content"]
 
 #: Up to this size a file is checked in memory: 32 at once, each with its parts and as a whole, take 32 MiB.
 IN_MEMORY = 512 * 1024
@@ -109,7 +109,7 @@ def is_small(file: RepoFile) -> bool:
     return file.size <= IN_MEMORY
 
 
-def first_question(client: HubClient, snapshot: Snapshot, file: RepoFile) -> EarlyQuestion:
+def first_request_of(client: HubClient, snapshot: Snapshot, file: RepoFile) -> EarlyRequest:
     """The request that a download of a file begins with where nothing of it is here.
 
     Args:
@@ -118,8 +118,8 @@ def first_question(client: HubClient, snapshot: Snapshot, file: RepoFile) -> Ear
         file: The file.
     """
     if _is_in_xet(file):
-        return client.question(token_path(snapshot), packed, api_timeout)
-    return client.question(resolve_path(snapshot, file), unpacked, download_timeout)
+        return client.early_request(token_path(snapshot), packed, api_timeout)
+    return client.early_request(resolve_path(snapshot, file), unpacked, download_timeout)
 
 
 def small_content(

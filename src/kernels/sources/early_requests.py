@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from kernels.sources.send_request import Sending, new_session
 
-__all__ = ["EarlyQuestion", "RequestsAhead", "sent_early", "taken_over"]
+__all__ = ["EarlyRequest", "EarlyRequests", "requests_in_flight", "take_in_flight"]
 
 #: The headers that an answer depends on.
 _DECISIVE = frozenset({"accept-encoding", "authorization", "if-modified-since", "if-none-match", "range"})
@@ -31,7 +31,7 @@ _HEAD_START = 0.005
 _POLL_SECONDS = 0.2
 
 
-class EarlyQuestion(NamedTuple):
+class EarlyRequest(NamedTuple):
     """A request that will be needed.
 
     Attributes:
@@ -47,11 +47,11 @@ class EarlyQuestion(NamedTuple):
     needed: Callable[[], bool]
 
 
-class _EarlyRequest:
+class _InFlight:
     """A request under way, which one sender takes over, or nobody does."""
 
-    def __init__(self, question: EarlyQuestion) -> None:
-        self._question = question
+    def __init__(self, request: EarlyRequest) -> None:
+        self._request = request
         self._begun = threading.Event()
         self._wanted = True
         self._sending: Sending | None = None
@@ -60,7 +60,7 @@ class _EarlyRequest:
         """Whether it is to be sent."""
         needed = False
         with suppress(Exception):  # another thread may be importing what tells it
-            needed = self._question.needed()
+            needed = self._request.needed()
         if not needed:
             self._begun.set()
         return needed
@@ -69,7 +69,7 @@ class _EarlyRequest:
         """Send it; with `noted`, `wait_written` waits for it."""
         try:
             with suppress(Exception):  # the ordinary request meets it as well, and says what is wrong
-                sending = Sending(self._question.url, self._question.headers, self._question.timeout, noted=noted)
+                sending = Sending(self._request.url, self._request.headers, self._request.timeout, noted=noted)
                 with _guard:
                     unwanted = None if self._wanted else sending
                     self._sending = sending if self._wanted else None
@@ -86,7 +86,7 @@ class _EarlyRequest:
 
     def asks(self, headers: Mapping[str, str]) -> bool:
         """Whether it is the request with these headers, as far as an answer depends on them."""
-        return _compared(self._question.headers) == _compared(headers)
+        return _compared(self._request.headers) == _compared(headers)
 
     def take(self) -> Sending | None:
         """The request; None if somebody has taken it, or it could not be sent."""
@@ -110,14 +110,14 @@ class _EarlyRequest:
 
 _guard = threading.Lock()
 #: Those of calls that end in whatever way are not in it any more, also where Ctrl-C comes before they are taken out.
-_under_way: WeakValueDictionary[str, _EarlyRequest] = WeakValueDictionary()
+_in_flight: WeakValueDictionary[str, _InFlight] = WeakValueDictionary()
 
 
 def _renew() -> None:
     # A fork has none of the threads, and a lock that one of them holds is never released in it.
     global _guard
     _guard = threading.Lock()
-    _under_way.clear()
+    _in_flight.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -125,13 +125,13 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def sent_early(questions: Iterable[EarlyQuestion]) -> Iterator[None]:
+def requests_in_flight(requests: Iterable[EarlyRequest]) -> Iterator[None]:
     """Send requests side by side, for the code in the block; what another call has sent is not sent again.
 
     Args:
-        questions: The requests. A call that sends none of them is as good: then they are sent when they are needed.
+        requests: The requests. A call that sends none of them is as good: then they are sent when they are needed.
     """
-    own = _registered(questions)
+    own = _registered(requests)
     try:
         needed = [each for each in own.values() if each.is_needed()]
         if "huggingface_hub.utils" not in sys.modules:
@@ -143,15 +143,15 @@ def sent_early(questions: Iterable[EarlyQuestion]) -> Iterator[None]:
         _end(own)
 
 
-class RequestsAhead:
+class EarlyRequests:
     """Requests that are sent at once, in their order, and can be taken over until `end`.
 
     Args:
-        questions: The requests. What is under way already is not sent again.
+        requests: The requests. What is under way already is not sent again.
     """
 
-    def __init__(self, questions: Iterable[EarlyQuestion]) -> None:
-        self._own = _registered(questions)
+    def __init__(self, requests: Iterable[EarlyRequest]) -> None:
+        self._own = _registered(requests)
         for each in self._own.values():
             each.send()
 
@@ -160,25 +160,25 @@ class RequestsAhead:
         _end(self._own)
 
 
-def _registered(questions: Iterable[EarlyQuestion]) -> dict[str, _EarlyRequest]:
-    own: dict[str, _EarlyRequest] = {}
+def _registered(requests: Iterable[EarlyRequest]) -> dict[str, _InFlight]:
+    own: dict[str, _InFlight] = {}
     with _guard:
-        for question in questions:
-            if question.url not in _under_way:
-                own[question.url] = _under_way[question.url] = _EarlyRequest(question)
+        for request in requests:
+            if request.url not in _in_flight:
+                own[request.url] = _in_flight[request.url] = _InFlight(request)
     return own
 
 
-def _end(own: Mapping[str, _EarlyRequest]) -> None:
+def _end(own: Mapping[str, _InFlight]) -> None:
     with _guard:
         for url, each in own.items():
-            if _under_way.get(url) is each:
-                del _under_way[url]
+            if _in_flight.get(url) is each:
+                del _in_flight[url]
     for each in own.values():
         each.give_up()
 
 
-def _begin(requests: list[_EarlyRequest]) -> None:
+def _begin(requests: list[_InFlight]) -> None:
     # Where huggingface_hub's session is not there it is made here, and nothing is imported meanwhile: two threads that
     # import leave the interpreter to each other every 5 ms, and the request, for which all wait, would leave later.
     for each in requests:
@@ -194,14 +194,14 @@ def _let_forks_wait() -> None:
     no_fork_during(new_session)
 
 
-def taken_over(url: str, headers: Mapping[str, str]) -> Sending | None:
+def take_in_flight(url: str, headers: Mapping[str, str]) -> Sending | None:
     """The request that is under way for a URL with these headers, once; None if it has to be sent.
 
     Args:
         url: The URL.
         headers: All headers of the request. That of an early request may have another user agent.
     """
-    early = _under_way.get(url)
+    early = _in_flight.get(url)
     return early.take() if early is not None and early.asks(headers) else None
 
 

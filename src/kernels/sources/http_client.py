@@ -20,7 +20,7 @@ import msgspec
 from kernels import settings
 from kernels.errors import HubUnavailable, KernelsError, NotInCache
 from kernels.sources.conditions import is_conditional
-from kernels.sources.early_requests import taken_over
+from kernels.sources.early_requests import take_in_flight
 from kernels.sources.hub_errors import HubRefused, of_hub, refusal
 from kernels.sources.request_headers import api_timeout, certain_authorization, request_headers
 from kernels.sources.response_body import WrongAnswer
@@ -253,7 +253,7 @@ class HttpClient:
         own: dict[str, str] | None = None
         try:
             for _ in range(MAX_FILE_REDIRECTS if any_host else MAX_HTTP_REDIRECTS):
-                early = taken_over(url, self._decisive(headers) if own is None else own)
+                early = take_in_flight(url, self._decisive(headers) if own is None else own)
                 if early is not None:
                     response = early.response()
                 else:

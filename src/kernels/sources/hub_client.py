@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from kernels.errors import HubUnavailable, InvalidRepository
 from kernels.models.mirror_form import MAX_DOCUMENT_BYTES, is_mirror_document
 from kernels.sources.conditions import validator_of
-from kernels.sources.early_requests import EarlyQuestion
+from kernels.sources.early_requests import EarlyRequest
 from kernels.sources.http_client import (
     SLOWEST,
     HttpClient,
@@ -116,9 +116,9 @@ class HubClient(HttpClient):
             yield page
             url = following
 
-    def question(
+    def early_request(
         self, path: str, headers: Callable[[], Mapping[str, str]], timeout: Callable[[], float]
-    ) -> EarlyQuestion:
+    ) -> EarlyRequest:
         """A request as this client sends it, to be sent ahead.
 
         Args:
@@ -126,7 +126,7 @@ class HubClient(HttpClient):
             headers: Gives its headers beside those of every request.
             timeout: Gives the seconds of each wait.
         """
-        return EarlyQuestion(f"{self.endpoint}{path}", {**self.headers, **headers()}, timeout(), lambda: True)
+        return EarlyRequest(f"{self.endpoint}{path}", {**self.headers, **headers()}, timeout(), lambda: True)
 
     def content(
         self, path: str, file: RepoFile, patience: Patience, arrived: Callable[[int], None] = lambda size: None

@@ -12,7 +12,7 @@ from kernels.errors import InvalidRepository
 from kernels.models.requested_names import REPO_TYPES
 from kernels.models.snapshot import MAX_FILES, Heads, RepoFile, Snapshot
 from kernels.sources.base import Moved
-from kernels.sources.early_requests import RequestsAhead
+from kernels.sources.early_requests import EarlyRequests
 from kernels.sources.http_client import BRIEF, Patience
 from kernels.sources.hub_client import HubClient
 from kernels.sources.hub_errors import HubMoved, HubRefused, no_answer, not_found
@@ -150,11 +150,11 @@ class HubRemote(Remote):
 
         return small_content(self._client, snapshot, file)
 
-    def send_ahead(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> RequestsAhead | None:
+    def send_early(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> EarlyRequests | None:
         """Send the first requests for files; their downloads take the answers over."""
-        from kernels.sources.download import first_question
+        from kernels.sources.download import first_request_of
 
-        return RequestsAhead(first_question(self._client, snapshot, file) for file in files)
+        return EarlyRequests(first_request_of(self._client, snapshot, file) for file in files)
 
     def download(self, store: RepoStore, snapshot: Snapshot, variant: str, files: list[RepoFile]) -> None:
         """Put files of a build into the cache, each checked against its listing."""

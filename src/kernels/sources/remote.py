@@ -11,7 +11,7 @@ from kernels.errors import RequestError
 if TYPE_CHECKING:
     from kernels.cache.repo_store import RepoStore
     from kernels.models.snapshot import Heads, RepoFile, Snapshot
-    from kernels.sources.early_requests import RequestsAhead
+    from kernels.sources.early_requests import EarlyRequests
     from kernels.sources.http_client import Patience
     from kernels.sources.hub_errors import HubRefused
     from kernels.sources.hub_responses import CommitInfo
@@ -105,7 +105,7 @@ class Remote(Protocol):
         """The content of a small one of `single_files`, checked against its listing."""
         raise RequestError(f"{self.name} gives no files one by one.")
 
-    def send_ahead(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> RequestsAhead | None:
+    def send_early(self, snapshot: Snapshot, files: Iterable[RepoFile]) -> EarlyRequests | None:
         """Send the requests that `content` and `download` send first for some of `single_files`, in this order.
 
         Those methods take the answers over, whose bodies are not read before.

@@ -9,8 +9,15 @@ import pytest
 
 from kernels.cache.repo_store import RepoStore
 from kernels.models.snapshot import RepoFile
-from kernels.sources import files_ahead
-from kernels.sources.files_ahead import MAX_BYTES, MAX_FILES, MAX_LARGE, FilesAhead, large_files, small_files
+from kernels.sources import speculative_fetch
+from kernels.sources.speculative_fetch import (
+    MAX_BYTES,
+    MAX_FILES,
+    MAX_LARGE,
+    SpeculativeFetch,
+    large_files,
+    small_files,
+)
 
 COMMIT = "c" * 40
 
@@ -44,7 +51,7 @@ def test_what_is_taken_is_in_the_snapshot_and_the_lock_is_free(tmp_path: Path) -
     contents = {listed("a.py", b"a"): b"a", listed("b.py", b"b"): b"b"}
     lock = store.lock("work")
     assert lock.acquire_at_once()
-    ahead = FilesAhead("acme/relu", list(contents), contents.__getitem__, lock)
+    ahead = SpeculativeFetch("acme/relu", list(contents), contents.__getitem__, lock)
     ahead.begin()
     assert ahead.take()
     ahead.drop()  # too late
@@ -65,7 +72,7 @@ def test_what_is_dropped_cannot_be_taken_and_nothing_of_it_is_on_disk(tmp_path: 
         answer.wait(60)
         return b"a"
 
-    ahead = FilesAhead("acme/relu", [listed("a.py", b"a")], request, lock)
+    ahead = SpeculativeFetch("acme/relu", [listed("a.py", b"a")], request, lock)
     ahead.begin()
     ahead.drop()
     answer.set()
@@ -78,7 +85,7 @@ def test_what_was_not_begun_is_not_waited_for(tmp_path: Path) -> None:
     store, file = RepoStore(tmp_path, "kernel", "acme/relu"), listed("a.py", b"a")
     lock = store.lock("work")
     assert lock.acquire_at_once()
-    ahead = FilesAhead("acme/relu", [file], lambda file: b"a", lock)
+    ahead = SpeculativeFetch("acme/relu", [file], lambda file: b"a", lock)
     assert ahead.take()
     ahead.begin()  # too late
     assert ahead.among([file]) == set()
@@ -89,16 +96,16 @@ def test_what_was_not_begun_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_no_more_large_files_than_bounded_wait_in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files_ahead, "_waiting", threading.Semaphore(5))
+    monkeypatch.setattr(speculative_fetch, "_waiting", threading.Semaphore(5))
     sent: list[int] = []
 
-    def builds() -> list[FilesAhead]:
+    def builds() -> list[SpeculativeFetch]:
         made = []
         for number in range(3):
             lock = RepoStore(tmp_path, "kernel", "acme/relu").lock(f"work{number}")
             assert lock.acquire_at_once()
             large = large_files([of_size(each, 2**30) for each in range(100)])
-            ahead = FilesAhead(
+            ahead = SpeculativeFetch(
                 "acme/relu", [], lambda file: b"", lock, large=large, send=lambda files: sent.append(len(files))
             )
             ahead.begin()

@@ -19,11 +19,11 @@ from kernels.support.concurrency import begin
 
 if TYPE_CHECKING:
     from kernels.cache.repo_store import RepoStore
-    from kernels.sources.early_requests import RequestsAhead
+    from kernels.sources.early_requests import EarlyRequests
     from kernels.support.concurrency import Begun
     from kernels.support.process_lock import WorkLock
 
-__all__ = ["MAX_BYTES", "MAX_FILES", "MAX_LARGE", "FilesAhead", "large_files", "small_files"]
+__all__ = ["MAX_BYTES", "MAX_FILES", "MAX_LARGE", "SpeculativeFetch", "large_files", "small_files"]
 
 #: The most files that are requested of a build. Published builds have up to some 60 besides large ones; a Hub allows
 #: 3,000 requests in five minutes without a token (https://huggingface.co/docs/hub/rate-limits).
@@ -84,7 +84,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
-class FilesAhead:
+class SpeculativeFetch:
     """The requests of files of one build, which are sent from `begin` on.
 
     Args:
@@ -104,7 +104,7 @@ class FilesAhead:
         lock: WorkLock,
         *,
         large: Sequence[RepoFile] = (),
-        send: Callable[[Sequence[RepoFile]], RequestsAhead | None] = lambda files: None,
+        send: Callable[[Sequence[RepoFile]], EarlyRequests | None] = lambda files: None,
     ) -> None:
         self._name = name
         self._small = small
@@ -115,7 +115,7 @@ class FilesAhead:
         self._guard = threading.Lock()
         self._over = False
         self._work: Begun[tuple[RepoFile, bytes]] | None = None
-        self._sent: RequestsAhead | None = None
+        self._sent: EarlyRequests | None = None
         self._places: list[threading.Semaphore] = []
 
     def begin(self) -> None:
