@@ -104,6 +104,23 @@ def test_requests_at_once_have_a_thread_each_and_no_more(server: _Server, starte
     assert len(started) <= 4
 
 
+def test_a_session_that_another_thread_closes_is_made_anew(server: _Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub.utils import close_session
+
+    new_session, asked = send_request.new_session, []
+
+    def closed_at_first() -> Any:
+        session = new_session()
+        asked.append(session)
+        if len(asked) == 1:
+            close_session()
+        return session
+
+    monkeypatch.setattr(send_request, "new_session", closed_at_first)
+    assert _body(server.url) == b"ok"
+    assert len(asked) == 2
+
+
 def test_a_request_is_known_to_have_left_before_its_answer_is_there(server: _Server) -> None:
     late = Sending(f"{server.url}/late", {}, 10, noted=True)
     assert late.wait_written(10)

@@ -67,12 +67,21 @@ class Sending:
         self._deadline = time.monotonic() + self._seconds
         self._written = threading.Event() if noted else None
 
+        def ask(session: Any) -> Any:
+            request = session.build_request("GET", url, headers=headers, timeout=timeout)
+            if noted:
+                request.extensions["trace"] = self._trace
+            return session.send(request, stream=True, follow_redirects=False)
+
         def work() -> Callable[[], None]:
             try:
-                request = session.build_request("GET", url, headers=headers, timeout=timeout)
-                if noted:
-                    request.extensions["trace"] = self._trace
-                outcome = session.send(request, stream=True, follow_redirects=False)
+                try:
+                    outcome = ask(session)
+                except RuntimeError as error:
+                    # Another thread closed the session, which is everybody's, before anything was sent.
+                    if "closed" not in str(error):
+                        raise
+                    outcome = ask(new_session())
             except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
                 outcome = error
             return partial(self._end, outcome)
