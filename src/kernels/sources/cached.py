@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -295,11 +295,7 @@ class CachedSource(Source):
         return self._fetch(self._store(snapshot.repo_type, snapshot.repo_id), snapshot, variant)
 
     def fetch_speculatively(self, snapshot: Snapshot, variant: str, read: Collection[str]) -> SpeculativeFetch | None:
-        """Request files of a build that will probably be fetched, once the first of those to `read` is requested.
-
-        Only a Hub gives files one by one. Files whose content the repository's other commits have are not requested,
-        nor are those of which a part is here.
-        """
+        """Request files of a build that will probably be fetched, once the first of those to `read` is requested."""
         store, commit = self._store(snapshot.repo_type, snapshot.repo_id), snapshot.commit
         decisive = [file for file in map(snapshot.file, read) if file is not None]
         if self.offline or self._memory.resting() or len(decisive) < len(read):
@@ -307,32 +303,12 @@ class CachedSource(Source):
         awaited = store.missing(commit, decisive)
         if not awaited:
             return None  # what decides is here already: nothing is waited for
-        from kernels.sources.download import is_small
-        from kernels.sources.speculative_fetch import SpeculativeFetch, large_files, small_files
+        from kernels.sources.speculative_fetch import speculative_fetch
 
         others = [file for file in snapshot.builds[variant] if file.path not in read]
-        single = self._remote.single_files(snapshot.repo_id, store.missing(commit, others))
-        small = small_files([file for file in single if is_small(file)])
-        large = large_files([file for file in single if not is_small(file)])
-        single = small + large
-        lock = store.lock(f"{commit}-{variant}")
-        if not single or not lock.acquire_at_once():
+        ahead = speculative_fetch(self._remote, store, snapshot, variant, others)
+        if ahead is None:
             return None
-        with ExitStack() as held:
-            held.callback(lock.release)
-            # Another process may have had the lock until now; and other commits may have the same contents.
-            files = [file for file in store.missing(commit, single) if not store.has_content(file)]
-            if not files:
-                return None
-            ahead = SpeculativeFetch(
-                snapshot.repo_id,
-                [file for file in files if is_small(file)],
-                partial(self._remote.file_content, snapshot),
-                lock,
-                large=[file for file in files if not is_small(file) and not store.is_begun(file)],
-                send=partial(self._remote.send_early, snapshot),
-            )
-            held.pop_all()
         self._ahead[store.folder, commit, variant] = ahead
         self._following[store.folder, commit, awaited[0].path] = ahead
         return ahead

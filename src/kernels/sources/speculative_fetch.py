@@ -10,20 +10,24 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kernels.models.snapshot import RepoFile
-from kernels.sources.download import WORKERS
+from kernels.sources.download import WORKERS, is_small
 from kernels.sources.progress import downloading, report
 from kernels.support.concurrency import begin
 
 if TYPE_CHECKING:
     from kernels.cache.repo_store import RepoStore
+    from kernels.models.snapshot import Snapshot
     from kernels.sources.early_requests import EarlyRequests
+    from kernels.sources.remote import Remote
     from kernels.support.concurrency import Begun
     from kernels.support.process_lock import WorkLock
 
-__all__ = ["MAX_BYTES", "MAX_FILES", "MAX_LARGE", "SpeculativeFetch", "large_files", "small_files"]
+__all__ = ["MAX_BYTES", "MAX_FILES", "MAX_LARGE", "SpeculativeFetch", "large_files", "small_files", "speculative_fetch"]
 
 #: The most files that are requested of a build. Published builds have up to some 60 besides large ones; a Hub allows
 #: 3,000 requests in five minutes without a token (https://huggingface.co/docs/hub/rate-limits).
@@ -69,6 +73,49 @@ def large_files(files: Sequence[RepoFile]) -> list[RepoFile]:
     """
     contents = {file.blob or file.path: file for file in sorted(files, key=lambda file: -file.size)}
     return list(contents.values())[:MAX_LARGE]
+
+
+def speculative_fetch(
+    remote: Remote, store: RepoStore, snapshot: Snapshot, variant: str, files: Iterable[RepoFile]
+) -> SpeculativeFetch | None:
+    """The requests of those files of a build that are worth it, which hold the build's lock.
+
+    Only a Hub gives files one by one. Files whose content the repository's other commits have are not requested, nor
+    are large ones of which a part is here.
+
+    Args:
+        remote: Sends the requests.
+        store: The repository in the cache.
+        snapshot: The snapshot.
+        variant: The build.
+        files: Its files beside those that are read to choose it.
+
+    Returns:
+        The requests; None where there are none, or another process has the lock.
+    """
+    commit = snapshot.commit
+    single = remote.single_files(snapshot.repo_id, store.missing(commit, files))
+    small = small_files([file for file in single if is_small(file)])
+    large = large_files([file for file in single if not is_small(file)])
+    lock = store.lock(f"{commit}-{variant}")
+    if not (small or large) or not lock.acquire_at_once():
+        return None
+    with ExitStack() as held:
+        held.callback(lock.release)
+        # Another process may have had the lock until now; and other commits may have the same contents.
+        wanted = [file for file in store.missing(commit, small + large) if not store.has_content(file)]
+        if not wanted:
+            return None
+        found = SpeculativeFetch(
+            snapshot.repo_id,
+            [file for file in wanted if is_small(file)],
+            partial(remote.file_content, snapshot),
+            lock,
+            large=[file for file in wanted if not is_small(file) and not store.is_begun(file)],
+            send=partial(remote.send_early, snapshot),
+        )
+        held.pop_all()
+    return found
 
 
 _waiting = threading.Semaphore(_MAX_WAITING)
