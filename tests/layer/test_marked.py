@@ -17,6 +17,7 @@ from kernels.layer import (
     KernelizeFallback,
     Mode,
     kernelize,
+    kernelize_report,
     register_kernel_mapping,
     unkernelize,
     use_kernel_mapping,
@@ -121,3 +122,30 @@ def test_a_very_deep_model_is_no_problem() -> None:
     [row] = kernelize(model, mode=INFERENCE, report=True)
     assert row.kernelized
     assert row.module.count(".") == 2999
+    unkernelize(model)
+    [row] = kernelize_report(model)
+    assert row.reason == "not kernelized"
+
+
+def test_functions_and_modules_are_in_the_order_of_the_model() -> None:
+    registered(Norm=Gives(KernelNorm), Act=Gives(KernelAct), scale=Gives(KernelScale))
+    model = nn.Sequential(Norm(), Block(), scale, Act(), nn.Sequential(Norm(), Act()))
+    report = kernelize(model, mode=INFERENCE, report=True)
+    expected = []
+    for path, module in model.named_modules():
+        expected += [f"{path}.{name}" for name in vars(module).get("_kernel_funcs", ())]
+        expected += [path] if hasattr(type(module), "kernel_layer_name") else []
+    assert [row.module for row in report] == expected
+    assert len(report.kernelized) == len(expected)
+
+
+def test_layers_in_other_states_are_decided_for_apart() -> None:
+    registered(Norm=Gives(KernelNorm), Act=Gives(KernelAct))
+    model = nn.Sequential(Norm(), Norm().half(), Act(), nn.Sequential(Act(), nn.Linear(1, 1).half()), Norm())
+    model[4].eval()
+    kernelize(model, mode=INFERENCE, device="cpu")
+    assert kernelize_report(model).changed == ()
+    states = [module.__dict__["_kernelized"].state for module in (model[0], model[1], model[2], model[3][0], model[4])]
+    assert [state.dtype for state in states] == [torch.float32, torch.float16, None, None, torch.float32]
+    assert [state.training for state in states] == [True, True, True, True, False]
+    assert {state.device for state in states} == {torch.device("cpu")}

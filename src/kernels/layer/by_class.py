@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from kernels.errors import RequestError
 from kernels.support.formatting import did_you_mean, format_names, wrong_type
 
-if TYPE_CHECKING:
-    from torch import nn
-
 __all__ = ["names_by_class"]
 
-_Item = TypeVar("_Item")
 
-
-def names_by_class(by_class: Any, model: nn.Module) -> dict[type, str]:
+def names_by_class(by_class: Any, classes: Collection[type]) -> dict[type, str]:
     """The layer name of each class of a model that `by_class` names.
 
     A key stands for one class, not for its subclasses: a subclass may compute something else.
 
     Args:
         by_class: Class → layer name. A class is given as itself, by its name, or by its dotted name.
-        model: The model.
+        classes: The classes of the model's modules.
 
     Raises:
         TypeError: An argument or an entry is of the wrong type.
@@ -32,18 +27,15 @@ def names_by_class(by_class: Any, model: nn.Module) -> dict[type, str]:
 
     Example:
         >>> from torch import nn
-        >>> model = nn.Sequential(nn.Linear(2, 2), nn.SiLU())
-        >>> [(cls.__name__, name) for cls, name in names_by_class({"SiLU": "SiLU"}, model).items()]
+        >>> classes = nn.Sequential, nn.Linear, nn.SiLU
+        >>> [(cls.__name__, name) for cls, name in names_by_class({"SiLU": "SiLU"}, classes).items()]
         [('SiLU', 'SiLU')]
-        >>> names_by_class({"torch.nn.Silu": "SiLU"}, model)
+        >>> names_by_class({"torch.nn.Silu": "SiLU"}, classes)
         Traceback (most recent call last):
         kernels.errors.RequestError: `by_class`: no layer of the model is a 'torch.nn.Silu'. Did you mean 'SiLU'?
     """
     if not isinstance(by_class, Mapping):
         raise wrong_type("by_class", "a dictionary class -> layer name", by_class)
-    if not by_class:
-        return {}
-    classes = _unique(type(module) for module in model.modules())
     named: dict[type, str] = {}
     for key, layer_name in by_class.items():
         if not isinstance(key, (str, type)):
@@ -60,7 +52,7 @@ def names_by_class(by_class: Any, model: nn.Module) -> dict[type, str]:
     return named
 
 
-def _class_of(key: str | type, classes: list[type]) -> type:
+def _class_of(key: str | type, classes: Collection[type]) -> type:
     """The class of a model that a key stands for."""
     if isinstance(key, type):
         found = [cls for cls in classes if cls is key]
@@ -81,7 +73,7 @@ def _class_of(key: str | type, classes: list[type]) -> type:
     return found[0]
 
 
-def _absent(key: str | type, classes: list[type]) -> str:
+def _absent(key: str | type, classes: Collection[type]) -> str:
     problem = f"no layer of the model is a {_shown(key)!r}."
     below = [cls for cls in classes if any(_is(base, key) for base in cls.__mro__[1:])]
     if below:
@@ -110,7 +102,3 @@ def _shown(key: str | type) -> str:
 
 def _dotted(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
-
-
-def _unique(items: Iterable[_Item]) -> list[_Item]:
-    return list(dict.fromkeys(items))

@@ -13,35 +13,27 @@ from kernels.layer.mode import Mode
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
 
 __all__ = ["ChangesSince"]
 
 
 class ChangesSince:
-    """Compares decisions with now; the mapping of each is read once.
+    """Compares decisions with now; the mapping of each is read once."""
 
-    Args:
-        model: The model that the layers are in.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        self._training = model.training
+    def __init__(self) -> None:
         self._views: dict[int, MappingView] = {}
         self._selected: dict[tuple[int, str, ModuleDevice, Mode], SelectedKernel | NoKernel] = {}
 
-    def of(self, module: nn.Module, device: torch.device | None, decision: LayerDecision, mode: LayerDecision) -> str:
+    def of(self, now: LayerState, decision: LayerDecision, mode: LayerDecision) -> str:
         """What has changed for a layer, as a sentence part; empty if nothing.
 
         Args:
-            module: The layer.
-            device: The device of its tensors now.
+            now: Its state.
             decision: Its decision.
             mode: That of its decisions by mode which is asked for.
         """
         if decision.state is None:
             return ""
-        now = LayerState.of(module, device, self._training)
         return "; ".join(self._changes(decision, mode, decision.state, now))
 
     def _changes(self, whole: LayerDecision, mode: LayerDecision, then: LayerState, now: LayerState) -> Iterator[str]:

@@ -170,7 +170,7 @@ def compare_layers(model: nn.Module, /, *inputs: Any, **named: Any) -> LayerComp
 
     check_model(model)
     found: dict[int, _Compared] = {}
-    for path, module, _, _ in find_marked(model):
+    for path, module, *_ in find_marked(model):
         decision = decision_of(module)
         slot = kernel_slot(module)
         if decision is not None and slot is not None and id(module) not in found:

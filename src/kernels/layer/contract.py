@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from kernels.support.formatting import format_names
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["class_fault", "lacking_attributes", "module_fault", "remember_forward"]
+__all__ = ["class_fault", "lacking_attributes", "module_fault", "remember_forward", "replaceable_methods"]
 
 #: The forward and the class's own methods that each class had when it was marked.
 _marked: WeakKeyDictionary[type, dict[str, Any]] = WeakKeyDictionary()
@@ -60,24 +60,43 @@ def module_fault(module: nn.Module, own_forward: Any) -> str | None:
     cls: Any = type(module)
     if own_forward is not None and getattr(own_forward, "__func__", None) is not _found(cls, "forward"):
         return "a forward of its own is set on this module"
-    attributes = module.__dict__
-    for name in _methods(cls):
-        if name in attributes and not isinstance(_found(cls, name), functools.cached_property):
+    for name in replaceable_methods(cls):
+        if name in module.__dict__:
             return f"{name}, which forward calls, is set on this module"
     return None
 
 
-def lacking_attributes(forward: Callable[..., Any], module: nn.Module) -> str | None:
-    """What a kernel's forward reads of a module that the module does not have, as a reason; or None."""
-    cls: Any = type(module)
+def replaceable_methods(cls: type) -> list[str]:
+    """The methods that the forward of a class uses, in whose place a module may have attributes of its own.
+
+    Args:
+        cls: A class that is marked, or inherits a mark.
+    """
+    return [name for name in _methods(cls) if not isinstance(_found(cls, name), functools.cached_property)]
+
+
+def lacking_attributes(forward: Callable[..., Any], modules: Sequence[nn.Module]) -> dict[int, str]:
+    """What a kernel's forward reads of modules that do not have it: a reason for each such module, by its place.
+
+    Args:
+        forward: The kernel's forward.
+        modules: Modules of one class.
+    """
+    cls: Any = type(modules[0])
     wanted = _beyond_class(forward, cls)
     if not wanted:
-        return None
-    missing = [name for name in wanted if not _holds(module.__dict__, name)]
-    if not missing or (_has_getattr(cls) and all(_has(module, name) for name in missing)):
-        return None
-    read = format_names(f"self.{name}" for name in missing)
-    return f"the kernel's forward reads {read}, which {cls.__qualname__} does not have"
+        return {}
+    found: dict[int, str] = {}
+    for place, module in enumerate(modules):
+        attributes = module.__dict__
+        for name in wanted:
+            if name not in attributes and not _holds(attributes, name):
+                missing = [name for name in wanted if not _holds(attributes, name)]
+                if not (_has_getattr(cls) and all(_has(module, name) for name in missing)):
+                    read = format_names(f"self.{name}" for name in missing)
+                    found[place] = f"the kernel's forward reads {read}, which {cls.__qualname__} does not have"
+                break
+    return found
 
 
 def _holds(attributes: dict[str, Any], name: str) -> bool:

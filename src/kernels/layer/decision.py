@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec import Struct
+
 from kernels.layer.device import ModuleDevice
-from kernels.layer.function import is_function
 from kernels.layer.mapping import MappingView, NoKernel, SelectedKernel
 from kernels.layer.mode import Mode
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = ["DECISION", "NOTES", "Chosen", "LayerDecision", "LayerState", "noted_decision"]
+__all__ = ["DECISION", "NOTES", "Chosen", "LayerDecision", "LayerState", "dtype_of", "noted_decision"]
 
 #: The attribute in which a module keeps its decision. An unpickled module has the layer's name in it.
 DECISION = "_kernelized"
@@ -24,8 +24,7 @@ DECISION = "_kernelized"
 NOTES = "_kernels_notes"
 
 
-@dataclass(frozen=True, eq=False)
-class Chosen:
+class Chosen(Struct, frozen=True, eq=False):
     """What a decision was made from: the mapping, what it gave, and the device."""
 
     view: MappingView
@@ -46,20 +45,8 @@ class LayerState(NamedTuple):
     device: torch.device | None
     dtype: torch.dtype | None
 
-    @classmethod
-    def of(cls, module: nn.Module, device: torch.device | None, training: bool) -> LayerState:
-        """The state of a module now.
 
-        Args:
-            module: A layer, or a function.
-            device: The device of its tensors.
-            training: The `training` of the model.
-        """
-        return cls(training if is_function(module) else module.training, device, _dtype(module))
-
-
-@dataclass(frozen=True, eq=False)
-class LayerDecision:
+class LayerDecision(Struct, frozen=True, eq=False):
     """What `kernelize` decided for a layer; shared by modules with the same decision, and by their copies.
 
     Attributes:
@@ -107,13 +94,7 @@ def noted_decision(module: nn.Module) -> LayerDecision | None:
     return noted if isinstance(noted, LayerDecision) else None
 
 
-def _dtype(module: nn.Module) -> torch.dtype | None:
-    for parameter in module._parameters.values():
-        if parameter is not None:
-            dtype: torch.dtype | None = getattr(parameter, "dtype", None)
-            return dtype if dtype is not None and dtype.is_floating_point else None
-    for child in module._modules.values():
-        found = None if child is None else _dtype(child)
-        if found is not None:
-            return found
-    return None
+def dtype_of(tensor: Any) -> torch.dtype | None:
+    """The type of a parameter of floating-point numbers; None of another one."""
+    dtype: torch.dtype | None = getattr(tensor, "dtype", None)
+    return dtype if dtype is not None and dtype.is_floating_point else None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from kernels.layer.decision import LayerDecision
 from kernels.layer.function import is_function

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from kernels.layer.decision import NOTES
 from kernels.layer.mapping import MappingView
-from kernels.layer.marked import find_marked
 from kernels.support.formatting import format_value, nearest_name
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
@@ -33,7 +32,11 @@ _MOST_COMPARED = 5_000
 
 
 def unused_names(
-    view: MappingView, marked: Collection[str], served: Collection[str], by_class: Mapping[type, str], model: nn.Module
+    view: MappingView,
+    marked: Collection[str],
+    served: Collection[str],
+    by_class: Mapping[type, str],
+    classes: Iterable[type],
 ) -> list[str]:
     """A sentence for each name in a mapping that no layer of a model has, where that may be a mistake.
 
@@ -47,7 +50,7 @@ def unused_names(
         marked: The names of the model's layers that carry a mark.
         served: The names of those that run through a kernel.
         by_class: The names of layers without a mark.
-        model: The model.
+        classes: The classes of the model's modules.
     """
     names = {*marked, *by_class.values()}
     given = {name for level in view.levels[: view.given] for name in level}
@@ -56,9 +59,9 @@ def unused_names(
     likely = _Likely(marked, by_class)
     notes: dict[str, tuple[str, bool]] = {}
     if unused:
-        known = {*by_class, *(type(layer.module) for layer in find_marked(model))}
-        classes = _unique_names(type(module) for module in model.modules() if type(module) not in known)
-        notes = {name: likely.note(name, classes) for name in unused}
+        unmarked = [cls for cls in classes if cls not in by_class and not hasattr(cls, "kernel_layer_name")]
+        class_names = dict.fromkeys(cls.__name__ for cls in unmarked)
+        notes = {name: likely.note(name, class_names) for name in unused}
     notes |= {name: likely.note(name) for name in _misspelt(registered - names, names, names.difference(served))}
     # A name in `by_class` that is not in the mapping was mentioned where the layer's kernel was looked for.
     if view.call and view.levels[0] and names.isdisjoint(view.levels[0]) and view.names.issuperset(by_class.values()):
@@ -167,7 +170,3 @@ class _Likely:
         if cls is not None:
             return f"{note} If the class {cls!r} is meant, by_class={{{cls!r}: {name!r}}} names its layers.", True
         return note, False
-
-
-def _unique_names(classes: Iterable[type]) -> dict[str, None]:
-    return dict.fromkeys(cls.__name__ for cls in classes)

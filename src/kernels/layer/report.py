@@ -146,8 +146,8 @@ def kernelize_report(model: nn.Module) -> KernelizeReport:
     """
     check_model(model)
     rows = []
-    changes = ChangesSince(model)
-    for path, module, device, name in find_marked(model):
+    changes = ChangesSince()
+    for path, module, state, name in find_marked(model):
         decision = decision_of(module) or LayerDecision(name or "", reason="not kernelized")
         for each in decision.by_mode:
             rows.append(
@@ -160,7 +160,7 @@ def kernelize_report(model: nn.Module) -> KernelizeReport:
                     mode=None if each.mode is None else str(each.mode),
                     registered=None if each.registered is None else str(each.registered),
                     reason=each.reason,
-                    changed=changes.of(module, device, decision, each) or None,
+                    changed=changes.of(state, decision, each) or None,
                 )
             )
     return KernelizeReport(tuple(rows), notes_of(model))

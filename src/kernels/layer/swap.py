@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Collection
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable
 from types import MethodType
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from kernels.layer.decision import DECISION, NOTES, LayerDecision, noted_decision
 from kernels.layer.guard import CALL, call_with_notes, may_guard
@@ -21,23 +22,29 @@ from kernels.layer.guard import CALL, call_with_notes, may_guard
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["decision_of", "guard", "install", "is_decided", "kernel_slot", "own_forward", "restore"]
+__all__ = ["FORWARDS", "decision_of", "guard", "install", "kernel_slot", "own_forward", "restore"]
 
 #: Where a module's forward can be. accelerate's hooks put a wrapper in the first and what it wraps in the second.
-_FORWARD, _HOOKED_FORWARD = "forward", "_old_forward"
+FORWARDS = _FORWARD, _HOOKED_FORWARD = "forward", "_old_forward"
 
 #: Who asks a module to take itself apart for a copy; all others do for a pickle.
 _COPYING = (copy.copy.__code__, copy.deepcopy.__code__)
 
 
-def install(module: nn.Module, decision: LayerDecision) -> None:
-    """Give a module the forward of a decision, starting from its original one."""
-    restore(module)
-    attributes = module.__dict__
-    attributes[DECISION] = decision
-    if decision.function is not None:
-        attributes[_slot(attributes)] = MethodType(decision.function, module)
-        _follow_copies(module)
+def install(modules: Iterable[nn.Module], decision: LayerDecision) -> None:
+    """Give modules the forward of a decision, starting from their original ones."""
+    function = decision.function
+    for module in modules:
+        attributes = module.__dict__
+        if DECISION in attributes or CALL in attributes:
+            restore(module)
+        attributes[DECISION] = decision
+        if function is None:
+            continue
+        attributes[_slot(attributes) if _HOOKED_FORWARD in attributes else _FORWARD] = MethodType(function, module)
+        for name, copier in _COPIERS.items():
+            if name not in attributes:
+                attributes[name] = MethodType(copier, module)
 
 
 def guard(model: nn.Module) -> None:
@@ -93,11 +100,6 @@ def kernel_slot(module: nn.Module) -> str | None:
     return None if decision is None else _slot_of(module.__dict__, decision)
 
 
-def is_decided(module: nn.Module) -> bool:
-    """Whether `kernelize` has decided for a module, whatever became of it since."""
-    return DECISION in module.__dict__
-
-
 def _slot(attributes: dict[str, Any]) -> str:
     """Where a module's forward is, below accelerate's hooks."""
     return _HOOKED_FORWARD if "_hf_hook" in attributes and _HOOKED_FORWARD in attributes else _FORWARD
@@ -148,7 +150,7 @@ def __reduce_ex__(module: nn.Module, protocol: Any) -> Any:
 
 def _without(part: Any, dropped: Collection[str], changed: dict[str, Any]) -> Any:
     """A part of a module's state without what `install` has added: a dictionary of attributes, or a tuple of these."""
-    if type(part) is dict and (part.keys() & _REPLACED):
+    if type(part) is dict and not part.keys().isdisjoint(_ADDED):
         kept = {name: value for name, value in part.items() if name not in dropped}
         kept.update({name: value for name, value in changed.items() if name in part})
         return kept
@@ -176,8 +178,9 @@ _COPIERS: dict[str, Callable[..., Any]] = {
     function.__name__: function for function in (_replicate_for_data_parallel, __reduce_ex__)
 }
 
-#: All that `install` and `guard` may set on a module.
-_REPLACED = frozenset({DECISION, _FORWARD, _HOOKED_FORWARD, CALL, *_COPIERS})
+#: The methods that `install` and `guard` may replace on a module, and all that they may set.
+_REPLACED = frozenset({*FORWARDS, CALL, *_COPIERS})
+_ADDED = _REPLACED | {DECISION}
 
 
 def _bound_functions(module: nn.Module) -> dict[str, Callable[..., Any]]:
@@ -187,10 +190,10 @@ def _bound_functions(module: nn.Module) -> dict[str, Callable[..., Any]]:
     kernel = None if decision is None else decision.function
     found: dict[str, Callable[..., Any]] = {}
     for name in _REPLACED:
-        bound = attributes.get(name)
+        bound = attributes.get(name) if name in attributes else None
         if type(bound) is MethodType:
-            function = call_with_notes() if name == CALL else _COPIERS.get(name, kernel)
-            if bound.__func__ is function:
+            function = _COPIERS.get(name, kernel) if name != CALL else call_with_notes()
+            if function is not None and bound.__func__ is function:
                 found[name] = function
     return found
 

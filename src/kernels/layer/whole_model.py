@@ -10,11 +10,12 @@ from kernels import settings
 from kernels.errors import RequestError
 from kernels.layer.by_class import names_by_class
 from kernels.layer.device import requested_device
+from kernels.layer.groups import LayerRequest
 from kernels.layer.mapping import KernelMapping, SupportsItems, check_bool, current_mapping
-from kernels.layer.marked import with_functions
+from kernels.layer.marked import ModelModules
 from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
 from kernels.layer.notices import remember_notes, unused_names
-from kernels.layer.plan import LayerRequest, plan_layers
+from kernels.layer.plan import plan_layers
 from kernels.layer.report import KernelizeReport, check_model, kernelize_report
 from kernels.layer.swap import guard, install, restore
 from kernels.support.formatting import wrong_type
@@ -44,26 +45,28 @@ def kernelize_model(
     """The work of `kernelize`, which describes the arguments, the result and the errors."""
     check_model(model)
     check_bool("report", report)
+    found = ModelModules(model)
     request = LayerRequest(
         modes=_modes(mode, model, check_bool("auto", auto)),
         device=requested_device(device),
         fallback=_fallback(use_fallback),
         mapping=current_mapping(mapping),
-        by_class={} if by_class is None else names_by_class(by_class, model),
+        by_class={} if by_class is None else names_by_class(by_class, found.by_class),
     )
-    plan = plan_layers(model, request)
+    plan = plan_layers(found, request)
     restore(model)
-    for module, decision in plan:
-        if decision is None:
+    for modules, decision in plan:
+        if decision is not None:
+            install(modules, decision)
+            continue
+        for module in modules:
             restore(module)
-        else:
-            install(module, decision)
     named = request.by_class
-    marked = {each.layer for module, each in plan if each is not None and type(module) not in named}
+    marked = {each.layer for modules, each in plan if each is not None and type(modules[0]) not in named}
     served = {each.layer for _, each in plan if each is not None and each.function is not None}
-    remember_notes(
-        model, () if settings.mapping_disabled() else unused_names(request.mapping, marked, served, named, model)
-    )
+    disabled = settings.mapping_disabled()
+    notes = () if disabled else unused_names(request.mapping, marked, served, named, found.by_class)
+    remember_notes(model, notes)
     if served:
         guard(model)
     _log_result(model, request.modes)
@@ -92,7 +95,8 @@ def _log_result(model: nn.Module, modes: tuple[Mode, ...]) -> None:
 def unkernelize_model(model: nn.Module) -> None:
     """The work of `unkernelize`."""
     check_model(model)
-    for module in with_functions(model):
+    found = ModelModules(model)
+    for module in (*found.modules, *(function for _, _, function in found.functions())):
         restore(module)
     remember_notes(model, ())
 
