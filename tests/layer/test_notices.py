@@ -10,7 +10,15 @@ import pytest
 from layer_models import Gives, KernelAct, KernelNorm, Model, Norm
 from torch import nn
 
-from kernels.layer import Mode, kernelize, kernelize_report, register_kernel_mapping, unkernelize, use_kernel_mapping
+from kernels.layer import (
+    Mode,
+    kernelize,
+    kernelize_report,
+    register_kernel_mapping,
+    unkernelize,
+    use_kernel_forward_from_hub,
+    use_kernel_mapping,
+)
 from kernels.support import warn
 
 NORM, ACT = {"cpu": Gives(KernelNorm)}, {"cpu": Gives(KernelAct)}
@@ -83,6 +91,31 @@ def test_a_misspelt_name_in_by_class_is_mentioned(log: pytest.LogCaptureFixture)
     )
     with pytest.raises(ValueError, match=r"no kernel is mapped to layer 'SilU'\. Did you mean 'SiLU'\?"):
         kernelize(model, {"SiLU": NORM}, by_class={"SiLU": "SilU"}, use_fallback=False)
+
+
+def test_many_layers_without_a_mapping_are_one_warning_and_each_has_its_row(log: pytest.LogCaptureFixture) -> None:
+    class Layer(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x
+
+    model = nn.Sequential(
+        *(use_kernel_forward_from_hub(f"L{i:03d}")(type(f"L{i}", (Layer,), {}))() for i in range(400))
+    )
+    for _ in range(2):
+        report = kernelize(model, mode=Mode.INFERENCE, device="cpu", report=True)
+    assert warnings(log) == [
+        "No kernel is mapped to 400 kinds of layers: 'L000', 'L001', 'L002' and 397 more. They keep their own "
+        "forwards. `register_kernel_mapping` maps kernels, and `report=True` lists every layer."
+    ]
+    assert [row.reason for row in report] == [f"no kernel is mapped to layer 'L{i:03d}'" for i in range(400)]
+    log.clear()
+    model = nn.Sequential(nn.Linear(1, 1), nn.SiLU(), nn.GELU())
+    names = {"Linear": "Aaa", "SiLU": "SilU", "GELU": "Gelu"}
+    kernelize(model, {"SiLU": NORM}, mode=Mode.INFERENCE, by_class=names)
+    assert warnings(log)[0] == (
+        "No kernel is mapped to 3 kinds of layers: 'SilU', 'Aaa', 'Gelu'. They keep their own forwards. "
+        "'SilU': Did you mean 'SiLU'?"
+    )
 
 
 def test_a_device_without_any_kernel_is_mentioned_once(log: pytest.LogCaptureFixture) -> None:

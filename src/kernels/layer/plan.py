@@ -18,7 +18,7 @@ from kernels.layer.marked import ModelModules
 from kernels.layer.mode import KernelizeFallback, Mode
 from kernels.layer.notices import mention_devices
 from kernels.layer.validate import check_layer, check_registered_mode, other_parameters, unsupported
-from kernels.support.formatting import did_you_mean
+from kernels.support.formatting import did_you_mean, format_names
 from kernels.support.logs import logger
 from kernels.support.warn import warn_once
 
@@ -30,6 +30,8 @@ __all__ = ["plan_layers"]
 #: For layers that keep their own forward; the existing client has this logger too.
 _log_kept = logger("kernels.layer.layer")
 
+#: The most layers without a kernel that a warning names.
+_SHOWN = 3
 #: The most names of layers that are compared with those of a mapping.
 _MOST_HINTS = 20
 
@@ -88,18 +90,29 @@ def _decide(first_path: Mapping[LayerKind, str], request: LayerRequest) -> list[
         for choices in by_mode:
             choices.select(first_path, loads)
     unmapped = {name: hint for choices in by_mode for name, hint in choices.unmapped.items()}
-    for name, hint in sorted(unmapped.items()):
-        warn_once(
-            _log_kept,
-            f"No kernel is mapped to layer {name!r}: it keeps its own forward."
-            f"{hint or ' `register_kernel_mapping` maps one.'}",
-        )
+    if unmapped:
+        _warn_of_unmapped(unmapped)
     served = {kind.device.type for choices in by_mode for kind in choices.selected}
     mention_devices(request.mapping, [each for choices in by_mode for each in choices.unserved], served)
     load_layers(loads.values())
     for choices in by_mode:
         choices.check(first_path)
     return by_mode
+
+
+def _warn_of_unmapped(hints: Mapping[str, str]) -> None:
+    """Warn of the layers to which no kernel is mapped: by their names, with what may be meant instead."""
+    names = sorted(hints, key=lambda name: (not hints[name], name))  # first those with a likely mistake
+    if len(names) == 1:
+        hint = hints[names[0]] or " `register_kernel_mapping` maps one."
+        warn_once(_log_kept, f"No kernel is mapped to layer {names[0]!r}: it keeps its own forward.{hint}")
+        return
+    meant = "".join(f" {name!r}:{hints[name]}" for name in names[:_SHOWN] if hints[name])
+    shown = format_names(map(repr, names), limit=_SHOWN)
+    hint = meant or " `register_kernel_mapping` maps kernels, and `report=True` lists every layer."
+    warn_once(
+        _log_kept, f"No kernel is mapped to {len(names)} kinds of layers: {shown}. They keep their own forwards.{hint}"
+    )
 
 
 class _ModeChoices:
