@@ -75,6 +75,16 @@ def test_it_is_that_of_filelock(tmp_path: Path) -> None:
     lock.release()
 
 
+def test_a_second_attempt_to_hold_it_does_not_release_it(path: Path) -> None:
+    lock = WorkLock(path, seconds=60)
+    lock.acquire()
+    assert not lock.acquire_at_once()
+    assert not WorkLock(path, seconds=60).acquire_at_once()
+    lock.release()
+    assert lock.acquire_at_once()
+    lock.release()
+
+
 def test_a_link_in_the_place_of_its_file_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "work.lock").symlink_to(tmp_path / "elsewhere")
     assert not WorkLock(tmp_path / "work.lock", seconds=60).acquire_at_once()

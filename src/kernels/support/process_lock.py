@@ -85,8 +85,9 @@ class WorkLock:
             OSError: Its file cannot be written, or a folder on the way to it is a link.
         """
         make_folders(Path(self.lock_file).parent)
-        self._file = _locked_at_once(self.lock_file)
-        if self._file is not None:
+        file = _locked_at_once(self.lock_file)
+        if file is not None:
+            self._file = file
             _held_directly.add(self)
             return
         from filelock import FileLock, SoftFileLease
