@@ -156,6 +156,7 @@ def run(code: str) -> list[str]:
 AFTER_THE_MAIN_THREAD = "threading.Thread(target=lambda: (threading.main_thread().join(), call())).start()"
 
 
+@pytest.mark.skipif(sys.version_info[:2] == (3, 12), reason="its first releases start no thread by then")
 @pytest.mark.parametrize("later", ["atexit.register(call)", AFTER_THE_MAIN_THREAD])
 def test_the_first_call_may_come_as_the_program_ends(hub: TestHub, later: str) -> None:
     hub.make_repo("acme/relu")
@@ -185,3 +186,16 @@ def test_the_session_of_a_program_may_have_hooks_that_read_answers(hub: TestHub)
         print(get_kernel("acme/relu", version=1).double(2), 2_000_000 in seen)
     """
     assert run(code) == ["4", "True"]
+
+
+def test_a_program_that_ends_leaves_no_thread(hub: TestHub) -> None:
+    hub.make_repo("acme/relu")
+    code = """
+        import atexit, threading
+
+        atexit.register(lambda: print(len(threading.enumerate())))  # what is registered first is called last
+        from kernels import get_kernel
+
+        get_kernel("acme/relu", version=1)
+    """
+    assert run(code) == ["1"]

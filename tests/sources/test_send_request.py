@@ -181,6 +181,20 @@ def test_a_thread_without_requests_ends(
     assert len(started) == 2
 
 
+def test_the_end_of_the_interpreter_ends_threads_without_requests(
+    server: _Server, started: list[threading.Thread]
+) -> None:
+    late = Sending(f"{server.url}/late", {}, 10)
+    _body(server.url)
+    begun = time.monotonic()
+    send_request._senders.end()
+    assert [thread.is_alive() for thread in started] == [True, False]
+    assert time.monotonic() - begun < 10
+    server.go_on.set()
+    assert late.response().status_code == 200
+    assert _body(server.url) == b"ok"
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_sends_with_threads_of_its_own(server: _Server) -> None:
     _body(server.url)  # leaves an idle thread, which the fork does not have

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import queue
 import socket
@@ -25,6 +26,9 @@ _POLL_SECONDS = 0.2
 
 #: Seconds that a thread waits for another request.
 _IDLE_SECONDS = 5.0
+
+#: The most seconds that the end of the interpreter waits for the threads without a request.
+_END_SECONDS = 0.2
 
 #: The longest header that is read as a time to wait.
 _MAX_WAIT_HEADER = 256
@@ -158,14 +162,16 @@ _Work = Callable[[], Callable[[], None]]
 class _Senders:
     """Threads that send requests, one each at a time; one that waits for another request ends after some seconds.
 
-    They are daemons: the end of the process does not wait for them.
+    They are daemons: the end of the process does not wait for a request. Those that wait for one are ended, as an
+    interpreter within a process aborts the process if a thread of it is left.
     """
 
     def __init__(self) -> None:
         self.kind_of_lock = threading.Lock
         self._guard = threading.Lock()
         self._idle = 0
-        self._work: queue.SimpleQueue[_Work] = queue.SimpleQueue()
+        self._waiting: set[threading.Thread] = set()
+        self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
 
     def run(self, work: _Work) -> None:
         """Run a function that raises nothing in a thread that is idle, else in a new one.
@@ -180,14 +186,29 @@ class _Senders:
         else:
             threading.Thread(target=self._run, args=(work,), name="kernels-request", daemon=True).start()
 
+    def end(self) -> None:
+        """End the threads that wait for a request."""
+        with self._guard:
+            idle, self._idle = self._idle, 0
+            waiting = list(self._waiting)
+        for _ in range(idle):
+            self._work.put(None)
+        deadline = time.monotonic() + _END_SECONDS
+        for thread in waiting:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
     def _run(self, work: _Work | None) -> None:
+        own = threading.current_thread()
         while work is not None:
             tell = work()
             with self._guard:
                 self._idle += 1
+                self._waiting.add(own)
             tell()
             del work, tell  # with them the answer
             work = self._next()
+            with self._guard:
+                self._waiting.discard(own)
 
     def _next(self) -> _Work | None:
         while True:
@@ -211,6 +232,8 @@ def _renew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
+
+atexit.register(lambda: _senders.end())
 
 
 def _current_senders() -> _Senders:
