@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -149,3 +150,14 @@ def test_layers_in_other_states_are_decided_for_apart() -> None:
     assert [state.dtype for state in states] == [torch.float32, torch.float16, None, None, torch.float32]
     assert [state.training for state in states] == [True, True, True, True, False]
     assert {state.device for state in states} == {torch.device("cpu")}
+
+
+def test_of_several_errors_that_of_the_first_layer_is_raised() -> None:
+    registered(Norm=Gives(KernelNorm))
+    for model, first in (
+        (nn.Sequential(Act(), scale, Norm()), "'Act' (0)"),
+        (nn.Sequential(scale, Act()), "'scale' (0)"),
+        (nn.Sequential(Norm(), Block()), "'scale' (1.scale)"),
+    ):
+        with pytest.raises(MappingError, match=re.escape(f"Layer {first}: no kernel is mapped")):
+            kernelize(model, mode=INFERENCE, device="cpu", use_fallback=False)

@@ -97,12 +97,13 @@ class LayerGroups:
 
     Attributes:
         found: The groups.
-        first_path: Each kind, with the path of the first layer of it.
     """
 
     def __init__(self, modules: ModelModules, request: LayerRequest) -> None:
         self.found: list[LayerGroup] = []
-        self.first_path: dict[LayerKind, str] = {}
+        #: Of the first layer of each kind: its number, or that of the module a function is attached to; whether it is a
+        #: module itself; and its path.
+        self._first: dict[LayerKind, tuple[int, bool, str]] = {}
         self._modules = modules
         self._request = request
         self._disabled = settings.mapping_disabled()
@@ -131,7 +132,7 @@ class LayerGroups:
             if self._disabled:
                 self.found.append(LayerGroup(modules, path, name, state, kept=_DISABLED))
                 continue
-            kinds = (self._kind(cls, name, state.device, path(0)),)
+            kinds = (self._kind(cls, name, state.device, (each[0], True, path(0))),)
             faults = {}
             for place, number in enumerate(each):
                 attributes = found.attributes[number]
@@ -142,9 +143,14 @@ class LayerGroups:
                             faults[place] = fault
                         break
             self.found.append(LayerGroup(modules, path, name, state, kinds, faults=faults))
-        for state, each in found.by_state(excluded).items():
+        for state, each in found.by_state(excluded).items() if excluded else ():
             modules = [found.modules[number] for number in each]
             self.found.append(LayerGroup(modules, _path_of(found, each), name, state, kept=_EXCLUDED))
+
+    def first_path(self) -> dict[LayerKind, str]:
+        """Each kind with the path of its first layer, in the order of the model."""
+        first = sorted(self._first.items(), key=itemgetter(1))
+        return {kind: path for kind, (_, _, path) in first}
 
     def add_functions(self) -> None:
         """Add the functions."""
@@ -167,21 +173,25 @@ class LayerGroups:
         if condition is not always and not condition(function):
             _log_excluded(cls, name)
             return replace(group, kept=_EXCLUDED)
-        states = [(self._modules.function_state(number), path) for number, _, path, _ in places]
-        kinds = tuple(dict.fromkeys(self._kind(cls, name, each.device, path) for each, path in states))
+        devices = [self._modules.function_state(number).device for number, *_ in places]
+        kinds = tuple(
+            dict.fromkeys(
+                self._kind(cls, name, device, place[:3]) for device, place in zip(devices, places, strict=True)
+            )
+        )
         fault = module_fault(function, own_forward(function))
         faults = {} if fault is None else {0: fault}
         if len(kinds) > 1:
             state = state._replace(device=None)
         return replace(group, state=state, kinds=kinds, faults=faults)
 
-    def _kind(self, cls: type, name: str, device: torch.device | None, path: str) -> LayerKind:
+    def _kind(self, cls: type, name: str, device: torch.device | None, place: tuple[int, bool, str]) -> LayerKind:
         kind = self._kinds.get((cls, device))
         if kind is None:
             if device not in self._devices:
-                self._devices[device] = _device(path, device, self._request)
+                self._devices[device] = _device(place[2], device, self._request)
             kind = self._kinds[cls, device] = LayerKind(cls, name, self._devices[device])
-            self.first_path.setdefault(kind, path)
+            self._first.setdefault(kind, place)
         return kind
 
 

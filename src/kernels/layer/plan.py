@@ -57,7 +57,7 @@ def plan_layers(found: ModelModules, request: LayerRequest) -> list[tuple[list[n
         else:
             groups.add(cls, name, numbers)
     groups.add_functions()
-    by_mode = _decide(groups.first_path, request)
+    by_mode = _decide(groups.first_path(), request)
     for group in groups.found:
         parts: dict[tuple[int, ...], tuple[list[nn.Module], list[LayerDecision]]] = {}
         for modules, each in _parts(group, by_mode):
