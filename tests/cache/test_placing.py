@@ -129,6 +129,34 @@ def test_a_folder_that_becomes_a_link_after_its_check_is_not_followed(
     assert not list(victim.rglob("a.py"))
 
 
+@pytest.mark.skipif(not placing._IN_FOLDERS, reason="files cannot be named within an open folder here")
+def test_a_folder_that_becomes_a_link_while_a_file_is_replaced_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RepoStore(tmp_path / "cache", "kernel", "acme/relu")
+    folder, victim = store.snapshot(COMMIT) / "build" / "v", tmp_path / "victim"
+    for each, content in ((folder, "changed"), (victim, "mine")):
+        each.mkdir(parents=True)
+        (each / "a.py").write_text(content)
+    checks = 0
+    checked = placing.make_folders
+
+    def swapped(made: Path, cache: Path) -> None:
+        nonlocal checks
+        checked(made, cache)
+        checks += made == folder
+        if checks == 2:
+            folder.rename(tmp_path / "before")
+            folder.symlink_to(victim)
+
+    monkeypatch.setattr(placing, "make_folders", swapped)
+    with store.placing(COMMIT) as place:
+        place.put(b"a", described("build/v/a.py", b"a"))
+    assert (victim / "a.py").read_text() == "mine"
+    assert (folder / "a.py").read_bytes() == b"a"
+    assert not list(store.folder.glob("blobs/*.incomplete"))
+
+
 def test_a_thread_that_was_cancelled_writes_nothing_later(store: RepoStore) -> None:
     place = Placing(store.cache, store.folder, COMMIT)
     with place:

@@ -6,7 +6,6 @@ another user plants meanwhile leads nowhere, and no file needs its folders check
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import itertools
 import os
@@ -122,14 +121,30 @@ class Placing:
         path = f"{self._snapshot}{os.sep}{file.path}"
         if _IN_FOLDERS:
             parent, name = os.path.split(path)
+            target = f"{_up(file.path)}blobs/{blob}"
             with self._within(Path(parent)) as folder:
                 try:
-                    os.symlink(f"{_up(file.path)}blobs/{blob}", name, dir_fd=folder)  # whole or not at all
+                    try:
+                        os.symlink(target, name, dir_fd=folder)  # whole or not at all
+                    except FileExistsError:
+                        with self._within(self._blobs) as blobs:
+                            self._replace(name, folder, target, blobs)
                     return
                 except OSError as error:
-                    if error.errno != errno.EEXIST and error.errno not in NO_LINKS:
+                    if error.errno not in NO_LINKS:
                         raise
         link_content(self._cache, Path(path), self._blobs / blob)
+
+    def _replace(self, name: str, folder: int, target: str, blobs: int) -> None:
+        """Make a link in the place of what is there, first among the contents, so that a kill leaves no other file."""
+        temporary = f"{next(self._numbers) & 0xFFFFFFFF:08x}.incomplete"
+        os.symlink(target, temporary, dir_fd=blobs)
+        try:
+            os.rename(temporary, name, src_dir_fd=blobs, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=blobs)
+            raise
 
     @contextmanager
     def _within(self, folder: Path) -> Iterator[int]:
