@@ -24,7 +24,7 @@ _METHODS = (FunctionType, property, classmethod, staticmethod, functools.cached_
 
 def remember_forward(cls: type) -> None:
     """Note the forward of a class that is being marked, and its methods: a kernel is written for these."""
-    own = {name: member for name, member in vars(cls).items() if isinstance(member, _METHODS)}
+    own = {name: member for name, member in vars(cls).copy().items() if isinstance(member, _METHODS)}
     _marked[cls] = own | {"forward": _found(cls, "forward")}
 
 

@@ -68,7 +68,9 @@ class NamedFunction(KernelRepository):
 
         function = kernel_attribute(kernel, self.func_name)
         if not callable(function):
-            names = [name for name, value in vars(kernel).items() if callable(value) and not name.startswith("_")]
+            names = [
+                name for name, value in vars(kernel).copy().items() if callable(value) and not name.startswith("_")
+            ]
             raise MappingError(f"{self}: the kernel has no such function.{did_you_mean(self.func_name, names)}")
         return function_layer(function)
 
@@ -236,5 +238,7 @@ def _is_specifier(text: str) -> bool:
 def _layer_names(layers: Any) -> list[str]:
     from torch import nn
 
-    found = [name for name, value in vars(layers).items() if isinstance(value, type) and issubclass(value, nn.Module)]
+    found = [
+        name for name, value in vars(layers).copy().items() if isinstance(value, type) and issubclass(value, nn.Module)
+    ]
     return sorted(found) or ["none"]

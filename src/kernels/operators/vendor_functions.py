@@ -59,7 +59,11 @@ def listed_functions(module: ModuleType, where: str) -> list[str]:
     """
     form = """a list of the functions' names, such as __all__ = ["silu"]"""
     if "__all__" not in vars(module):
-        found = [name for name, value in vars(module).items() if not name.startswith("_") and inspect.isfunction(value)]
+        found = [
+            name
+            for name, value in vars(module).copy().items()
+            if not name.startswith("_") and inspect.isfunction(value)
+        ]
         if not found:
             raise RequestError(f"`ops` of {where} has no `__all__`: {form}.")
         return found
