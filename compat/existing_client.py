@@ -186,13 +186,12 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="make the environment there; default: .venv-existing")
     parser.add_argument("--check", action="store_true", help="read the facts from the file, and write nothing")
     arguments = parser.parse_args()
-    if arguments.check:
-        facts = json.loads(FACTS.read_text(encoding="utf-8"))
-    else:
+    if not arguments.check:
         # Torch and other large packages are those of this environment.
         python = make_environment("existing", [f"kernels=={VERSION}", "tabulate"], folder=arguments.folder, borrow=True)
-        facts = facts_of(python)
-        FACTS.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        FACTS.write_text(json.dumps(facts_of(python), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    # In the order of the file, which is that of the page.
+    facts = json.loads(FACTS.read_text(encoding="utf-8"))
     own = facts_of(sys.executable, source=ROOT / "src")
     rows, wrong = sort_out(differences(facts, own), reasons())
     if not arguments.check:
