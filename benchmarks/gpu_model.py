@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,16 @@ KERNELS = {
 }
 MODES = ("eager", "torch.compile", "CUDA graph")
 
-Ways = dict[str, Callable[[], AbstractContextManager[None]]]
+
+@dataclass(frozen=True)
+class Way:
+    """A model, and what to enter while it runs."""
+
+    model: Any
+    enter: Callable[[], AbstractContextManager[None]]
+
+
+Ways = dict[str, Way]
 
 
 def main() -> int:
@@ -107,8 +117,12 @@ def _llama(config: dict[str, int], device: str) -> Any:
         return AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **config), dtype=torch.bfloat16).eval()
 
 
-def _ways(model: Any, device: str) -> Ways:
-    """What to enter for each way in which the model's layers can run."""
+def _ways(config: dict[str, int], device: str) -> Ways:
+    """The ways in which a model's layers can run.
+
+    Each has a model of its own, with the same weights, which is kernelized once: what a program does. The compiler
+    checks a model that was changed between its calls anew.
+    """
     from transformers.models.llama import modeling_llama as llama
 
     from kernels import (
@@ -117,19 +131,25 @@ def _ways(model: Any, device: str) -> Ways:
         get_kernel,
         kernelize,
         replace_kernel_forward_from_hub,
-        unkernelize,
+        use_kernel_forward_from_hub,
         use_kernel_mapping,
     )
 
     replace_kernel_forward_from_hub(llama.LlamaMLP, "LlamaMLP")
+    plain, kernelized, edited = (_llama(config, device) for _ in range(3))
     mapping = {
         layer: {device: LayerRepository(f"kernels-examples/{repository}", layer_name=name, version=1)}
         for layer, (repository, name) in KERNELS.items()
     }
+    with use_kernel_mapping(mapping, inherit_mapping=False):
+        report = kernelize(kernelized, mode=Mode.INFERENCE | Mode.TORCH_COMPILE, report=True)
+    assert sum(row.kernelized for row in report) == 8 * 4 + 1, report
     backend = "cpu" if device == "cpu" else None
     norm, mlp, rotary = (
         get_kernel(f"kernels-examples/{name}", version=1, backend=backend) for name, _ in KERNELS.values()
     )
+    # The function of transformers is one object for all models, which is kernelized now.
+    plain_rotary = use_kernel_forward_from_hub("rotary_pos_emb")(llama.apply_rotary_pos_emb.__wrapped__)
 
     def norm_forward(self: Any, hidden_states: torch.Tensor) -> torch.Tensor:
         return norm.rms_norm(hidden_states, self.weight, self.variance_epsilon)  # type: ignore[no-any-return]
@@ -137,33 +157,37 @@ def _ways(model: Any, device: str) -> Ways:
     def mlp_forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         return self.down_proj(mlp.silu_mul(self.gate_proj(x), self.up_proj(x)))  # type: ignore[no-any-return]
 
-    @contextmanager
-    def kernelized() -> Iterator[None]:
-        with use_kernel_mapping(mapping, inherit_mapping=False):
-            report = kernelize(model, mode=Mode.INFERENCE | Mode.TORCH_COMPILE, report=True)
-        assert sum(row.kernelized for row in report) == 8 * 4 + 1, report
+    def by_hand() -> AbstractContextManager[None]:
+        return _replaced(
+            (llama.LlamaRMSNorm, "forward", norm_forward),
+            (llama.LlamaMLP, "forward", mlp_forward),
+            (llama, "apply_rotary_pos_emb", rotary.apply_rotary_pos_emb),
+        )
+
+    return {
+        "plain": Way(plain, lambda: _replaced((llama, "apply_rotary_pos_emb", plain_rotary))),
+        "kernelized": Way(kernelized, nullcontext),
+        "by hand": Way(edited, by_hand),
+    }
+
+
+@contextmanager
+def _replaced(*attributes: tuple[Any, str, Any]) -> Iterator[None]:
+    own = [(where, name, getattr(where, name)) for where, name, _ in attributes]
+    for each in attributes:
+        setattr(*each)
+    try:
         yield
-        unkernelize(model)
-
-    @contextmanager
-    def by_hand() -> Iterator[None]:
-        own = llama.LlamaRMSNorm.forward, llama.LlamaMLP.forward, llama.apply_rotary_pos_emb
-        llama.LlamaRMSNorm.forward, llama.LlamaMLP.forward = norm_forward, mlp_forward
-        llama.apply_rotary_pos_emb = rotary.apply_rotary_pos_emb
-        try:
-            yield
-        finally:
-            llama.LlamaRMSNorm.forward, llama.LlamaMLP.forward, llama.apply_rotary_pos_emb = own
-
-    return {"plain": nullcontext, "kernelized": kernelized, "by hand": by_hand}
+    finally:
+        for each in own:
+            setattr(*each)
 
 
 # A model of a size that is used
 
 
 def _large() -> list[str]:
-    model = _llama(LARGE, "cuda")
-    ways = _ways(model, "cuda")
+    ways = _ways(LARGE, "cuda")
     lines = [
         f"Tokens per second of a forward pass, {LARGE['num_hidden_layers']} layers of {LARGE['hidden_size']}:",
         "",
@@ -174,11 +198,11 @@ def _large() -> list[str]:
         tokens = torch.randint(LARGE["vocab_size"], (batch, length), device="cuda")
         seconds: dict[str, list[float]] = {way: [] for way in ways}
         for number in range(ROUNDS + WARM_UP):
-            for way, enter in ways.items():
-                with enter(), torch.inference_mode():
-                    elapsed = _seconds(partial(model, tokens), 5)
+            for name, way in ways.items():
+                with way.enter(), torch.inference_mode():
+                    elapsed = _seconds(partial(way.model, tokens), 5)
                 if number >= WARM_UP:  # the first rounds compile and warm up
-                    seconds[way].append(elapsed)
+                    seconds[name].append(elapsed)
         medians = {way: statistics.median(each) for way, each in seconds.items()}
         figures = " | ".join(f"{tokens.numel() / median:,.0f}" for median in medians.values())
         lines.append(f"| {batch} x {length} | {figures} | {medians['by hand'] / medians['kernelized']:.3f} |")
@@ -193,36 +217,35 @@ def _small(device: str) -> list[str]:
     """A pass of one token: microseconds, calls of Python functions, and graphs that the compiler makes."""
     from torch._dynamo.utils import counters
 
-    model = _llama(SMALL, device)
+    ways = _ways(SMALL, device)
     tokens = torch.randint(SMALL["vocab_size"], (1, 1), device=device)
-    compiled = torch.compile(model, backend="inductor" if device == "cuda" else "eager")
-    ways = _ways(model, device)
-    runs: dict[str, dict[str, Callable[[], Any]]] = {
-        "eager": dict.fromkeys(ways, lambda: model(tokens, use_cache=False)),
-        "torch.compile": dict.fromkeys(ways, lambda: compiled(tokens, use_cache=False)),
-    }
+    backend = "inductor" if device == "cuda" else "eager"
+    runs: dict[str, dict[str, Callable[[], Any]]] = {"eager": {}, "torch.compile": {}}
+    for name, way in ways.items():
+        runs["eager"][name] = partial(way.model, tokens, use_cache=False)
+        runs["torch.compile"][name] = partial(torch.compile(way.model, backend=backend), tokens, use_cache=False)
     calls: dict[str, int] = {}
     graphs: dict[str, int] = {}
     outputs: dict[str, torch.Tensor] = {}
-    for way, enter in ways.items():
-        with enter(), torch.inference_mode():
-            outputs[way] = runs["eager"][way]().logits
-            calls[way] = _calls(runs["eager"][way])
+    for name, way in ways.items():
+        with way.enter(), torch.inference_mode():
+            outputs[name] = runs["eager"][name]().logits
+            calls[name] = _calls(runs["eager"][name])
             before = counters["stats"]["unique_graphs"]
             for _ in range(WARM_UP):
-                runs["torch.compile"][way]()
-            graphs[way] = counters["stats"]["unique_graphs"] - before
+                runs["torch.compile"][name]()
+            graphs[name] = counters["stats"]["unique_graphs"] - before
             if device == "cuda":
-                runs.setdefault("CUDA graph", {})[way] = _captured(runs["eager"][way])
+                runs.setdefault("CUDA graph", {})[name] = _captured(runs["eager"][name])
     assert torch.equal(outputs["kernelized"], outputs["by hand"])
     made = counters["stats"]["unique_graphs"]
     seconds: dict[tuple[str, str], list[float]] = {}
     rounds, repeats = (ROUNDS, 50) if device == "cuda" else (2, 2)
     for _ in range(rounds):
-        for way, enter in ways.items():
-            with enter(), torch.inference_mode():
+        for name, way in ways.items():
+            with way.enter(), torch.inference_mode():
                 for mode, each in runs.items():
-                    seconds.setdefault((mode, way), []).append(_seconds(each[way], repeats))
+                    seconds.setdefault((mode, name), []).append(_seconds(each[name], repeats))
     recompiled = counters["stats"]["unique_graphs"] - made
     lines = [
         f"Microseconds of a forward pass of one token, {SMALL['num_hidden_layers']} layers of {SMALL['hidden_size']}, "
