@@ -62,7 +62,7 @@ def test_rotary_matches_its_float64_reference_forward_and_backward(load: Callabl
 
 
 @KINDS
-@pytest.mark.parametrize("columns", [4096, 20000, 32768])
+@pytest.mark.parametrize("columns", [4096, 20000, 32768, 65536])
 def test_a_value_that_is_not_aligned_changes_nothing(load: Callable[..., ModuleType], kind: str, columns: int) -> None:
     """Rows that begin at any address, in vectors or one value at a time, forward and backward."""
     norm, silu = load("rms-norm", kind).rms_norm, load("silu-and-mul", kind).silu_mul
@@ -95,7 +95,11 @@ def test_more_values_than_an_int_counts(load: Callable[..., ModuleType], kind: s
 @KINDS
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize(
-    "shape", [(2048, 4096), (1000, 8192), (33, 16384), (9, 32768), (5, 40000), (4096, 128), (17, 576)]
+    "shape",
+    [
+        *[(2048, 4096), (1000, 8192), (33, 16384), (9, 32768), (5, 40000)],
+        *[(7, 65536), (3, 131072), (3, 262144), (300, 512), (700, 2048), (4096, 128), (17, 576)],
+    ],
 )
 def test_rms_norm_of_a_models_sizes(
     load: Callable[..., ModuleType], kind: str, dtype: torch.dtype, shape: tuple[int, int]

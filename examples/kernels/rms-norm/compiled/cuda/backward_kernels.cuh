@@ -17,6 +17,8 @@
 
 namespace rms_norm_cuda {
 
+constexpr int kMostThreads = 512, kMostWarps = kMostThreads / 32;  // of a block
+
 template <typename Input, typename Output>
 struct Arguments {
   const Output* grad;
@@ -27,7 +29,7 @@ struct Arguments {
   long long* words;          // [rows, parts], all -1
   int64_t rows, n, grad_stride, input_stride, added_stride;
   int parts;
-  float eps;
+  float eps, mean_of_one;  // 1 / n
 };
 
 // How a block works. Of a row a thread has `PerThread` vectors of `Size` values; `Lanes` lanes of a warp share one, or (0) a
@@ -52,23 +54,33 @@ __device__ __forceinline__ void fetch(T* to, const T* from) {
   }
 }
 
-__device__ __forceinline__ void sum_of_lanes_32(float& first, float& second) {
-  first = sum_of_lanes<32>(first);
-  second = sum_of_lanes<32>(second);
+// The sums over groups of `width` lanes, a power of two.
+__device__ __forceinline__ void sum_of_lanes(float& first, float& second, int width) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) {
+    if (offset < width) {
+      first += __shfl_xor_sync(0xFFFFFFFFu, first, offset);
+      second += __shfl_xor_sync(0xFFFFFFFFu, second, offset);
+    }
+  }
 }
 
-// The sums over a block. `of_warp` is another one in the next call: then one barrier is enough.
-__device__ __forceinline__ void sum_of_block(float& first, float& second, float2* of_warp) {
-  sum_of_lanes_32(first, second);
-  const int lane = threadIdx.x % 32;
-  if (lane == 0) {
+// The sums over a block, in every warp or, after `tell_warps`, in those that ask. `of_warp` is another one in the next
+// call: then one barrier is enough.
+__device__ __forceinline__ void tell_warps(float first, float second, float2* of_warp) {
+  sum_of_lanes(first, second, 32);
+  if (threadIdx.x % 32 == 0) {
     of_warp[threadIdx.x / 32] = make_float2(first, second);
   }
   __syncthreads();
+}
+
+__device__ __forceinline__ void sum_of_warps(float& first, float& second, const float2* of_warp) {
+  const int lane = threadIdx.x % kMostWarps;
   const float2 of_mine = lane < blockDim.x / 32 ? of_warp[lane] : make_float2(0.0f, 0.0f);
   first = of_mine.x;
   second = of_mine.y;
-  sum_of_lanes_32(first, second);
+  sum_of_lanes(first, second, kMostWarps);
 }
 
 __device__ __forceinline__ void tell(float squares, float products, volatile long long* word) {
@@ -76,21 +88,21 @@ __device__ __forceinline__ void tell(float squares, float products, volatile lon
   *word = high << 32 | static_cast<unsigned>(__float_as_int(products));
 }
 
-// The sums over a team, of which this lane has asked for its first word already. Every warp waits for itself; all add in
-// the same order.
+// The sums over a team, whose words are divided between groups of `width` lanes; each has asked for its first already.
+// Every warp waits for itself; all add in the same order.
 __device__ __forceinline__ void sum_of_team(float& squares, float& products, const volatile long long* words,
-                                            long long word, int parts) {
+                                            long long word, int parts, int width) {
   squares = products = 0.0f;
-  for (int each = threadIdx.x % 32; each < parts;) {
+  for (int each = threadIdx.x % width; each < parts;) {
     while (word < 0) {
       word = words[each];
     }
     squares += __int_as_float(static_cast<int>(word >> 32));
     products += __int_as_float(static_cast<int>(word));
-    each += 32;
+    each += width;
     word = each < parts ? words[each] : 0;
   }
-  sum_of_lanes_32(squares, products);
+  sum_of_lanes(squares, products, width);
 }
 
 template <typename Input, typename Weight, typename Shape, bool Add>
@@ -100,7 +112,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   using Values = Vector<Input, Size>;
   using Grads = Vector<Weight, Size>;
   extern __shared__ __align__(16) unsigned char staged[];
-  __shared__ float2 of_warp[2][32];
+  __shared__ float2 of_warp[2][kMostWarps];
   const int threads = Lanes == 0 ? blockDim.x : Lanes, rows_a_block = blockDim.x / threads;
   const int part = Lanes == 0 ? blockIdx.x % with.parts : 0;
   const int64_t team = blockIdx.x / with.parts, teams = gridDim.x / with.parts;
@@ -155,8 +167,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     }
   };
   const auto finish_row = [&](int64_t row, bool inside, int stage, float squares, float products) {
-    const float rstd = rsqrtf(squares / static_cast<float>(with.n) + with.eps);
-    const float mean = products * rstd / static_cast<float>(with.n);
+    const float rstd = rsqrtf(squares * with.mean_of_one + with.eps);
+    const float mean = products * rstd * with.mean_of_one;
     auto* to = reinterpret_cast<Values*>(with.grad_input + row * with.n);
 #pragma unroll
     for (int each = 0; each < PerThread; ++each) {
@@ -200,15 +212,22 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
   float squares, products;
   int stage = 0, parity = 0;
   if constexpr (Shape::kLag > 0) {
-    const int lane = threadIdx.x % 32;
+    int width = 1;
+    while (width < with.parts && width < 32) {
+      width *= 2;
+    }
+    const int lane = threadIdx.x % width;
     const auto tell_row = [&](int64_t row, int at) {
       if (row < with.rows) {
         sum_row(true, at, squares, products);
-        sum_of_block(squares, products, of_warp[parity]);
-        parity ^= 1;
-        if (threadIdx.x == 0) {
-          tell(squares, products, with.words + row * with.parts + part);
+        tell_warps(squares, products, of_warp[parity]);
+        if (threadIdx.x < 32) {
+          sum_of_warps(squares, products, of_warp[parity]);
+          if (threadIdx.x == 0) {
+            tell(squares, products, with.words + row * with.parts + part);
+          }
         }
+        parity ^= 1;
       }
     };
     constexpr int kLag = Shape::kLag;
@@ -223,7 +242,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       const volatile long long* const words = with.words + base * with.parts;
       const long long word = lane < with.parts ? words[lane] : 0;
       tell_row(base + kLag * step, stage + kLag < kStages ? stage + kLag : stage + kLag - kStages);
-      sum_of_team(squares, products, words, word, with.parts);
+      sum_of_team(squares, products, words, word, with.parts, width);
       finish_row(base, true, stage, squares, products);
       stage = next(stage);
     }
@@ -235,7 +254,8 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
       __pipeline_wait_prior(kStages - 1);
       sum_row(inside, stage, squares, products);
       if constexpr (Lanes == 0) {
-        sum_of_block(squares, products, of_warp[parity]);
+        tell_warps(squares, products, of_warp[parity]);
+        sum_of_warps(squares, products, of_warp[parity]);
         parity ^= 1;
       } else {
         squares = sum_of_lanes<Lanes>(squares);
@@ -253,10 +273,7 @@ __global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocks)
     for (int each = 0; each < PerThread; ++each) {
       const int at = first + each * threads;
       if (at < vectors) {
-#pragma unroll
-        for (int i = 0; i < Size; ++i) {
-          to[static_cast<int64_t>(at) * Size + i] = grad_weight[each][i];
-        }
+        reinterpret_cast<Vector<float, Size>*>(to)[at] = narrow<float>(grad_weight[each]);
       }
     }
   } else {

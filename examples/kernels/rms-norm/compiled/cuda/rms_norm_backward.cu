@@ -20,8 +20,8 @@ namespace rms_norm_cuda {
 
 namespace {
 
-constexpr int kMostThreads = 512;  // of a block that has a row to itself
-constexpr int kTeamThreads = 256;  // of a block that shares it: several such fit a multiprocessor
+constexpr int kTeamThreads = 256;  // of a block that shares a row: several such fit a multiprocessor
+constexpr int kUnderWay = 12288;   // bytes of `input` that the blocks of a multiprocessor fetch at once: more is slower
 constexpr int kLongRow = 1024;     // values, from which on the parts of the weight's gradient are worth being few
 
 struct Launch {
@@ -34,6 +34,7 @@ bool launch(Arguments<Input, Weight> with, const Weight* weight, Weight* grad_we
   const auto kernel = backward_kernel<Input, Weight, Shape, Add>;
   constexpr int Lanes = Shape::kLanes;
   const int threads = as.threads, rows_a_block = Lanes ? threads / Lanes : 1;
+  const int in_a_stage = threads * Shape::kPerThread * Shape::kSize * static_cast<int>(sizeof(Input));
   const size_t a_value = (Add ? 2 : 1) * sizeof(Input) + sizeof(Weight);
   const size_t shared = std::max<size_t>(Shape::kStages * Shape::kPerThread * Shape::kSize * a_value * threads,
                                          Lanes ? threads / 32 * with.n * sizeof(float) : 0);
@@ -49,8 +50,9 @@ bool launch(Arguments<Input, Weight> with, const Weight* weight, Weight* grad_we
   C10_CUDA_CHECK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&at_once, kernel, threads, shared));
   C10_CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, like.get_device()));
   const int64_t groups = (with.rows + rows_a_block - 1) / rows_a_block;
-  if (with.n >= kLongRow && as.parts == 1 && groups < 16 * multiprocessors) {
-    at_once = std::min(at_once, 2);
+  if (as.parts == 1) {
+    const bool few = with.n >= kLongRow && groups < 16 * multiprocessors;
+    at_once = std::min(at_once, few ? 2 : (kUnderWay + in_a_stage - 1) / in_a_stage);
   }
   const int64_t teams = std::min<int64_t>(static_cast<int64_t>(at_once) * multiprocessors / as.parts, groups);
   if (teams == 0) {
@@ -107,13 +109,13 @@ bool choose(const Arguments<Input, Weight>& with, const Weight* weight, Weight* 
            run(Shape<kTeamThreads, kTeamsAtOnce, 1, kByValue, 0, 4, 2>(), block(kByValue, parts(kByValue)));
   }
   if (vectors <= 16) {
-    return run(Shape<256, 1, kSize, 1, 16, 4, 0>(), {256, 1});
+    return run(Shape<256, 1, kSize, 1, 16, 2, 0>(), {256, 1});
   }
   if (vectors <= 64) {
-    return run(Shape<256, 1, kSize, 2, 32, 4, 0>(), {256, 1});
+    return run(Shape<256, 1, kSize, 2, 32, 2, 0>(), {256, 1});
   }
   if (vectors <= 2 * kMostThreads) {
-    return run(Shape<kMostThreads, 1, kSize, 2, 0, 3, 0>(), block(2, 1));
+    return run(Shape<kMostThreads, 1, kSize, 2, 0, 2, 0>(), block(2, 1));
   }
   if constexpr (sizeof(Weight) == 2) {  // two such rows fit the shared memory of some processors
     if (vectors <= 4 * kMostThreads && run(Shape<kMostThreads, 1, kSize, 4, 0, 2, 0>(), block(4, 1))) {
@@ -165,7 +167,8 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& grad, con
                                         rows.stride,
                                         others.stride,
                                         1,
-                                        static_cast<float>(eps)};
+                                        static_cast<float>(eps),
+                                        1.0f / static_cast<float>(rows.n)};
     const auto* by = static_cast<const Weight*>(scale.const_data_ptr());
     auto* to = static_cast<Weight*>(grad_weight.mutable_data_ptr());
     done = other == nullptr ? choose<Input, Weight, false>(with, by, to, input, whole, stream)
