@@ -400,10 +400,10 @@ def _page(figures: list[Figures]) -> str:
             "",
             "- Backward passes of norms below 64 MB: the weight's gradient takes a second kernel, and its parts are as "
             "many bytes as a few MB of input.",
-            "- CUDA: a block holds two rows of up to 16,384 values of two bytes in the backward pass of a norm; blocks "
-            "that share a longer row wait for each other.",
-            "- Triton: rows of more than 32,768 values run in plain Torch; in a loop in Python, its launch and the "
-            "operator's registration cost the host 40 to 70 µs.",
+            "- CUDA, norms of rows beyond 8,192 values of two bytes backward and 32,768 forward: a multiprocessor has "
+            "one row, or a part of one, at a time, and waits for its sum.",
+            "- Triton: rows of more than 32,768 values are read twice in the forward pass; in a loop in Python, its "
+            "launch and the operator's registration cost the host 40 to 70 µs.",
         ]
     )
 

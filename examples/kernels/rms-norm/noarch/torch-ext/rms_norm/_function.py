@@ -6,9 +6,6 @@ from ._ops import add_op_namespace_prefix, ops
 
 __all__ = ["fused_add_rms_norm", "rms_norm"]
 
-# Longer rows do not fit a program's registers.
-_LONGEST_ROW = 32768
-
 
 def rms_norm(input: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
     """Scale each row to a root mean square of one, then by `weight`.
@@ -29,7 +26,7 @@ def rms_norm(input: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> to
         TypeError: `input` or `weight` is of another type.
     """
     _check(input, weight)
-    if input.device.type == "cpu" or input.shape[-1] > _LONGEST_ROW:
+    if input.device.type == "cpu":
         return _in_torch(input, weight, eps)
     return ops.rms_norm(input, weight, eps)
 
@@ -60,7 +57,7 @@ def fused_add_rms_norm(
         )
     if residual.dtype != input.dtype:
         raise TypeError(f"`residual` is {residual.dtype}; allowed is the type of `input`, {input.dtype}.")
-    if input.device.type == "cpu" or input.shape[-1] > _LONGEST_ROW:
+    if input.device.type == "cpu":
         summed = input + residual
         return _in_torch(summed, weight, eps), summed
     return ops.fused_add_rms_norm(input, residual, weight, eps)

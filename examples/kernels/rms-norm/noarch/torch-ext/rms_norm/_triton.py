@@ -15,6 +15,8 @@ _TILE = 4096
 _LONGEST_ALONE = 8192
 # Programs of the backward pass for every multiprocessor: as many such tiles as fit its registers at once.
 _PROGRAMS = 2
+# Longer rows do not fit a program's registers; it takes so many columns at once.
+_LONGEST_ROW, _COLUMNS = 32768, 8192
 # Columns of a longer row that each program of a team takes; one such program fits a multiprocessor.
 _SHARE = 8192
 
@@ -48,6 +50,46 @@ def _forward_kernel(
     rstd = tl.rsqrt(tl.sum(value * value, axis=1, keep_dims=True) / n + eps)
     normed = (value * rstd).to(narrow.dtype).to(tl.float32)
     tl.store(output_ptr + row * n + column, (normed * weight).to(output_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _long_forward_kernel(
+    input_ptr,
+    residual_ptr,
+    weight_ptr,
+    output_ptr,
+    summed_ptr,
+    n,
+    input_stride,
+    residual_stride,
+    eps,
+    ADD: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    # A row of any length, which is read twice, the second time from a cache.
+    row = tl.program_id(0).to(tl.int64)
+    squares = tl.zeros((COLUMNS,), dtype=tl.float32)
+    for first in range(0, n, COLUMNS):
+        column = first + tl.arange(0, COLUMNS)
+        narrow = tl.load(input_ptr + row * input_stride + column, mask=column < n, other=0.0)
+        if ADD:
+            residual = tl.load(residual_ptr + row * residual_stride + column, mask=column < n, other=0.0)
+            narrow = (narrow.to(tl.float32) + residual.to(tl.float32)).to(narrow.dtype)
+            tl.store(summed_ptr + row * n + column, narrow, mask=column < n)
+        value = narrow.to(tl.float32)
+        squares += value * value
+    rstd = tl.rsqrt(tl.sum(squares, axis=0) / n + eps)
+    if ADD:
+        tl.debug_barrier()  # another thread may have written what this one reads
+    for first in range(0, n, COLUMNS):
+        column = first + tl.arange(0, COLUMNS)
+        if ADD:
+            narrow = tl.load(summed_ptr + row * n + column, mask=column < n, other=0.0)
+        else:
+            narrow = tl.load(input_ptr + row * input_stride + column, mask=column < n, other=0.0)
+        weight = tl.load(weight_ptr + column, mask=column < n, other=0.0).to(tl.float32)
+        normed = (narrow.to(tl.float32) * rstd).to(narrow.dtype).to(tl.float32)
+        tl.store(output_ptr + row * n + column, (normed * weight).to(output_ptr.dtype.element_ty), mask=column < n)
 
 
 # The backward pass: y = w * x * r with r = (mean(x^2) + eps)^(-1/2), so with g = w * dy:
@@ -235,22 +277,16 @@ def _launch_forward(
         values = _rows(input)
         others = values if residual is None else _rows(residual)
         rows, n = values.shape
-        tile = _tile(n)
+        tensors = values, others, weight.contiguous(), output, summed
+        strides = values.stride(0), others.stride(0)
+        add = residual is not None
         with _on(input.device):
-            _forward_kernel[(triton.cdiv(rows, tile["ROWS"]),)](
-                values,
-                others,
-                weight.contiguous(),
-                output,
-                summed,
-                rows,
-                n,
-                values.stride(0),
-                others.stride(0),
-                eps,
-                ADD=residual is not None,
-                **tile,
-            )
+            if n > _LONGEST_ROW:
+                _long_forward_kernel[(rows,)](*tensors, n, *strides, eps, ADD=add, COLUMNS=_COLUMNS, num_warps=16)
+            else:
+                tile = _tile(n)
+                programs = triton.cdiv(rows, tile["ROWS"])
+                _forward_kernel[(programs,)](*tensors, rows, n, *strides, eps, ADD=add, **tile)
     return output, summed
 
 
@@ -261,6 +297,8 @@ def backward(
     grad_input, grad_weight = input.new_empty(input.shape), weight.new_empty(weight.shape)
     if input.numel() == 0:
         return grad_input, grad_weight.zero_()
+    if input.shape[-1] > _LONGEST_ROW and not _in_teams(input):
+        return _backward_in_torch(grad, input, weight, eps, added)
     values, grads = _rows(input), _rows(grad)
     others = values if added is None else _rows(added)
     tensors = grads, values, weight.contiguous(), others, grad_input
@@ -286,7 +324,20 @@ def _launch_backward(tensors: tuple[torch.Tensor, ...], eps: float, add: bool) -
 
 def _in_teams(input: torch.Tensor) -> bool:
     # Elsewhere nothing says how many programs run at once.
-    return input.shape[-1] > _LONGEST_ALONE and input.device.type == "cuda" and torch.version.hip is None
+    if input.shape[-1] <= _LONGEST_ALONE or input.device.type != "cuda" or torch.version.hip is not None:
+        return False
+    return triton.cdiv(input.shape[-1], _SHARE) <= _multiprocessors(input.device)
+
+
+def _backward_in_torch(
+    grad: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, eps: float, added: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    value, scaled = input.float(), grad.float() * weight.float()
+    rstd = torch.rsqrt(value.square().mean(-1, keepdim=True) + eps)
+    normed = value * rstd
+    grad_input = (rstd * (scaled - normed * (scaled * normed).mean(-1, keepdim=True))).to(input.dtype)
+    grad_weight = (grad.float() * normed.to(input.dtype)).reshape(-1, weight.shape[0]).sum(0).to(weight.dtype)
+    return (grad_input if added is None else grad_input + added).contiguous(), grad_weight
 
 
 def _launch_teams(tensors: tuple[torch.Tensor, ...], eps: float, add: bool) -> torch.Tensor:
