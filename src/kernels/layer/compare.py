@@ -178,7 +178,7 @@ def compare_layers(model: nn.Module, /, *inputs: Any, **named: Any) -> LayerComp
             found[id(module)] = _Compared(module, slot, module.__dict__[slot], row)
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
-        if "torch._dynamo" in sys.modules:  # importing it takes seconds, and without it nothing is compiled
+        if "torch._dynamo" in sys.modules:  # importing it takes long, and without it nothing is compiled
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.enter_context(_same_random_numbers(model))
         stack.enter_context(_same_buffers(model))

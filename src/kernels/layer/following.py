@@ -52,7 +52,7 @@ def following(inference: LayerDecision, training: LayerDecision, module: nn.Modu
 
 @lru_cache(maxsize=4096)
 def _by_training(inference: Callable[..., Any], training: Callable[..., Any], own: Callable[..., Any]) -> Any:
-    """A forward with the parameters of a layer's own, written out: `*args` would take a tenth of a layer's call."""
+    """A forward with the parameters of a layer's own, written out: a call with `*args` costs more."""
     signature = inspect.signature(own)
     module, *parameters = signature.parameters.values()
     given = [each.name if each.kind is not each.KEYWORD_ONLY else f"{each.name}={each.name}" for each in parameters]

@@ -82,7 +82,7 @@ def call_with_notes() -> Callable[..., Any]:
 def _skipped_by_the_compiler() -> bool:
     """Tell `torch.compile` to pass over the call's own frame: else all models would share its limit of recompilations.
 
-    What it calls is compiled, as it is without. `torch._dynamo.skip_code` does the same, but takes seconds to import.
+    What it calls is compiled, as it is without. `torch._dynamo.skip_code` does the same, but takes long to import.
     """
     try:
         from torch._C._dynamo import eval_frame

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:  # `inspect.signature` and `help` evaluate the types of a struct's fields
     ContentHash = Any
 
-__all__ = ["CheckRecord", "ExpectedContent", "check_build", "file_identities", "record_as_listed"]
+__all__ = ["CheckRecord", "ExpectedContent", "check_build", "file_identities"]
 
 #: The form of a record; one of another form is not used.
 _FORM = 2
@@ -124,20 +124,6 @@ def check_build(source: Source, snapshot: Snapshot, variant: str, folder: Path, 
     if path is not None and file_identities(folder) == found:
         # What another lock pins is still true of the same files.
         write_record(path, CheckRecord(_FORM, {**(known.facts if known is not None else {}), **facts}, found))
-
-
-def record_as_listed(source: Source, snapshot: Snapshot, variant: str, folder: Path) -> None:
-    """Record that the files of a build that was written just now are as listed.
-
-    Args:
-        source: The source that the build will be read from.
-        snapshot: The snapshot.
-        variant: The build.
-        folder: The build's folder. Each file was compared with its listing while it was written.
-    """
-    path = source.check_record(snapshot, variant)
-    if path is not None:
-        write_record(path, CheckRecord(_FORM, _listed(snapshot, variant), file_identities(folder)))
 
 
 def _listed(snapshot: Snapshot, variant: str) -> dict[str, str]:
