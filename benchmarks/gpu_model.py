@@ -96,7 +96,7 @@ def _head() -> list[str]:
 
     now = datetime.datetime.now(datetime.timezone.utc)
     return [
-        "# What kernelize costs on a GPU",
+        "## What kernelize costs on a GPU",
         "",
         "Written by `benchmarks/gpu_model.py`; do not edit by hand.",
         "",
