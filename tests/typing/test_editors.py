@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
-import jedi
 import pytest
 
 import kernels
+
+jedi = pytest.importorskip("jedi", reason="needs jedi, of the development requirements")
 
 SOURCES = Path(kernels.__file__).parent
 
@@ -19,7 +21,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jedi.settings, "cache_directory", str(tmp_path))
 
 
-def script(code: str) -> jedi.Script:
+def script(code: str) -> Any:
     project = jedi.Project(SOURCES, sys_path=sys.path)
     return jedi.Script(code, project=project, environment=jedi.InterpreterEnvironment())
 
