@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import gc
 import os
 import statistics
 import sys
@@ -103,8 +104,9 @@ def _head() -> list[str]:
         f"- date: {now:%Y-%m-%d %H:%M} UTC",
         f"- {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}, Torch {torch.__version__}",
         f"- transformers {transformers.__version__}, kernels {kernels.__version__}",
-        f"- a Llama with random weights, bfloat16; medians of {ROUNDS} rounds, in which the ways take turns; by hand: "
-        "the model's classes edited to call the same kernels",
+        f"- a Llama with random weights, bfloat16; medians of {ROUNDS} rounds, in which the ways take turns "
+        f"({2 * ROUNDS} for the small model), and medians of the ratios within a round",
+        "- by hand: the model's classes edited to call the same kernels; how far two such models differ is the noise",
         "",
     ]
 
@@ -136,7 +138,7 @@ def _ways(config: dict[str, int], device: str) -> Ways:
     )
 
     replace_kernel_forward_from_hub(llama.LlamaMLP, "LlamaMLP")
-    plain, kernelized, edited = (_llama(config, device) for _ in range(3))
+    plain, kernelized, edited, again = (_llama(config, device) for _ in range(4))
     mapping = {
         layer: {device: LayerRepository(f"kernels-examples/{repository}", layer_name=name, version=1)}
         for layer, (repository, name) in KERNELS.items()
@@ -168,6 +170,7 @@ def _ways(config: dict[str, int], device: str) -> Ways:
         "plain": Way(plain, lambda: _replaced((llama, "apply_rotary_pos_emb", plain_rotary))),
         "kernelized": Way(kernelized, nullcontext),
         "by hand": Way(edited, by_hand),
+        "by hand, again": Way(again, by_hand),
     }
 
 
@@ -191,21 +194,19 @@ def _large() -> list[str]:
     lines = [
         f"Tokens per second of a forward pass, {LARGE['num_hidden_layers']} layers of {LARGE['hidden_size']}:",
         "",
-        f"| batch x tokens | {' | '.join(ways)} | kernelized over by hand |",
-        "|---" * (len(ways) + 2) + "|",
+        *_heading("batch x tokens", ways),
     ]
     for batch, length in TOKENS:
         tokens = torch.randint(LARGE["vocab_size"], (batch, length), device="cuda")
         seconds: dict[str, list[float]] = {way: [] for way in ways}
         for number in range(ROUNDS + WARM_UP):
-            for name, way in ways.items():
+            for name, way in _in_turn(ways, number):
                 with way.enter(), torch.inference_mode():
                     elapsed = _seconds(partial(way.model, tokens), 5)
                 if number >= WARM_UP:  # the first rounds compile and warm up
                     seconds[name].append(elapsed)
-        medians = {way: statistics.median(each) for way, each in seconds.items()}
-        figures = " | ".join(f"{tokens.numel() / median:,.0f}" for median in medians.values())
-        lines.append(f"| {batch} x {length} | {figures} | {medians['by hand'] / medians['kernelized']:.3f} |")
+        figures = [f"{tokens.numel() / statistics.median(each):,.0f}" for each in seconds.values()]
+        lines.append(_row(f"{batch} x {length}", figures, _ratios(seconds)))
         print(lines[-1], flush=True)
     return lines
 
@@ -240,9 +241,11 @@ def _small(device: str) -> list[str]:
     assert torch.equal(outputs["kernelized"], outputs["by hand"])
     made = counters["stats"]["unique_graphs"]
     seconds: dict[tuple[str, str], list[float]] = {}
-    rounds, repeats = (ROUNDS, 50) if device == "cuda" else (2, 2)
-    for _ in range(rounds):
-        for name, way in ways.items():
+    rounds, repeats = (2 * ROUNDS, 20) if device == "cuda" else (2, 2)
+    gc.collect()
+    gc.freeze()  # else a collection of Torch's objects falls into one way or another
+    for number in range(rounds):
+        for name, way in _in_turn(ways, number):
             with way.enter(), torch.inference_mode():
                 for mode, each in runs.items():
                     seconds.setdefault((mode, name), []).append(_seconds(each[name], repeats))
@@ -251,17 +254,42 @@ def _small(device: str) -> list[str]:
         f"Microseconds of a forward pass of one token, {SMALL['num_hidden_layers']} layers of {SMALL['hidden_size']}, "
         "whose time is the host's:",
         "",
-        f"| | {' | '.join(ways)} | kernelized over by hand |",
-        "|---" * (len(ways) + 2) + "|",
+        *_heading("", ways),
     ]
     for mode in runs:
-        medians = {way: statistics.median(seconds[mode, way]) * 1e6 for way in ways}
-        figures = " | ".join(f"{median:,.1f}" for median in medians.values())
-        lines.append(f"| {mode} | {figures} | {medians['by hand'] / medians['kernelized']:.3f} |")
+        of_mode = {way: seconds[mode, way] for way in ways}
+        figures = [f"{statistics.median(each) * 1e6:,.1f}" for each in of_mode.values()]
+        lines.append(_row(mode, figures, _ratios(of_mode)))
     counted = {"Python functions called, eager": calls, "graphs of `torch.compile`": graphs}
     for what, each in counted.items():
-        lines.append(f"| {what} | {' | '.join(f'{each[way]:,}' for way in ways)} | |")
+        lines.append(_row(what, [f"{each[way]:,}" for way in ways], ["", ""]))
     return [*lines, "", f"Graphs that were compiled when the ways took turns: {recompiled}."]
+
+
+# What both show
+
+
+def _in_turn(ways: Ways, number: int) -> list[tuple[str, Way]]:
+    """The ways in the order of a round: forwards and backwards in turn."""
+    return list(ways.items())[:: -1 if number % 2 else 1]
+
+
+def _ratios(seconds: dict[str, list[float]]) -> list[str]:
+    """How fast the kernelized model is, and a second one that was edited by hand, over the one edited by hand."""
+    by_hand = seconds["by hand"]
+    return [
+        f"{statistics.median(hand / other for hand, other in zip(by_hand, seconds[way], strict=True)):.3f}"
+        for way in ("kernelized", "by hand, again")
+    ]
+
+
+def _heading(what: str, ways: Ways) -> list[str]:
+    names = [what, *ways, "kernelized over by hand", "by hand, again, over by hand"]
+    return [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+
+
+def _row(what: str, figures: list[str], ratios: list[str]) -> str:
+    return f"| {' | '.join([what, *figures, *ratios])} |"
 
 
 def _calls(run: Callable[[], Any]) -> int:
