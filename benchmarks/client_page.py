@@ -261,14 +261,28 @@ def processor_table(results: Results) -> list[str]:
     if not any((at_targets(case), "before") in results.samples for case in CASES):
         names.remove("before")
     titles = {"before": "ours, before", "wire": "the wire"}
-    lines = ["| | " + " | ".join(titles.get(name, name) for name in names) + " |", "|---|" + "---|" * len(names)]
+    headings = ["", *(titles.get(name, name) for name in names)]
+    if "before" in names:
+        headings += ["ours / before", "the same, beyond the wire's"]
+    lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
     for case in CASES:
         cells = []
+        used: dict[str, float | None] = {}
         for name in names:
             spent, took = (results.median(at_targets(case), name, figure) for figure in ("processor", "seconds"))
+            used[name] = spent
             cells.append("–" if spent is None or took is None else f"{spent * 1e3:.0f} ms of {took * 1e3:.0f} ms")
+        if "before" in names:
+            cells += _of_before(used["ours"], used["before"], used["wire"])
         lines.append(f"| {case.name} | {' | '.join(cells)} |")
     return lines
+
+
+def _of_before(ours: float | None, before: float | None, wire: float | None) -> list[str]:
+    """Which part of the time before is left, and of what the client adds to the wire's."""
+    if ours is None or before is None or wire is None or before <= wire:
+        return ["–", "–"]
+    return [f"{ours / before:.2f}", f"{(ours - wire) / (before - wire):.2f}"]
 
 
 def missed_table(results: Results) -> list[str]:

@@ -107,6 +107,18 @@ def test_the_page_names_an_older_checkout_or_says_what_one_took(script: Script, 
     assert "- method: medians of 5 runs (3 at other latencies" in compared
 
 
+def test_processor_time_is_compared_with_an_older_checkout_with_and_without_the_wire(script: Script) -> None:
+    page, side_by_side = script("client_page"), script("side_by_side")
+    results = side_by_side.Results()
+    for column, spent in {"existing": 0.2, "before": 0.15, "ours": 0.08, "wire": 0.01}.items():
+        sample = {"processor": spent, "seconds": 0.5}
+        results.add(page.timed(page.CASES[0], True, 0.05), column, lambda sample=sample: sample)
+    heading, _, small, large, _ = page.processor_table(results)
+    assert heading == "|  | existing | ours, before | ours | the wire | ours / before | the same, beyond the wire's |"
+    assert small.endswith("| 200 ms of 500 ms | 150 ms of 500 ms | 80 ms of 500 ms | 10 ms of 500 ms | 0.53 | 0.50 |")
+    assert large.endswith("| – | – | – | – | – | – |")
+
+
 def test_the_wire_sends_what_a_call_needs_in_three_round_trips(script: Script) -> None:
     refs, overview = "/api/models/a/b/refs", "/api/organizations/a/overview"
     tree, metadata, code = "/api/models/a/b/tree/0?recursive=true", "/a/b/resolve/0/x.json", "/a/b/resolve/0/x.py"
