@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    Layers = list[nn.Module]
+else:  # `inspect.signature` and `help` evaluate the types of a struct's fields
+    Layers = list
+
 __all__ = ["LayerGroup", "LayerGroups", "LayerKind", "LayerRequest"]
 
 # Users know the function, not this module; the existing client has this logger too.
@@ -83,7 +87,7 @@ class LayerGroup(Struct, frozen=True, eq=False):
         faults: Why some may have no kernel, by their place.
     """
 
-    modules: list[nn.Module]
+    modules: Layers
     path: Callable[[int], str]
     name: str
     state: LayerState
