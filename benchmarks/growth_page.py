@@ -109,7 +109,7 @@ def report(results: Results, growths: Sequence[Growth], clients: Sequence[Client
     lines = [
         "## Costs as they grow",
         "",
-        "Both axes are logarithmic: a straight line that rises as the grid does is a cost in proportion.",
+        "Both axes are logarithmic: a cost in proportion grows tenfold where the horizontal axis does.",
         "",
         f"- date: {now:%Y-%m-%d %H:%M} UTC",
         f"- machine: {cpu_name()}, {cores()} cores; {load}",

@@ -214,10 +214,10 @@ def test_the_part_of_a_mirror_compares_its_requests_with_their_targets(script: S
             results.add(mirror.named(case, 0.05), "ours, mirror", lambda sample=sample: sample)
             results.add(mirror.named(case, 0.05), "existing, Hub", lambda sample=sample: {**sample, "seconds": 1.3})
     rows = {line.split(" | ")[0]: line.split(" | ")[3:] for line in mirror.requests_table(results)}
-    assert rows["| 63 files, cold"] == ["2 (2), 0.0015 MB", "2", "yes |"]
-    assert rows["| 63 files, warm"] == ["2 (2), 0.0015 MB", "1", "**no** |"]
-    assert rows["| 200 MB build, cold"] == ["2 (2), 0.0015 MB", "", " |"]
-    assert rows["| 50 kernels of a lockfile, warm"] == ["2 (2), 0.0015 MB", "0", "**no** |"]
+    assert rows["| 63 files, cold"] == ["2 (2), 1.5 kB", "2", "yes |"]
+    assert rows["| 63 files, warm"] == ["2 (2), 1.5 kB", "1", "**no** |"]
+    assert rows["| 200 MB build, cold"] == ["2 (2), 1.5 kB", "", " |"]
+    assert rows["| 50 kernels of a lockfile, warm"] == ["2 (2), 1.5 kB", "0", "**no** |"]
     times = mirror.times_table(results, "seconds")
     assert "| 63 files, cold | 50 ms | 1.30 s | – | 0.40 s | 0.31 | yes |" in times
 
