@@ -53,7 +53,6 @@ class _InFlight:
     def __init__(self, request: EarlyRequest) -> None:
         self._request = request
         self._begun = threading.Event()
-        self._wanted = True
         self._sending: Sending | None = None
 
     def is_needed(self) -> bool:
@@ -69,12 +68,7 @@ class _InFlight:
         """Send it; with `noted`, `wait_written` waits for it."""
         try:
             with suppress(Exception):  # the ordinary request meets it as well, and says what is wrong
-                sending = Sending(self._request.url, self._request.headers, self._request.timeout, noted=noted)
-                with _guard:
-                    unwanted = None if self._wanted else sending
-                    self._sending = sending if self._wanted else None
-                if unwanted is not None:
-                    unwanted.give_up()
+                self._sending = Sending(self._request.url, self._request.headers, self._request.timeout, noted=noted)
         finally:
             self._begun.set()
 
@@ -101,9 +95,8 @@ class _InFlight:
     def give_up(self) -> None:
         """Close the answer of a request that nobody has taken, now or when it is there."""
         with _guard:
-            self._wanted = False
             sending, self._sending = self._sending, None
-        self._begun.set()  # also if no thread could be started
+        self._begun.set()  # also if it was not sent
         if sending is not None:
             sending.give_up()
 
