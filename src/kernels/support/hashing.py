@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["feed_file", "git_blob_hasher", "on_every_core"]
 
-# Reading costs a fifth of the time: 1.4 GB/s on a core that hashes 1.8 GB/s from memory. Smaller blocks are as fast. A
-# memory map would gain half of it, and end the process when the file is truncated meanwhile. A second thread that reads
-# ahead gains nothing on two cores, where its blocks leave the core's cache before they are hashed.
+# Reading costs a tenth of the time (docs/benchmarks.md, the note on row 11). Smaller blocks are as fast. A memory map
+# would gain a part of it, and end the process when the file is truncated meanwhile. A second thread that reads ahead
+# gains nothing on two cores, where its blocks leave the core's cache before they are hashed.
 _BLOCK_BYTES = 1024 * 1024
 
 #: What is smaller takes longer to open than to hash, which needs the interpreter's lock: other threads are in its way.
