@@ -145,7 +145,7 @@ def run_use(package: str, use: Mapping[str, Any], folder: Path) -> str:
         if kind == "mark":
             return _marked(name)
         if kind == "variable":
-            from kernels.variables import VARIABLES
+            from kernels.diagnosis.variable_table import VARIABLES
 
             _check(name in {variable.name for variable in VARIABLES}, f"{name} is not read")
             return "read"

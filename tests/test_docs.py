@@ -24,8 +24,9 @@ from forked import Interpreter, started
 from typer.testing import CliRunner
 
 import kernels
-from kernels import backends, errors, variables
+from kernels import backends, errors
 from kernels.cli import app
+from kernels.diagnosis import variable_table
 from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
 from kernels.models import mirror
 from kernels.server import HubServer
@@ -330,7 +331,7 @@ def test_every_public_name_is_documented() -> None:
 
 def test_the_table_of_variables_is_that_of_the_code() -> None:
     rows = [[cell.replace("`", "") for cell in row] for row in table("where-from.md", "`KERNELS_CACHE`")]
-    assert rows == [[variable.name, variable.meaning, variable.default] for variable in variables.VARIABLES]
+    assert rows == [[variable.name, variable.meaning, variable.default] for variable in variable_table.VARIABLES]
 
 
 def test_the_format_of_mirrors_has_every_key() -> None:

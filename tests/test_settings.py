@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels import settings, variables
+from kernels import settings
+from kernels.diagnosis import variable_table
 from kernels.errors import RequestError
 
 
@@ -77,10 +78,10 @@ def test_a_password_in_a_url_is_refused_and_never_repeated(monkeypatch: pytest.M
     with pytest.raises(RequestError) as refused:
         settings.hub_addresses()
     monkeypatch.setenv("HF_ENDPOINT", value)
-    for shown in (str(refused.value), *variables.active_variables().values(), *variables.invalid_settings()):
+    for shown in (str(refused.value), *variable_table.active_variables().values(), *variable_table.invalid_settings()):
         assert "secret" not in shown
         assert "cret" not in shown
-    assert variables.active_variables()["HF_ENDPOINT"].endswith("(hidden)@" + value.rpartition("@")[2])
+    assert variable_table.active_variables()["HF_ENDPOINT"].endswith("(hidden)@" + value.rpartition("@")[2])
 
 
 def test_who_puts_a_password_in_a_url_learns_where_a_token_goes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +104,7 @@ def test_the_home_of_nobody_is_an_error_that_names_the_variable(
     monkeypatch.setenv(name, value)
     with pytest.raises(RequestError, match=f"`{name}` has the path '~no-such-user/x'"):
         read()
-    assert any(f"`{name}`" in problem for problem in variables.invalid_settings())
+    assert any(f"`{name}`" in problem for problem in variable_table.invalid_settings())
 
 
 @pytest.mark.parametrize("name", ["HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"])
@@ -121,7 +122,7 @@ def test_a_number_that_huggingface_hub_would_fail_at_is_an_error_that_names_it(
 
 
 def test_a_sound_environment_has_nothing_wrong(isolated_env: Path) -> None:
-    assert variables.invalid_settings() == []
+    assert variable_table.invalid_settings() == []
 
 
 @pytest.mark.parametrize(("value", "expected"), [("", set()), (" acme, other-org ,", {"acme", "other-org"})])
@@ -213,7 +214,7 @@ def test_a_flag_that_says_neither_yes_nor_no_is_an_error_that_doctor_lists(
     monkeypatch.setenv(name, value)
     with pytest.raises(RequestError, match=f"`{name}` is '{value}'; expected 1, true, yes or on, or 0"):
         read()
-    assert len([each for each in variables.invalid_settings() if f"`{name}`" in each]) == 1
+    assert len([each for each in variable_table.invalid_settings() if f"`{name}`" in each]) == 1
 
 
 @pytest.mark.parametrize(
@@ -241,20 +242,20 @@ def test_another_word_for_when_content_is_checked_is_an_error(monkeypatch: pytes
     monkeypatch.setenv("KERNELS_VERIFY", "sometimes")
     with pytest.raises(RequestError, match="`KERNELS_VERIFY` is 'sometimes'"):
         settings.verify_when()
-    assert any("KERNELS_VERIFY" in problem for problem in variables.invalid_settings())
+    assert any("KERNELS_VERIFY" in problem for problem in variable_table.invalid_settings())
 
 
 def test_active_variables_hide_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setenv("KERNELS_REFRESH", "7")
-    assert variables.active_variables()["HF_TOKEN"] == "(set)"
-    assert variables.active_variables()["KERNELS_REFRESH"] == "7"
+    assert variable_table.active_variables()["HF_TOKEN"] == "(set)"
+    assert variable_table.active_variables()["KERNELS_REFRESH"] == "7"
 
 
 def test_every_variable_that_is_read_is_listed() -> None:
     source = Path(settings.__file__).read_text()
     read = set(re.findall(r'(?:environ\.get\(|_flag\()"([A-Z_]+)"', source))
-    assert read <= {variable.name for variable in variables.VARIABLES}
+    assert read <= {variable.name for variable in variable_table.VARIABLES}
 
 
 #: What others define the variables of: vendors' tools, compilers, and clouds with their credentials. `command.py` hands
@@ -341,8 +342,8 @@ def test_an_address_that_is_none_is_an_error(monkeypatch: pytest.MonkeyPatch, va
         addresses(monkeypatch, value)
     assert str(refused.value).startswith("`KERNELS_HUB` ")
     assert "secret" not in str(refused.value)
-    assert "secret" not in str(variables.active_variables())
-    assert str(refused.value) in variables.invalid_settings()
+    assert "secret" not in str(variable_table.active_variables())
+    assert str(refused.value) in variable_table.invalid_settings()
 
 
 @pytest.mark.usefixtures("hf_endpoint")

@@ -1,4 +1,4 @@
-"""What the environment variables say, and their defaults; `kernels.variables` lists them.
+"""What the environment variables say, and their defaults; `kernels.diagnosis.variable_table` lists them.
 
 Variables are read when they are needed, so that a change takes effect at the next call. huggingface_hub reads its own
 ones once, when it is first imported.
@@ -63,11 +63,8 @@ Verify = Literal["off", "install", "load"]
 #: The most bytes of a file with public keys.
 _MAX_KEYS_BYTES = 1024 * 1024
 
-#: Variables of huggingface_hub that change its headers, besides `HF_TOKEN`. It reads the last two when it is imported.
-_OTHER_TOKENS = (
-    *("HF_OIDC_RESOURCE", "HUGGING_FACE_HUB_TOKEN"),
-    *("HF_HUB_DISABLE_IMPLICIT_TOKEN", "HF_HUB_USER_AGENT_ORIGIN"),
-)
+#: Variables of huggingface_hub that decide its token, besides `HF_TOKEN`. It reads the last one when it is imported.
+_OTHER_TOKENS = ("HF_OIDC_RESOURCE", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_DISABLE_IMPLICIT_TOKEN")
 
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 _FALSE = frozenset({"", "0", "OFF", "NO", "FALSE"})

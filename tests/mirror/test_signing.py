@@ -12,7 +12,8 @@ from shutil import which
 import msgspec
 import pytest
 
-from kernels import settings, variables
+from kernels import settings
+from kernels.diagnosis import variable_table
 from kernels.errors import RequestError, UntrustedSignature
 from kernels.mirror.signing import Ed25519Signer, SigstoreSigner, active_signer, check_signatures
 from kernels.models.mirror import MirrorSignature
@@ -124,7 +125,7 @@ def test_the_setting_names_keys_and_identities(monkeypatch: pytest.MonkeyPatch, 
     identity = SigstoreIdentity(IDENTITY, ISSUER)
     ops = SigstoreIdentity("ops@acme.example", "https://accounts.acme.example")
     assert settings.mirror_keys() == (identity, Ed25519Key("A" * 43 + "="), ops)
-    assert variables.active_variables()["KERNELS_MIRROR_KEYS"].startswith(f"sigstore:{IDENTITY}")
+    assert variable_table.active_variables()["KERNELS_MIRROR_KEYS"].startswith(f"sigstore:{IDENTITY}")
     assert parse_mirror_key(str(identity)) == identity
     monkeypatch.setenv("KERNELS_MIRROR_KEYS", "")
     assert settings.mirror_keys() == ()
@@ -139,7 +140,7 @@ def test_another_value_is_an_error_and_never_no_key(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("KERNELS_MIRROR_KEYS", value)
     with pytest.raises(RequestError, match="`KERNELS_MIRROR_KEYS`"):
         settings.mirror_keys()
-    assert any("KERNELS_MIRROR_KEYS" in problem for problem in variables.invalid_settings())
+    assert any("KERNELS_MIRROR_KEYS" in problem for problem in variable_table.invalid_settings())
 
 
 def test_a_key_that_is_none_is_named_without_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from kernels import settings, variables
+from kernels import settings
+from kernels.diagnosis import variable_table
 from kernels.diagnosis.finding import Findings
 from kernels.errors import HubUnavailable, KernelsError, RequestError
 from kernels.models.hub_address import HubAddress
@@ -54,7 +55,7 @@ def check_hubs() -> tuple[tuple[HubReport, ...], Findings]:
     try:
         addresses = settings.hub_addresses()
     except RequestError as error:  # reported with the variables
-        shown = format_text(variables.active_variables().get("KERNELS_HUB", ""))
+        shown = format_text(variable_table.active_variables().get("KERNELS_HUB", ""))
         return (HubReport(shown, False, format_text(error)),), found
     checked = side_by_side(check_address, addresses, at_once=len(addresses), name="hub")
     for _, each in checked:
@@ -294,4 +295,4 @@ def _proxies() -> str:
 
 
 def _endpoint_variable() -> str:
-    return "KERNELS_HUB" if variables.active_variables().get("KERNELS_HUB") else "HF_ENDPOINT"
+    return "KERNELS_HUB" if variable_table.active_variables().get("KERNELS_HUB") else "HF_ENDPOINT"

@@ -6,7 +6,8 @@ import os
 import re
 from pathlib import Path
 
-from kernels import settings, variables
+from kernels import settings
+from kernels.diagnosis import variable_table
 from kernels.diagnosis.finding import Findings
 from kernels.errors import RequestError
 from kernels.support import secrets
@@ -32,14 +33,14 @@ def shown_variables() -> dict[str, str]:
     """The variables of this package that are set, without secrets, and not longer than a line or two."""
     return {
         name: value if len(value) <= _LONGEST else f"{value[:_LONGEST]}… ({len(value)} characters)"
-        for name, value in variables.active_variables().items()
+        for name, value in variable_table.active_variables().items()
     }
 
 
 def check_variables() -> Findings:
     """Invalid values, an invalid policy, misspelt names, folders that do not exist, malformed tokens."""
     found = Findings("variables")
-    for message in dict.fromkeys([*variables.invalid_settings(), *_invalid_policy()]):
+    for message in dict.fromkeys([*variable_table.invalid_settings(), *_invalid_policy()]):
         found.problem(message, "Correct it, or unset the variable.")
     _check_names(found)
     _check_folders(found)
@@ -59,7 +60,7 @@ def _invalid_policy() -> list[str]:
 
 
 def _check_names(found: Findings) -> None:
-    known = {variable.name for variable in variables.VARIABLES}
+    known = {variable.name for variable in variable_table.VARIABLES}
     own = [name for name in known if not name.startswith("HF_")]
     for name in sorted(settings.environment()):
         if name in known or _SERVICE.fullmatch(name) or _COMPLETION.fullmatch(name):
