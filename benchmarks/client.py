@@ -37,7 +37,17 @@ from client_page import (
 )
 from local_hub import SlowHub, write_kernel
 from machine import Begun, Machine, measure, project_with_lock
-from side_by_side import EXISTING, OUTPUT, SOURCE, Client, Results, Sample, machine_load, make_existing, write_section
+from side_by_side import (
+    EXISTING,
+    OUTPUT,
+    SOURCE,
+    Client,
+    Results,
+    Sample,
+    existing_client,
+    machine_load,
+    write_section,
+)
 
 Begins = Callable[[Machine, Client], Begun]
 
@@ -284,10 +294,9 @@ def main() -> None:
         clients = [ours]
         if arguments.before is not None:
             clients.insert(0, Client("before", ours.python, str(arguments.before.resolve() / "src")))
-        try:
-            clients.insert(0, Client("existing", arguments.existing or make_existing(folder / "existing")))
-        except (OSError, subprocess.CalledProcessError) as error:
-            print(f"The existing client is not measured: {error}", file=sys.stderr)
+        existing = existing_client(arguments.existing, folder)
+        if existing is not None:
+            clients.insert(0, existing)
         results = Results()
         with SlowHub(folder / "hub", LATENCY) as hub:
             machine = Machine(hub, folder)

@@ -10,7 +10,6 @@ against a local Hub that waits before every answer. What takes longer than 10 se
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from client_page import LATENCY
 from growth_page import GROWTHS, IMAGES, Growth, report, sample_name, write_pictures
 from local_hub import SlowHub, write_kernel, write_many_builds
 from machine import BATCH, Begun, Machine, measure, project_with_lock
-from side_by_side import EXISTING, OUTPUT, SOURCE, Client, Results, machine_load, make_existing, write_section
+from side_by_side import EXISTING, OUTPUT, SOURCE, Client, Results, existing_client, machine_load, write_section
 
 LARGE = 63  # files of the kernel that processes load at once
 
@@ -114,10 +113,9 @@ def main() -> None:
         folder = Path(temporary)
         write_hub(folder / "hub", growths)
         clients = [Client("ours", sys.executable, str(SOURCE))]
-        try:
-            clients.insert(0, Client("existing", arguments.existing or make_existing(folder / "existing")))
-        except (OSError, subprocess.CalledProcessError) as error:
-            print(f"The existing client is not measured: {error}", file=sys.stderr)
+        existing = existing_client(arguments.existing, folder)
+        if existing is not None:
+            clients.insert(0, existing)
         results = Results()
         with SlowHub(folder / "hub", LATENCY) as hub:
             machine = Machine(hub, folder)

@@ -38,8 +38,8 @@ from side_by_side import (
     cores,
     cpu_name,
     environment,
+    existing_client,
     machine_load,
-    make_existing,
     medians,
     version_of,
     write_section,
@@ -333,11 +333,9 @@ def main() -> None:
                     COLUMNS[1]: Place(ours, hub, {"HF_ENDPOINT": hub.url}),
                     COLUMNS[2]: Place(ours, files, {"KERNELS_HUB": files.url}),
                 }
-                try:
-                    existing = Client("existing", arguments.existing or make_existing(folder / "existing"))
+                existing = existing_client(arguments.existing, folder)
+                if existing is not None:
                     places = {COLUMNS[0]: Place(existing, hub, {"HF_ENDPOINT": hub.url}), **places}
-                except (OSError, subprocess.CalledProcessError) as error:
-                    print(f"The existing client is not measured: {error}", file=sys.stderr)
                 results = run(Bench(folder, places), arguments)
         if arguments.only:
             for key, samples in results.samples.items():

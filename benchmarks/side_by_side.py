@@ -33,8 +33,8 @@ __all__ = [
     "cores",
     "cpu_name",
     "environment",
+    "existing_client",
     "machine_load",
-    "make_existing",
     "marker",
     "medians",
     "version_of",
@@ -248,7 +248,21 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def make_existing(folder: Path) -> str:
+def existing_client(python: str | None, folder: Path) -> Client | None:
+    """The existing client; None, with the reason printed, where it cannot be installed.
+
+    Args:
+        python: A Python that has it.
+        folder: Where an environment is made for it otherwise, in a folder of its own.
+    """
+    try:
+        return Client("existing", python or _make_existing(folder / "existing"))
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"The existing client is not measured: {error}", file=sys.stderr)
+        return None
+
+
+def _make_existing(folder: Path) -> str:
     """Make an environment that has the existing client and borrows all else from this one; return its Python."""
     venv.create(folder, with_pip=True, symlinks=os.name != "nt")
     python = str(folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
