@@ -31,7 +31,8 @@ def checkout(tmp_path: Path) -> Path:
         "tests/integration/test_both.py": "from kernels.cache import inventory, prune\n",
         "tests/integration/test_hub.py": "from hub import TestHub\n",
         "tests/fixtures/hub.py": "",
-        "tests/test_docs.py": "",
+        "tests/docs/test_examples.py": "",
+        "tests/docs/test_links.py": "",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -60,7 +61,7 @@ def commit(folder: Path) -> None:
         ("tests/cache/test_scrub.py", ["cache/test_scrub"]),
         ("tests/cache/conftest.py", ["cache/test_prune", "cache/test_scrub"]),
         ("tests/fixtures/hub.py", ["integration/test_hub"]),
-        ("docs/lock.md", ["test_docs"]),
+        ("docs/lock.md", ["docs/test_examples", "docs/test_links"]),
         ("LICENSE", []),
     ],
 )

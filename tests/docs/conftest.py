@@ -1,0 +1,38 @@
+"""A reader of the documentation: a Hub with the example kernels, and a folder to work in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from example_kernels import example_builder
+from forked import Interpreter, started
+
+from kernels.server import HubServer
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a Hub with the example kernels, as the documentation has its readers start one."""
+    folder = tmp_path_factory.mktemp("docs") / "examples"
+    builder = example_builder()
+    builder.build_examples(folder, noarch_only=True)
+    with HubServer(folder, trusted=[builder.PUBLISHER]) as hub:
+        yield hub.url
+
+
+@pytest.fixture
+def reader(served: str, isolated_env: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A reader's environment: the example Hub, an empty cache, and an empty folder to work in."""
+    monkeypatch.setenv("KERNELS_HUB", served)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def interpreter() -> Iterator[Interpreter]:
+    with started("import torch") as interpreter:
+        yield interpreter

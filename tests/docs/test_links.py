@@ -1,0 +1,41 @@
+"""Links lead somewhere, and what is public is on a page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer
+from doc_pages import PAGES, ROOT, anchors, page_id
+
+import kernels
+from kernels.cli import app
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_link_leads_to_a_file_and_a_heading_that_exist(page: Path) -> None:
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        path, _, anchor = link.partition("#")
+        if "://" in link:
+            continue
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    assert [page.name for page in PAGES[1:] if page.name != "README.md" and f"({page.name}" not in index] == []
+
+
+def test_every_command_is_documented() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert [name for name in typer.main.get_command(app).list_commands(None) if f"`kernels {name}" not in text] == []
+
+
+def test_every_public_name_is_documented() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert [name for name in kernels.__all__ if name != "__version__" and not re.search(rf"\b{name}\b", text)] == []
