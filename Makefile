@@ -16,7 +16,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
-.PHONY: help env demo test test-matrix compat compat-packages compat-transformers compat-diffusers compat-flaggems test-changed coverage test-gpu lint format hooks dist bench lock lock-kernels reference clean
+.PHONY: help env demo test test-matrix compat compat-packages compat-transformers compat-diffusers compat-flaggems test-changed coverage test-gpu lint format hooks dist bench lock lock-kernels reference docs docs-serve clean
 
 help:
 	@echo 'make demo      environment, install, and the main job on example kernels'
@@ -35,6 +35,8 @@ help:
 	@echo 'make hooks     run the linters before each commit (pre-commit)'
 	@echo 'make dist      the sdist and the wheel, tried in a fresh environment'
 	@echo 'make bench     side by side with other clients; writes docs/benchmarks.md'
+	@echo 'make docs      the documentation as a site, in build/site; fails at a broken link'
+	@echo 'make docs-serve  the same at http://127.0.0.1:8000, built again after each change'
 	@echo 'make reference write docs/build-toml.md and the schema of build.toml after a change to its keys'
 	@echo 'make lock      pin the newest versions of the requirements'
 	@echo 'make lock-kernels  pin the kernel set of GPU runs after a change to its sources'
@@ -124,7 +126,7 @@ bench: $(READY)
 lock: $(READY)
 	@$(PIP) install uv
 	@$(VENV)/bin/uv pip compile --quiet --upgrade --universal --python-version 3.10 --no-annotate --custom-compile-command 'make lock' \
-	  $(foreach extra,torch serve build bench mirror sign dev,--extra $(extra)) pyproject.toml lockfiles/requirements.in --output-file lockfiles/requirements-cuda.txt
+	  $(foreach extra,torch serve build bench mirror sign docs dev,--extra $(extra)) pyproject.toml lockfiles/requirements.in --output-file lockfiles/requirements-cuda.txt
 	@grep -Ev '^(cuda|nvidia)-' lockfiles/requirements-cuda.txt > lockfiles/requirements-cpu.txt
 
 # The kernels that GPU runs use: the commits that follow from the sources in examples/kernels.
@@ -133,6 +135,14 @@ lock-kernels: $(READY)
 
 reference: $(READY)
 	@$(RUN) -m kernels.authoring.compile.build_toml docs/build-toml.md
+
+# Strict: a link, an anchor or a public name that is not there is an error. The variable silences an announcement of MkDocs 2.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
+	@echo 'The site is in build/site; open build/site/index.html.'
+
+docs-serve: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs serve --watch src --watch book
 
 clean:
 	rm -rf $(VENV) .venv-* dist build htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
