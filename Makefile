@@ -37,7 +37,7 @@ help:
 	@echo 'make bench     side by side with other clients; writes docs/benchmarks.md'
 	@echo 'make docs      the documentation as a site, in build/site; fails at a broken link'
 	@echo 'make docs-serve  the same at http://127.0.0.1:8000, built again after each change'
-	@echo 'make reference write docs/build-toml.md and the schema of build.toml after a change to its keys'
+	@echo 'make reference write the pages that come from the code, after a change to commands, settings, errors or keys'
 	@echo 'make lock      pin the newest versions of the requirements'
 	@echo 'make lock-kernels  pin the kernel set of GPU runs after a change to its sources'
 	@echo 'make clean     remove what the above created'
@@ -134,7 +134,7 @@ lock-kernels: $(READY)
 	@PYTHONPATH=tests/fixtures $(RUN) tests/fixtures/pinned_kernels.py
 
 reference: $(READY)
-	@$(RUN) -m kernels.authoring.compile.build_toml docs/build-toml.md
+	@$(RUN) book/write_reference.py
 
 # Strict: a link, an anchor or a public name that is not there is an error. The variable silences an announcement of MkDocs 2.
 docs: $(READY)

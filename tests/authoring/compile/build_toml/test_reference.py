@@ -158,13 +158,9 @@ def test_what_the_reader_refuses_an_editor_marks(tmp_path: Path, change: tuple[s
         read_source(tmp_path)
 
 
-def test_the_schema_can_be_printed_with_the_backends_of_vendors(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_schema_can_be_printed_with_the_backends_of_vendors(capsys: pytest.CaptureFixture[str]) -> None:
     import runpy
-    import sys
 
-    monkeypatch.setattr(sys, "argv", ["kernels"])
     runpy.run_module("kernels.authoring.compile.build_toml", run_name="__main__")
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads(SCHEMA_PATH.read_text(encoding="utf-8"))

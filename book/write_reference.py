@@ -1,0 +1,34 @@
+"""Write the pages of the reference that come from the code, and the schema of `build.toml`: `make reference`.
+
+A module gives the text of each page. A test compares what is committed with it, so that a page cannot say something
+else than the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from kernels.authoring.compile.build_toml import reference as build_toml
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+
+#: The files that are written, and what gives their text.
+GENERATED: Mapping[Path, Callable[[], str]] = {
+    DOCS / "build-toml.md": lambda: build_toml.write_reference(DOCS / "build-toml.md"),
+    build_toml.SCHEMA_PATH: build_toml.schema_text,
+}
+
+
+def main() -> None:
+    """Write every file that is not as it should be."""
+    for path, text in GENERATED.items():
+        written = text()
+        if not path.is_file() or path.read_text(encoding="utf-8") != written:
+            path.write_text(written, encoding="utf-8")
+            print(f"written: {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
