@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from importlib.util import find_spec
 
 from hub_fixtures import hub, isolated_env, quick_retries
@@ -23,6 +25,11 @@ __all__ = [
     "s3_server",
     "writable_hub",
 ]
+
+if threading.current_thread() is threading.main_thread():
+    # A shell lets what it starts in the background ignore Ctrl-C, and children inherit that: tests that interrupt one
+    # would wait for ever.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if find_spec("hypothesis") is not None:
     from hypothesis import HealthCheck, settings
