@@ -94,7 +94,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 
 #: Folders of tests of whole calls, and of what tests share.
-OWN = {"compat", "examples", "fixtures", "gpu", "integration", "security", "typing", "vendors"}
+OWN = {"compat", "docs", "examples", "fixtures", "gpu", "integration", "security", "typing", "vendors"}
 
 
 def test_a_test_lies_where_its_module_does() -> None:
