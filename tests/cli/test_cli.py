@@ -98,7 +98,10 @@ def test_help_imports_one_command_and_neither_torch_nor_huggingface_hub() -> Non
 
 
 def test_the_version_is_that_of_the_package(kernels: Callable[..., Any]) -> None:
-    assert kernels("--version").stdout == f"kernels {__version__}\n"
+    first, where, which = kernels("--version").stdout.splitlines()
+    assert first == f"kernels {__version__}"
+    assert where.startswith(f"in {FOLDER.parent}, installed from ")
+    assert which == "This is not the client that package indexes have under the name kernels."
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import sys
 from pathlib import Path
@@ -11,7 +12,13 @@ from zipfile import ZipFile
 import pytest
 
 from kernels.support import installed
-from kernels.support.installed import entry_points, forget_entry_points, installed_version, metadata_folders
+from kernels.support.installed import (
+    entry_points,
+    forget_entry_points,
+    installed_from,
+    installed_version,
+    metadata_folders,
+)
 
 
 def install(site: Path, project: str, version: str, points: str = "") -> Path:
@@ -77,3 +84,53 @@ def test_folders_of_metadata_are_listed_again_when_there_is_another(tmp_path: Pa
     install(tmp_path, "other", "1.0")
     os.utime(tmp_path, (1, 1))
     assert metadata_folders(str(tmp_path)) == ("acme-1.0.dist-info", "other-1.0.dist-info")
+
+
+@pytest.mark.parametrize(
+    ("record", "origin"),
+    [
+        (
+            {"url": "https://example.com/kernels", "vcs_info": {"vcs": "git", "commit_id": "0" * 40}},
+            f"git+https://example.com/kernels@{'0' * 40}",
+        ),
+        (
+            {"url": "https://ada:secret@example.com/kernels", "vcs_info": {"vcs": "git", "commit_id": "main"}},
+            "git+https://(hidden)@example.com/kernels@main",
+        ),
+        (
+            {"url": "https://example.com/kernels-1-py3-none-any.whl", "archive_info": {}},
+            "https://example.com/kernels-1-py3-none-any.whl",
+        ),
+        ({"url": "file:///src/a%20b", "dir_info": {}}, "/src/a b"),
+        ({"url": "file:///src/\u001b[31m", "dir_info": {}}, None),
+        ({"url": "file:///elsewhere", "dir_info": {"editable": True}}, None),
+        ({"url": 5}, None),
+        ({}, None),
+        ([], None),
+        (None, None),
+        ("nothing", None),
+    ],
+)
+def test_the_origin_is_what_the_installer_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: object, origin: str | None
+) -> None:
+    info = install(tmp_path, "acme_tool", "1.0")
+    if record is not None:
+        (info / "direct_url.json").write_text(json.dumps(record))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = installed_from("acme-tool", str(tmp_path / "acme_tool"))
+    if origin is None and found is not None:
+        assert "\x1b" not in found
+    else:
+        assert found == origin
+
+
+def test_an_editable_installation_names_its_sources_and_another_copy_has_no_origin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, sources = tmp_path / "site", tmp_path / "sources"
+    info = install(site, "acme_tool", "1.0")
+    (info / "direct_url.json").write_text(json.dumps({"url": sources.as_uri(), "dir_info": {"editable": True}}))
+    monkeypatch.syspath_prepend(str(site))
+    assert installed_from("acme-tool", str(sources / "src" / "acme_tool")) == f"{sources} (editable)"
+    assert installed_from("acme-tool", str(tmp_path / "copy" / "acme_tool")) is None

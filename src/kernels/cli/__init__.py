@@ -7,6 +7,7 @@ there is no other list of commands.
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import sys
 import traceback
@@ -20,8 +21,10 @@ from typer.core import TyperCommand, TyperGroup
 
 from kernels._version import __version__
 from kernels.cli._help import command_help, group_help
+from kernels.cli._installation import installation_lines
 from kernels.cli._output import log_to_stderr, print_error, print_in_any_locale, reserve_stdout
 from kernels.cli._values import read_values
+from kernels.support.installed import installed_from
 from kernels.support.text import clean
 from kernels.tracebacks import all_shown, show_all, shown_as_before
 
@@ -178,13 +181,22 @@ app = typer.Typer(
 def _print_version(requested: bool) -> None:
     if requested:
         typer.echo(f"kernels {__version__}")
+        folder = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+        for line in installation_lines(clean(folder), installed_from("kernels", folder)):
+            typer.echo(line)
         raise typer.Exit
 
 
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Print the version, and which package it is.",
+        ),
     ] = False,
     debug: Annotated[bool, typer.Option(_DEBUG, help="Show the traceback of errors.")] = False,
     verbose: Annotated[

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kernels.cli._installation import installation_lines
 from kernels.cli._output import console, format_size, print_fields, print_json, print_table
 from kernels.support.formatting import plural
 
@@ -35,7 +36,7 @@ def _print(report: Diagnosis) -> None:
     cache = report.cache
     print_fields(
         {
-            "kernels": f"{report.version} in {report.location}",
+            "kernels": [report.version, *installation_lines(report.location, report.origin)],
             "python": f"{_python_version(report.target)}{report.python}",
             **({} if report.target is None else _machine(report.target)),
             "joined": [f"{name}: {origin}" for name, origin in report.joined.items()],

@@ -22,6 +22,7 @@ from kernels.diagnosis.toolkits import ToolkitReport, check_toolkits
 from kernels.diagnosis.variables import check_variables, shown_variables
 from kernels.resolver.target import Target
 from kernels.support.formatting import error_on_one_line
+from kernels.support.installed import installed_from
 
 __all__ = ["CacheReport", "CheckName", "Diagnosis", "Finding", "HubReport", "ToolkitReport", "diagnose"]
 
@@ -37,6 +38,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     Attributes:
         version: The version of this package.
         location: The folder it was imported from.
+        origin: The URL or folder that it was installed from, as the installer recorded it; None if it recorded none.
         python: The interpreter.
         target: The machine; None if it could not be examined.
         cache: The cache.
@@ -52,6 +54,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     version: str
     location: str
+    origin: str | None
     python: str
     target: Target | None
     cache: CacheReport
@@ -119,6 +122,7 @@ def diagnose() -> Diagnosis:
     return Diagnosis(
         version=__version__,
         location=str(LOCATION),
+        origin=installed_from("kernels", str(LOCATION)),
         python=sys.executable,
         target=target,
         cache=cache,

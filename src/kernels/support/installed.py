@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["entry_points", "forget_entry_points", "installed_version", "metadata_folders"]
+__all__ = ["entry_points", "forget_entry_points", "installed_from", "installed_version", "metadata_folders"]
 
 _SUFFIXES = (".dist-info", ".egg-info")
 
@@ -94,6 +94,49 @@ def installed_version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def installed_from(distribution: str, folder: str) -> str | None:
+    """What the copy of a distribution in a folder was installed from, as its installer recorded it.
+
+    The record is `direct_url.json` (https://packaging.python.org/en/latest/specifications/direct-url/).
+
+    Args:
+        distribution: Its name.
+        folder: The folder of its package, such as `/env/lib/python3.11/site-packages/kernels`.
+
+    Returns:
+        `git+https://host/path@<commit>`, the URL of an archive, or a folder. None where there is no record: it came
+        from a package index, or the folder was never installed.
+
+    Example:
+        >>> installed_from("no-such-distribution", "/nowhere") is None
+        True
+    """
+    import importlib.metadata
+    import json
+    from pathlib import Path
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    from kernels.support.secrets import redacted
+    from kernels.support.text import clean
+
+    try:
+        found = importlib.metadata.distribution(distribution)
+        record = json.loads(found.read_text("direct_url.json") or "null")
+        url = record["url"]
+        path = url2pathname(urlsplit(url).path) if url.startswith("file:") else None
+        editable = bool(record.get("dir_info", {}).get("editable"))
+        # Another copy may come first on the path than the one with the record.
+        place = Path(path).resolve() if editable and path else Path(str(found.locate_file(""))).resolve()
+        if not Path(folder).resolve().is_relative_to(place):
+            return None
+        if "vcs_info" in record:
+            return clean(redacted(f"{record['vcs_info']['vcs']}+{url}@{record['vcs_info']['commit_id']}"))
+        return clean(redacted(f"{path}{' (editable)' if editable else ''}" if path else url))
+    except (importlib.metadata.PackageNotFoundError, ValueError, TypeError, KeyError, AttributeError, OSError):
+        return None  # no record, or none that says anything
 
 
 def _version_in(info: str) -> str | None:
