@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from generated_part import with_generated_part
+from settings_page import settings_reference
+
 from kernels.authoring.compile.build_toml import reference as build_toml
 
 ROOT = Path(__file__).parents[1]
@@ -18,6 +21,7 @@ DOCS = ROOT / "docs"
 GENERATED: Mapping[Path, Callable[[], str]] = {
     DOCS / "build-toml.md": lambda: build_toml.write_reference(DOCS / "build-toml.md"),
     build_toml.SCHEMA_PATH: build_toml.schema_text,
+    DOCS / "settings.md": lambda: with_generated_part(DOCS / "settings.md", settings_reference()),
 }
 
 

@@ -11,14 +11,16 @@ from doc_pages import ROOT, names, table
 
 import kernels
 from kernels import backends, errors
-from kernels.diagnosis import variable_table
 from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
 from kernels.models import mirror
 
 
-def test_the_table_of_variables_is_that_of_the_code() -> None:
-    rows = [[cell.replace("`", "") for cell in row] for row in table("where-from.md", "`KERNELS_CACHE`")]
-    assert rows == [[variable.name, variable.meaning, variable.default] for variable in variable_table.VARIABLES]
+def test_the_variables_of_other_software_on_the_page_are_read() -> None:
+    sources = Path(kernels.__file__).parent.rglob("*.py")
+    quoted = set(re.findall(r"[\"/ ]([A-Z][A-Z0-9_]+)[\", )]", "".join(path.read_text("utf-8") for path in sources)))
+    named = {name for row in table("settings.md", "visible devices") for name in names(row[1])}
+    assert len(named) > 20
+    assert named - quoted == set()
 
 
 def test_the_format_of_mirrors_has_every_key() -> None:
