@@ -7,8 +7,10 @@ else than the code.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
+import figures
 from generated_part import with_generated_part
 from settings_page import settings_reference
 
@@ -22,6 +24,7 @@ GENERATED: Mapping[Path, Callable[[], str]] = {
     DOCS / "build-toml.md": lambda: build_toml.write_reference(DOCS / "build-toml.md"),
     build_toml.SCHEMA_PATH: build_toml.schema_text,
     DOCS / "settings.md": lambda: with_generated_part(DOCS / "settings.md", settings_reference()),
+    **{page: partial(figures.with_figures, page) for page in figures.PAGES},
 }
 
 
