@@ -109,6 +109,17 @@ def test_the_gpu_job_runs_on_a_machine_of_our_own() -> None:
     assert any("make test-gpu STACK=cuda" in step.get("run", "") for step in job["steps"])
 
 
+def test_the_documentation_is_built_strictly_and_what_is_built_is_published() -> None:
+    jobs = workflow("docs.yml")["jobs"]
+    folder = re.findall(r"^site_dir: (.+)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    build, upload = (jobs["build"]["steps"][index] for index in (-2, -1))
+    assert (build["run"], [upload["with"]["path"]]) == ("make docs", folder)
+    assert jobs["publish"]["needs"] == "build"
+    assert jobs["publish"]["permissions"] == {"pages": "write", "id-token": "write"}
+    recipe = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\ndocs: ")[2].partition("\n\n")[0]
+    assert "mkdocs build --strict" in recipe
+
+
 def test_every_make_target_that_is_named_exists() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z][a-z-]*):", makefile, flags=re.MULTILINE))
