@@ -157,6 +157,7 @@ def test_explain_says_when_nothing_suits(relu: TestHub, kernels: Callable[..., A
     assert result.exit_code == 0
     assert "No build fits." in result.stdout
     assert "rejected" in table(result.stdout)["torch-cpu"]
+    assert result.stdout.endswith("Try a machine with cpu, or another version of the kernel.\n")
     assert "It has no builds." in kernels("explain", "acme/empty", "--version", 1).stdout
 
 

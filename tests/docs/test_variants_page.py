@@ -11,7 +11,7 @@ from kernels import backends
 from kernels.backends import Device
 from kernels.errors import InvalidVariant
 from kernels.resolver.rejection import RejectionKind
-from kernels.resolver.selection import VariantRejected, resolve
+from kernels.resolver.selection import resolve
 from kernels.resolver.target import Target
 from kernels.resolver.variant import parse_variant
 
@@ -45,16 +45,6 @@ def test_the_names_of_backends_are_those_of_the_registry() -> None:
 
 def test_the_checks_are_made_in_the_order_of_the_page() -> None:
     assert [names(row[0])[0] for row in table(PAGE, "`backend`")] == [kind.value for kind in RejectionKind]
-
-
-REASONS = [(*(names(cell)[0] for cell in row[:2]), row[2]) for row in table(PAGE, "`torch-rocm`") if len(row) == 3]
-
-
-@pytest.mark.parametrize(("build", "machine", "reason"), REASONS)
-def test_a_build_is_rejected_for_the_reason_on_the_page(build: str, machine: str, reason: str) -> None:
-    [decision] = resolve([build], Target.parse(machine)).decisions
-    assert isinstance(decision, VariantRejected)
-    assert decision.reason == reason
 
 
 def test_the_order_of_preference_is_the_resolvers() -> None:

@@ -56,6 +56,11 @@ def explain(
         ],
         title=choice.title,
     )
+    if choice.best is None and choice.resolution.decisions:
+        from kernels.resolver.no_suitable_build import advice
+
+        print_line()
+        print_line(advice(choice.resolution, here=machine is None))
     origins = _origins(choice.resolution.backend)
     if [each.kind for each in origins] != ["built-in"]:
         print_line()

@@ -9,7 +9,7 @@ from kernels.resolver.selection import Resolution, name_misfits
 from kernels.resolver.variant import UNIVERSAL, Variant
 from kernels.support.formatting import format_names, format_text
 
-__all__ = ["explain", "no_suitable_build"]
+__all__ = ["advice", "explain", "no_suitable_build"]
 
 #: How many variants an error message lists before it only counts them.
 _LISTED = 20
@@ -46,10 +46,22 @@ def explain(asked: str, resolution: Resolution, *, here: bool = True) -> str:
     lines += [f"  {format_text(each.variant.variant_str, 80)}: {each.reason}" for each in rejected[:_LISTED]]
     if len(rejected) > _LISTED:
         lines.append(f"  … and {len(rejected) - _LISTED} more")
-    return "\n".join([*lines, _advice(resolution, here)])
+    return "\n".join([*lines, advice(resolution, here=here)])
 
 
-def _advice(resolution: Resolution, here: bool) -> str:
+def advice(resolution: Resolution, *, here: bool = True) -> str:
+    """What to try where no build suits.
+
+    Args:
+        resolution: The result, without an accepted variant.
+        here: Whether the target is this machine.
+
+    Example:
+        >>> from kernels import Target
+        >>> from kernels.resolver.selection import resolve
+        >>> advice(resolve(["torch28-cpu-x86_64-linux"], Target.parse("torch2.9-cpu-x86_64-linux")))
+        'Try an environment with Torch 2.8.'
+    """
     target, backend = resolution.target, backends.get(resolution.backend)
     arch_rejected = resolution.rejects_for(RejectionKind.ARCH)
     if arch_rejected and not here:

@@ -180,7 +180,8 @@ def parse_variant(name: str, accelerators: MutableMapping[str, Accelerator | Non
     else:
         found = accelerators[accelerator]
     if found is None:
-        raise InvalidVariant(f"{format_value(name)}: {backends.unknown_accelerator(accelerator)}.")
+        why = backends.unknown_accelerator(accelerator)
+        raise InvalidVariant(f"{format_value(name)}: {why}{'' if why.endswith('?') else '.'}")
     backend, version = found
     group, kind = next((group, kind) for group, kind in _KINDS if match[group] is not None)
     return Variant(
