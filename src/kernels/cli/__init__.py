@@ -12,7 +12,7 @@ import pkgutil
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Annotated, Any
 
@@ -23,7 +23,7 @@ from kernels._version import __version__
 from kernels.cli._help import command_help, group_help
 from kernels.cli._installation import installation_lines
 from kernels.cli._output import log_to_stderr, print_error, print_in_any_locale, reserve_stdout
-from kernels.cli._values import read_values
+from kernels.cli._values import Choice, actions_of, read_values
 from kernels.support.installed import installed_from
 from kernels.support.text import clean
 from kernels.tracebacks import all_shown, show_all, shown_as_before
@@ -44,6 +44,9 @@ _UsageError: Any = typer.BadParameter.__base__
 
 class _Command(TyperCommand):
     """A command that has standard output to itself, and whose errors are one line and an exit status."""
+
+    #: What its first argument can say.
+    actions: Sequence[Choice] = ()
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
@@ -111,6 +114,7 @@ class _Commands(TyperGroup):
             single = typer.Typer(add_completion=False)
             single.command(cmd_name, cls=_Command)(read_values(function))
             command: Any = typer.main.get_command(single)
+            command.actions = actions_of(function)
             for parameter in command.params:
                 parameter.shell_complete = _safe_completion(parameter.shell_complete)
             self.commands[cmd_name] = command

@@ -3,18 +3,57 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, NamedTuple
 
 from kernels.cli._output import styled
 from kernels.cli._tables import Line, fold, lay_out_fields
 from kernels.cli._values import Choice
 
-__all__ = ["command_help", "group_help"]
+__all__ = ["Help", "command_help", "describe_command", "group_help"]
 
 _INDENT = "  "
 
-#: A title, and the names and descriptions below it.
-_Section = tuple[str, list[tuple[str, str]]]
+#: What stands before the command lines at the end of a docstring.
+_EXAMPLES = "\n\nExamples:\n"
+
+
+class Help(NamedTuple):
+    """What `--help` and the documentation say about a command.
+
+    Attributes:
+        usage: The words after the command's name.
+        paragraphs: What it does, in sentences; the first is its summary.
+        actions: What its first argument can say, with the arguments that follow it, and what it means.
+        arguments: Its arguments, and what they mean.
+        options: Its options and what they mean, by the titles that they are listed under.
+        examples: Command lines.
+    """
+
+    usage: str
+    paragraphs: list[str]
+    actions: list[tuple[str, str]]
+    arguments: list[tuple[str, str]]
+    options: dict[str, list[tuple[str, str]]]
+    examples: list[str]
+
+
+def describe_command(command: Any, context: Any) -> Help:
+    """What is said about a command.
+
+    Args:
+        command: The command.
+        context: Its context.
+    """
+    text, _, examples = inspect.cleandoc(command.help or "").partition(_EXAMPLES)
+    arguments = [each for each in command.get_params(context) if each.param_type_name == "argument"]
+    return Help(
+        " ".join(["[OPTIONS]", *map(_usage, arguments)]),
+        [" ".join(paragraph.split()) for paragraph in text.split("\n\n")],
+        [_action(each, position == 0) for position, each in enumerate(getattr(command, "actions", ()))],
+        [_argument(each) for each in arguments if each.help],
+        _options(command, context),
+        [line.strip().removeprefix("$ ") for line in examples.splitlines()],
+    )
 
 
 def command_help(command: Any, context: Any) -> str:
@@ -24,10 +63,8 @@ def command_help(command: Any, context: Any) -> str:
         command: The command.
         context: Its context.
     """
-    arguments = [each for each in command.get_params(context) if each.param_type_name == "argument"]
-    words = [_usage(each) for each in arguments]
-    sections = [("Arguments", list(map(_argument, arguments))), *_options(command, context)]
-    return _page(command, context, " ".join(["[OPTIONS]", *words]), sections)
+    found = describe_command(command, context)
+    return _page(context, found, {"Actions": found.actions, "Arguments": found.arguments, **found.options})
 
 
 def group_help(group: Any, context: Any, summaries: list[tuple[str, str]]) -> str:
@@ -38,39 +75,54 @@ def group_help(group: Any, context: Any, summaries: list[tuple[str, str]]) -> st
         context: Its context.
         summaries: The name of each command, and what it is for.
     """
-    return _page(group, context, "[OPTIONS] COMMAND [ARGUMENTS]", [*_options(group, context), ("Commands", summaries)])
+    found = describe_command(group, context)._replace(usage="[OPTIONS] COMMAND [ARGUMENTS]")
+    return _page(context, found, {**found.options, "Commands": summaries})
 
 
-def _page(command: Any, context: Any, usage: str, sections: list[_Section]) -> str:
+def _page(context: Any, found: Help, sections: dict[str, list[tuple[str, str]]]) -> str:
     def lines(width: int | None) -> list[Line]:
-        page: list[Line] = [[("Usage: ", "bold"), (f"{context.command_path} {usage}", "")], []]
-        for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
-            page += [[(line, "")] for line in fold(" ".join(paragraph.split()), width)]
+        page: list[Line] = [[("Usage: ", "bold"), (f"{context.command_path} {found.usage}", "")], []]
+        for paragraph in found.paragraphs:
+            page += [[(line, "")] for line in fold(paragraph, width)]
             page.append([])
-        for title, entries in sections:
+        for title, entries in sections.items():
             if entries:
                 left = None if width is None else width - len(_INDENT)
                 page.append([(f"{title}:", "bold")])
                 page += [[(_INDENT, ""), *line] for line in lay_out_fields(entries, left)]
                 page.append([])
+        if found.examples:
+            page.append([("Examples:", "bold")])
+            page += [[(f"{_INDENT}{line}", "")] for each in found.examples for line in _command_line(each, width)]
+            page.append([])
         return page[:-1]
 
     return styled(lines)
 
 
-def _options(command: Any, context: Any) -> list[_Section]:
-    """The options by the titles they are listed under."""
+def _command_line(text: str, width: int | None) -> list[str]:
+    """A command line in lines that a shell reads as one."""
+    first, *others = fold(text, None if width is None else width - len(f"{_INDENT}{_INDENT} \\"))
+    lines = [first, *(f"{_INDENT}{line}" for line in others)]
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
+
+
+def _options(command: Any, context: Any) -> dict[str, list[tuple[str, str]]]:
     found: dict[str, list[tuple[str, str]]] = {}
     for each in command.get_params(context):
         if each.param_type_name == "option" and not each.hidden:
             title = getattr(each, "rich_help_panel", None) or "Options"
             found.setdefault(title, []).append(_option(each))
-    return list(found.items())
+    return found
 
 
 def _usage(argument: Any) -> str:
     name = str(argument.metavar or argument.name.upper())
     return name if argument.required or name.startswith("[") else f"[{name}]"
+
+
+def _action(action: Choice, is_default: bool) -> tuple[str, str]:
+    return f"{action} {action.arguments}".rstrip(), action.meaning + " This is the default." * is_default
 
 
 def _argument(argument: Any) -> tuple[str, str]:

@@ -15,20 +15,29 @@ from typer.models import ParameterInfo
 
 from kernels.support.formatting import did_you_mean, format_value
 
-__all__ = ["Choice", "read_values"]
+__all__ = ["Choice", "actions_of", "read_values"]
 
 _T = TypeVar("_T")
 
 
 class Choice(str, enum.Enum):
-    """A value that is one of a few names.
+    """What a command does: a name, what it means, and the arguments that follow it.
 
     Example:
         >>> class Action(Choice):
-        ...     list = "list"
-        >>> str(Action.list)
-        'list'
+        ...     list = "list", "List the backends."
+        ...     show = "show", "Show one backend.", "NAME"
+        >>> str(Action.list), Action.list.meaning, Action.show.arguments
+        ('list', 'List the backends.', 'NAME')
     """
+
+    meaning: str
+    arguments: str
+
+    def __new__(cls, name: str, meaning: str = "", arguments: str = "") -> Choice:
+        choice = str.__new__(cls, name)
+        choice._value_, choice.meaning, choice.arguments = name, meaning, arguments
+        return choice
 
     def __str__(self) -> str:  # some versions of typer compare this with the values
         return str(self.value)
@@ -51,6 +60,16 @@ def read_values(command: Callable[..., _T]) -> Callable[..., _T]:
                 _set_parser(info, _kind(annotation.__origin__))
     command.__annotations__ = annotations
     return command
+
+
+def actions_of(command: Callable[..., object]) -> list[Choice]:
+    """The choices of a command's first argument, if it has some.
+
+    Args:
+        command: A function that `read_values` has seen.
+    """
+    kinds = [_kind(getattr(each, "__origin__", each)) for each in command.__annotations__.values()]
+    return next((list(kind) for kind in kinds if isinstance(kind, type) and issubclass(kind, Choice)), [])
 
 
 def _set_parser(info: ParameterInfo, kind: Any) -> None:

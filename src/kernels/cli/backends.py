@@ -34,9 +34,14 @@ __all__ = ["backends"]
 class _Action(Choice):
     """What to do."""
 
-    list = "list"
-    show = "show"
-    check = "check"
+    list = "list", "List all backends, with the origin of each, and registrations that failed."
+    show = "show", "Show all facts about one backend, by any of its names.", "NAME"
+    check = (
+        "check",
+        "Check a registration step by step: of a backend, a file with declarations, or a vendor's folder. A file or "
+        "folder is registered only during the check.",
+        "NAME|FILE|FOLDER",
+    )
 
 
 def _names() -> list[str]:
@@ -48,10 +53,7 @@ def _names() -> list[str]:
 def backends(
     action: Annotated[
         _Action,
-        typer.Argument(
-            metavar="ACTION",
-            help="list: all backends. show: all facts about one. check: check a registration step by step.",
-        ),
+        typer.Argument(metavar="ACTION"),
     ] = _Action.list,
     what: Annotated[
         str | None,
@@ -63,7 +65,16 @@ def backends(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the backends, show one, or check a vendor's registration."""
+    """List the backends, show one, or check a vendor's registration.
+
+    `Here` is the version that was found on this machine, or yes or no. `check` exits with status 1 if a step failed;
+    what is missing is optional, or cannot be checked on this machine.
+
+    Examples:
+        $ kernels backends
+        $ kernels backends show cuda
+        $ kernels backends check acme.json
+    """
     if action is _Action.list:
         if what is not None:
             raise typer.BadParameter(f"`list` takes no name. To show one: kernels backends show {what}")

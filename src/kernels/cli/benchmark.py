@@ -57,7 +57,15 @@ def benchmark(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a kernel's benchmarks on this machine, and compare the results with references."""
+    """Run a kernel's benchmarks on this machine, and compare the results with references.
+
+    Benchmarks and the kernel run in a child process, with your rights. Exits with status 1 if a result is wrong or a
+    workload fails.
+
+    Examples:
+        $ kernels benchmark org/my-kernel --version 1
+        $ kernels benchmark ./my-kernel --plot times.svg
+    """
     from kernels.authoring.bench import measure
     from kernels.authoring.bench.payload import save
     from kernels.authoring.bench.plot import check_matplotlib, check_plot, draw, draw_pages

@@ -75,7 +75,17 @@ def build(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Build a kernel: all noarch variants, and the compiled variants that this machine can build."""
+    """Build a kernel: all noarch variants, and the compiled variants that this machine can build.
+
+    A variant whose sources, flags, compilers and Torch are the same is up to date, and not built again. Builds are
+    replaced atomically: after a failure or an interrupt, the previous build still exists. Exits with status 1 if a
+    variant failed, or if there are no builds at the end.
+
+    Examples:
+        $ kernels build my-kernel
+        $ kernels build my-kernel --list
+        $ kernels build my-kernel --backend cuda --torch 2.9
+    """
     chosen = {"--list": list_only, "--dry-run": dry_run, "--compile-commands": compile_commands, "--update": update}
     given = [name for name, value in chosen.items() if value]
     if len(given) > 1:

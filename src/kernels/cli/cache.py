@@ -27,10 +27,14 @@ __all__ = ["cache"]
 class _Action(Choice):
     """What to do."""
 
-    list = "list"
-    size = "size"
-    prune = "prune"
-    verify = "verify"
+    list = "list", "Show each commit and build: size, what its removal frees, when it was last used, and its Hub."
+    size = "size", "Show the size of each repository."
+    prune = (
+        "prune",
+        "Remove commits that are neither the head of a known branch nor pinned by a lockfile, and temporary files of "
+        "killed processes. Shows them and asks first.",
+    )
+    verify = "verify", "Compare every file with the Hub's listing and with the build's digest."
 
 
 _PRUNE = "Options of prune"
@@ -39,11 +43,7 @@ _PRUNE = "Options of prune"
 def cache(
     action: Annotated[
         _Action,
-        typer.Argument(
-            metavar="ACTION",
-            help="list: show what is cached. size: show the size of each repository. prune: remove unused commits. "
-            "verify: compare every file with its hash.",
-        ),
+        typer.Argument(metavar="ACTION"),
     ] = _Action.list,
     repos: Annotated[
         list[str] | None, typer.Option("--repo", metavar="REPO", help="Only this repository; may be repeated.")
@@ -80,7 +80,15 @@ def cache(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the cache by repository, commit and build; remove unused commits; verify all files."""
+    """Show the cache by repository, commit and build; remove unused commits; verify all files.
+
+    Only files of this project are shown and removed. What a lockfile pins is never removed.
+
+    Examples:
+        $ kernels cache
+        $ kernels cache prune --older-than 30
+        $ kernels cache verify --repair
+    """
     from kernels.cache.inventory import scan_cache
     from kernels.models.requirement import check_repo_id
 

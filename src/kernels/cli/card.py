@@ -26,6 +26,9 @@ def card(
     """Print the page that `kernels upload` publishes as README.md, filled in from the builds in a folder.
 
     The text is that of CARD.md (a template), else of README.md, else generated. None of the kernel's code is run.
+
+    Examples:
+        $ kernels card my-kernel
     """
     from kernels.authoring.publish import preview_card
 

@@ -41,7 +41,16 @@ def check(
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check a built kernel: files, metadata, digest, layers, operators, sources and native code."""
+    """Check a built kernel: files, metadata, digest, layers, operators, sources and native code.
+
+    A build that fits this machine is loaded in a child process, where its code runs with your rights; --static loads
+    nothing. Exits with status 1 if a check failed.
+
+    Examples:
+        $ kernels check my-kernel --all-variants
+        $ kernels check org/my-kernel --version 1 --static
+        $ kernels check my-kernel --diff
+    """
     from kernels.authoring.check import audit
     from kernels.authoring.check.repository import audit_repository
     from kernels.operations.info import is_path

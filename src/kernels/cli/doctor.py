@@ -20,7 +20,15 @@ __all__ = ["doctor"]
 def doctor(
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Show what was found on this machine, and what is wrong; exit with status 1 if there is a problem."""
+    """Show what was found on this machine, and what is wrong; exit with status 1 if there is a problem.
+
+    Checks variables, Torch, backends, cache, Hub, lockfile, packages, system and toolkits at the same time, each with a
+    time limit. Changes nothing, and prints no tokens or passwords. Each problem is followed by what to do.
+
+    Examples:
+        $ kernels doctor
+        $ kernels doctor --json
+    """
     from kernels.diagnosis import diagnose
 
     report = diagnose()

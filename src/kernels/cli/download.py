@@ -62,7 +62,15 @@ def download(
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Download kernels and their dependencies, for this machine or for others."""
+    """Download kernels and their dependencies, for this machine or for others.
+
+    Builds that are there are skipped: after an interrupt, run it again. If a kernel has no build for one of the
+    machines, an error line says why, all other builds are downloaded, and the exit status is 1.
+
+    Examples:
+        $ kernels download --lockfile kernels.lock
+        $ kernels download org/my-kernel --version 1 --target torch2.9-cu128-x86_64-linux+sm_90 --to carried
+    """
     from kernels.operations.download import DownloadRequest, prefetch
 
     kernels, lock = _kernels_or_lock(what or [], lockfile)

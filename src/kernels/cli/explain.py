@@ -33,7 +33,16 @@ def explain(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show for each build of a kernel whether it fits this machine, or another one, and why."""
+    """Show for each build of a kernel whether it fits this machine, or another one, and why.
+
+    The exit status is 0 also if no build fits. Downloads and runs nothing of a build but its metadata. A last line says
+    if the publisher is not trusted, so that `get_kernel` would refuse the build.
+
+    Examples:
+        $ kernels explain org/my-kernel --version 1
+        $ kernels explain org/my-kernel --version 1 --target torch2.9-cu128-x86_64-linux+sm_90
+        $ kernels explain ./my-kernel
+    """
     from kernels import api
     from kernels.operations.info import explain_folder, is_path
 

@@ -25,7 +25,12 @@ def info(
     revision: Revision = None,
     as_json: AsJson = False,
 ) -> None:
-    """Describe a kernel: licence, sources, dependencies, builds, and the build that fits this machine."""
+    """Describe a kernel: licence, sources, dependencies, builds, and the build that fits this machine.
+
+    Examples:
+        $ kernels info org/my-kernel --version 1
+        $ kernels info ./my-kernel
+    """
     from kernels.operations import info
 
     found = info.repository_info(kernel, version=version, revision=revision)

@@ -45,7 +45,16 @@ def init(
         str | None, typer.Option("--repo-id", metavar="ORG/NAME", help="Repository to publish to.")
     ] = None,
 ) -> None:
-    """Create a kernel that builds, passes its tests and has benchmarks."""
+    """Create a kernel that builds, passes its tests and has benchmarks.
+
+    The new kernel is a ReLU with its derivative, a layer, tests and benchmarks: replace it with your own operator.
+    --from makes a kernel of sources that you have. After an error there is no folder.
+
+    Examples:
+        $ kernels init my-kernel --backends cpu,cuda
+        $ kernels init my-kernel --noarch
+        $ kernels init --from vector_add.cu
+    """
     from kernels.authoring.scaffold import adopt_kernel, new_kernel
     from kernels.authoring.scaffold.buildable import notes_on_building
     from kernels.authoring.scaffold.strip import strip_sources

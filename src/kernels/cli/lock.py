@@ -55,7 +55,17 @@ def lock(
     trust_remote_code: TrustRemoteCode = False,
     as_json: AsJson = False,
 ) -> None:
-    """Pin the kernels that a project depends on, and all dependencies of their builds."""
+    """Pin the kernels that a project depends on, and all dependencies of their builds.
+
+    Reads `[tool.kernels.dependencies]` of pyproject.toml, and writes `kernels.lock` beside it: commits for all
+    machines, also those of dependencies and of each step of a redirect. Reads listings and metadata, and downloads no
+    builds. LOCAL_KERNELS does not apply.
+
+    Examples:
+        $ kernels lock --hashes
+        $ kernels lock --upgrade-repo org/my-kernel
+        $ kernels lock --check --hashes
+    """
     from kernels.models.pyproject import KernelProject
     from kernels.operations.lock import lock_project
     from kernels.resolver.active_lock import project_here

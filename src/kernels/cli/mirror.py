@@ -203,7 +203,18 @@ def mirror(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be taken or removed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put kernels into a mirror, or bring it up to date; verify, prune or compare it."""
+    """Put kernels into a mirror, or bring it up to date; verify, prune or compare it.
+
+    A mirror is a static tree that a folder, an object store or a web server holds. What it has is neither downloaded
+    nor sent again. If something cannot be taken, an error line says why, everything else is in the mirror, and the exit
+    status is 1. `kernels mirror diff` exits with 0 without a difference, 1 with one, 2 on an error.
+
+    Examples:
+        $ kernels mirror s3://bucket/kernels --repo org/my-kernel --versions newest:2
+        $ kernels mirror s3://bucket/kernels --verify
+        $ kernels mirror s3://bucket/kernels --prune --keep-lockfile kernels.lock
+        $ kernels mirror diff s3://bucket/kernels
+    """
     taking = {
         "--lockfile": lockfile, "--publisher": publisher, "--from-hub": from_hub, "--from": source, "--target": target,
         "--revision": revision, "--since": since, "--trust-remote-code": trust_remote_code, "--html": html,

@@ -50,7 +50,15 @@ def serve(
         ),
     ] = None,
 ) -> None:
-    """Serve a folder of kernel repositories as a Hub, until interrupted."""
+    """Serve a folder of kernel repositories as a Hub, until interrupted.
+
+    A changed file is a new commit. Everyone who can connect to the port can read what is served; without --writable
+    nobody can change it. Needs the extra `serve`.
+
+    Examples:
+        $ kernels serve build/examples --trusted kernels-examples
+        $ kernels serve hub --writable --host 0.0.0.0 --public-url https://hub.example.org/kernels
+    """
     from kernels import settings
     from kernels.server import HubServer
 

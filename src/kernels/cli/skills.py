@@ -17,8 +17,8 @@ __all__ = ["skills"]
 class _Action(Choice):
     """What to do."""
 
-    list = "list"
-    add = "add"
+    list = "list", "Show the named skills, or all.", "[NAME…]"
+    add = "add", "Copy the named skills, or all, to where an agent reads them.", "[NAME…]"
 
 
 _ADD = "Options of add"
@@ -27,9 +27,9 @@ _ADD = "Options of add"
 def skills(
     action: Annotated[
         _Action,
-        typer.Argument(metavar="ACTION", help="list: show the skills. add: copy them to where an agent reads them."),
+        typer.Argument(metavar="ACTION"),
     ] = _Action.list,
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME…]", help="Skills to add. Default: all.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME…]", help="Skills. Default: all.")] = None,
     to: Annotated[
         Path | None,
         typer.Option("--to", "--dest", metavar="DIR", help="Folder of skills to copy to.", rich_help_panel=_ADD),
@@ -53,7 +53,15 @@ def skills(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the skills for coding agents, or copy them to where agents read them."""
+    """List the skills for coding agents, or copy them to where agents read them.
+
+    A skill is a folder with a `SKILL.md`, which coding agents and editors read: `write-kernels` says how to write CUDA,
+    Triton, ROCm, XPU and CPU kernels with this project.
+
+    Examples:
+        $ kernels skills add
+        $ kernels skills add write-kernels --agent claude --agent cursor
+    """
     from kernels.authoring.scaffold.skills import DEFAULT_AGENT, add_skill, agent_folder, list_skills
     from kernels.errors import RequestError
 

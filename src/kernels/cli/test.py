@@ -30,7 +30,15 @@ def test(
         typer.Option(metavar="NAME", help="Build to test. Default: the one that fits this machine best."),
     ] = None,  # noqa: PT028 - a command, no test
 ) -> None:
-    """Run a kernel's own tests with pytest, on its build instead of its repository."""
+    """Run a kernel's own tests with pytest, on its build instead of its repository.
+
+    In the tests, the kernel's Python package and its repository are the build in DIR. It must be built from the current
+    sources. The exit status is that of pytest.
+
+    Examples:
+        $ kernels test my-kernel
+        $ kernels test my-kernel --build -- -q tests/test_add.py
+    """
     from kernels.authoring.own_tests.run import run_tests
 
     if str(folder).startswith("-"):  # `kernels test -- -q`: without a folder

@@ -47,6 +47,13 @@ def upload(
 
     The Hub is KERNELS_HUB with the token KERNELS_HUB_TOKEN. Without them it is HF_ENDPOINT, with HF_TOKEN or the token
     of `hf auth login`.
+
+    The commit also removes the branch's builds that the new ones replace. Other builds for backends in build.toml need
+    --keep-variants or --remove-variants. After an interrupt, run the command again: it sends only the rest.
+
+    Examples:
+        $ kernels upload my-kernel --repo-id org/my-kernel --dry-run
+        $ kernels upload my-kernel --repo-id org/my-kernel
     """
     from kernels.authoring.publish import upload_kernel
 

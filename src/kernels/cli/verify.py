@@ -42,7 +42,16 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Verify builds on disk: digest, pinned content and signature."""
+    """Verify that builds on disk are what was published, pinned and signed.
+
+    A build is downloaded if it is not on disk. None of its code runs. Exits with status 1 if a digest, pinned content
+    or a signature is wrong; `missing` is what a build does not have, and no error.
+
+    Examples:
+        $ kernels verify org/my-kernel --version 1
+        $ kernels verify ./my-kernel --all-variants
+        $ kernels verify --lockfile kernels.lock --policy policy.toml
+    """
     from kernels.operations.info import is_path
     from kernels.operations.verify import verify_lock, verify_path, verify_repository
 

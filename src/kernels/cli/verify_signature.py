@@ -24,7 +24,14 @@ def verify_signature(
     ] = False,
     policy: PolicyFile = None,
 ) -> None:
-    """Verify that a kernel's builds are signed, and that their files match the signature."""
+    """Verify that a kernel's builds are signed, and that their files match the signature.
+
+    The arguments and exit statuses are those of the existing client. Unlike in `kernels verify`, a build without a
+    signature or a digest fails.
+
+    Examples:
+        $ kernels verify-signature org/my-kernel 1 --all-variants --filter-unsigned
+    """
     from kernels.operations.verify import verify_repository
     from kernels.trust.signing_policy import Policy
 

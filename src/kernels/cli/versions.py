@@ -10,7 +10,13 @@ __all__ = ["versions"]
 
 
 def versions(repo: Repository, as_json: AsJson = False) -> None:
-    """List the versions of a repository: commit, date, number of builds, and the build that fits this machine."""
+    """List the versions of a repository: commit, date, number of builds, and the build that fits this machine.
+
+    Only the newest 50 versions are looked at.
+
+    Examples:
+        $ kernels versions org/my-kernel
+    """
     from kernels.operations import info
 
     if info.is_path(repo):

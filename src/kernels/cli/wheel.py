@@ -35,7 +35,15 @@ def wheel(
     build: BuildFirst = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a wheel of each build in a folder, for those who install kernels with pip."""
+    """Make a wheel of each build in a folder, for those who install kernels with pip.
+
+    Builds that are out of date, do not match their digest, or need other kernels are refused, and then no wheel is
+    written.
+
+    Examples:
+        $ kernels wheel my-kernel
+        $ kernels wheel my-kernel --no-local-version --wheel-version 1.2.0
+    """
     from kernels.authoring.wheel import build_wheels
 
     wheels = build_wheels(
