@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from doc_pages import ROOT
 from example_kernels import example_builder
 from forked import Interpreter, started
 
@@ -36,3 +40,21 @@ def reader(served: str, isolated_env: Path, monkeypatch: pytest.MonkeyPatch, tmp
 def interpreter() -> Iterator[Interpreter]:
     with started("import torch") as interpreter:
         yield interpreter
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as `make docs` builds it."""
+    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocstrings")
+    folder = tmp_path_factory.mktemp("site") / "site"
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "HOME": str(folder.parent)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return folder

@@ -1,0 +1,96 @@
+"""The built site in Chromium, opened from a disk: search, copying, both schemes, the width of a phone."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome on the PATH")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def tab(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    context.set_default_timeout(20_000)
+    page, wrong = context.new_page(), list[str]()
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("requestfailed", lambda request: wrong.append(request.url))
+    page.on(
+        "request", lambda request: None if request.url.startswith(("file:", "data:")) else wrong.append(request.url)
+    )
+    yield page
+    context.close()
+    assert wrong == []
+
+
+def test_search_finds_pages_in_a_site_that_was_opened_from_a_disk(site: Path, tab: Page) -> None:
+    tab.goto((site / "index.html").as_uri())
+    tab.keyboard.press("/")
+    tab.keyboard.type("lockfile")
+    tab.wait_for_selector(".md-search-result__item a")
+    found = [link.get_attribute("href") or "" for link in tab.locator(".md-search-result__link").all()]
+    assert any("/lock.html" in link for link in found)
+
+
+def test_the_copy_button_takes_commands_without_prompts_and_output(site: Path, tab: Page) -> None:
+    tab.goto((site / "five-minutes.html").as_uri())
+    block = tab.locator(".highlight", has_text="kernels explain")
+    block.hover()
+    block.locator("button").first.click()
+    tab.wait_for_function("navigator.clipboard.readText().then(text => text.includes('kernels'))")
+    copied = tab.evaluate("navigator.clipboard.readText()").split()
+    assert (copied[:3], copied[-1]) == (
+        ["kernels", "explain", "kernels-examples/rms-norm"],
+        "torch2.13-cu130-x86_64-linux+sm_90",
+    )
+
+
+def test_no_page_is_wider_than_a_phone(site: Path, tab: Page) -> None:
+    tab.set_viewport_size({"width": 390, "height": 844})
+    wide = []
+    pages = [path for folder in (".", "api", "notebooks") for path in (site / folder).glob("*.html")]
+    for path in sorted(path for path in pages if path.name != "404.html"):  # that one is for a server
+        tab.goto(path.as_uri(), wait_until="domcontentloaded")
+        width = int(tab.evaluate("document.documentElement.scrollWidth"))
+        if width > 390:
+            wide.append((path.name, width))
+    assert wide == []
+
+
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_the_systems_scheme_is_used_until_the_reader_chooses(site: Path, browser: Browser, system: Any) -> None:
+    context = browser.new_context(color_scheme=system)
+    page = context.new_page()
+
+    def scheme() -> str:
+        page.goto((site / "install.html").as_uri())
+        red, green, blue = map(
+            int, re.findall(r"\d+", page.evaluate("getComputedStyle(document.body).backgroundColor"))[:3]
+        )
+        return "light" if red + green + blue > 380 else "dark"
+
+    found = [scheme()]
+    for _ in range(2):
+        page.locator("label.md-header__button:not([hidden])[title]").first.click()
+        found.append(scheme())  # on the next page too
+    context.close()
+    assert found == [system, "light", "dark"]
