@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import re
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import msgspec
 from doc_pages import ROOT, names, table
 
 import kernels
-from kernels import backends, errors
+from kernels import backends
 from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
 from kernels.models import mirror
 
@@ -29,19 +28,6 @@ def test_the_format_of_mirrors_has_every_key() -> None:
     forms += [mirror.MirrorArchive, mirror.MirrorOrigin, mirror.MirrorPublisher, mirror.MirrorSignature]
     for key in (field.encode_name for form in forms for field in msgspec.structs.fields(form)):
         assert f"`{key}`" in text, key
-
-
-def test_the_table_of_errors_has_each_with_the_built_ins_it_also_is() -> None:
-    def built_ins(error: type) -> set[str]:
-        bases = [base for base in error.__mro__ if vars(builtins).get(base.__name__) is base]
-        return {
-            base.__name__ for base in bases if not any(other is not base and issubclass(other, base) for other in bases)
-        }
-
-    rows = table("get-a-kernel.md", "`RequestError`")
-    assert {names(row[0])[0]: set(names(row[1])) for row in rows} == {
-        name: built_ins(getattr(errors, name)) for name in errors.__all__ if name != "KernelsError"
-    }
 
 
 def test_the_table_of_backends_is_the_registry() -> None:

@@ -32,7 +32,8 @@ def check_prerequisites(repo_id: str, variant: str, metadata: Metadata) -> None:
     if metadata.kernels_minver is not None and _is_older(__version__, metadata.kernels_minver):
         raise IncompatibleClient(
             f"{what} needs kernels>={metadata.kernels_minver}; {__version__} is installed. "
-            "Upgrade with: pip install --upgrade kernels"
+            "Install a newer version from where this one came from (`kernels --version` says it); the kernels of the "
+            "package index are another client."
         )
     if metadata.python_depends:
         backend = backends.known(metadata.backend.type)
