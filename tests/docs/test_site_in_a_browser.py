@@ -69,7 +69,7 @@ def test_no_page_is_wider_than_a_phone(site: Path, tab: Page) -> None:
     wide = []
     pages = [path for folder in (".", "api", "notebooks") for path in (site / folder).glob("*.html")]
     for path in sorted(path for path in pages if path.name != "404.html"):  # that one is for a server
-        tab.goto(path.as_uri(), wait_until="domcontentloaded")
+        tab.goto(path.as_uri())
         width = int(tab.evaluate("document.documentElement.scrollWidth"))
         if width > 390:
             wide.append((path.name, width))
