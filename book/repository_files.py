@@ -108,9 +108,12 @@ def _content(path: Path) -> str:
 
 
 def _kept(folder: Path) -> list[str]:
-    """The files in a folder that belong to the repository."""
-    done = subprocess.run(["git", "ls-files", "."], cwd=folder, capture_output=True, text=True, check=True)
-    return done.stdout.split()
+    """The files in a folder that belong to the repository; in a source distribution, all of them."""
+    done = subprocess.run(["git", "ls-files", "."], cwd=folder, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return done.stdout.split()
+    files = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
+    return [path.as_posix() for path in files if "__pycache__" not in path.parts]
 
 
 def _is_page(path: Path) -> bool:
