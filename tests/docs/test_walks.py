@@ -36,6 +36,14 @@ def test_the_steps_of_a_page_do_what_the_page_shows(page: Path, walk: Walk) -> N
                 assert status == 0, f"{where}\n{printed}"
             else:
                 assert expected(shown).fullmatch(alike(printed)), f"{where}\n{printed}\n--- the page shows\n{shown}"
+    assert walk.closed is None or not walk.closed.reached.exists(), walk.closed.reached.read_text()
+
+
+def test_on_a_closed_machine_no_socket_is_opened(walk: Walk) -> None:
+    printed, status = walk.run("closed cluster", "python -c 'import socket; socket.socket()'", "")
+    assert (status, "the network is unreachable" in printed) == (1, True)
+    assert walk.closed is not None
+    assert "socket.__new__" in walk.closed.reached.read_text()
 
 
 @pytest.mark.parametrize(

@@ -390,6 +390,7 @@ def test_the_commands_work_with_a_mirror(
         refused = CliRunner().invoke(app, [name, str(tree.root)], prog_name="kernels")
         assert refused.exit_code != 0
         assert f"is a mirror: name a repository, and the mirror in KERNELS_HUB={tree.root}" in refused.output
+        assert f"kernels mirror {tree.root} --verify" in refused.output
     with warned(r"the mirror at .* does not have every build of acme/relu.*: torch-xpu is not in it"):
         assert "Locked 2 kernels" in run("lock", ".", "--hashes")
     assert "Downloaded 1 build of 2" in run("download", ".")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from forked import Interpreter, started
 from hub import TestHub
+from unplugged import HOOK
 
 pytest.importorskip("sigstore", reason="an extra, with which the kernels here are signed")
 
@@ -20,24 +21,13 @@ from sigstore_root import OTHERS, SigstoreRoot
 PREAMBLE = "import torch"
 
 #: Before anything of kernels is imported: what would reach for a network is noted, and fails.
-UNPLUG = """
-import atexit, os, sys
-assert not {"kernels", "huggingface_hub", "httpx", "requests", "urllib3", "sigstore"} & set(sys.modules)
-reached = []
-def probing():
-    # urllib3, which sigstore imports, opens a socket that it connects to nothing, to see whether there is IPv6.
-    frame = sys._getframe()
-    while frame is not None and frame.f_code.co_name != "_has_ipv6":
-        frame = frame.f_back
-    return frame is not None
-def unplugged(event, arguments):
-    if event.startswith("socket.") and event != "socket.gethostname" and not probing():
-        reached.append(event)
-        raise OSError(101, f"{event}: the network is unreachable")
-sys.addaudithook(unplugged)
+UNPLUG = f"""
+import atexit, sys
+assert not {{"kernels", "huggingface_hub", "httpx", "requests", "urllib3", "sigstore"}} & set(sys.modules)
+{HOOK}
 def tell():
     sys.stdout.flush()
-    print(f"sockets: {len(reached)} {sorted(set(reached))}", flush=True)
+    print(f"sockets: {{len(reached)}} {{sorted(set(reached))}}", flush=True)
 atexit.register(tell)
 """
 

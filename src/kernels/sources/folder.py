@@ -371,7 +371,10 @@ def _find_builds(path: Path) -> tuple[Path, str | None]:
             f"{path} has the sources of a kernel (build.toml) and no builds. Build them: kernels build {path}"
         )
     if (path / "mirror.json").is_file():
-        raise RepositoryNotFound(f"{path} is a mirror: name a repository, and the mirror in KERNELS_HUB={path}.")
+        raise RepositoryNotFound(
+            f"{path} is a mirror: name a repository, and the mirror in KERNELS_HUB={path}. "
+            f"To verify all of it: kernels mirror {path} --verify"
+        )
     moved = f" It has a {STATUS_FILE}: the repository has moved." if (path / STATUS_FILE).is_file() else ""
     raise RepositoryNotFound(
         f"{path} has no kernel: no {BUILD_FOLDER!r} folder, no folder of variants, and no {METADATA_FILE}." + moved

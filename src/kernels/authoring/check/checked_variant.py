@@ -112,7 +112,8 @@ def find_variants(path: os.PathLike[str] | str) -> list[Path]:
         return inside
     if (folder / "mirror.json").is_file():
         raise RepositoryNotFound(
-            f"{os.fspath(path)} is a mirror: name a repository, and the mirror in KERNELS_HUB={os.fspath(path)}."
+            f"{os.fspath(path)} is a mirror: name a repository, and the mirror in KERNELS_HUB={os.fspath(path)}. "
+            f"To verify all of it: kernels mirror {os.fspath(path)} --verify"
         )
     raise RepositoryNotFound(
         f"{os.fspath(path)} has no builds: it is not a variant such as torch-cpu, nor a folder of variants."
