@@ -12,7 +12,7 @@ __all__ = ["settings_reference"]
 _ABOUT: Mapping[str, str] = {
     "Where kernels come from": "[Where kernels come from](where-from.md) explains addresses, tokens and requests.",
     "Cache": "[The cache](cache.md) says how to look into it and how to remove what is not used.",
-    "Lockfiles": "[How to pin](lock.md), and [which lockfile is used](where-from.md#which-lockfile-is-used).",
+    "Lockfiles": "[How to pin](lock.md), and [which lockfile is used](lockfile.md#which-lockfile-is-used).",
     "Trust and verification": "[Trust](trust.md), [verification and signatures](verify.md), [`KERNELS_VERIFY`]"
     "(caching.md#when-files-are-checked-again), [signed mirrors](mirrors.md#require-a-signature).",
     "Backends": "[Backends](backends.md), and those of [vendors](vendors.md).",

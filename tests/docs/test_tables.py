@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import msgspec
 from doc_pages import ROOT, names, table
 
 import kernels
 from kernels import backends
 from kernels.layer.mode import KernelizeFallback, Mode, serving_modes
-from kernels.models import mirror
 
 
 def test_the_variables_of_other_software_on_the_page_are_read() -> None:
@@ -20,14 +18,6 @@ def test_the_variables_of_other_software_on_the_page_are_read() -> None:
     named = {name for row in table("settings.md", "visible devices") for name in names(row[1])}
     assert len(named) > 20
     assert named - quoted == set()
-
-
-def test_the_format_of_mirrors_has_every_key() -> None:
-    text = (ROOT / "docs" / "mirror-format.md").read_text(encoding="utf-8")
-    forms = [mirror.MirrorIndex, mirror.RepositoryIndex, mirror.MirrorCommit, mirror.MirrorBuild, mirror.MirrorFile]
-    forms += [mirror.MirrorArchive, mirror.MirrorOrigin, mirror.MirrorPublisher, mirror.MirrorSignature]
-    for key in (field.encode_name for form in forms for field in msgspec.structs.fields(form)):
-        assert f"`{key}`" in text, key
 
 
 def test_the_table_of_backends_is_the_registry() -> None:
