@@ -23,7 +23,7 @@ def lock(
         Path | None,
         typer.Argument(
             metavar="[PROJECT]",
-            help="Folder with pyproject.toml, or that file. Default: the project of the current folder.",
+            help="Folder with pyproject.toml, or that file. Default: the nearest, from the current folder upwards.",
         ),
     ] = None,
     upgrade: Annotated[
