@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+import commands_page
 import figures
 from generated_part import with_generated_part
 from settings_page import settings_reference
@@ -23,6 +24,7 @@ DOCS = ROOT / "docs"
 GENERATED: Mapping[Path, Callable[[], str]] = {
     DOCS / "build-toml.md": lambda: build_toml.write_reference(DOCS / "build-toml.md"),
     build_toml.SCHEMA_PATH: build_toml.schema_text,
+    DOCS / "commands.md": commands_page.text,
     DOCS / "settings.md": lambda: with_generated_part(DOCS / "settings.md", settings_reference()),
     **{page: partial(figures.with_figures, page) for page in figures.PAGES},
 }

@@ -6,11 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
 from doc_pages import PAGES, ROOT, anchors, page_id
 
 import kernels
-from kernels.cli import app
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
@@ -31,11 +29,6 @@ def test_every_page_is_in_the_menu_once() -> None:
     listed = re.findall(r"([\w./-]+\.(?:md|ipynb))$", menu, flags=re.MULTILINE)
     there = (path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md"))
     assert sorted(name for name in listed if name.endswith(".md")) == sorted(path.as_posix() for path in there)
-
-
-def test_every_command_is_documented() -> None:
-    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    assert [name for name in typer.main.get_command(app).list_commands(None) if f"`kernels {name}" not in text] == []
 
 
 def test_every_public_name_is_documented() -> None:
