@@ -12,6 +12,7 @@ from pathlib import Path
 
 import commands_page
 import figures
+import pictures
 from generated_part import with_generated_part
 from settings_page import settings_reference
 
@@ -27,6 +28,8 @@ GENERATED: Mapping[Path, Callable[[], str]] = {
     DOCS / "commands.md": commands_page.text,
     DOCS / "settings.md": lambda: with_generated_part(DOCS / "settings.md", settings_reference()),
     **{page: partial(figures.with_figures, page) for page in figures.PAGES},
+    **pictures.files(),
+    **{page: partial(pictures.with_pictures, page) for page in pictures.pages()},
 }
 
 

@@ -33,7 +33,8 @@ def tab(browser: Browser) -> Iterator[Page]:
     context.set_default_timeout(20_000)
     page, wrong = context.new_page(), list[str]()
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("requestfailed", lambda request: wrong.append(request.url))
+    # A page that is left does not wait for its icon.
+    page.on("requestfailed", lambda request: "ERR_ABORTED" in str(request.failure) or wrong.append(request.url))
     page.on(
         "request", lambda request: None if request.url.startswith(("file:", "data:")) else wrong.append(request.url)
     )
@@ -94,3 +95,50 @@ def test_the_systems_scheme_is_used_until_the_reader_chooses(site: Path, browser
         found.append(scheme())  # on the next page too
     context.close()
     assert found == [system, "light", "dark"]
+
+
+@pytest.mark.parametrize("width", [1300, 390])
+def test_the_text_of_pictures_is_large_enough_and_inside_them(site: Path, tab: Page, width: int) -> None:
+    tab.set_viewport_size({"width": width, "height": 844})
+    wrong = []
+    for page in ("design", "which-build", "trust", "caching", "kernelize", "benchmarks"):
+        tab.goto((site / f"{page}.html").as_uri())
+        found: dict[str, Any] = tab.evaluate(_PICTURES)
+        assert found["shown"], page
+        wrong += [f"{page}: {each}" for each in found["wrong"]]
+    assert wrong == []
+
+
+#: Which pictures are shown, and which of their texts are too small to read, or stand over the edge of their picture or
+#: over another text.
+_PICTURES = """() => {
+    const shown = [], wrong = [];
+    for (const picture of document.querySelectorAll("svg[role=img]")) {
+        const frame = picture.getBoundingClientRect();
+        if (!frame.width) continue;
+        shown.push(picture.id);
+        const scale = frame.width / picture.viewBox.baseVal.width, boxes = [];
+        for (const text of picture.querySelectorAll("text")) {
+            const box = text.getBoundingClientRect(), size = scale * parseFloat(getComputedStyle(text).fontSize);
+            if (size < 11.9) wrong.push(`${picture.id}: ${text.textContent}: ${size}px`);
+            if (box.left < frame.left || box.right > frame.right || box.bottom > frame.bottom)
+                wrong.push(`${picture.id}: ${text.textContent} is not inside`);
+            for (const [other, words] of boxes)
+                if (Math.min(box.right, other.right) - Math.max(box.left, other.left) > 1 &&
+                    Math.min(box.bottom, other.bottom) - Math.max(box.top, other.top) > 3)
+                    wrong.push(`${picture.id}: ${text.textContent} is over ${words}`);
+            boxes.push([box, text.textContent]);
+        }
+    }
+    return {shown, wrong};
+}"""
+
+
+def test_the_button_of_the_site_decides_whether_pictures_are_dark(site: Path, tab: Page) -> None:
+    tab.emulate_media(color_scheme="light")
+    tab.goto((site / "design.html").as_uri())
+    colours = []
+    for scheme in ("default", "slate"):
+        tab.evaluate("scheme => document.body.setAttribute('data-md-color-scheme', scheme)", scheme)
+        colours.append(tab.evaluate("getComputedStyle(document.querySelector('#picture-call .page')).fill"))
+    assert colours == ["rgb(255, 255, 255)", "rgb(13, 17, 23)"]

@@ -1,0 +1,113 @@
+"""MkDocs hook: the SVG pictures of a page become a part of it, so that the reader's choice of light or dark decides.
+
+A picture that is loaded as a file follows the scheme of the system, not the button of the site. In the page its styles
+are limited to itself, and what it has under `prefers-color-scheme: dark` applies where the site is dark. Its text can
+be selected, and of a picture with a layout for phones the one with room for it is shown.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from html import escape, unescape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+#: What Material sets where the reader chose dark.
+_DARK = '[data-md-color-scheme="slate"]'
+
+_PICTURE = re.compile(r"<picture>\s*<source [^>]*>\s*(<img [^>]*>)\s*</picture>|<img [^>]*>")
+_SOURCE = re.compile(r'\bsrc="(?:[^"]*/)?images/([\w/-]+)\.svg"')
+_ALT = re.compile(r'\balt="([^"]*)"')
+_HEAD = re.compile(r"<svg [^>]*>")
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Put the pictures of a page into it."""
+    images = Path(config.docs_dir, "images")
+    seen: set[str] = set()
+
+    def replaced(match: re.Match[str]) -> str:
+        image = match[1] or match[0]
+        source, alt = _SOURCE.search(image), _ALT.search(image)
+        if source is None or not (images / f"{source[1]}.svg").is_file():
+            return match[0]
+        says = unescape(alt[1]) if alt else ""
+        narrow = f"{source[1]}-narrow"
+        if not (images / f"{narrow}.svg").is_file():
+            return _inline(images, source[1], says, seen)
+        return (
+            f'<span class="picture"><span class="picture-wide">{_inline(images, source[1], says, seen)}</span>'
+            f'<span class="picture-narrow">{_inline(images, narrow, says, seen)}</span></span>'
+        )
+
+    return _PICTURE.sub(replaced, html)
+
+
+def _inline(images: Path, name: str, says: str, seen: set[str]) -> str:
+    """A picture as a part of a page, under a name that the page has once."""
+    own = identity = f"picture-{name.replace('/', '-')}"
+    while identity in seen:
+        identity = f"{own}-{len(seen)}"
+    seen.add(identity)
+    text = _read(images / f"{name}.svg")
+    text = re.sub(r"<(title|desc)>.*?</\1>\n?", "", text, flags=re.DOTALL)  # browsers show a title beside the pointer
+    text = re.sub(r"(?<=<style>).*?(?=</style>)", lambda match: scoped(match[0], f"#{identity}"), text, flags=re.DOTALL)
+    head = _HEAD.search(text)
+    assert head is not None, name
+    start = re.sub(r' (?:role|aria-label)="[^"]*"', "", head[0])[: -len(">")]
+    # A blank line would end the block of HTML that it stands in.
+    return f'{start} id="{identity}" role="img" aria-label="{escape(says)}">{text[head.end() :].strip()}'
+
+
+@cache
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def scoped(css: str, selector: str) -> str:
+    """Rules for the SVG that they are in, as rules of a page.
+
+    Args:
+        css: Rules of plain selectors, of `@media` and of `@keyframes`.
+        selector: What selects the SVG in the page.
+
+    Example:
+        >>> scoped("svg { color: red } a, .b { top: 0 }", "#x")
+        '#x { color: red }\\n#x a, #x .b { top: 0 }'
+        >>> scoped("@media (prefers-color-scheme: dark) { .b { top: 0 } }", "#x")
+        '[data-md-color-scheme="slate"] #x .b { top: 0 }'
+    """
+    rules = []
+    for start, body in _rules(css):
+        if re.fullmatch(r"@media\s*\(prefers-color-scheme:\s*dark\)", start):
+            rules.append(scoped(body, f"{_DARK} {selector}"))
+        elif start.startswith("@media"):
+            rules.append(f"{start} {{\n{scoped(body, selector)}\n}}")
+        elif start.startswith("@"):
+            rules.append(f"{start} {{{body}}}")
+        else:
+            each = (selector if one.strip() == "svg" else f"{selector} {one.strip()}" for one in start.split(","))
+            rules.append(f"{', '.join(each)} {{{body}}}")
+    return "\n".join(rules)
+
+
+def _rules(css: str) -> list[tuple[str, str]]:
+    """What stands before each outer pair of braces, and in it."""
+    found, depth, begin, start = [], 0, 0, ""
+    for place, character in enumerate(css):
+        if character == "{":
+            if not depth:
+                start, begin = css[begin:place].strip(), place + 1
+            depth += 1
+        elif character == "}":
+            depth -= 1
+            if not depth:
+                found.append((start, css[begin:place]))
+                begin = place + 1
+    return found
