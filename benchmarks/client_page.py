@@ -393,9 +393,10 @@ def report(results: Results, clients: Mapping[str, Client], load: str, rounds: i
         [
             "# Benchmarks",
             "",
-            "Written by `make bench`; [CONTRIBUTING](../CONTRIBUTING.md#benchmarks) says how to run a part. First the "
-            "targets, then the times at several latencies, what they are made of, [the costs as they "
-            "grow](#costs-as-they-grow), and [a mirror's](#from-a-mirror).",
+            "For readers who want figures, and how they were measured. Written by `make bench`; "
+            "[CONTRIBUTING](../CONTRIBUTING.md#benchmarks) says how to run a part. First the targets, then the times "
+            "at several latencies, what they are made of, [the costs as they grow](#costs-as-they-grow), and [a "
+            "mirror's](#from-a-mirror).",
             "",
             f"- date: {now:%Y-%m-%d %H:%M} UTC",
             f"- machine: {cpu_name()}, {cores()} cores, {platform.platform()}; {load}",

@@ -1,0 +1,34 @@
+"""A page has one title, and says first who should read it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from doc_pages import ROOT
+
+DOCS = ROOT / "docs"
+
+
+def _text(page: Path) -> str:
+    """A page without its blocks of code and its comments; of a notebook, its cells of text."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix == ".ipynb":
+        cells = [cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
+        text = "\n\n".join(cell if isinstance(cell, str) else "".join(cell) for cell in cells)
+    text = re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "page",
+    sorted([*DOCS.rglob("*.md"), *DOCS.rglob("*.ipynb")]),
+    ids=lambda page: page.relative_to(DOCS).as_posix(),
+)
+def test_a_page_has_one_title_and_then_says_for_whom_it_is(page: Path) -> None:
+    title, first, *_ = (part.strip() for part in re.split(r"\n{2,}", _text(page).strip()))
+    assert re.fullmatch(r"# .+", title)
+    assert re.match(r"For \w", first), first
+    assert len(re.findall(r"^# ", _text(page), flags=re.MULTILINE)) == 1
