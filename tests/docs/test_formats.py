@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from doc_pages import ROOT, Block, blocks, names, same_everywhere, table, write_files
+from doc_pages import ROOT, Block, blocks, names, same_everywhere, table, tables, write_files
 from typer.testing import CliRunner
 
 from kernels import backends, install_kernel
@@ -157,9 +157,41 @@ def test_the_values_of_the_table_of_kernels_are_read(tmp_path: Path, value: str)
 # Mirrors
 
 
-def test_the_format_of_mirrors_has_every_key() -> None:
-    text = (ROOT / "docs" / "mirror-format.md").read_text(encoding="utf-8")
-    forms = [mirror.MirrorIndex, mirror.RepositoryIndex, mirror.MirrorCommit, mirror.MirrorBuild, mirror.MirrorFile]
-    forms += [mirror.MirrorArchive, mirror.MirrorOrigin, mirror.MirrorPublisher, mirror.MirrorSignature]
-    for key in (field.encode_name for form in forms for field in msgspec.structs.fields(form)):
-        assert f"`{key}`" in text, key
+MIRROR_FORMS = {
+    "writer": mirror.MirrorIndex,
+    "versions": mirror.MirroredRepository,
+    "repo-id": mirror.RepositoryIndex,
+    "url": mirror.MirrorOrigin,
+    "trusted": mirror.MirrorPublisher,
+    "variants": mirror.MirrorCommit,
+    "archive": mirror.MirrorBuild,
+    "name": mirror.MirrorArchive,
+    "path": mirror.MirrorFile,
+    "kind": mirror.MirrorSignature,
+}
+
+
+@pytest.mark.parametrize(("key", "form"), MIRROR_FORMS.items(), ids=MIRROR_FORMS)
+def test_the_format_of_mirrors_has_every_key_and_its_default(key: str, form: type[msgspec.Struct]) -> None:
+    expected = {field.encode_name: field.required for field in msgspec.structs.fields(form)}
+    found = [rows for rows in tables(ROOT / "docs" / "mirror-format.md") if any(row[0] == f"`{key}`" for row in rows)]
+    assert expected in [{names(row[0])[0]: row[2] == "" for row in rows} for rows in found]
+
+
+def test_the_documents_on_the_page_are_those_of_a_mirror(reader: Path) -> None:
+    arguments = ["mirror", "./mirror", "--repo", "kernels-examples/rms-norm", "--target", "torch2.13-cpu-x86_64-linux"]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    whole, index = (json.loads(block.text) for block in json_blocks("mirror-format.md"))
+    assert normal(json.loads((reader / "mirror" / "mirror.json").read_text("utf-8"))) == normal(whole)
+    written = json.loads((reader / "mirror" / "api/kernels/kernels-examples/rms-norm/refs").read_text("utf-8"))
+    [build] = written["content"]["builds"].values()
+    assert len(build["files"]) == 6
+    build |= {"files": build["files"][:1], "metadata": "…"}
+    assert normal(written) == normal(index)
+
+
+def normal(document: Any) -> Any:
+    """A document of a mirror without hashes, sizes and times."""
+    text = re.sub(r'"size": [0-9]+', '"size": 1', json.dumps(document))
+    text = re.sub(r"archives/[0-9a-f]{2}/", "archives/", re.sub(r"T[0-9:.]+Z", "", text))
+    return json.loads(re.sub(r"kernels [0-9.]+", "kernels <version>", same_everywhere(text)))
