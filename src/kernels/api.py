@@ -119,6 +119,15 @@ def get_kernels(requests: Sequence[KernelRequest]) -> list[ModuleType | Exceptio
 
     Raises:
         TypeError: An element is no `KernelRequest`.
+
+    Example:
+        ```python
+        from kernels.api import KernelRequest, get_kernels
+
+        activation, norm = get_kernels(
+            [KernelRequest("kernels-community/activation", version=1), KernelRequest("org/norm", version=2)]
+        )
+        ```
     """
     from kernels.support.formatting import wrong_type
 
@@ -158,11 +167,20 @@ def get_local_kernel(
             this one depends on, as for `get_kernel`: a folder that is worked on changes after the build.
 
     Returns:
-        The kernel's module.
+        The kernel's module; the same one for every call with the same build.
 
     Raises:
+        TypeError: `repo_path` is not a path.
         RepositoryNotFound: There is no kernel at the path (a `FileNotFoundError`).
         NoSuitableBuild: No build there suits this machine (a `FileNotFoundError`).
+        KernelsError: As for `get_kernel`, also for the kernels that this one depends on.
+
+    Example:
+        ```python
+        from kernels import get_local_kernel
+
+        activation = get_local_kernel("my-kernels/activation")
+        ```
     """
     from kernels.operations.load import load_requested
     from kernels.sources.folder import PathSource
@@ -309,6 +327,13 @@ def install_kernel(
 
     Raises:
         KernelsError: As for `get_kernel`.
+
+    Example:
+        ```python
+        from kernels import install_kernel
+
+        folder = install_kernel("kernels-community/activation", version=1)
+        ```
     """
     request = KernelRequest(
         repo_id,
@@ -358,10 +383,21 @@ def has_kernel(
         check_arch: Whether the build must cover the device's architecture.
         device: The device to choose the build for.
 
+    Returns:
+        True if `get_kernel` would find a build; False if there is no such repository, or no build fits.
+
     Raises:
         RequestError: An argument is invalid, or there is no such version or revision (a `ValueError`).
         UntrustedPublisher: The publisher is not trusted (a `ValueError`).
         HubUnavailable: The Hub did not answer, and the cache does not help (a `ConnectionError`).
+
+    Example:
+        ```python
+        from kernels import has_kernel
+
+        if has_kernel("kernels-community/activation", version=1):
+            ...
+        ```
     """
     request = KernelRequest(repo_id, version, revision, backend, None, trust_remote_code, check_arch, device)
     with first_requests(request):
@@ -403,6 +439,19 @@ def get_kernel_variants(
 
     Returns:
         One decision for each build folder; a notebook shows the list as a table.
+
+    Raises:
+        RequestError: An argument is invalid, or there is no such version or revision (a `ValueError`).
+        RepositoryNotFound: There is no such repository (a `FileNotFoundError`).
+        HubUnavailable: The Hub did not answer, and the cache does not help (a `ConnectionError`).
+
+    Example:
+        ```python
+        from kernels import get_kernel_variants
+
+        for each in get_kernel_variants("kernels-community/activation", version=1):
+            print(each.variant, getattr(each, "reason", "fits"))
+        ```
     """
     from kernels.resolver.verdicts import VariantList
 
@@ -443,6 +492,18 @@ def explain(
 
     Returns:
         The snapshot, with a decision for each build and the metadata of those that fit by name.
+
+    Raises:
+        RequestError: An argument is invalid, or there is no such version or revision (a `ValueError`).
+        RepositoryNotFound: There is no such repository (a `FileNotFoundError`).
+        HubUnavailable: The Hub did not answer, and the cache does not help (a `ConnectionError`).
+
+    Example:
+        ```python
+        from kernels.api import explain
+
+        print(explain("kernels-community/activation", version=1).best)
+        ```
     """
     request = KernelRequest(repo_id, version, revision, backend, check_arch=check_arch, device=device)
     with first_requests(*_if_valid(request, target)):

@@ -56,7 +56,11 @@ class KernelsError(SafeText):
     """Root of the errors that this package raises on purpose; its text is safe to print, whatever it quotes."""
 
     def reworded(self: _Error, message: str) -> _Error:
-        """The same error with another message."""
+        """The same error with another message.
+
+        Args:
+            message: The message.
+        """
         other = copy.copy(self)
         other.args = (clean(message),)
         return other

@@ -57,8 +57,8 @@ __all__ = [
 ]
 
 
-#: When the content of a build is checked: never, when it was installed or has changed since, or at every load.
 Verify = Literal["off", "install", "load"]
+"""When the content of a build is checked: never, when it was installed or has changed since, or at every load."""
 
 #: The most bytes of a file with public keys.
 _MAX_KEYS_BYTES = 1024 * 1024

@@ -37,7 +37,11 @@ class SignerPolicy(Protocol):
     """Who may sign, as sigstore asks it: any policy of `sigstore.verify.policy`."""
 
     def verify(self, cert: Any) -> None:
-        """Raise `sigstore.errors.VerificationError` for a certificate of a signer who may not."""
+        """Raise `sigstore.errors.VerificationError` for a certificate of a signer who may not.
+
+        Args:
+            cert: The signer's certificate, a `cryptography.x509.Certificate`.
+        """
 
 
 class _RulePolicy:
@@ -91,17 +95,23 @@ def _community() -> list[SignerPolicy]:
     return [GitHubWorkflowPolicy(repo_id=repo_id, signer_uris=uris) for repo_id, uris in found.items()]
 
 
-#: The signers that this package knows.
 DEFAULT_POLICIES: list[SignerPolicy] = _community()
+"""The signers that this package knows."""
 
 
 @dataclass(frozen=True)
 class DigestViolation:
-    """A file that is not as the digest in the metadata has it."""
+    """A file that is not as the digest in the metadata has it.
+
+    Attributes:
+        path: The file's POSIX path in the build's folder.
+        MissingFile: The kind for a file that the digest has and the folder does not.
+        UnknownFile: The kind for a file that the folder has and the digest does not.
+        HashMismatch: The kind for a file with other content; `expected` and `got` are base64.
+    """
 
     path: str
 
-    #: Its kinds.
     MissingFile: ClassVar[type[DigestViolation]]
     UnknownFile: ClassVar[type[DigestViolation]]
     HashMismatch: ClassVar[type[DigestViolation]]
@@ -140,7 +150,11 @@ DigestViolation.HashMismatch = _HashMismatch
 
 
 class VerificationResult:
-    """What `verify_variant` returns: one of these, compared with `==` or matched with `match`."""
+    """What `verify_variant` returns: one of these, compared with `==` or matched with `match`.
+
+    Attributes:
+        Any: Any of these, for type hints.
+    """
 
     @dataclass
     class Success:
@@ -152,13 +166,21 @@ class VerificationResult:
 
     @dataclass
     class SignatureBundleInvalid:
-        """`metadata.json.sigstore` is not a Sigstore bundle."""
+        """`metadata.json.sigstore` is not a Sigstore bundle.
+
+        Attributes:
+            reason: Why.
+        """
 
         reason: str
 
     @dataclass
     class SignatureVerificationFailure:
-        """The signature is not valid, or its signer is not allowed."""
+        """The signature is not valid, or its signer is not allowed.
+
+        Attributes:
+            reason: Why.
+        """
 
         reason: str
 
@@ -168,7 +190,11 @@ class VerificationResult:
 
     @dataclass
     class MetadataInvalid:
-        """`metadata.json` was signed as it is, and is not valid."""
+        """`metadata.json` was signed as it is, and is not valid.
+
+        Attributes:
+            reason: Why.
+        """
 
         reason: str
 
@@ -178,7 +204,11 @@ class VerificationResult:
 
     @dataclass
     class DigestVerificationFailure:
-        """Files are not as the digest has them."""
+        """Files are not as the digest has them.
+
+        Attributes:
+            violations: The files, by their paths.
+        """
 
         violations: list[DigestViolation]
 

@@ -83,7 +83,7 @@ __all__ = [
     "variant_tokens",
 ]
 
-#: A backend's name in a type hint: editors complete the built-in ones, and any other is as good.
 BackendName = BuiltInName | str
+"""A backend's name in a type hint: editors complete the built-in ones, and any other is as good."""
 
 enter((family, Origin("built-in")) for family in families())

@@ -40,7 +40,12 @@ _LISTED = 10
 
 
 class PythonDependency(NamedTuple):
-    """A Python dependency that kernels may have: the package to install, and the module to look for, if any."""
+    """A Python dependency that kernels may have.
+
+    Attributes:
+        package: The package to install.
+        module: The module that must be importable, or None where nothing is looked for.
+    """
 
     package: str
     module: str | None
@@ -98,12 +103,18 @@ class BackendLike(Protocol):
     """The least that a backend has, for type checkers: everything else has a default in `Backend`."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Own name, also `backend.type` in metadata."""
+        ...
 
     @property
-    def device_type(self) -> str: ...
+    def device_type(self) -> str:
+        """Torch's device type."""
+        ...
 
-    def probe(self) -> BackendProbe: ...
+    def probe(self) -> BackendProbe:
+        """Look for driver, runtime and devices; see `Backend.probe`."""
+        ...
 
 
 class _Same:
@@ -116,8 +127,8 @@ class _Same:
         return getattr(owner if backend is None else backend, self.other)
 
 
-#: A stage's function; see `Backend.prepare`, `Backend.before_import` and `Backend.after_import`.
 Stage = Callable[..., None]
+"""A stage's function; see `Backend.prepare`, `Backend.before_import` and `Backend.after_import`."""
 
 
 class Backend:
@@ -186,11 +197,18 @@ class Backend:
         return named_devices(self)
 
     def parse_accelerator(self, text: str) -> Found | None:
-        """The version in a compiled variant's accelerator part, or None when it is another backend's."""
+        """The version in a compiled variant's accelerator part, or None when it is another backend's.
+
+        Args:
+            text: The accelerator part of a variant's name, such as `cu128`.
+        """
         return parsed_accelerator(self, text)
 
     def format_accelerator(self, version: MajorMinor | None) -> str:
         """The accelerator part for a version, such as `cu128`.
+
+        Args:
+            version: The version, or None where the backend has no versions.
 
         Raises:
             ValueError: The backend has versions and none is given, has none and one is given, or the minor has more
@@ -199,13 +217,22 @@ class Backend:
         return formatted_accelerator(self, version)
 
     def version_reason(self, build: MajorMinor | None, target: MajorMinor | None) -> str | None:
-        """Why a build for one version does not run on a machine with another, or None where it does."""
+        """Why a build for one version does not run on a machine with another, or None where it does.
+
+        Args:
+            build: The version in the build's name.
+            target: The machine's version, or None where it is not known.
+        """
         if build == target:
             return None
         return f"built for {self.name} {build}, this machine has {target or 'an unknown version'}"
 
     def platform_reason(self, target: Any) -> str | None:
-        """Why no compiled build of this backend fits a `Target`'s platform, or None."""
+        """Why no compiled build of this backend fits a `Target`'s platform, or None.
+
+        Args:
+            target: The machine, a `Target`.
+        """
         return None
 
     def driver_reason(self, built: MajorMinor | None, driver: MajorMinor | None) -> str | None:
@@ -218,19 +245,36 @@ class Backend:
         return None
 
     def arch_reason(self, archs: Sequence[str] | None, device: Device | None) -> str | None:
-        """Why a build for `archs` does not run on a device, or None when it does or nothing can be checked."""
+        """Why a build for `archs` does not run on a device, or None when it does or nothing can be checked.
+
+        Args:
+            archs: The architectures in the build's metadata, or None where it lists none.
+            device: The device, or None where none is visible.
+        """
         return None
 
     def device_capability(self, device: Device) -> int | None:
-        """A device's capability as mapping properties count it (7.5 is 75), or None where there is no such number."""
+        """A device's capability as mapping properties count it (7.5 is 75), or None where there is no such number.
+
+        Args:
+            device: The device, as the probe found it.
+        """
         return None
 
     def parse_arch(self, text: str) -> str | None:
-        """An architecture as builds declare it, from a person's or a compiler's spelling; None where it is not one."""
+        """An architecture as builds declare it, from a person's or a compiler's spelling; None where it is not one.
+
+        Args:
+            text: Such as `sm_90`, `90a` or `9.0` for CUDA.
+        """
         return text if re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", text) else None
 
     def format_arch(self, arch: str) -> str:
-        """The short form of an architecture: what `parse_arch` reads."""
+        """The short form of an architecture: what `parse_arch` reads.
+
+        Args:
+            arch: The architecture as builds declare it.
+        """
         return arch
 
     def torch_build(self, torch: Any) -> Found | None:
@@ -238,6 +282,9 @@ class Backend:
 
         Called often, so it must be quick. By default, whether an extension has added the device to Torch; the version
         is then the probe's.
+
+        Args:
+            torch: The imported module `torch`.
         """
         return Found() if extends(torch, self.device_type) else None
 
@@ -274,10 +321,21 @@ class Backend:
         """
 
     def before_import(self, variant_dir: Path, metadata: Metadata) -> None:
-        """Called before a build's module is imported."""
+        """Called before a build's module is imported; an error stops the import.
+
+        Args:
+            variant_dir: The build's folder, to be read only.
+            metadata: The build's metadata.
+        """
 
     def after_import(self, module: ModuleType, variant_dir: Path, metadata: Metadata) -> None:
-        """Called when a build's module was imported; an error takes the import back."""
+        """Called when a build's module was imported; an error takes the import back.
+
+        Args:
+            module: The build's module.
+            variant_dir: The build's folder, to be read only.
+            metadata: The build's metadata.
+        """
 
 
 def listed(archs: Sequence[str]) -> str:

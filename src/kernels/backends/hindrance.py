@@ -13,9 +13,10 @@ from kernels.support.version import MajorMinor
 
 __all__ = ["Hindrance", "HindranceKind", "hindrances"]
 
-#: What is in the way: there is no device; a setting hides the devices; the driver is missing or too old for Torch;
-#: Torch is not built for it; the backend's own code fails.
 HindranceKind = Literal["absent", "hidden", "driver", "torch", "failed"]
+"""What is in the way of a backend: no device; a setting that hides the devices; a driver that is missing or too old for
+Torch; a Torch that is not built for it; the backend's own code fails.
+"""
 
 
 class Hindrance(msgspec.Struct, frozen=True):

@@ -33,7 +33,11 @@ _BEGIN, _END = b"\nLABEL = {\n", b"\n}\n"
 
 
 class Found(NamedTuple):
-    """A match, with the version that came with it: None where the backend has no versions."""
+    """A match, with the version that came with it.
+
+    Attributes:
+        version: The version; None where the backend has no versions.
+    """
 
     version: MajorMinor | None = None
 

@@ -159,6 +159,9 @@ def get_backend(name: BuiltInName | str) -> Backend:
     Args:
         name: Its own name, noarch name, accelerator token or Torch device type.
 
+    Returns:
+        The backend: its names, and what it knows about versions, architectures and this machine's devices.
+
     Raises:
         TypeError: `name` is not a string.
         RequestError: No backend has that name; the message lists the known ones.

@@ -99,12 +99,20 @@ class BackendEntry(msgspec.Struct, frozen=True, eq=False):
     # What a backend that is not imported is asked: its file has the usual rules for names.
 
     def parse_accelerator(self, text: str) -> Found | None:
-        """As `Backend.parse_accelerator`, without importing the backend."""
+        """As `Backend.parse_accelerator`, without importing the backend.
+
+        Args:
+            text: The accelerator part of a variant's name.
+        """
         loaded = self.deferred.loaded
         return parsed_accelerator(self.names, text) if loaded is None else loaded.parse_accelerator(text)
 
     def format_accelerator(self, version: MajorMinor | None) -> str:
-        """As `Backend.format_accelerator`, without importing the backend."""
+        """As `Backend.format_accelerator`, without importing the backend.
+
+        Args:
+            version: The version, or None where the backend has no versions.
+        """
         loaded = self.deferred.loaded
         return formatted_accelerator(self.names, version) if loaded is None else loaded.format_accelerator(version)
 

@@ -65,12 +65,24 @@ class _GatedBenchmark(Benchmark):
 
 
 class SiluAndMulBenchmark(_GatedBenchmark):
-    """`kernel.silu_and_mul(out, x)`: SiLU of the first half times the second."""
+    """SiLU of the first half of the last dimension times the second half: `kernel.silu_and_mul(out, x)`, in float16.
+
+    Workloads: 8 batches of `[1024, 2048]` (`small`), `[2048, 4096]` (`medium`) or `[4096, 8192]` (`large`).
+
+    Attributes:
+        activation: The name of the activation in the kernel and in `torch.nn.functional`.
+    """
 
     activation = "silu"
 
 
 class GeluAndMulBenchmark(_GatedBenchmark):
-    """`kernel.gelu_and_mul(out, x)`: exact GELU of the first half times the second."""
+    """Exact GELU of the first half of the last dimension times the second half: `kernel.gelu_and_mul(out, x)`.
+
+    Workloads as in `SiluAndMulBenchmark`.
+
+    Attributes:
+        activation: The name of the activation in the kernel and in `torch.nn.functional`.
+    """
 
     activation = "gelu"

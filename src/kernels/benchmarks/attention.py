@@ -42,7 +42,14 @@ class _AttentionBenchmark(Benchmark):
 
 
 class FlashAttentionBenchmark(_AttentionBenchmark):
-    """`kernel.flash_attn_func(q, k, v, causal=False)`, workloads by `[batch, sequence, heads, size]`."""
+    """Attention by `kernel.flash_attn_func(q, k, v, causal=False)`, in float16.
+
+    Workloads: `small` is `[2, 128, 8, 64]`, `medium` `[4, 512, 16, 64]`, `large` `[8, 1024, 32, 128]` (batch, sequence,
+    heads, size of a head).
+
+    Attributes:
+        causal: Whether a token sees none after it; False.
+    """
 
     causal: bool = False
 
@@ -74,13 +81,21 @@ class FlashAttentionBenchmark(_AttentionBenchmark):
 
 
 class FlashAttentionCausalBenchmark(FlashAttentionBenchmark):
-    """The same, where a token sees none after it."""
+    """As `FlashAttentionBenchmark`, where a token sees none after it.
+
+    Attributes:
+        causal: Whether a token sees none after it; True.
+    """
 
     causal = True
 
 
 class FlashAttentionVarlenBenchmark(_AttentionBenchmark):
-    """`kernel.flash_attn_varlen_func`: sequences of several lengths, one after the other, `[tokens, heads, size]`."""
+    """Attention by `kernel.flash_attn_varlen_func`: sequences of several lengths, one after the other, in float16.
+
+    Workloads: `small` has 3 sequences of up to 64 tokens and 8 heads of 64, `medium` 5 of up to 256 tokens and 16 heads
+    of 64, `large` 8 of up to 512 tokens and 32 heads of 128. Inputs are `[tokens, heads, size of a head]`.
+    """
 
     def _pack(self, lengths: Sequence[int], heads: int, size: int) -> None:
         import torch

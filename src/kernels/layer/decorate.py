@@ -74,6 +74,9 @@ def use_kernel_forward_from_hub(
         layer_name: Its name in mappings.
         condition: Called with each instance when a model is kernelized; if it is false, the instance is not changed.
 
+    Returns:
+        The decorator. It returns the class itself, or the `nn.Module` that the function became.
+
     Raises:
         TypeError: An argument or the decorated object is of the wrong type.
 
@@ -112,6 +115,9 @@ def use_kernelized_func(*functions: Callable[..., Any]) -> Callable[[_Class], _C
 
     Args:
         functions: Functions decorated with `use_kernel_forward_from_hub`.
+
+    Returns:
+        The decorator, which returns the class itself.
 
     Raises:
         TypeError: The decorated object is not a class.
@@ -158,6 +164,9 @@ def use_kernel_func_from_hub(func_name: str) -> Callable[[_Target], _Target]:
 
     Args:
         func_name: Its name in mappings.
+
+    Returns:
+        The decorator, as that of `use_kernel_forward_from_hub`.
     """
     warnings.warn(
         "use_kernel_func_from_hub is deprecated: use_kernel_forward_from_hub marks functions too.",

@@ -41,6 +41,9 @@ ANY_CAPABILITY = (0, 2**63 - 1)
 class CapabilityRange:
     """The devices that a kernel supports, by capability; a vendor's backend subclasses it and sets `device_type`.
 
+    Attributes:
+        device_type: The device type in mappings that it is for.
+
     Args:
         min_capability: Lowest capability, as one number: 7.5 is 75.
         max_capability: Highest capability, inclusive.

@@ -57,15 +57,18 @@ _Value = TypeVar("_Value", covariant=True)
 
 
 class SupportsItems(Protocol[_Key, _Value]):
-    """A mapping for type checkers. `Mapping[str | Device, ...]` would reject a `dict[str, ...]`."""
+    """A dictionary, for type checkers: `Mapping[str | Device, ...]` would reject a `dict[str, ...]`."""
 
-    def items(self) -> Set[tuple[_Key, _Value]]: ...
+    def items(self) -> Set[tuple[_Key, _Value]]:
+        """The keys with their values."""
+        ...
 
 
-#: One layer's entry in a mapping: device (a type, or a `Device`) -> repository, or mode -> repository.
 LayerMapping = SupportsItems[str | Device, RepositoryProtocol | Mapping[Mode, RepositoryProtocol]]
-#: What `register_kernel_mapping` and `use_kernel_mapping` take: layer name -> its entry.
+"""One layer's entry in a mapping: device (a type, or a `Device`) → repository, or a dictionary mode → repository."""
+
 KernelMapping = Mapping[str, LayerMapping]
+"""What `register_kernel_mapping` and `use_kernel_mapping` take: layer name → its entry."""
 
 _lock = threading.Lock()
 _registered: _Kernels = {}

@@ -124,7 +124,8 @@ def _import(package: KernelPackage) -> ModuleType:
 def get_loaded_kernels() -> list[LoadedKernel]:
     """The kernels that are loaded in this process, in the order of loading, one for each variant's path.
 
-    A notebook shows the list as a table.
+    Returns:
+        A list that a notebook shows as a table.
 
     Example:
         >>> all(isinstance(kernel, LoadedKernel) for kernel in get_loaded_kernels())
@@ -153,6 +154,9 @@ def get_kernel_dep(repo_id: str) -> ModuleType:
 
     Args:
         repo_id: The dependency, `org/name` as in the metadata.
+
+    Returns:
+        The dependency's module, loaded before the calling kernel.
 
     Raises:
         DependencyOutsideLoad: The caller is not a kernel that is being imported, or does not declare the dependency.

@@ -50,6 +50,9 @@ _BACKEND_TYPE = r"[A-Za-z][A-Za-z0-9_]*"
 class KernelName(str):
     """A kernel's name, `^[a-z][-a-z0-9]*[a-z0-9]$`.
 
+    Args:
+        name: The text.
+
     Raises:
         RequestError: The text is not a kernel's name (a `ValueError`).
 
@@ -74,6 +77,9 @@ class KernelName(str):
     def allows(text: str) -> bool:
         """Whether a text is a valid kernel name.
 
+        Args:
+            text: The text.
+
         Example:
             >>> KernelName.allows("rms-norm"), KernelName.allows("rms_norm")
             (True, False)
@@ -82,7 +88,12 @@ class KernelName(str):
 
 
 class BackendInfo(msgspec.Struct, frozen=True):
-    """The backend of a build (`type`), and the device architectures it was compiled for, if they are listed."""
+    """The backend of a build.
+
+    Attributes:
+        type: The backend's name.
+        archs: The device architectures that the build was compiled for, or None if they are not listed.
+    """
 
     type: str
     archs: list[str] | None = None
@@ -97,28 +108,49 @@ class BackendInfo(msgspec.Struct, frozen=True):
 
 
 class Digest(msgspec.Struct, frozen=True):
-    """Digest of a build's files: `algorithm` is `sha256` or `sha512`, `files` maps POSIX paths to base64 digests."""
+    """Digest of a build's files.
+
+    Attributes:
+        algorithm: `sha256` or `sha512`.
+        files: The digest of each file in base64, by its POSIX path in the build's folder.
+    """
 
     algorithm: str
     files: dict[str, str]
 
 
 class GitState(msgspec.Struct, frozen=True):
-    """A commit and whether the working tree differed from it."""
+    """A state of a Git repository.
+
+    Attributes:
+        commit: The commit.
+        dirty: Whether the working tree differed from it.
+    """
 
     commit: str
     dirty: bool = False
 
 
 class KernelBuilder(msgspec.Struct, frozen=True):
-    """The builder of a kernel: its version, and the commit of its sources (`git`), if they are known."""
+    """The builder of a kernel, as far as it is known.
+
+    Attributes:
+        version: Its version.
+        git: The commit of its sources.
+    """
 
     version: str | None = None
     git: GitState | None = None
 
 
 class Provenance(msgspec.Struct, frozen=True):
-    """The builder of the kernel (`builder`, `builder_version`) and the commit of its sources (`kernel`)."""
+    """What a build was made from, and by what, as far as it is known.
+
+    Attributes:
+        builder: The commit of the builder's sources.
+        builder_version: The builder's version.
+        kernel: The commit of the kernel's sources.
+    """
 
     builder: GitState | None = None
     builder_version: str | None = None
@@ -252,6 +284,9 @@ class Metadata(msgspec.Struct, frozen=True):
     @staticmethod
     def read_from_file(metadata_path: os.PathLike[str] | str) -> Metadata:
         """Parse the `metadata.json` at a path.
+
+        Args:
+            metadata_path: The file.
 
         Raises:
             MissingMetadata: There is no such file (a `FileNotFoundError`).

@@ -24,10 +24,16 @@ __all__ = ["KernelRequest", "check_user_agent"]
 class KernelRequest:
     """One kernel to get, with the arguments of `get_kernel`. A value: it cannot be changed.
 
-    Written out, as it is made before the first request of a call is sent: a dataclass is slow to define, and a struct
-    needs msgspec.
-
     Attributes:
+        repo_id: The repository, `org/name`.
+        version: A major version; not together with `revision`.
+        revision: A branch, a tag or a commit.
+        backend: The backend to load a build for; the default follows Torch's build.
+        user_agent: Text to add to the `User-Agent` header of requests.
+        trust_remote_code: As for `get_kernel`.
+        check_arch: Whether the build must cover the device's architecture.
+        device: The device to choose the build for: an index, or Torch's name.
+        verify: When the content of the builds is checked, as for `get_kernel`.
         local_files_only: Use only what is in the cache.
         local_kernels: Whether `LOCAL_KERNELS` is used.
         lock: The lock to use; the default is the caller's.
@@ -37,6 +43,8 @@ class KernelRequest:
         True
     """
 
+    # Written out, as it is made before the first request of a call is sent: a dataclass is slow to define, and a struct
+    # needs msgspec.
     __slots__ = __match_args__ = (
         *("repo_id", "version", "revision", "backend", "user_agent", "trust_remote_code", "check_arch", "device"),
         *("verify", "local_files_only", "local_kernels", "lock"),
@@ -103,7 +111,11 @@ class KernelRequest:
         return Requirement(self.repo_id, version=self.version, revision=self.revision)
 
     def with_changes(self, **changes: Any) -> Self:
-        """The same request with other values of some attributes."""
+        """The same request with other values of some attributes.
+
+        Args:
+            changes: Names of attributes, with their new values.
+        """
         return type(self)(**dict(zip(self.__slots__, self._values(), strict=True)) | changes)
 
     def _values(self) -> tuple[Any, ...]:

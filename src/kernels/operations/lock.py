@@ -142,6 +142,9 @@ def lock_project(
         rehash: The same, but the listing replaces what is pinned.
         trust_remote_code: As for `get_kernel`.
 
+    Returns:
+        The lock as it should be, and what differs from the file; `write` writes it.
+
     Raises:
         RequestError: An argument is invalid, or a version does not exist (a `ValueError`).
         LockError: The lock there is cannot be read, or pins a commit that is gone (a `ValueError`).

@@ -146,6 +146,18 @@ def use_vendor_ops(
 
     As `enable_vendor_ops`; the end of the block removes the overrides.
 
+    Args:
+        name: The backend by any of its names, or its vendor.
+        include: Names of functions or operators (`aten::silu`) to use; the default is all of them.
+        exclude: Names of functions or operators to leave out.
+
+    Yields:
+        What is active, and what is not used.
+
+    Raises:
+        TypeError: As for `enable_vendor_ops`.
+        RequestError: As for `enable_vendor_ops`.
+
     Example:
         ```python
         from kernels import use_vendor_ops
@@ -200,6 +212,15 @@ def enable_vendor_ops(
         TypeError: An argument is of the wrong type.
         RequestError: The vendor is unknown, `ops` cannot be imported, a function of `include` is unknown or cannot
             override an operator, or none of the functions can. Nothing was changed.
+
+    Example:
+        ```python
+        from kernels import enable_vendor_ops
+
+        enabled = enable_vendor_ops("acme", exclude=["softmax"])
+        print(enabled.operators, enabled.unused)
+        enabled.disable()
+        ```
     """
     included = None if include is None else _texts(include, "include")
     excluded = [] if exclude is None else _texts(exclude, "exclude")
@@ -240,6 +261,18 @@ def use_kernel_ops(functions: Mapping[str, FuncSpec], *, backend: BackendName | 
 
     As `enable_kernel_ops`; the end of the block removes the overrides.
 
+    Args:
+        functions: Operators (`aten::silu`, `aten::add.Tensor`, or `silu`, `add_Tensor`), with the function for each.
+        backend: The backend whose operators change, and whose builds are loaded; the default follows Torch's build.
+
+    Yields:
+        What is active.
+
+    Raises:
+        TypeError: As for `enable_kernel_ops`.
+        RequestError: As for `enable_kernel_ops`.
+        KernelsError: As for `enable_kernel_ops`.
+
     Example:
         ```python
         from kernels import FuncSpec, use_kernel_ops
@@ -269,6 +302,14 @@ def enable_kernel_ops(functions: Mapping[str, FuncSpec], *, backend: BackendName
         TypeError: An argument is of the wrong type.
         RequestError: An operator or function is unknown, or a function cannot override its operator.
         KernelsError: A kernel cannot be loaded, as for `get_kernel`. Nothing was changed.
+
+    Example:
+        ```python
+        from kernels import FuncSpec, enable_kernel_ops
+
+        enabled = enable_kernel_ops({"aten::silu": FuncSpec("org/repo", "silu", version=1)})
+        enabled.disable()
+        ```
     """
     from kernels.api import KernelRequest, get_kernels
     from kernels.loader.load import kernel_attribute
@@ -308,7 +349,9 @@ def enable_kernel_ops(functions: Mapping[str, FuncSpec], *, backend: BackendName
 def active_ops() -> list[ActiveOp]:
     """The operators that are overridden, in the order in which they were enabled.
 
-    If an operator is listed twice under one dispatch key, the later override runs.
+    Returns:
+        One entry for each override, in a list that a notebook shows as a table. If an operator is listed twice under
+        one dispatch key, the later override runs.
 
     Example:
         >>> active_ops()

@@ -45,7 +45,11 @@ _KIND_ORDER = {"torch-stable-abi": 0, "torch": 1, "tvm-ffi": 2, "torch-noarch": 
 
 @dataclass(frozen=True)
 class VariantAccepted:
-    """A variant that suits the target."""
+    """A variant that suits the target.
+
+    Attributes:
+        variant: The variant.
+    """
 
     variant: Variant
 
@@ -66,6 +70,7 @@ class VariantRejected:
 
 
 Decision = VariantAccepted | VariantRejected
+"""What was decided about a variant."""
 
 
 class Resolution(msgspec.Struct, frozen=True):
@@ -100,7 +105,11 @@ class Resolution(msgspec.Struct, frozen=True):
         return tuple(each for each in self.decisions if isinstance(each, VariantRejected))
 
     def rejects_for(self, kind: RejectionKind) -> bool:
-        """Whether any variant was rejected for this."""
+        """Whether any variant was rejected for this.
+
+        Args:
+            kind: The reason.
+        """
         return any(each.kind is kind for each in self.rejected)
 
 
@@ -125,6 +134,9 @@ def resolve(
         metadata: Metadata of variants by name, as far as it was read; an error in its place rejects the variant.
         check_arch: Whether a build must cover the device's architecture.
         device: The device's index, or its Torch name such as `"cuda:1"`; the default is the current one.
+
+    Returns:
+        The decisions, the best variant, and what is still to be read.
 
     Raises:
         TypeError: `backend` or `device` is of the wrong type.
@@ -215,7 +227,12 @@ class Ranking:
                 return
 
     def learn(self, name: str, facts: Metadata | KernelsError) -> None:
-        """Add the metadata of a variant; an error in its place rejects the variant."""
+        """Add the metadata of a variant; an error in its place rejects the variant.
+
+        Args:
+            name: The variant.
+            facts: Its metadata, or the error of reading it.
+        """
         variant = self._fitting.get(name)
         if variant is None:
             return

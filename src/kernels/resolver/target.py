@@ -126,6 +126,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     def from_json(data: bytes | str) -> Target:
         """A machine from what `to_json` wrote.
 
+        Args:
+            data: The JSON.
+
         Raises:
             TypeError: `data` is neither bytes nor a string.
             RequestError: It is not that.
@@ -156,11 +159,19 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self)
 
     def backend_version(self, name: str) -> MajorMinor | None:
-        """The version of a backend, None where it has none or none is known."""
+        """The version of a backend, None where it has none or none is known.
+
+        Args:
+            name: The backend's own name.
+        """
         return MajorMinor.parse(self.backends.get(name) or "")
 
     def backend_devices(self, name: str) -> tuple[Device, ...]:
-        """The visible devices of a backend."""
+        """The visible devices of a backend.
+
+        Args:
+            name: The backend's own name.
+        """
         return tuple(device for device in self.devices if device.backend == name)
 
     def why_not(self, name: str) -> str:

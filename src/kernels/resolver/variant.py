@@ -36,10 +36,11 @@ _COMPILED = (
 )
 _NOARCH = r"torch-(?P<backend>[a-z][a-z0-9_]*)"
 
-#: A backend's name and version.
 Accelerator = tuple[str, MajorMinor | None]
+"""A backend's name and version."""
 
 Kind = Literal["torch-stable-abi", "torch", "tvm-ffi", "torch-noarch"]
+"""What a variant was built against: Torch's stable ABI, one Torch version, tvm-ffi, or nothing."""
 _KINDS: tuple[tuple[str, Kind], ...] = (("torch", "torch"), ("stable", "torch-stable-abi"), ("tvm", "tvm-ffi"))
 
 
@@ -84,6 +85,15 @@ class Variant(msgspec.Struct, frozen=True):
     ) -> Variant:
         """The variant of a compiled build.
 
+        Args:
+            kind: What it is built against.
+            framework_version: Torch's or tvm-ffi's version.
+            backend: The backend's name.
+            accelerator_version: The backend's version; None where it has none.
+            cpu: Processor architecture.
+            os: Operating system.
+            abi: C++ ABI tag, if there is one.
+
         Raises:
             ValueError: No variant name says this.
 
@@ -103,6 +113,9 @@ class Variant(msgspec.Struct, frozen=True):
     @staticmethod
     def for_noarch(backend: str | None = None) -> Variant:
         """The noarch variant of a backend, or the universal one.
+
+        Args:
+            backend: The backend's name; None for the universal variant.
 
         Example:
             >>> Variant.for_noarch("cann").name, Variant.for_noarch().name
@@ -134,7 +147,11 @@ class Variant(msgspec.Struct, frozen=True):
 
 
 class UnparsedVariant(msgspec.Struct, frozen=True):
-    """A build folder whose name is not a variant's; it is always rejected."""
+    """A build folder whose name is not a variant's; it is always rejected.
+
+    Attributes:
+        name: The folder's name.
+    """
 
     name: str
 
@@ -153,6 +170,9 @@ def parse_variant(name: str, accelerators: MutableMapping[str, Accelerator | Non
     Args:
         name: The name.
         accelerators: What accelerator parts were found to name, for further names: the builds of a kernel share a few.
+
+    Returns:
+        The variant; its `name` is what was parsed.
 
     Raises:
         InvalidVariant: It is not a variant's name, or names an accelerator that no registered backend has.

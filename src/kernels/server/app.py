@@ -69,6 +69,9 @@ def create_app(
         writable: Whether clients with the token may write.
         public_url: Where clients reach it, for the addresses in answers; None for the address that a client connected
             to, or a name of it in `state.names` or `localhost`. No other `Host` is used, nor is `X-Forwarded-…`.
+
+    Returns:
+        An application for any ASGI server, such as uvicorn.
     """
     repository = "/api/{kinds}/{org}/{name}"
     app = Starlette(

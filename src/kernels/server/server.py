@@ -56,6 +56,9 @@ class HubServer:
         limits: Limits on connections and clients.
         wrap: Applied to the ASGI application, to wrap it.
 
+    Attributes:
+        catalog: The repositories; its `trusted`, `users` and `models` may change while the Hub runs.
+
     Raises:
         RequestError: `root` is not a folder, `port`, `token` or `public_url` is invalid, or `writable` has no `token`.
 
@@ -164,7 +167,11 @@ class HubServer:
         return self
 
     def stop(self, *, grace: int = 0) -> None:
-        """Stop, and return once the server thread has ended; answers that are being sent have `grace` seconds."""
+        """Stop, and return once the server thread has ended.
+
+        Args:
+            grace: Seconds that answers which are being sent have.
+        """
         if self._thread is None or self._server is None:
             return
         self._server.force_exit = grace == 0

@@ -11,6 +11,10 @@ __all__ = ["MajorMinor"]
 class MajorMinor(NamedTuple):
     """A version of two numbers, as variant names carry it.
 
+    Attributes:
+        major: The first number.
+        minor: The second number.
+
     Example:
         >>> str(MajorMinor(12, 8)), MajorMinor.parse("12.8.93"), MajorMinor.parse("8.2.RC1")
         ('12.8', MajorMinor(major=12, minor=8), MajorMinor(major=8, minor=2))
@@ -21,7 +25,11 @@ class MajorMinor(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> MajorMinor | None:
-        """The version that a text starts with, or None when it starts with none."""
+        """The version that a text starts with, or None when it starts with none.
+
+        Args:
+            text: Such as `12.8.93`.
+        """
         match = re.match(r"([0-9]{1,4})\.([0-9]{1,4})", text)
         return None if match is None else MajorMinor(int(match[1]), int(match[2]))
 

@@ -20,6 +20,7 @@ __all__ = ["TuneEntry", "TuneFile", "read_configs"]
 _log = logger(__name__)
 
 Operators = Mapping[str, tuple["TuneEntry", ...]]
+"""The configurations of each operator, by its name."""
 
 #: The top-level key whose value has a section for each architecture.
 _ARCHS = "archs"

@@ -32,6 +32,10 @@ __all__ = ["Configs", "Heuristics", "get_configs", "get_heuristics"]
 class Configs(list[Any]):
     """A list of `triton.Config` that knows where it came from, for `@triton.autotune(configs=…)`.
 
+    Args:
+        configs: The configurations.
+        origin: Where they came from.
+
     Attributes:
         origin: Where it came from.
     """
@@ -43,6 +47,10 @@ class Configs(list[Any]):
 
 class Heuristics(dict[str, Callable[[Mapping[str, Any]], Any]]):
     """A dictionary of functions that knows where it came from, for `@triton.heuristics(…)`.
+
+    Args:
+        functions: The function of each parameter.
+        origin: Where they came from.
 
     Attributes:
         origin: Where it came from.

@@ -127,6 +127,9 @@ def read_builds(folder: os.PathLike[str] | str, sources: Iterable[Path] = ()) ->
         folder: The folder that has `build/<variant>`.
         sources: Folders in it that can have benchmarks too.
 
+    Returns:
+        The builds with their files, and what was skipped.
+
     Raises:
         RequestError: The folder is missing or has no builds; the builds differ in name, version or license; or two
             benchmarks have one name.

@@ -23,6 +23,9 @@ def preview_card(folder: os.PathLike[str] | str, repo_id: str | None = None, *, 
         repo_id: The repository, `org/name`. Default: that of `build.toml`, else `org/name`.
         branch: The branch. Default: that of `build.toml`, else `v<version>` of the builds.
 
+    Returns:
+        The card; its `text` is what `README.md` would have.
+
     Raises:
         RequestError: The folder, a name, or the author's `CARD.md` is not valid.
         InvalidVariant, InvalidMetadata, InvalidRepository, DigestMismatch: A build is not valid.

@@ -68,6 +68,9 @@ def draft_kernel(
         license: SPDX expression.
         repo_id: `org/name`, where the kernel will be published.
 
+    Returns:
+        The options with their defaults; nothing is written.
+
     Raises:
         TypeError: An argument is of another type.
         RequestError: The name, license or repository is not valid, or a backend is not known.

@@ -57,6 +57,9 @@ class MirrorVersions:
     def parse(text: str) -> MirrorVersions:
         """Read `all`, `newest:2` or `1,3`.
 
+        Args:
+            text: The versions, as the commands take them.
+
         Raises:
             RequestError: It is none of these.
         """
@@ -71,12 +74,16 @@ class MirrorVersions:
         raise RequestError(f"`versions` is {format_value(text)}; expected all, newest:2, or versions such as 1,3.")
 
     def of(self, heads: Heads) -> list[int]:
-        """The versions of a repository to take, the newest first; those of `numbers` also if it does not have them."""
+        """The versions of a repository to take, the newest first; those of `numbers` also if it does not have them.
+
+        Args:
+            heads: The branches of the repository, with their commits.
+        """
         return list(self.numbers) or list(heads.versions)[: self.newest]
 
 
-#: Every version.
 ALL_VERSIONS = MirrorVersions()
+"""Every version."""
 
 
 def parse_since(text: str) -> float:
@@ -272,10 +279,24 @@ class MirrorProgress(Protocol):
     """Receives the progress of a run, from any thread."""
 
     def start(self, files: int, size: int) -> None:
-        """More files to fetch, and their size; called again whenever more of the work is known."""
+        """More of the work is known.
+
+        Args:
+            files: The number of further files to fetch.
+            size: Their bytes.
+        """
 
     def arrived(self, files: int, size: int) -> None:
-        """The number of files and bytes that have arrived since the last call."""
+        """Files have arrived.
+
+        Args:
+            files: Their number since the last call.
+            size: Bytes that arrived since the last call.
+        """
 
     def stored(self, size: int) -> None:
-        """The size of an archive that is in the mirror now."""
+        """An archive is in the mirror now.
+
+        Args:
+            size: Its bytes.
+        """

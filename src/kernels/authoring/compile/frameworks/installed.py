@@ -91,6 +91,9 @@ def installed_framework(
 def default_backends(source: KernelSource) -> tuple[str, ...]:
     """The backends that a source is built for by default.
 
+    Args:
+        source: The source, as `read_source` reads it.
+
     Returns:
         All that `build.toml` lists for a noarch source; else those that the installed Torch is built for, or, for
         tvm-ffi, those whose compiler is installed.

@@ -82,6 +82,13 @@ def source_state(source: KernelSource) -> SourceState:
 def plan_builds(source: KernelSource, backends: Iterable[str] | None = None) -> list[BuildPlan]:
     """Plan the variants of a source, for these backends or by default for all that can be built here.
 
+    Args:
+        source: The source, as `read_source` reads it.
+        backends: Names of backends; those that `build.toml` does not list are ignored.
+
+    Returns:
+        A plan for each variant, in the order of `build.toml`'s backends.
+
     Raises:
         RequestError: The package has a file that cannot be published, or that Python cannot compile.
         CompilerNotFound: Torch, tvm-ffi or a compiler is not installed, or not for that backend.
