@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+import api_names
 import commands_page
 import figures
 import pictures
@@ -26,6 +27,7 @@ GENERATED: Mapping[Path, Callable[[], str]] = {
     DOCS / "build-toml.md": lambda: build_toml.write_reference(DOCS / "build-toml.md"),
     build_toml.SCHEMA_PATH: build_toml.schema_text,
     DOCS / "commands.md": commands_page.text,
+    api_names.INDEX: api_names.index,
     DOCS / "settings.md": lambda: with_generated_part(DOCS / "settings.md", settings_reference()),
     **{page: partial(figures.with_figures, page) for page in figures.PAGES},
     **pictures.files(),

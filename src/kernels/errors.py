@@ -1,10 +1,12 @@
-"""One exception tree.
+"""The errors that this package raises on purpose: one tree.
 
 Every error is a `KernelsError`, and also the built-in exception that code for the existing client catches:
 `FileNotFoundError` when no build suits, `ValueError` for a bad request or an untrusted publisher, `ImportError` for a
 missing dependency, `RuntimeError` for a client that is too old or a device that no build covers, `TypeError` for a
-layer that breaks the rules. What a Hub does not have is also huggingface_hub's error (`sources/hub_errors.py`).
+layer that breaks the rules. What a Hub does not have is also huggingface_hub's error.
 """
+
+# The classes that are also huggingface_hub's are in sources/hub_errors.py.
 
 from __future__ import annotations
 

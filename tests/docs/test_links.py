@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from doc_pages import PAGES, ROOT, anchors, page_id
 
-import kernels
-
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_every_link_leads_to_a_file_and_a_heading_that_exist(page: Path) -> None:
@@ -29,8 +27,3 @@ def test_every_page_is_in_the_menu_once() -> None:
     listed = re.findall(r"([\w./-]+\.(?:md|ipynb))$", menu, flags=re.MULTILINE)
     there = (path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md"))
     assert sorted(name for name in listed if name.endswith(".md")) == sorted(path.as_posix() for path in there)
-
-
-def test_every_public_name_is_documented() -> None:
-    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
-    assert [name for name in kernels.__all__ if name != "__version__" and not re.search(rf"\b{name}\b", text)] == []

@@ -52,6 +52,16 @@ def test_search_finds_pages_in_a_site_that_was_opened_from_a_disk(site: Path, ta
     assert any("/lock.html" in link for link in found)
 
 
+@pytest.mark.parametrize("name", ["kernelize", "LayerRepository", "NoSuitableBuild"])
+def test_search_finds_a_name_of_the_python_api(name: str, site: Path, tab: Page) -> None:
+    tab.goto((site / "index.html").as_uri())
+    tab.keyboard.press("/")
+    tab.keyboard.type(name)
+    tab.wait_for_selector(".md-search-result__item a")
+    found = [link.get_attribute("href") or "" for link in tab.locator(".md-search-result__link").all()]
+    assert any(re.search(rf"/api/[a-z-]+\.html.*#kernels\.(?:errors\.)?{name}$", link) for link in found), found
+
+
 def test_the_copy_button_takes_commands_without_prompts_and_output(site: Path, tab: Page) -> None:
     tab.goto((site / "five-minutes.html").as_uri())
     block = tab.locator(".highlight", has_text="kernels explain")

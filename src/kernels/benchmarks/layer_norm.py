@@ -83,7 +83,8 @@ class _NormBenchmark(Benchmark):
 class LayerNormBenchmark(_NormBenchmark):
     """Layer normalisation by `kernel.dropout_add_ln_fwd`, with neither dropout nor a residual, in float16.
 
-    Workloads: `small` is `[2, 128, 768]`, `medium` `[4, 512, 2048]`, `large` `[8, 1024, 4096]` (batch, sequence, width).
+    Workloads: `small` is `[2, 128, 768]`, `medium` `[4, 512, 2048]`, `large` `[8, 1024, 4096]` (batch, sequence,
+    width).
 
     Attributes:
         eps: Added to the variance; 1e-5.

@@ -90,6 +90,9 @@ class CapabilityRange:
 class CUDAProperties(CapabilityRange):
     """NVIDIA GPUs by compute capability.
 
+    Attributes:
+        device_type: `"cuda"`.
+
     Args:
         min_capability: Lowest compute capability, as one number: 7.5 is 75.
         max_capability: Highest compute capability, inclusive.
@@ -105,6 +108,9 @@ class CUDAProperties(CapabilityRange):
 @dataclass(frozen=True)
 class ROCMProperties(CapabilityRange):
     """AMD GPUs by the capability that Torch reports for them: gfx942 is 94, gfx1151 is 115.
+
+    Attributes:
+        device_type: `"rocm"`.
 
     Args:
         min_capability: Lowest capability.

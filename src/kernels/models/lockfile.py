@@ -57,7 +57,12 @@ class ContentHash(msgspec.Struct, frozen=True):
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """A requirement and the commit that it is pinned to; in the older format a requirement is a repository alone."""
+    """A requirement and the commit that it is pinned to.
+
+    Attributes:
+        requirement: The requirement; in the older format a repository alone.
+        commit: The commit.
+    """
 
     requirement: Requirement
     commit: str
@@ -143,7 +148,11 @@ class Lock(msgspec.Struct, frozen=True):
         return _pretty({"format": 1, "kernels": kernels})
 
     def of(self, repo_id: str) -> tuple[Pin, ...]:
-        """The pins of a repository."""
+        """The pins of a repository.
+
+        Args:
+            repo_id: The repository, `org/name`.
+        """
         return tuple(pin for pin in self.pins if pin.requirement.repo_id == repo_id)
 
     def find(self, requirement: Requirement) -> Pin | None:
