@@ -1,4 +1,4 @@
-"""The messages of the page for those who look for what is wrong are messages of this package."""
+"""The messages and loggers on the pages for those who look for what is wrong are in the code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from doc_pages import ROOT, tables
+from doc_pages import ROOT, names, table, tables
 
 import kernels
 
@@ -40,3 +40,12 @@ def texts() -> list[str]:
 def test_a_message_on_the_page_is_in_the_code(message: str, texts: list[str]) -> None:
     parts = [part.strip() for part in message.split("…") if part.strip(" .")]
     assert any(all(part in text for part in parts) for text in texts)
+
+
+LOGGERS = [names(row[0])[0] for row in table("logging.md", "`kernels.status`")]
+
+
+@pytest.mark.parametrize("name", LOGGERS)
+def test_a_logger_on_the_page_is_named_in_the_code_or_after_a_module(name: str, texts: list[str]) -> None:
+    path = Path(kernels.__file__).parents[1].joinpath(*name.split("."))
+    assert name in texts or path.is_dir() or path.with_suffix(".py").is_file()
