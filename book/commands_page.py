@@ -170,7 +170,7 @@ def _contents(found: dict[str, Help]) -> Iterator[str]:
         yield f"**{title}**\n"
         yield from _table(
             ("command", "purpose"),
-            ((f"[`kernels {name}`](#kernels-{name})", _marked(found[name].paragraphs[0])) for name in names),
+            ((f"[`{name}`](#kernels-{name})", _marked(found[name].paragraphs[0])) for name in names),
         )
 
 
