@@ -55,7 +55,7 @@ GUIDES: dict[str, tuple[tuple[str, str], ...]] = {
     "test": (("test a kernel", "test-a-kernel.md"),),
     "upload": (("publish a kernel", "publish.md"), ("release a kernel", "release.md")),
     "verify": (("verification and signatures", "verify.md"),),
-    "verify-signature": (("verification and signatures", "verify.md#verify-files-on-disk"),),
+    "verify-signature": (("verification and signatures", "verify.md#with-the-arguments-of-the-existing-client"),),
     "versions": (("what a repository has", "get-a-kernel.md#what-a-repository-has"),),
     "wheel": (("as wheels", "release.md#as-wheels"),),
 }
