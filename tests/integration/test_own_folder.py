@@ -53,6 +53,7 @@ def _short_test(folder: Path) -> None:
 
 
 def _change(folder: Path, name: str = "torch-ext/norm/layers.py", text: str = "# changed\n") -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
     with (folder / name).open("a") as file:
         file.write(text)
 
@@ -128,7 +129,9 @@ def test_after_a_build_that_failed_the_last_one_is_not_that_of_the_sources(
     assert _findings(kernels("check", kernel, "--static", "--json"), "sources")["torch-cpu"][0] == "failed"
 
 
-@pytest.mark.parametrize("name", ["tests/test_norm.py", "benchmarks/benchmark_norm.py", "README.md"])
+@pytest.mark.parametrize(
+    "name", ["tests/test_norm.py", "benchmarks/benchmark_norm.py", "media/norm_dark.svg", "README.md"]
+)
 def test_what_no_build_is_made_of_may_change(kernels: Callable[..., Any], kernel: Path, name: str) -> None:
     _change(kernel, name)
     done = kernels("check", kernel, "--static", "--json")

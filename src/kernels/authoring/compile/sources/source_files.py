@@ -40,6 +40,9 @@ _MADE = frozenset({".pyc", ".whl"})
 #: Folders that do not go into builds.
 _NOT_BUILT = frozenset({"benchmarks", "tests"})
 
+#: Where `kernels benchmark --visual` puts its plots, and their suffixes.
+_PLOT_FOLDER, _PLOTS = "media", (".png", ".svg")
+
 _CHUNK = 1 << 20
 
 #: Files that a message lists before it only counts them.
@@ -54,7 +57,7 @@ class SourceHashes:
         hashes: The hash of each file, by its path relative to the folder.
         id: The hash of all files and their names.
         naming: The files that use a macro for the build's id: their objects change with every id.
-        code: The hash of the files that go into builds: all but tests, benchmarks and Markdown.
+        code: The hash of the files that go into builds: all but tests, benchmarks, their plots and Markdown.
     """
 
     hashes: Mapping[str, str]
@@ -91,6 +94,8 @@ def hash_sources(folder: Path) -> SourceHashes:
 
 def _goes_into_builds(name: str) -> bool:
     top, _, rest = name.partition("/")
+    if top == _PLOT_FOLDER:
+        return not name.endswith(_PLOTS)
     return top not in _NOT_BUILT if rest else not top.endswith(".md")
 
 
