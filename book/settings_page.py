@@ -18,7 +18,7 @@ _ABOUT: Mapping[str, str] = {
     "Backends": "[Backends](backends.md), and those of [vendors](vendors.md).",
     "Behaviour": "[Kernels in a model](kernelize.md), [tracebacks](troubleshooting.md#tracebacks).",
     "Building and publishing": "For authors of kernels, and for who writes mirrors.",
-    "huggingface_hub": "These are huggingface_hub's own. It has more; this package reads these.",
+    "huggingface_hub": "huggingface_hub reads these, and this package too. Its others apply as well.",
 }
 
 

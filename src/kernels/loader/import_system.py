@@ -225,11 +225,11 @@ def all_or_nothing(package: KernelPackage) -> Iterator[None]:
         if isinstance(error, (_Refused, FilesGone, GeneratorExit)):
             raise
         reason = f"{_reason(error)}{_place(package, error)}"
-        _log.info("Cannot import the %s. %s", package, reason)
+        _log.info("Cannot import the %s: %s", package, reason)
         note = f"The {package} cannot be imported{_place(package, error)}.{_hint(error)}"
         if isinstance(error, (Exception, KeyboardInterrupt)) and _add_note(error, note):
             raise
-        raise KernelImportError(f"Cannot import the {package}. {reason}", name=package.name) from error
+        raise KernelImportError(f"Cannot import the {package}: {reason}", name=package.name) from error
     finally:
         with registry.mutex:
             package.importing -= 1
@@ -299,5 +299,5 @@ def _call(package: KernelPackage, stage: str, *args: object) -> None:
         raise
     except BaseException as error:
         raise _Refused(
-            f"Cannot import the {package}. {_reason(error)}{_place(package, error)}", name=package.name
+            f"Cannot import the {package}: {_reason(error)}{_place(package, error)}", name=package.name
         ) from error
