@@ -10,6 +10,7 @@ import typer
 
 from kernels.cli import app
 from kernels.cli._help import Help, describe_command
+from kernels.diagnosis.variable_table import GROUPS as VARIABLES
 
 __all__ = ["GROUPS", "GUIDES", "JSON_KEYS", "text"]
 
@@ -263,7 +264,20 @@ _CODE = re.compile(
 )
 
 
+#: Where the page of settings has each variable.
+_SETTINGS = {
+    variable.name: f"settings.md#{group.lower().replace(' ', '-')}"
+    for group, variables in VARIABLES.items()
+    for variable in variables
+}
+
+
 def _marked(text: str) -> str:
     """The text of a help as Markdown."""
-    marked = _CODE.sub(lambda match: match[0] if match[0].startswith("`") else f"`{match[0]}`", text)
-    return marked.replace("|", "\\|")
+
+    def marked(match: re.Match[str]) -> str:
+        word = match[0].strip("`")
+        place = _SETTINGS.get(word.partition("=")[0])
+        return f"[`{word}`]({place})" if place else f"`{word}`"
+
+    return _CODE.sub(marked, text).replace("|", "\\|")

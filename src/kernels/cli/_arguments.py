@@ -54,7 +54,11 @@ Version = Annotated[int | None, typer.Option(metavar="N", help="Major version: t
 Revision = Annotated[str | None, typer.Option(metavar="REV", help="Branch, tag or commit.")]
 BackendName = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Backend. Default: the one Torch was built for.", autocompletion=_backend_names),
+    typer.Option(
+        metavar="NAME",
+        help="Backend, by any of its names. Default: KERNELS_BACKEND, or the one that Torch was built for.",
+        autocompletion=_backend_names,
+    ),
 ]
 AllVariants = Annotated[bool, typer.Option("--all-variants", help="All builds, not only the one for this machine.")]
 PublishTo = Annotated[
@@ -70,7 +74,12 @@ PolicyFile = Annotated[
     Path | None,
     typer.Option("--policy", metavar="FILE", help="Signing policy. Default: KERNELS_POLICY, or the built-in policy."),
 ]
-TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Accept untrusted publishers.")]
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code", help="Accept publishers that are not trusted; KERNELS_TRUSTED_PUBLISHERS names some."
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 
 

@@ -47,7 +47,10 @@ def build(
     ] = None,
     torch: Annotated[
         list[str] | None,
-        typer.Option(metavar="X.Y", help="Build for this Torch, of an environment that has it; may be repeated."),
+        typer.Option(
+            metavar="X.Y",
+            help="Build for this Torch, of this Python or of an environment in KERNELS_TORCH_ENVS; may be repeated.",
+        ),
     ] = None,
     make_envs: Annotated[
         bool, typer.Option("--make-envs", help="Make missing environments for --torch: downloads gigabytes.")

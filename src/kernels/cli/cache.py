@@ -82,7 +82,8 @@ def cache(
 ) -> None:
     """Show the cache by repository, commit and build; remove unused commits; verify all files.
 
-    Only files of this project are shown and removed. What a lockfile pins is never removed.
+    The cache is the folder in KERNELS_CACHE, or that of huggingface_hub. Only files of this project are shown and
+    removed. What a lockfile pins is never removed.
 
     Examples:
         $ kernels cache

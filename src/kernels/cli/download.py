@@ -32,7 +32,8 @@ def download(
         list[str] | None,
         typer.Argument(
             metavar="[PROJECT|REPO…]",
-            help="Folder with kernels.lock, or repositories (org/name). Default: the active lockfile.",
+            help="Folder with kernels.lock, or repositories (org/name). Default: the active lockfile, that in "
+            "KERNELS_LOCKFILE or of the current project.",
         ),
     ] = None,
     version: Version = None,

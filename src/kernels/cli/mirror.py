@@ -139,7 +139,9 @@ def mirror(
     verify: Annotated[
         bool,
         typer.Option(
-            "--verify", help="Read everything back, and compare it with hashes and signatures.", rich_help_panel=_CHECK
+            "--verify",
+            help="Read everything back, and compare it with hashes and with signatures (KERNELS_MIRROR_KEYS).",
+            rich_help_panel=_CHECK,
         ),
     ] = False,
     policy: Annotated[
