@@ -413,10 +413,19 @@ def test_a_gpu_that_torch_is_not_built_for() -> None:
 
 
 @pytest.mark.parametrize("kind", ["absent", "driver", "hidden", "failed"])
-def test_what_keeps_torch_from_its_device_is_a_problem(kind: Any) -> None:
+def test_what_keeps_torch_from_its_device_is_a_problem(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KERNELS_BACKEND", raising=False)
     why = Hindrance(kind, "no NVIDIA driver", "install NVIDIA's driver")
     target = machine(torch_backends=("cuda", "cpu"), hindrances={"cuda": (why,)})
     assert said(check_torch(target)) == ["cuda: no NVIDIA driver."]
+
+
+def test_a_device_that_is_not_there_is_a_note_where_another_backend_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    why = Hindrance("absent", "no NVIDIA driver", "install NVIDIA's driver")
+    target = machine(torch_backends=("cuda", "cpu"), hindrances={"cuda": (why,)})
+    monkeypatch.setenv("KERNELS_BACKEND", "cpu")
+    found = check_torch(target)
+    assert (said(found), [each.message for each in found.notes]) == ([], ["cuda: no NVIDIA driver."])
 
 
 def test_hardware_that_is_not_there_is_no_problem() -> None:

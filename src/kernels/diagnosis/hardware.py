@@ -66,8 +66,12 @@ def check_torch(target: Target) -> Findings:
             fix = f"{each.fix[0].upper()}{each.fix[1:]}."
             if each.kind == "failed":
                 found.problem(text, fix)
+            elif built and each.kind == "absent":
+                # Who has chosen another backend does without the device.
+                chosen = settings.preferred_backend() is not None and target.default_backend != name
+                (found.note if chosen else found.problem)(text, _without_device(fix, name, host))
             elif built:
-                found.problem(text, _without_device(fix, name, host) if each.kind == "absent" else fix)
+                found.problem(text, fix)
             elif each.kind == "driver" or (each.kind == "torch" and there and target.torch is not None):
                 # Beside the device that Torch is built for, another one is not missed.
                 (found.note if served or extension else found.problem)(_with_device(name, each, target), fix)
