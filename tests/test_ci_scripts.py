@@ -33,6 +33,7 @@ def checkout(tmp_path: Path) -> Path:
         "tests/fixtures/hub.py": "",
         "tests/docs/test_examples.py": "",
         "tests/docs/test_links.py": "",
+        "tests/docs/test_reference.py": "",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -56,12 +57,16 @@ def commit(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "tests"),
     [
-        ("src/kernels/cache/prune.py", ["cache/test_prune", "integration/test_both", "integration/test_cleared"]),
-        ("src/kernels/cache/scrub.py", ["cache/test_scrub"]),
+        (
+            "src/kernels/cache/prune.py",
+            ["cache/test_prune", "docs/test_reference", "integration/test_both", "integration/test_cleared"],
+        ),
+        ("src/kernels/cache/scrub.py", ["cache/test_scrub", "docs/test_reference"]),
         ("tests/cache/test_scrub.py", ["cache/test_scrub"]),
         ("tests/cache/conftest.py", ["cache/test_prune", "cache/test_scrub"]),
         ("tests/fixtures/hub.py", ["integration/test_hub"]),
-        ("docs/lock.md", ["docs/test_examples", "docs/test_links"]),
+        ("docs/lock.md", ["docs/test_examples", "docs/test_links", "docs/test_reference"]),
+        ("book/commands_page.py", ["docs/test_examples", "docs/test_links", "docs/test_reference"]),
         ("LICENSE", []),
     ],
 )
