@@ -499,7 +499,7 @@ def _cache_says() -> str:
     groups = []
     for title, (_, rule, records) in RECORDS.items():
         listed = "; ".join(
-            f"{record.path} ({', '.join(filter(None, (record.what, record.writer, _plain(record.until))))})"
+            f"{record.path} ({', '.join(filter(None, (_plain(record.what), record.writer, _plain(record.until))))})"
             for record in records
         )
         groups.append(f"{title}. {_plain(rule)} {listed}.")

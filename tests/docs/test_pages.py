@@ -32,3 +32,11 @@ def test_a_page_has_one_title_and_then_says_for_whom_it_is(page: Path) -> None:
     assert re.fullmatch(r"# .+", title)
     assert re.match(r"For \w", first), first
     assert len(re.findall(r"^# ", _text(page), flags=re.MULTILINE)) == 1
+
+
+def test_no_alternative_text_has_marks_that_would_end_it() -> None:
+    """Markdown makes a tag of a backtick also within an attribute."""
+    pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
+    texts = {page.name: re.findall(r'alt="([^"]*)"', page.read_text(encoding="utf-8")) for page in pages}
+    assert any(texts.values())
+    assert {name for name, found in texts.items() if any("`" in text for text in found)} == set()
