@@ -134,6 +134,7 @@ lock-kernels: $(READY)
 	@PYTHONPATH=tests/fixtures $(RUN) tests/fixtures/pinned_kernels.py
 
 reference: $(READY)
+	@$(RUN) book/session.py
 	@$(RUN) book/write_reference.py
 
 # Strict: a link, an anchor or a public name that is not there is an error. The variable silences an announcement of MkDocs 2.

@@ -21,10 +21,18 @@ if TYPE_CHECKING:
 #: What Material sets where the reader chose dark.
 _DARK = '[data-md-color-scheme="slate"]'
 
-_PICTURE = re.compile(r"<picture>\s*<source [^>]*>\s*(<img [^>]*>)\s*</picture>|<img [^>]*>")
+_PICTURE = re.compile(r"<picture>\s*(?:<source [^>]*>\s*)+(<img [^>]*>)\s*</picture>|<img [^>]*>")
 _SOURCE = re.compile(r'\bsrc="(?:[^"]*/)?images/([\w/-]+)\.svg"')
 _ALT = re.compile(r'\balt="([^"]*)"')
 _HEAD = re.compile(r"<svg [^>]*>")
+
+#: The files of a picture, by what follows its name, and what the style sheet of the site shows them by.
+_LAYOUTS = {
+    "": "picture-wide",
+    "-still": "picture-wide picture-still",
+    "-narrow": "picture-narrow",
+    "-narrow-still": "picture-narrow picture-still",
+}
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -38,13 +46,18 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
         if source is None or not (images / f"{source[1]}.svg").is_file():
             return match[0]
         says = unescape(alt[1]) if alt else ""
-        narrow = f"{source[1]}-narrow"
-        if not (images / f"{narrow}.svg").is_file():
+        layouts = {suffix for suffix in _LAYOUTS if (images / f"{source[1]}{suffix}.svg").is_file()}
+        if layouts == {""}:
             return _inline(images, source[1], says, seen)
-        return (
-            f'<span class="picture"><span class="picture-wide">{_inline(images, source[1], says, seen)}</span>'
-            f'<span class="picture-narrow">{_inline(images, narrow, says, seen)}</span></span>'
+        # Of a picture that moves there are files that do not.
+        moving = " picture-moving" if "-still" in layouts else ""
+        spans = (
+            f'<span class="{kinds}{moving if "still" not in kinds else ""}">'
+            f"{_inline(images, source[1] + suffix, says, seen)}</span>"
+            for suffix, kinds in _LAYOUTS.items()
+            if suffix in layouts
         )
+        return f'<span class="picture">{"".join(spans)}</span>'
 
     return _PICTURE.sub(replaced, html)
 
@@ -57,6 +70,8 @@ def _inline(images: Path, name: str, says: str, seen: set[str]) -> str:
     seen.add(identity)
     text = _read(images / f"{name}.svg")
     text = re.sub(r"<(title|desc)>.*?</\1>\n?", "", text, flags=re.DOTALL)  # browsers show a title beside the pointer
+    # The names of keyframes are those of the whole page.
+    text = re.sub(r"(@keyframes |animation-name: )(?!none)([\w-]+)", rf"\g<1>{identity}-\2", text)
     text = re.sub(r"(?<=<style>).*?(?=</style>)", lambda match: scoped(match[0], f"#{identity}"), text, flags=re.DOTALL)
     head = _HEAD.search(text)
     assert head is not None, name

@@ -4,7 +4,7 @@ Each has two layouts, one for a page and one for a phone: `docs/images/NAME.svg`
 page embeds both in one line of HTML. Write it as below: `python book/pictures.py` fills in the rest of the line, and
 writes the pictures.
 
-    <picture><source media="" srcset=""><img src="images/NAME.svg" alt=""></picture>
+    <picture><source media=""><img src="images/NAME.svg" alt=""></picture>
 
 What a picture says of builds is what the resolver decides when it is drawn.
 """
@@ -15,12 +15,14 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from html import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+import session
+import session_picture
 from drawing import SMALL, Arrow, Box, Canvas, Gap, Marked, Part, Row, Stack, Words, svg
 
 from kernels import Target, errors
@@ -41,7 +43,8 @@ IMAGES = ROOT / "docs" / "images"
 WIDE, NARROW, MARGIN = 720, 358, 12
 
 #: The line that embeds a picture.
-_EMBEDDED = re.compile(r'<picture><source [^>]*><img src="([^"]*?)images/([\w-]+)\.svg" alt="[^"]*"></picture>')
+_EMBEDDED = re.compile(r'<picture>(?:<source [^>]*>)+<img src="([^"]*?)images/([\w-]+)\.svg" alt="[^"]*"></picture>')
+_NARROW, _STILL = "(max-width: 760px)", "(prefers-reduced-motion: reduce)"
 
 
 @dataclass(frozen=True)
@@ -619,22 +622,29 @@ def files() -> dict[Path, Callable[[], str]]:
     written: dict[Path, Callable[[], str]] = {}
     for name, picture in PICTURES.items():
         for suffix, narrow in (("", False), ("-narrow", True)):
-            written[IMAGES / f"{name}{suffix}.svg"] = lambda picture=picture, narrow=narrow: picture.draw(narrow=narrow)
+            written[IMAGES / f"{name}{suffix}.svg"] = partial(picture.draw, narrow=narrow)
+    for path in session_picture.PATHS:
+        written[path] = partial(session_picture.draw, path)
     return written
 
 
-def with_pictures(page: Path) -> str:
-    """The text of a page, with the lines that embed pictures as they are now."""
-    text = page.read_text(encoding="utf-8")
+def with_pictures(page: Path, text: str | None = None) -> str:
+    """The text of a page, or that text for it, with the lines that embed pictures as they are now."""
+    text = page.read_text(encoding="utf-8") if text is None else text
 
     def line(match: re.Match[str]) -> str:
         folder, name = match.groups()
-        if name not in PICTURES:
+        if name == "session":
+            alternative = session_picture.says(session.read()["wide"])
+            others = {f"{_NARROW} and {_STILL}": "-narrow-still", _NARROW: "-narrow", _STILL: "-still"}
+        elif name in PICTURES:
+            alternative, others = PICTURES[name].says, {_NARROW: "-narrow"}
+        else:
             return match[0]
-        return (
-            f'<picture><source media="(max-width: 760px)" srcset="{folder}images/{name}-narrow.svg">'
-            f'<img src="{folder}images/{name}.svg" alt="{escape(PICTURES[name].says)}"></picture>'
+        sources = "".join(
+            f'<source media="{media}" srcset="{folder}images/{name}{suffix}.svg">' for media, suffix in others.items()
         )
+        return f'<picture>{sources}<img src="{folder}images/{name}.svg" alt="{escape(alternative)}"></picture>'
 
     return _EMBEDDED.sub(line, text)
 

@@ -22,6 +22,11 @@ from kernels.authoring.compile.build_toml import reference as build_toml
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
+
+def _with_pictures(page: Path) -> str:
+    return pictures.with_pictures(page, figures.with_figures(page) if page in figures.PAGES else None)
+
+
 #: The files that are written, and what gives their text.
 GENERATED: Mapping[Path, Callable[[], str]] = {
     DOCS / "build-toml.md": lambda: build_toml.write_reference(DOCS / "build-toml.md"),
@@ -31,7 +36,7 @@ GENERATED: Mapping[Path, Callable[[], str]] = {
     DOCS / "settings.md": lambda: with_generated_part(DOCS / "settings.md", settings_reference()),
     **{page: partial(figures.with_figures, page) for page in figures.PAGES},
     **pictures.files(),
-    **{page: partial(pictures.with_pictures, page) for page in pictures.pages()},
+    **{page: partial(_with_pictures, page) for page in pictures.pages()},
 }
 
 

@@ -12,7 +12,9 @@ import drawing
 import inline_pictures
 import pictures
 import pytest
-from doc_pages import PAGES
+import session
+import session_picture
+from doc_pages import PAGES, page_id, same_everywhere
 from forked import Interpreter
 
 from kernels import install_kernel
@@ -55,16 +57,19 @@ assert [each.forward.__func__ for each in model.children()] == before
 """
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_picture_on_a_page_has_an_alternative_text(page: Path) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_picture_on_a_page_is_there_and_has_an_alternative_text(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
+    files = re.findall(r'<(?:img|source) [^>]*\b(?:src|srcset)="([^"]*)"', text)
+    assert [each for each in files if not (page.parent / each).is_file()] == []
     alternatives = re.findall(r'<img [^>]*\balt="([^"]*)"', text) + re.findall(r"!\[([^\]]*)\]\(", text)
     assert [each for each in alternatives if len(each) < 30] == []
 
 
 def test_every_picture_is_on_a_page() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
-    assert [name for name in pictures.PICTURES if f"images/{name}.svg" not in text] == []
+    shown = {Path(each).name for each in re.findall(r"images/[\w/-]+\.svg", text)}
+    assert {path.name for path in pictures.files()} - shown == set()
 
 
 def test_the_picture_of_kernelize_is_what_kernelize_does(
@@ -126,7 +131,8 @@ def test_a_picture_is_one_file_that_loads_nothing_and_runs_nothing(path: Path) -
     root = ElementTree.fromstring(text)
     assert root.tag == f"{NAMESPACE}svg"
     assert not [each for each in root.iter() if each.tag.removeprefix(NAMESPACE) in ("script", "image", "use")]
-    assert re.findall(r"(?:https?:)?//(?!www\.w3\.org/2000/svg)\S+\.\S+|@import|@font-face|url\(", text) == []
+    assert [name for each in root.iter() for name in each.attrib if name.endswith(("href", "src"))] == []
+    assert re.findall(r"@import|@font-face|url\(", text) == []
 
 
 def test_a_word_that_is_too_wide_for_its_box_is_an_error() -> None:
@@ -147,3 +153,28 @@ def test_the_styles_of_a_picture_apply_to_it_alone_and_dark_where_the_site_is_da
     assert inline_pictures.scoped(css, "#p") == (
         '#p text, #p .b { fill: red }\n[data-md-color-scheme="slate"] #p { --ink: white }\n@keyframes k { to { } }'
     )
+
+
+def test_the_recorded_session_is_what_the_commands_print_now(served: str) -> None:
+    now = session.record(served, session.WIDTHS["wide"])
+    recorded = session.read()["wide"]
+    assert [screen.name for screen in recorded] == [screen.name for screen in now]
+    for shown, printed in zip(recorded, now, strict=True):
+        assert same_everywhere(session.comparable(shown)) == same_everywhere(session.comparable(printed)), (
+            "run `make reference`"
+        )
+
+
+@pytest.mark.parametrize("path", session_picture.PATHS, ids=lambda path: path.name)
+def test_the_picture_of_the_session_has_every_line_and_is_small(path: Path) -> None:
+    text = session_picture.draw(path)
+    assert len(text) < 60_000
+    root = ElementTree.fromstring(text)
+    shown = " ".join("".join(each.itertext()) for each in root.iter(f"{NAMESPACE}text")).split()
+    screens = session.read()["narrow" if "narrow" in path.stem else "wide"]
+    assert shown == [
+        word for screen in screens for _, runs in screen.lines for run in runs for word in run.text.split()
+    ]
+    moves = "@keyframes" in text
+    assert moves == ("still" not in path.stem)
+    assert moves == ("prefers-reduced-motion" in text)
