@@ -137,9 +137,10 @@ reference: $(READY)
 	@$(RUN) book/session.py
 	@$(RUN) book/write_reference.py
 
-# Strict: a link, an anchor or a public name that is not there is an error. The variable silences an announcement of MkDocs 2.
+# Strict: a link, an anchor or a public name that is not there is an error; with --quiet, MkDocs would not
+# count it. The variable silences an announcement of MkDocs 2.
 docs: $(READY)
-	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 	@echo 'The site is in build/site; open build/site/index.html.'
 
 docs-serve: $(READY)

@@ -49,7 +49,7 @@ class Docstrings(griffe.Extension):
             if any(str(base) in ("msgspec.Struct", "Struct") for base in each.bases):
                 _set_init(each, _fields(each))
             elif "dataclass" in each.labels:
-                continue
+                _shorten_defaults(each.members.get("__init__"))
             elif "__new__" in each.members and "__init__" not in each.members:
                 _set_init(each, [*each.members["__new__"].parameters][1:])  # type: ignore[union-attr]
             elif not _described(each, "parameters"):
@@ -67,6 +67,13 @@ def _classes(owner: griffe.Module | griffe.Class) -> Iterator[griffe.Class]:
             if isinstance(member, griffe.Class):
                 yield member
             yield from _classes(member)
+
+
+def _shorten_defaults(function: Any) -> None:
+    """Show `...` for what makes a default anew for each object."""
+    for parameter in [] if function is None else function.parameters:
+        if str(parameter.default).startswith("(lambda"):
+            parameter.default = "..."
 
 
 def _fields(struct: griffe.Class) -> Iterator[griffe.Parameter]:

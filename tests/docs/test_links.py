@@ -9,7 +9,7 @@ import pytest
 from doc_pages import PAGES, ROOT, anchors, page_id
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_id)
+@pytest.mark.parametrize("page", [*PAGES, *sorted((ROOT / "docs" / "api").glob("*.md"))], ids=page_id)
 def test_every_link_leads_to_a_file_and_a_heading_that_exist(page: Path) -> None:
     broken = []
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):

@@ -115,7 +115,7 @@ class EnabledOps:
 
     def __init__(self, overrides: Sequence[Override], unused: Sequence[UnusedOp] = ()) -> None:
         self._overrides = tuple(overrides)
-        self.unused = tuple(unused)
+        self.unused: tuple[UnusedOp, ...] = tuple(unused)
 
     @property
     def operators(self) -> tuple[str, ...]:

@@ -160,7 +160,11 @@ class Ranking:
     Names are parsed and sorted once, however many variants' metadata is read; `resolve` does it all at once.
 
     Args:
-        names, target, backend, check_arch, device: As for `resolve`.
+        names: As for `resolve`.
+        target: As for `resolve`.
+        backend: As for `resolve`.
+        check_arch: As for `resolve`.
+        device: As for `resolve`.
 
     Raises:
         TypeError: `backend` or `device` is of the wrong type.

@@ -92,7 +92,7 @@ class HubServer:
             raise RequestError("`token` is empty or not printable ASCII.")
         if writable and token is None:
             raise RequestError("`writable` needs a `token`, so that not everyone can write.")
-        self.catalog = (
+        self.catalog: Catalog = (
             root
             if isinstance(root, Catalog)
             else Catalog(root, trusted=trusted, users=users, models=models, bytecode=bytecode)

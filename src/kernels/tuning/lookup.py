@@ -42,7 +42,7 @@ class Configs(list[Any]):
 
     def __init__(self, configs: Iterable[Any], origin: TuneOrigin) -> None:
         super().__init__(configs)
-        self.origin = origin
+        self.origin: TuneOrigin = origin
 
 
 class Heuristics(dict[str, Callable[[Mapping[str, Any]], Any]]):
@@ -58,7 +58,7 @@ class Heuristics(dict[str, Callable[[Mapping[str, Any]], Any]]):
 
     def __init__(self, functions: Mapping[str, Callable[[Mapping[str, Any]], Any]], origin: TuneOrigin) -> None:
         super().__init__(functions)
-        self.origin = origin
+        self.origin: TuneOrigin = origin
 
 
 def get_configs(
