@@ -163,14 +163,15 @@ def _summary(lines: Iterable[str]) -> str:
 def _table(results: dict[str, Result], before: str) -> str:
     """The table in Markdown; a row without a result keeps its line."""
     kept = dict(_lines_by_row(before))
-    lines = ["| row | Python | " + " | ".join(_SHOWN) + " | tests |", "|---" * (len(_SHOWN) + 3) + "|"]
+    lines = ["| row | versions | tests |", "|---|---|---|"]
     for row in ROWS:
         result = results.get(row.name)
         if result is None:
-            lines.append(kept.get(row.name, f"| `{row.name}` | {row.python} |" + " |" * len(_SHOWN) + " not run |"))
+            lines.append(kept.get(row.name, f"| `{row.name}` | Python {row.python} | not run |"))
             continue
-        shown = " | ".join(result.versions.get(name, "") for name in _SHOWN)
-        lines.append(f"| `{row.name}` | {result.versions.get('python', row.python)} | {shown} | {result.outcome} |")
+        versions = {"Python": result.versions.get("python", row.python), **result.versions}
+        shown = ", ".join(f"{name} {versions[name]}" for name in ("Python", *_SHOWN) if name in versions)
+        lines.append(f"| `{row.name}` | {shown} | {result.outcome} |")
     return "\n".join([f"Last run: {datetime.date.today().isoformat()}.", "", *lines])
 
 
