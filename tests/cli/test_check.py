@@ -156,6 +156,9 @@ def test_what_a_backend_forbids_is_shown_and_then_removed(kernels: Callable[...,
     assert "-torch.cuda.synchronize()" in shown.stdout.splitlines()
     assert "Nothing was changed" in shown.stdout
     assert "synchronize" in file.read_text()
+    found = json.loads(kernels("check", folder, "--diff", "--json").stdout)
+    assert (found["written"], found["left"]) == (False, [])
+    assert [each["path"] for each in found["changed"]] == [str(file)]
     fixed = kernels("check", folder, "--fix")
     assert fixed.exit_code == 0
     assert "-torch.cuda.synchronize()" in fixed.stdout.splitlines()

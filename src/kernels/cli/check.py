@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +19,9 @@ from kernels.cli._arguments import (
 from kernels.cli._output import count_failed, print_json, print_line, print_table
 from kernels.support.formatting import plural
 from kernels.support.text import clean
+
+if TYPE_CHECKING:
+    from kernels.authoring.scaffold.strip import StrippedFile
 
 __all__ = ["check"]
 
@@ -56,7 +60,7 @@ def check(
     from kernels.operations.info import is_path
 
     if diff or fix:
-        _strip(kernel, write=fix)
+        _strip(kernel, write=fix, as_json=as_json)
         return
     if is_path(kernel):
         require_no_version(kernel, version, revision)
@@ -89,23 +93,34 @@ def check(
         raise typer.Exit(1)
 
 
-def _strip(folder: str, *, write: bool) -> None:
+def _strip(folder: str, *, write: bool, as_json: bool) -> None:
     """Show what the backends of a kernel's sources forbid in them, and remove it if asked."""
     from kernels.authoring.scaffold.strip import strip_sources
 
     found = strip_sources(folder, write=write)
     changed = [each for each in found if each.diff]
     left = [(each.path, line, reason) for each in found for line, reason in each.left]
+    if as_json:
+        by_hand = [{"path": path, "line": line, "reason": reason} for path, line, reason in left]
+        diffs = [{"path": each.path, "diff": each.diff} for each in changed]
+        print_json({"checked": folder, "written": write, "changed": diffs, "left": by_hand})
+    else:
+        _print_stripped(folder, changed, left, write=write)
+    if left or (changed and not write):
+        raise typer.Exit(1)
+
+
+def _print_stripped(
+    folder: str, changed: list[StrippedFile], left: list[tuple[Path, int, str]], *, write: bool
+) -> None:
     for each in changed:
         for text in each.diff.splitlines():
             print_line(clean(text))
     for path, line, reason in left:
         print_line(f"{path}, line {line}, needs a change by hand: {clean(reason)}")
-    if not found:
+    if not changed and not left:
         print_line("The Python sources have nothing that their backends forbid.")
     elif changed and write:
         print_line(f"Changed {plural(len(changed), 'file')}: run kernels build {folder}, and check again.")
     elif changed:
         print_line(f"Nothing was changed; kernels check {folder} --fix changes {plural(len(changed), 'file')}.")
-    if left or (changed and not write):
-        raise typer.Exit(1)
