@@ -72,6 +72,15 @@ JSON_KEYS: dict[str, dict[str, str]] = {
         "guidance_block kernel_guidance cuda_hacks_to_strip",
         "check": "checked origins failed findings[step verdict what backend]",
     },
+    "benchmark": {
+        "": "kernel commit variant machine iterations warmup id scripts_sha256 notes "
+        "outcomes[script benchmark workload verdict reason verified max_difference times reference speedup]"
+    },
+    "build": {
+        "": "variants[backend variant state reason detail path]",
+        "--list": "variants[backend variant state buildable reason archs path]",
+        "--dry-run": "variants[backend variant reason folder environment commands]",
+    },
     "cache": {
         "list": "cache size leftovers left_alone "
         "commits[repo_id repo_type commit branches refs hubs builds size frees downloaded used]",
@@ -81,7 +90,11 @@ JSON_KEYS: dict[str, dict[str, str]] = {
         "remove[repo_id repo_type commit branches refs hubs builds size frees downloaded used]",
         "verify": "cache commits[repo_id commit files listed ok changed unlisted digest repaired]",
     },
-    "check": {"": "checked failed variants[variant path failed findings]"},
+    "card": {"": "text origin files notes"},
+    "check": {
+        "": "checked failed variants[variant path failed findings]",
+        "--diff": "checked written changed[path diff] left[path line reason]",
+    },
     "doctor": {
         "": "version location origin python target cache hub following variables joined packages "
         "toolkits[backend name version folder compiler found_by torch] problems[check message fix] "
@@ -106,10 +119,13 @@ JSON_KEYS: dict[str, dict[str, str]] = {
         "diff": "old new compared repositories[repo_id change refs builds fields]",
     },
     "skills": {"list": "[name description files]", "add": "[path written]"},
-    "verify": {"": "verified failed builds[repo_id commit variant failed untrusted digest pinned signature signer]"},
-    "versions": {
-        "": "[version branch commit date builds fits moved_to problem looked_at locked source]",
+    "upload": {
+        "": "repository branch commit url pull_request changed dry_run bytes kept other_files card skipped notes "
+        "variants[name state bytes added changed unchanged deleted]"
     },
+    "verify": {"": "verified failed builds[repo_id commit variant failed untrusted digest pinned signature signer]"},
+    "versions": {"": "[version branch commit date builds fits moved_to problem looked_at locked source]"},
+    "wheel": {"": "wheels[variant path name version tag requires]"},
 }
 
 _INTRODUCTION = """\
@@ -194,7 +210,7 @@ def _command(name: str, found: Help) -> Iterator[str]:
     own = {f"Options of {usage.split()[0]}" for usage, _ in found.actions}
     for title, entries in options.items():
         if entries and title not in own:
-            yield from [f"**{title}**\n"] * (title != "Options")
+            yield from [f"**{title}**\n"] * (len(options) > 1 + len(own))
             yield from _table(("option", "meaning"), (_row(*entry) for entry in entries))
     yield from _json(name, "")
     for usage, meaning in found.actions:
@@ -225,7 +241,7 @@ def _json(name: str, how: str) -> Iterator[str]:
     named = [
         f"`{key}`{f' (each {_each(each)})' if each else ''}" for key, each in re.findall(r"(\w+)(\[[^]]*\])?", keys)
     ]
-    yield f"{subject} has {', '.join(named[:-1])} and {named[-1]}.\n"
+    yield f"{subject} has {' and '.join(filter(None, (', '.join(named[:-1]), named[-1])))}.\n"
 
 
 def _each(keys: str) -> str:

@@ -59,6 +59,14 @@ ANSWERS = [
     ("skills", "list", "skills"),
     ("skills", "add", "skills add"),
     ("doctor", "", "doctor"),
+    ("check", "--diff", "check my-relu --diff"),
+    ("build", "--list", "build my-relu --list"),
+    ("build", "--dry-run", "build my-relu --dry-run"),
+    ("build", "", "build my-relu"),
+    ("card", "", "card my-relu"),
+    ("wheel", "", "wheel my-relu"),
+    ("upload", "", "upload my-relu --dry-run"),
+    ("benchmark", "", "benchmark my-relu --iterations 1 --warmup 0"),
 ]
 
 
@@ -68,6 +76,8 @@ def test_the_json_of_every_command_with_keys_on_the_page_is_compared() -> None:
 
 def test_the_json_of_commands_has_the_keys_of_the_page(reader: Path) -> None:
     (reader / "pyproject.toml").write_text('[tool.kernels.dependencies]\n"kernels-examples/rms-norm" = 1\n')
+    init = ["init", "my-relu", "--noarch", "--backends", "cpu", "--repo-id", "kernels-examples/my-relu"]
+    assert CliRunner().invoke(app, init, prog_name="kernels").exit_code == 0
     for name, how, line in ANSWERS:
         arguments = shlex.split(line.format(kernel="kernels-examples/rms-norm"))
         result = CliRunner().invoke(app, [*arguments, "--json"], prog_name="kernels")

@@ -140,5 +140,6 @@ def _described(parameter: Any) -> str:
     """The help of an argument or option, with its default where that is a name or a number."""
     default = None if getattr(parameter, "count", False) else parameter.default
     shown = isinstance(default, (int, float, str, Choice)) and not isinstance(default, bool) and parameter.show_default
+    default = f"{default:g}" if isinstance(default, float) else default
     text = " ".join((parameter.help or "").split())
     return f"{text} Default: {default}." if shown and default != "" else text

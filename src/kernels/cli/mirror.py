@@ -39,15 +39,15 @@ def mirror(
     url: Annotated[
         str,
         typer.Argument(
-            metavar="URL", help="The mirror: a folder, s3://bucket/prefix, gs://… or az://…; or the word diff."
+            metavar="URL", help="The mirror: a folder, s3://bucket/prefix, gs://… or az://…; or the word `diff`."
         ),
     ],
     sides: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[SIDE]...",
-            help="After diff: a mirror or lockfile, and what to compare it with: a mirror, a lockfile or hub. Default: "
-            "where the mirror was taken from.",
+            help="After `diff`: a mirror or lockfile, and what to compare it with: a mirror, a lockfile or `hub`. "
+            "Default: where the mirror was taken from.",
             show_default=False,
         ),
     ] = None,
