@@ -32,8 +32,8 @@ _HEAD = """\
 For everyone who calls `kernels` from Python: every public name, what it is, and the page with its arguments, results,
 errors and examples. `help(kernels.get_kernel)` shows the same text.
 
-Import a name from `kernels`, unless its line says another module. What is imported from `kernels` is stable; the rest
-is documented and tested, but may still change.
+Import a name from `kernels`, unless its line or its table says another module. What is imported from `kernels` is
+stable; the rest is documented and tested, but may still change.
 """
 
 
@@ -54,12 +54,16 @@ def documented_names() -> Iterator[tuple[str, Path]]:
 def index() -> str:
     """The text of the index."""
     parts = [_HEAD]
-    for page, names in groupby(documented_names(), key=lambda each: each[1]):
+    for page, found in groupby(documented_names(), key=lambda each: each[1]):
+        names = [name for name, _ in found]
+        modules = {name.rpartition(".")[0] for name in names}
         title = page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
-        parts.append(f"\n## [{title}]({page.name})\n\n| name | what it is |\n|---|---|\n")
-        for dotted, _ in names:
+        # Said once, if it holds for all.
+        of_all = f"From `{min(modules)}`:\n\n" if len(modules) == 1 and modules != {"kernels"} else ""
+        parts.append(f"\n## [{title}]({page.name})\n\n{of_all}| name | what it is |\n|---|---|\n")
+        for dotted in names:
             module, _, name = dotted.rpartition(".")
-            where = "" if module == "kernels" else f" From `{module}`."
+            where = "" if module == "kernels" or of_all else f" From `{module}`."
             what = summary(dotted).replace("|", "\\|")
             parts.append(f"| [`{name}`]({page.name}#{dotted}) | {what}{where} |\n")
     return "".join(parts)
