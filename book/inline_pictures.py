@@ -49,10 +49,10 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
         layouts = {suffix for suffix in _LAYOUTS if (images / f"{source[1]}{suffix}.svg").is_file()}
         if layouts == {""}:
             return _inline(images, source[1], says, seen)
-        # Of a picture that moves there are files that do not.
+        # Of a picture that moves there are files that do not. All have the same text, which is searched once.
         moving = " picture-moving" if "-still" in layouts else ""
         spans = (
-            f'<span class="{kinds}{moving if "still" not in kinds else ""}">'
+            f'<span class="{kinds}{moving if "still" not in kinds else ""}"{" data-search-exclude" if suffix else ""}>'
             f"{_inline(images, source[1] + suffix, says, seen)}</span>"
             for suffix, kinds in _LAYOUTS.items()
             if suffix in layouts

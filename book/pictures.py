@@ -104,7 +104,7 @@ CALL = (
         "Folder in the cache",
         fetch_build.__name__,
         "Each file is compared with its size and hash, and renamed into place.",
-        ("Only for large files", "One round more: the Hub redirects to its storage."),
+        ("Native code, large files", "One round more: the Hub redirects to its storage."),
     ),
     _Step("Checked build", check_build.__name__, "The digest in the metadata, and the content that a lockfile pins."),
     _Step(
