@@ -162,6 +162,7 @@ def test_what_kubernetes_prefetches_is_what_it_runs_with(
     settings = {each["name"]: each["value"] for each in ran["env"]}
     [mount] = ran["volumeMounts"]
     assert (mount["mountPath"], mount["readOnly"], settings["KERNELS_HUB"]) == ("/kernels", True, "/kernels")
+    assert (settings["KERNELS_LOCKED"], settings["HF_HUB_OFFLINE"]) == ("1", "1")
     assert Path(here(settings["KERNELS_LOCKFILE"])).read_bytes() == (project / LOCK_FILE).read_bytes()
     assert (tmp_path / "volume" / HASHES_FILE).read_bytes() == (project / HASHES_FILE).read_bytes()
 
