@@ -16,7 +16,7 @@ PIP := $(RUN) -m pip --disable-pip-version-check --quiet
 INSTALLED := $(VENV)/.installed
 READY := $(VENV)/.ready
 
-.PHONY: help env demo test test-matrix compat compat-packages compat-transformers compat-diffusers compat-flaggems test-changed coverage test-gpu lint format hooks dist bench lock lock-kernels reference docs docs-serve clean
+.PHONY: help env demo test test-matrix compat compat-packages compat-transformers compat-diffusers compat-flaggems test-changed coverage test-gpu lint format hooks dist bench lock lock-kernels reference notebooks docs docs-serve clean
 
 help:
 	@echo 'make demo      environment, install, and the main job on example kernels'
@@ -38,6 +38,7 @@ help:
 	@echo 'make docs      the documentation as a site, in build/site; fails at a broken link'
 	@echo 'make docs-serve  the same at http://127.0.0.1:8000, built again after each change'
 	@echo 'make reference write the pages that come from the code, after a change to commands, settings, errors or keys'
+	@echo 'make notebooks run docs/notebooks, and write their outputs'
 	@echo 'make lock      pin the newest versions of the requirements'
 	@echo 'make lock-kernels  pin the kernel set of GPU runs after a change to its sources'
 	@echo 'make clean     remove what the above created'
@@ -136,6 +137,10 @@ lock-kernels: $(READY)
 reference: $(READY)
 	@$(RUN) book/session.py
 	@$(RUN) book/write_reference.py
+
+# With the examples that `make demo` builds; where a run says the same as the committed outputs, these stay.
+notebooks: $(READY)
+	@$(RUN) book/notebooks.py
 
 # Strict: a link, an anchor or a public name that is not there is an error; with --quiet, MkDocs would not
 # count it. The variable silences an announcement of MkDocs 2.

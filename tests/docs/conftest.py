@@ -17,12 +17,17 @@ from kernels.server import HubServer
 
 
 @pytest.fixture(scope="session")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a Hub with the example kernels, as the documentation has its readers start one."""
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example kernels, as far as no compiler is needed."""
     folder = tmp_path_factory.mktemp("docs") / "examples"
-    builder = example_builder()
-    builder.build_examples(folder, noarch_only=True)
-    with HubServer(folder, trusted=[builder.PUBLISHER]) as hub:
+    example_builder().build_examples(folder, noarch_only=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def served(examples: Path) -> Iterator[str]:
+    """The URL of a Hub with the example kernels, as the documentation has its readers start one."""
+    with HubServer(examples, trusted=[example_builder().PUBLISHER]) as hub:
         yield hub.url
 
 

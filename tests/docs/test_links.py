@@ -25,5 +25,5 @@ def test_every_link_leads_to_a_file_and_a_heading_that_exist(page: Path) -> None
 def test_every_page_is_in_the_menu_once() -> None:
     menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     listed = re.findall(r"([\w./-]+\.(?:md|ipynb))$", menu, flags=re.MULTILINE)
-    there = (path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md"))
-    assert sorted(name for name in listed if name.endswith(".md")) == sorted(path.as_posix() for path in there)
+    there = [path for kind in ("*.md", "notebooks/*.ipynb") for path in (ROOT / "docs").rglob(kind)]
+    assert sorted(listed) == sorted(path.relative_to(ROOT / "docs").as_posix() for path in there)
