@@ -156,7 +156,7 @@ def test_an_error_is_one_line_and_status_1(
 ) -> None:
     failing(error)
     result = kernels("info", "acme/relu")
-    expected = line or "No build suits: torch-cuda: for cuda; Try another."
+    expected = line or "No build suits: torch-cuda: for cuda. Try another."
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: {expected}\n")
 
 

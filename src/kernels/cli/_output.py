@@ -147,16 +147,20 @@ def describe_error(error: Exception) -> str:
     r"""An error in one line: the lines of its message are joined, with the error's type where it is needed.
 
     Example:
-        >>> describe_error(ValueError("No build suits:\n  torch-cuda: for cuda\n  torch-cpu: for cpu"))
-        'No build suits: torch-cuda: for cuda; torch-cpu: for cpu'
+        >>> describe_error(ValueError("No build suits:\n  torch-cuda: for cuda\n  torch-cpu: for cpu\nTry another."))
+        'No build suits: torch-cuda: for cuda; torch-cpu: for cpu. Try another.'
         >>> describe_error(ZeroDivisionError("division by zero"))
         'ZeroDivisionError: division by zero (--debug shows where)'
     """
     text = ""
     whole = clean("\n".join([str(error), *getattr(error, "__notes__", ())]))
-    for line in filter(None, (line.strip().removeprefix("| ") for line in whole.splitlines())):
-        separator = "" if not text else " " if text.endswith((":", ".", ",", ";", "?")) else "; "
-        text += separator + line
+    in_list = False
+    for indented, line in ((line.startswith(" "), line.strip().removeprefix("| ")) for line in whole.splitlines()):
+        if not line:
+            continue
+        separator = ". " if in_list and not indented and line[0].isupper() else "; "
+        text += f"{'' if not text else ' ' if text.endswith((':', '.', ',', ';', '?')) else separator}{line}"
+        in_list = indented
     if isinstance(error, _READABLE) and text:
         return text
     return f"{type(error).__name__}{': ' * bool(text)}{text} (--debug shows where)"
