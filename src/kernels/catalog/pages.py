@@ -137,7 +137,7 @@ def check_catalog() -> None:
         import jinja2  # noqa: F401
     except ImportError:
         raise MissingPythonDependency(
-            "Pages need the package jinja2, which is not installed: pip install 'kernels[mirror]'"
+            "Pages need the package jinja2, which is not installed: pip install jinja2 (the extra `mirror`)"
         ) from None
 
 

@@ -250,6 +250,6 @@ def _cryptography() -> Any:
     except ImportError as error:
         raise MissingPythonDependency(
             "The signatures of a mirror need the package cryptography, which is not installed: "
-            "pip install 'kernels[mirror]'"
+            "pip install cryptography (the extra `mirror`)"
         ) from error
     return cryptography

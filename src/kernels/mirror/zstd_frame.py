@@ -193,6 +193,7 @@ def _library() -> Any:
         import zstandard
     except ImportError as error:
         raise MissingPythonDependency(
-            "The archives of a mirror need the package zstandard, which is not installed: pip install 'kernels[mirror]'"
+            "The archives of a mirror need the package zstandard, which is not installed: "
+            "pip install zstandard (the extra `mirror`)"
         ) from error
     return zstandard

@@ -29,7 +29,8 @@ def keyless_signer() -> Callable[[bytes], str]:
         from sigstore.sign import Signer, SigningContext
     except ImportError as error:
         raise MissingPythonDependency(
-            'Signing with Sigstore needs the package sigstore, which is not installed: pip install "kernels[sign]"'
+            "Signing with Sigstore needs the package sigstore, which is not installed: "
+            "pip install sigstore (the extra `sign`)"
         ) from error
 
     def renew() -> Signer:

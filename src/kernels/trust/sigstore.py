@@ -240,7 +240,8 @@ def _sigstore() -> Any:
         from sigstore import models
     except ImportError as error:
         raise MissingPythonDependency(
-            'Checking a signature needs the package sigstore, which is not installed: pip install "kernels[sign]"'
+            "Checking a signature needs the package sigstore, which is not installed: "
+            "pip install sigstore (the extra `sign`)"
         ) from error
     # It warns when it works offline; without a handler, the warning is printed on standard error.
     logging.getLogger("sigstore").addHandler(logging.NullHandler())

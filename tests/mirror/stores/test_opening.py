@@ -85,7 +85,7 @@ def test_an_address_without_a_bucket_is_refused(address: str, message: str) -> N
 
 def test_a_missing_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "find_spec", lambda name: None)
-    with pytest.raises(MissingPythonDependency, match=r"pip install 'kernels\[mirror\]'"):
+    with pytest.raises(MissingPythonDependency, match="pip install obstore"):
         open_store("s3://bucket")
 
 

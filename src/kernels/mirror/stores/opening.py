@@ -66,7 +66,7 @@ def _cloud_store(scheme: str, bucket: str, prefix: str) -> WriteStore:
 
     if find_spec("obstore") is None:
         raise MissingPythonDependency(
-            f"{scheme}:// needs the package obstore, which is not installed: pip install 'kernels[mirror]'"
+            f"{scheme}:// needs the package obstore, which is not installed: pip install obstore (the extra `mirror`)"
         )
     connect = {"s3": s3_store, "gs": google_store, "az": azure_store}[scheme](bucket, prefix)
     return CloudStore(f"{scheme}://{bucket}{'/' * bool(prefix)}{prefix}", connect)
