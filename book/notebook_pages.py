@@ -107,8 +107,9 @@ def page_of(path: Path) -> str:
     exporter.register_filter("code_block", _code_block)
     exporter.register_filter("plain_table", _plain_table)
     text, _ = exporter.from_notebook_node(notebook)
-    title, _, rest = _LINK.sub(r"\1.md", text.strip()).partition("\n")
-    return f"{title}\n{_RUN.format(name=path.name)}\n{rest}\n"
+    # The first paragraph says who should read it.
+    title, reader, rest = _LINK.sub(r"\1.md", text.strip()).split("\n\n", 2)
+    return f"{title}\n\n{reader}\n{_RUN.format(name=path.name)}\n{rest}\n"
 
 
 def _pages_of(menu: Any) -> Any:
