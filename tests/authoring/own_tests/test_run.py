@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +202,28 @@ def test_the_tests_run_with_this_python(kernel: Path, capfd: pytest.CaptureFixtu
     assert run_tests(kernel, ["-v"]) == 0
     assert sys.version.split()[0] in capfd.readouterr().out
     assert run.__all__ == ["run_tests"]
+
+
+def test_another_version_in_the_tests_is_noted(
+    write_kernel: Callable[..., Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    test = """
+from kernels import get_kernel
+
+MINE = "org/real-one"
+
+
+def test_other():
+    assert get_kernel(MINE, version=2).twice(1) == 2
+
+
+def test_same():
+    assert get_kernel("org/real-one", version=1).twice(1) == 2
+"""
+    folder = write_kernel({"test_it.py": test})
+    assert run_tests(folder, ["-q", "-p", "no:cacheprovider"]) == 0
+    noted = [line for line in capfd.readouterr().out.splitlines() if line.startswith("kernels test:")]
+    where = os.path.relpath(folder / "tests" / "test_it.py")
+    assert noted == [
+        f"kernels test: {where}, line 8, loads version 2; this folder, of version 1, was tested in its place."
+    ]

@@ -26,12 +26,15 @@ __all__ = [
     "install",
     "is_importable",
     "next_sitecustomize",
+    "notes",
     "source_folders",
 ]
 
 #: The source folders of the kernel that is tested.
 source_folders: list[str] = []
 
+#: What is said after the tests.
+notes: list[str] = []
 
 #: Packages that loading and testing a kernel needs: a kernel of that name is not importable by it.
 _NEEDED = frozenset(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kernels.authoring.own_tests.by_name import BuildFinder, source_folders
+from kernels.authoring.own_tests.by_name import BuildFinder, notes, source_folders
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -55,7 +55,9 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
-    """Say that tests imported sources, so that they do not test the build."""
+    """Say where tests load another version, and that they imported sources, so that they do not test the build."""
+    for note in notes:
+        terminalreporter.write_line(f"kernels test: {note}.")
     found = sorted(_source_modules())
     if found:
         names = ", ".join(found[:_MAX_SHOWN]) + (f" and {len(found) - _MAX_SHOWN} more" * (len(found) > _MAX_SHOWN))

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from kernels import settings
@@ -19,6 +20,7 @@ from kernels.authoring.compile.freshness import refuse_stale, stale_builds
 from kernels.authoring.compile.sources.workspace import Workspace, find_workspace
 from kernels.authoring.own_tests import by_name
 from kernels.authoring.own_tests.choice import TestedBuild, check_prerequisites, choose_tested_build
+from kernels.authoring.own_tests.requested_versions import other_versions
 from kernels.authoring.scaffold.draft import LOCAL_PUBLISHER
 from kernels.errors import KernelImportError, MissingPythonDependency, RequestError
 from kernels.models.snapshot import BUILD_FOLDER, METADATA_FILE
@@ -34,6 +36,9 @@ _OWNER, _MAX_TEST_BYTES = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}", 1024 * 1024
 
 #: Options of pytest whose next argument can be the path of a test that is not selected by it.
 _WITH_PATHS = frozenset({"--ignore", "--ignore-glob", "--deselect", "-k", "-m", "-c", "--config-file", "--rootdir"})
+
+#: Notes on other versions in the tests that are said.
+_MAX_NOTES = 3
 
 _PLUGIN = "kernels.authoring.own_tests.plugin"
 
@@ -95,7 +100,8 @@ def run_tests(
     if hidden:
         environment["PY_IGNORE_IMPORTMISMATCH"] = "1"
     with tempfile.TemporaryDirectory(prefix="kernels-test-") as startup:
-        source = _startup(name, tested, startup, workspace.folders, hidden)
+        notes = _notes(workspace, tests, repo_ids)
+        source = _startup(name, tested, startup, workspace.folders, hidden, notes)
         Path(startup, "sitecustomize.py").write_text(source, encoding="utf-8")
         paths = [startup, *filter(None, [environment.get("PYTHONPATH")])]
         environment["PYTHONPATH"] = os.pathsep.join(paths)
@@ -140,7 +146,12 @@ def _repositories(workspace: Workspace, tests: Sequence[Path]) -> list[str]:
 
 
 def _startup(
-    name: str | None, tested: TestedBuild, folder: str, sources: Sequence[Path], hidden: Sequence[Path]
+    name: str | None,
+    tested: TestedBuild,
+    folder: str,
+    sources: Sequence[Path],
+    hidden: Sequence[Path],
+    notes: Sequence[str],
 ) -> str:
     """The source of the `sitecustomize` of every Python process that the run starts."""
     arguments = (name, os.fspath(tested.folder), tested.id, tested.why_not)
@@ -150,11 +161,24 @@ def _startup(
         "found = sys.modules[spec.name] = importlib.util.module_from_spec(spec)",
         "spec.loader.exec_module(found)",
         f"found.source_folders += {[*map(os.fspath, sources)]!r}",
+        f"found.notes += {[*notes]!r}",
         *([f"found.install{arguments!r}"] if name is not None else []),
         *(f"found.add_folder({os.fspath(each)!r})" for each in hidden),
         f"found.next_sitecustomize({folder!r})",
     ]
     return "\n".join([*lines, ""])
+
+
+def _notes(workspace: Workspace, tests: Sequence[Path], repo_ids: Sequence[str]) -> list[str]:
+    """What is said after the tests: where they load another version than that of `build.toml`."""
+    version = workspace.sources[0].version
+    files = sorted(path for folder in tests for path in folder.rglob("*.py"))
+    found = other_versions(files, repo_ids, version)
+    return [
+        f"{os.path.relpath(file)}, line {line}, loads version {requested}; this folder, of version {version}, was "
+        "tested in its place"
+        for file, line, requested in islice(found, _MAX_NOTES)
+    ]
 
 
 def _is_package(folder: Path) -> bool:
