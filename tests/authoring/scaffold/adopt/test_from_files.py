@@ -358,3 +358,19 @@ def test_a_files_name_names_the_kernel(tmp_path: Path, name: str, expected: str)
 def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     path = file(tmp_path, "add.cpp", "\ufeffat::Tensor add(at::Tensor x) { return x; }\n")
     assert adopt_kernel([path], folder=tmp_path / "add", backends=["cpu"]).offered == ("add",)
+
+
+def test_an_operator_that_gives_a_tensor_has_a_fake_to_complete(tmp_path: Path) -> None:
+    file = tmp_path / "both.cpp"
+    file.write_text(
+        "torch::Tensor scale(torch::Tensor x, double by) { return x * by; }\n"
+        "void fill(torch::Tensor x) { x.fill_(1); }\n"
+    )
+    made = adopt_kernel([file], folder=tmp_path / "both")
+    package = (made.folder / "torch-ext" / "both" / "__init__.py").read_text(encoding="utf-8")
+    assert "_fill_fake" not in package  # Torch needs none where nothing is returned
+    fake = package[package.index("# @torch") :].partition("\n\n")[0].replace("# ", "")
+    assert ast.unparse(ast.parse(fake)) == (
+        "@torch.library.register_fake(add_op_namespace_prefix('scale'))\n"
+        "def _scale_fake(x, by):\n    return torch.empty_like(x)"
+    )

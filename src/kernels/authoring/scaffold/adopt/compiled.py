@@ -344,7 +344,24 @@ def _python_function(operator: AdoptedOperator) -> str:
     if len(text) > 88:
         each_line = "".join(f"        {each.name},\n" for each in operator.arguments)
         text = f"    return ops.{operator.name}(\n{each_line}    )\n"
-    return f'def {operator.name}({line_break}{"".join(parameters)}) -> {returned}:\n    """{said}"""\n{text}'
+    whole = f'def {operator.name}({line_break}{"".join(parameters)}) -> {returned}:\n    """{said}"""\n{text}'
+    return f"{whole}{_fake(operator)}"
+
+
+def _fake(operator: AdoptedOperator) -> str:
+    """A fake to complete, as comments; none for a function that gives no tensor, which needs none."""
+    if operator.returns != "Tensor":
+        return ""
+    parameters = ", ".join(each.name for each in operator.arguments)
+    like = next((each.name for each in operator.arguments if each.type == "Tensor"), None)
+    result = f"torch.empty_like({like})" if like is not None else "torch.empty(...)"
+    return (
+        "\n\n# For torch.compile: the result's shape, type and strides. Correct it, and uncomment it. It needs\n"
+        "# `from ._ops import add_op_namespace_prefix, ops`.\n"
+        f'# @torch.library.register_fake(add_op_namespace_prefix("{operator.name}"))\n'
+        f"# def _{operator.name}_fake({parameters}):\n"
+        f"#     return {result}\n"
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
