@@ -16,7 +16,7 @@ from kernels.cli._arguments import (
     Version,
     require_no_version,
 )
-from kernels.cli._output import count_failed, print_json, print_line, print_table
+from kernels.cli._output import count_failed, print_json, print_line, print_note, print_table
 from kernels.support.formatting import plural
 from kernels.support.text import clean
 
@@ -57,6 +57,7 @@ def check(
     """
     from kernels.authoring.check import audit
     from kernels.authoring.check.repository import audit_repository
+    from kernels.authoring.publish.preview import note_on_page
     from kernels.operations.info import is_path
 
     if diff or fix:
@@ -89,6 +90,8 @@ def check(
             print_table(("Check", "Verdict", "What"), rows, title=each.variant)
             print_line()
         print_line(count_failed(plural(len(found), "variant"), failed))
+    if is_path(kernel) and (note := note_on_page(kernel)) is not None:
+        print_note(f"Note: {note}.")
     if failed:
         raise typer.Exit(1)
 

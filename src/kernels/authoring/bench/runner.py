@@ -24,6 +24,7 @@ import msgspec
 
 from kernels.authoring.bench.measured_kernel import MeasuredKernel, prepare_kernel
 from kernels.authoring.bench.messages import Ended, Job, Key, Message, Started, Stopped, WorkloadsListed, decode
+from kernels.authoring.bench.processor import processor_name
 from kernels.authoring.bench.report import CRASHED, TIMED_OUT, Machine, Report, WorkloadOutcome
 from kernels.authoring.bench.scripts import FOLDER, PATTERN
 from kernels.errors import KernelImportError, RequestError
@@ -125,7 +126,7 @@ def _report(found: MeasuredKernel, measurement: _Measurement) -> Report:
         target=str(found.target),
         backend=planned.backend,
         device=found.device,
-        device_name=(planned.device.name if planned.device is not None else "") or _processor(),
+        device_name=(planned.device.name if planned.device is not None else "") or processor_name(),
         torch=listed.torch,
         threads=listed.threads,
         python=platform.python_version(),
@@ -146,14 +147,6 @@ def _report(found: MeasuredKernel, measurement: _Measurement) -> Report:
             b"".join(path.read_bytes() for path in sorted((found.root / FOLDER).glob(PATTERN)))
         ).hexdigest(),
     )
-
-
-def _processor() -> str:
-    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 @dataclass

@@ -18,6 +18,7 @@ from kernels.authoring.publish.card.facts import BuildFact
 from kernels.authoring.publish.card.markdown import code, fenced, text
 from kernels.authoring.publish.card.parts import PARTS
 from kernels.authoring.publish.card.python_api import KernelApi, LayerOffer, Offer
+from kernels.authoring.publish.preview import note_on_page
 from kernels.errors import RequestError
 from kernels.models.metadata import Metadata
 from kernels.resolver.variant import parse_variant
@@ -87,7 +88,7 @@ def test_a_card_says_what_the_builds_are_and_how_to_load_them() -> None:
         "| `ReLU` | `forward(x)` | no | yes | A layer \\| with a bar. |",
         "- Backends: cpu, cuda",
         "- Torch: 2.9 or newer, 2.13",
-        "| `torch213-cxx11-cu130-x86_64-linux` | cuda 13.0 | Torch 2.13 | linux x86\\_64 | 8.0, 9.0a |",
+        "| `torch213-cxx11-cu130-x86_64-linux` | cuda 13.0 | Torch 2.13 | linux x86_64 | 8.0, 9.0a |",
         "| Source | <https://example.com/src> |",
         "| Upstream | <https://example.com/up> |",
         f"| Commit | `{COMMIT}` with uncommitted changes |",
@@ -166,7 +167,8 @@ def _outside_code(body: str) -> str:
     [
         ("# a", "\\# a"),
         ("- a\n1. b\n> c", "\\- a\n1\\. b\n\\> c"),
-        ("a `b_c` d_e", "a `b_c` d\\_e"),
+        ("a `b_c` d_e", "a `b_c` d_e"),
+        ("_a_ b__c (_d) x86_64", "\\_a\\_ b\\_\\_c (\\_d) x86_64"),
         ("a ``b`` `c", "a `b` \\`c"),
         ("a\tb\x07\u202e", "a   b  "),
     ],
@@ -230,7 +232,8 @@ def test_what_benchmark_saves_is_what_a_card_reads(tmp_path: Path) -> None:
         target="x", backend="cpu", device="cpu", device_name="EPYC", torch="2.13", threads=1, python="3", kernels="1",
         date="2026",
     )  # fmt: skip
-    times, slower = Times.of([0.002]), Times.of([0.004])
+    # One call was interrupted: the mean is 16 ms.
+    times, slower = Times.of([0.001, 0.002, 0.002, 0.06]), Times.of([0.004])
     outcome = WorkloadOutcome(
         script="b.py", benchmark="Relu", workload="big", verified=True, times=times, reference=slower, speedup=2.0
     )
@@ -239,12 +242,34 @@ def test_what_benchmark_saves_is_what_a_card_reads(tmp_path: Path) -> None:
     [saved] = read_results([tmp_path])
     (tmp_path / "result.json").write_bytes(msgspec.json.encode(report))
     [printed] = read_results([tmp_path])
-    expected = [("Relu.big", 2.0, True)]
+    expected = [("Relu.big", 2.0, 4.0, True)]
     for result in (saved, printed):
-        assert [(each.workload, each.mean, each.verified) for each in result.timings] == expected
+        assert [(each.workload, each.typical, each.reference, each.verified) for each in result.timings] == expected
     facts = _facts()
     card = make_card(CardFacts("acme/relu", "v1", facts.metadata, facts.builds, results=(printed,))).text
-    assert "| `Relu.big` | 2 ms | 2 - 2 ms | 4 ms | 2.00x | matches the reference |" in card
+    assert "| Benchmark | Median | Quartiles | Reference | Speed | Result |" in card
+    noisy = "noisy: quartiles 9.4x apart; matches the reference"
+    assert f"| `Relu.big` | 2 ms | 1.75 - 16.5 ms | 4 ms | 2.00x | {noisy} |" in card
+
+
+def test_what_init_wrote_for_the_author_is_noted_until_it_is_replaced(tmp_path: Path) -> None:
+    from kernels.authoring.scaffold import adopt_kernel, new_kernel
+
+    source = tmp_path / "scale.cpp"
+    source.write_text("torch::Tensor scale(torch::Tensor x, double by) { return x * by; }")
+    made = [new_kernel("a-relu", tmp_path / str(noarch), noarch=noarch) for noarch in (False, True)]
+    made.append(adopt_kernel([source], folder=tmp_path / "adopted").folder)
+    for folder in made:
+        readme = folder / "README.md"
+        [note] = make_card(_facts(), None, readme).notes
+        assert note.startswith("README.md still says '")
+        assert note_on_page(folder) == note
+        readme.write_text("# relu\n\nA fast ReLU.\n")
+        assert (make_card(_facts(), None, readme).notes, note_on_page(folder)) == ((), None)
+
+
+def test_commands_on_a_card_name_the_version() -> None:
+    assert "`kernels explain acme/relu --version 1` shows which one" in make_card(_facts()).text
 
 
 # ---------------------------------------------------------------------------------------------------------------------

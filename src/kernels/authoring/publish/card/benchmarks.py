@@ -31,14 +31,22 @@ _IMAGES = (".svg", ".png")
 
 @dataclass(frozen=True)
 class Timing:
-    """One workload's times in milliseconds, and whether its result matched the reference."""
+    """One workload's times in milliseconds, and whether its result matched the reference.
+
+    `typical` and `reference` are medians, or means if the file has no medians.
+    """
 
     workload: str
-    mean: float
+    typical: float
     q1: float
     q3: float
     reference: float | None = None
     verified: bool | None = None
+
+    @property
+    def spread(self) -> float:
+        """The upper quartile divided by the lower one."""
+        return self.q3 / self.q1 if self.q1 > 0 else 1.0
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,7 @@ class BenchmarkResult:
     torch: str
     commit: str
     timings: tuple[Timing, ...]
+    has_medians: bool = True
 
 
 @dataclass(frozen=True)
@@ -69,9 +78,15 @@ class _Times(msgspec.Struct):
     ref_mean_ms: float | None = None
 
 
+class _Medians(msgspec.Struct):
+    kernel_ms: float
+    reference_ms: float | None = None
+
+
 class _Row(msgspec.Struct):
     workload: str
     timingResults: _Times
+    medians: _Medians | None = None
     verified: bool | None = None
 
 
@@ -141,30 +156,30 @@ def _read(path: Path) -> BenchmarkResult | None:
 
 
 def _of_payload(file: _File) -> BenchmarkResult:
-    timings = (
-        Timing(
-            row.workload,
-            row.timingResults.mean_ms,
-            row.timingResults.q1_ms,
-            row.timingResults.q3_ms,
-            row.timingResults.ref_mean_ms,
-            row.verified,
-        )
-        for row in file.results[:_MAX_ROWS]
-    )
+    rows = file.results[:_MAX_ROWS]
+    has_medians = all(row.medians is not None for row in rows)
+    timings = []
+    for row in rows:
+        times = row.timingResults
+        typical, reference = times.mean_ms, times.ref_mean_ms
+        if has_medians and row.medians is not None:
+            typical, reference = row.medians.kernel_ms, row.medians.reference_ms
+        timings.append(Timing(row.workload, typical, times.q1_ms, times.q3_ms, reference, row.verified))
     machine = file.machineInfo
     device = machine.cpu if machine.gpu == "N/A" else machine.gpu
-    return BenchmarkResult(device, machine.backend, machine.pytorchVersion, file.kernelCommitSha, tuple(timings))
+    return BenchmarkResult(
+        device, machine.backend, machine.pytorchVersion, file.kernelCommitSha, tuple(timings), has_medians
+    )
 
 
 def _of_report(report: Report) -> BenchmarkResult:
     timings = (
         Timing(
             outcome.name,
-            1000 * outcome.times.mean_seconds,
+            1000 * outcome.times.median_seconds,
             1000 * outcome.times.q1_seconds,
             1000 * outcome.times.q3_seconds,
-            None if outcome.reference is None else 1000 * outcome.reference.mean_seconds,
+            None if outcome.reference is None else 1000 * outcome.reference.median_seconds,
             outcome.verified,
         )
         for outcome in report.outcomes[:_MAX_ROWS]

@@ -14,6 +14,7 @@ from kernels.authoring.publish.card.front_matter import complete_front_matter, s
 from kernels.authoring.publish.card.markdown import cell, text
 from kernels.authoring.publish.card.parts import PARTS, generate_parts
 from kernels.authoring.publish.card.template import fill_template
+from kernels.authoring.publish.card.unwritten import note_on_new_page
 from kernels.authoring.publish.local_builds import CARD_FILE, TEMPLATE_FILE
 from kernels.errors import RequestError
 from kernels.support.files import FileTooLarge, read_bounded
@@ -91,6 +92,7 @@ def make_card(
     notes: list[str] = []
     parts = generate_parts(facts)
     page, origin, where = _authors_page(facts, template, readme, notes)
+    notes += filter(None, [note_on_new_page(page, where)])
     whole = _assemble(page, facts, parts, where)
     record = _digest(_author_text(whole))
     hub = None if published is None or replace else _to_keep(published, record, generated=origin == "generated")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 __all__ = ["cell", "code", "fenced", "link", "table", "text"]
 
 #: What begins markup inside a line.
-_MARKUP = re.compile(r"([\\|<>`*_\[\]~&$])")
+_MARKUP = re.compile(r"([\\|<>`*\[\]~&$]|(?<![^\W_])_|_(?![^\W_]))")  # not `_` in a word: it marks nothing there
 #: What begins a heading, a list, a quotation or a rule at the start of a line.
 _BLOCK = re.compile(r"^(\s*)([#+=-]|(\d+)([.)]))")
 _BACKTICKS = re.compile(r"`+")

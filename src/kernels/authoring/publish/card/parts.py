@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 
 from kernels import backends
+from kernels.authoring.bench.report import NOISY
 from kernels.authoring.publish.card.benchmarks import BenchmarkResult
 from kernels.authoring.publish.card.facts import BuildFact, CardFacts
 from kernels.authoring.publish.card.markdown import cell, code, fenced, link, table, text
@@ -40,7 +41,8 @@ def _usage(facts: CardFacts) -> str:
 
 {fenced(chr(10).join(lines), "python")}
 
-`get_kernel` chooses the best build for the machine; `kernels explain {facts.repo_id}` shows which one and why.
+`get_kernel` chooses the best build for the machine; `kernels explain {facts.repo_id}{_asked(facts)}` shows which one
+and why.
 """
     if facts.api.layers:
         whole += f"\nIn a model whose layers are marked for it:\n\n{fenced(_mapping(facts), 'python')}\n"
@@ -159,25 +161,31 @@ def _benchmarks(facts: CardFacts) -> str:
             f'  <img alt="Benchmark times: {plot.name}" src="{plot.light}">\n</picture>'
         )
     if facts.benchmarks:
-        asked = f" --version {facts.metadata.version}" if facts.versioned else f" --revision {facts.branch}"
-        blocks.append(
-            f"To measure it on your machine:\n\n{fenced(f'kernels benchmark {facts.repo_id}{asked}', 'console')}"
-        )
+        command = f"kernels benchmark {facts.repo_id}{_asked(facts)}"
+        blocks.append(f"To measure it on your machine:\n\n{fenced(command, 'console')}")
     return "\n\n".join(blocks)
+
+
+def _asked(facts: CardFacts) -> str:
+    """The option of a command that names what was published."""
+    return f" --version {facts.metadata.version}" if facts.versioned else f" --revision {facts.branch}"
 
 
 def _result(result: BenchmarkResult, facts: CardFacts) -> str:
     compared = any(timing.reference for timing in result.timings)
-    columns = ["Benchmark", ">Mean", ">Quartiles", *([">Reference", ">Speed"] if compared else []), "Result"]
+    typical = ">Median" if result.has_medians else ">Mean"
+    columns = ["Benchmark", typical, ">Quartiles", *([">Reference", ">Speed"] if compared else []), "Result"]
     rows = []
     for timing in result.timings:
-        row = [code(timing.workload), f"{timing.mean:.4g} ms", f"{timing.q1:.4g} - {timing.q3:.4g} ms"]
+        row = [code(timing.workload), f"{timing.typical:.4g} ms", f"{timing.q1:.4g} - {timing.q3:.4g} ms"]
         if compared and timing.reference:
-            speed = f"{timing.reference / timing.mean:.2f}x" if timing.mean > 0 else ""
+            speed = f"{timing.reference / timing.typical:.2f}x" if timing.typical > 0 else ""
             row += [f"{timing.reference:.4g} ms", speed]
         elif compared:
             row += ["", ""]
-        rows.append([*row, {True: "matches the reference", False: "wrong", None: "not compared"}[timing.verified]])
+        noise = f"noisy: quartiles {timing.spread:.1f}x apart; " if timing.spread > NOISY else ""
+        said = {True: "matches the reference", False: "wrong", None: "not compared"}[timing.verified]
+        rows.append([*row, f"{noise}{said}"])
     where = ", ".join(filter(None, (result.device, result.backend and f"backend {result.backend.lower()}")))
     torch = f", Torch {result.torch}" if result.torch else ""
     commits = {build.metadata.id.rpartition("_")[2] for build in facts.builds.values() if build.metadata is not None}
