@@ -105,8 +105,10 @@ def _moving(screens: list[Screen], columns: int) -> str:
         rules.append(_appears(f"s{number}", start, now, end))
         first = "" if number == 0 else " later"
         groups.append(f'<g class="m{first}" style="animation-name: s{number}">\n' + "\n".join(parts) + "\n</g>")
+    # It begins where the first screen is complete: who opens the page sees something to read, not an empty window.
+    full = timed[0][-1].shown + 0.1
     css = (
-        f".m {{ animation-duration: {now:g}s; animation-iteration-count: infinite; "
+        f".m {{ animation-duration: {now:g}s; animation-delay: -{full:g}s; animation-iteration-count: infinite; "
         "animation-timing-function: step-end }\n"
         ".later, .cover { opacity: 0 }\n"
         "@media (prefers-reduced-motion: reduce) {\n.m { animation-duration: 0s; animation-name: none !important }\n}\n"
