@@ -15,6 +15,8 @@ import pytest
 from hub import TestHub, make_repo
 
 from kernels import cli
+from kernels.models.lockfile import Lock, Pin
+from kernels.models.requirement import Requirement
 
 HOPPER = "torch2.9-cu128-x86_64-linux+sm_90"
 TURING = "torch2.9-cu128-x86_64-linux+sm_75"
@@ -47,6 +49,39 @@ def table(text: str) -> dict[str, str]:
 
 
 # explain
+
+
+def test_explain_is_a_check_for_scripts(relu: TestHub, kernels: Callable[..., Any]) -> None:
+    fits, fits_not = (("explain", "acme/relu", "--version", version, "--target", HOPPER) for version in (2, 1))
+    assert [kernels(*fits).exit_code, kernels(*fits, "--check").exit_code] == [0, 0]
+    assert [kernels(*fits_not).exit_code, kernels(*fits_not, "--check").exit_code] == [0, 1]
+    assert kernels(*fits_not, "--check").stdout == kernels(*fits_not).stdout
+    assert json.loads(kernels(*fits_not, "--check", "--json").stdout)["chosen"] is None
+
+
+def test_what_a_carried_folder_lacks_is_said_with_the_way_to_add_it(
+    hub: TestHub, kernels: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("obstore")
+    hub.make_repo("acme/relu", variants=["torch-cpu", "torch-cuda"])
+    commit, carried = hub.commit(), tmp_path / "carried"
+    cpu = ("--target", "torch2.9-cpu-x86_64-linux")
+    assert kernels("download", "acme/relu", "--version", 1, *cpu, "--to", carried).exit_code == 0
+    monkeypatch.setenv("KERNELS_HUB", str(carried))
+    result = kernels("explain", "acme/relu", "--version", 1, "--target", HOPPER)
+    assert result.stdout.splitlines()[-2:] == [
+        "The mirror's origin has a build that suits by its name.",
+        "To add it, where its origin can be reached: "
+        f"kernels download acme/relu --revision {commit} --target '{HOPPER}' --to DIR",
+    ]
+    (tmp_path / "kernels.lock").write_bytes(Lock((Pin(Requirement("acme/relu", version=1), commit),)).to_bytes())
+    monkeypatch.setenv("KERNELS_LOCKFILE", str(tmp_path / "kernels.lock"))
+    result = kernels("download", "acme/relu", "--target", HOPPER)
+    assert result.exit_code == 1
+    assert result.stderr.rstrip().endswith(
+        "To add it, in the project, and where its origin can be reached: "
+        f"kernels download acme/relu --target '{HOPPER}' --to DIR"
+    )
 
 
 def test_explain_says_where_get_kernel_would_refuse_the_publisher(hub: TestHub, kernels: Callable[..., Any]) -> None:

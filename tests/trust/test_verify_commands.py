@@ -244,6 +244,31 @@ def test_what_a_lock_pins_is_verified_at_its_commit(locked: Path, hub: TestHub, 
     assert f"acme/relu   {hub.commit()[:12]}  torch-cpu" in kernels("verify", "--lockfile", locked, *allowed).stdout
 
 
+def test_what_is_required_and_missing_is_an_error(locked: Path, hub: TestHub, allowed: Any) -> None:
+    given = ("--lockfile", locked, *allowed)
+    assert verdicts(*given, "--require", "pinned", "--require", "signature") == {CPU: "ok ok ok"}
+    hashes_path(locked).unlink()
+    assert verdicts(*given) == {CPU: "ok missing ok"}
+    assert verdicts(*given, "--require", "pinned") == {CPU: "ok failed ok"}
+    result = kernels("verify", *given, "--require", "pinned")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (1, "1 build: 1 failed.")
+    assert "no lockfile pins its content, and --require pinned" in result.stdout
+    assert verdicts(*given, "--all-variants", "--require", "digest")[UNIVERSAL] == "failed missing missing"
+    assert verdicts(*given, "--all-variants", "--require", "signature")[UNIVERSAL] == "missing missing failed"
+
+
+def test_what_is_required_and_was_not_checked_is_an_error(relu: Path, allowed: Any) -> None:
+    verdicts("acme/relu", "--version", 1, *allowed)
+    found = verdicts("acme/relu", "--version", 1, "--all-variants", "--offline", *allowed, "--require", "digest")
+    assert found == {CPU: "ok missing ok", CUDA: "failed skipped skipped", UNIVERSAL: "failed skipped skipped"}
+
+
+def test_only_a_check_can_be_required() -> None:
+    result = kernels("verify", "acme/relu", "--require", "pin")
+    assert result.exit_code != 0
+    assert "'pin' is not one of 'digest', 'pinned', 'signature'" in " ".join(result.output.split())
+
+
 def test_content_that_a_lock_does_not_pin_is_found_without_digest_and_signature(
     locked: Path, hub: TestHub, allowed: Any, isolated_env: Path
 ) -> None:

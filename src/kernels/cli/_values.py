@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import typer
-from typer.models import ParameterInfo
+from typer.models import ArgumentInfo, ParameterInfo
 
 from kernels.support.formatting import did_you_mean, format_value
 
@@ -68,7 +68,12 @@ def actions_of(command: Callable[..., object]) -> list[Choice]:
     Args:
         command: A function that `read_values` has seen.
     """
-    kinds = [_kind(getattr(each, "__origin__", each)) for each in command.__annotations__.values()]
+    arguments = [
+        each
+        for each in command.__annotations__.values()
+        if any(isinstance(info, ArgumentInfo) for info in getattr(each, "__metadata__", ()))
+    ]
+    kinds = [_kind(each.__origin__) for each in arguments]
     return next((list(kind) for kind in kinds if isinstance(kind, type) and issubclass(kind, Choice)), [])
 
 

@@ -31,17 +31,19 @@ def explain(
             help="Another machine: a string such as torch2.9-cu128-x86_64-linux+sm_90, or a file with a target's JSON.",
         ),
     ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Exit with status 1 if no build fits, for scripts.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show for each build of a kernel whether it fits this machine, or another one, and why.
 
-    The exit status is 0 also if no build fits. Downloads and runs nothing of a build but its metadata. A last line says
-    if the publisher is not trusted, so that `get_kernel` would refuse the build.
+    The exit status is 0 also if no build fits, unless --check is given. Downloads and runs nothing of a build but its
+    metadata. A last line says if the publisher is not trusted, so that `get_kernel` would refuse the build.
 
     Examples:
         $ kernels explain org/my-kernel --version 1
         $ kernels explain org/my-kernel --version 1 --target torch2.9-cu128-x86_64-linux+sm_90
         $ kernels explain ./my-kernel
+        $ kernels explain org/my-kernel --target torch2.9-cu128-x86_64-linux+sm_90 --check
     """
     from kernels import api
     from kernels.operations.info import explain_folder, is_path
@@ -52,24 +54,33 @@ def explain(
         choice = explain_folder(Path(kernel), backend=backend, target=machine)
     else:
         choice = api.explain(kernel, version=version, revision=revision, backend=backend, target=machine)
+    _show(choice, as_json=as_json, here=machine is None)
+    if check and choice.best is None:
+        raise typer.Exit(1)
+
+
+def _show(choice: BuildChoice, *, as_json: bool, here: bool) -> None:
     rows = _rows(choice)
     if as_json:
         print_json(_plain(choice, rows))
         return
-    here = choice.snapshot.builds  # a mirror may not have all builds of its origin
+    held = choice.snapshot.builds  # a mirror may not have all builds of its origin
     print_table(
         ("Variant", "Verdict", "Reason", ">Size"),
         [
-            (row["variant"], row["verdict"], row["reason"], format_size(row["size"]) if row["variant"] in here else "")
+            (row["variant"], row["verdict"], row["reason"], format_size(row["size"]) if row["variant"] in held else "")
             for row in rows
         ],
         title=choice.title,
     )
     if choice.best is None and choice.resolution.decisions:
+        from kernels.resolver.build_choice import how_to_mirror
         from kernels.resolver.no_suitable_build import advice
 
         print_line()
-        print_line(advice(choice.resolution, here=machine is None))
+        print_line(advice(choice.resolution, here=here))
+        if (hint := how_to_mirror(choice, choice.resolution.target)) is not None:
+            print_line(hint)
     origins = _origins(choice.resolution.backend)
     if [each.kind for each in origins] != ["built-in"]:
         print_line()

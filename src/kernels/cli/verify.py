@@ -9,6 +9,7 @@ import typer
 
 from kernels.cli._arguments import AllVariants, AsJson, PolicyFile, Revision, Version, require_no_version
 from kernels.cli._output import count_failed, print_json, print_line, print_table, untrusted_line
+from kernels.cli._values import Choice
 from kernels.errors import RequestError
 from kernels.support.formatting import plural
 
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
     from kernels.trust.signing_policy import Policy
 
 __all__ = ["verify"]
+
+
+class _Required(Choice):
+    """A check whose result must be `ok`."""
+
+    digest = "digest", "Its files are those in the digest of its metadata."
+    pinned = "pinned", "Its content is what a lockfile pins."
+    signature = "signature", "An allowed identity signed it."
 
 
 def verify(
@@ -34,6 +43,14 @@ def verify(
     version: Version = None,
     revision: Revision = None,
     all_variants: AllVariants = False,
+    require: Annotated[
+        list[_Required] | None,
+        typer.Option(
+            "--require",
+            metavar="CHECK",
+            help="An error where a build has no digest, pinned or signature; may be repeated.",
+        ),
+    ] = None,
     policy: PolicyFile = None,
     offline: Annotated[bool, typer.Option("--offline", help="Use only the cache and keys on this machine.")] = False,
     trusted_root: Annotated[
@@ -45,12 +62,13 @@ def verify(
     """Verify that builds on disk are what was published, pinned and signed.
 
     A build is downloaded if it is not on disk. None of its code runs. Exits with status 1 if a digest, pinned content
-    or a signature is wrong; `missing` is what a build does not have, and no error.
+    or a signature is wrong; `missing` is what a build does not have, and an error only with --require.
 
     Examples:
         $ kernels verify org/my-kernel --version 1
         $ kernels verify ./my-kernel --all-variants
         $ kernels verify --lockfile kernels.lock --policy policy.toml
+        $ kernels verify --lockfile kernels.lock --all-variants --require pinned
     """
     from kernels.operations.info import is_path
     from kernels.operations.verify import verify_lock, verify_path, verify_repository
@@ -71,6 +89,7 @@ def verify(
             raise RequestError(f"{lockfile} pins the versions; leave --version and --revision out.")
         assert lockfile is not None
         found = verify_lock(lockfile, all_variants=all_variants, policy=signers, offline=offline)
+    found = [each.requiring([check.value for check in require or ()]) for each in found]
     failed = sum(each.failed for each in found)
     if as_json:
         print_json({"verified": kernel or lockfile, "failed": bool(failed), "builds": [_plain(each) for each in found]})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -57,6 +57,19 @@ class BuildReport(msgspec.Struct, frozen=True):
     def failed(self) -> bool:
         """Whether a check failed."""
         return any(each.verdict == "failed" for each in self.results)
+
+    def requiring(self, steps: Collection[str]) -> BuildReport:
+        """The same report, in which each of these checks that is not ok has failed.
+
+        Args:
+            steps: `digest`, `pinned` or `signature`.
+        """
+        unmet = {
+            each.step: CheckResult(each.step, "failed", f"{each.what}, and --require {each.step}")
+            for each in self.results
+            if each.step in steps and each.verdict not in ("ok", "failed")
+        }
+        return msgspec.structs.replace(self, **unmet) if unmet else self
 
     @property
     def problems(self) -> str:

@@ -46,7 +46,7 @@ from kernels.trust.publishers import Admission, unverified
 if TYPE_CHECKING:
     from kernels.resolver.verdicts import Verdict
 
-__all__ = ["BuildChoice", "choose_build", "choose_from_sources", "misfit", "no_build_error"]
+__all__ = ["BuildChoice", "choose_build", "choose_from_sources", "how_to_mirror", "misfit", "no_build_error"]
 
 _logger = logger(__name__)
 
@@ -306,16 +306,31 @@ def no_build_error(
     error = no_suitable_build(_called(choice), choice.resolution, here=here_too)
     if not snapshot.builds and not source.user_owned:
         error = of_hub(error, "RemoteEntryNotFoundError")
-    hint = _LOCAL_HINT if source.user_owned else _alternative(context, found) if advice else None
-    if choice.resolution.rejects_for(RejectionKind.NOT_MIRRORED):
-        # What is read over http(s) is written somewhere else: a bucket, a folder of the web server.
-        web = (source.endpoint or "").startswith(("http://", "https://"))
-        place, where = ("MIRROR", ", with the address where it is written") if web else (source.endpoint, "")
-        add = f"kernels mirror {place} --repo {snapshot.repo_id} --target '{context.target}'"
-        hint = f"Its origin has a build that suits by its name. To add it to the mirror{where}: {add}" + (
-            f"\n{hint}" if hint else ""
-        )
+    hint = _LOCAL_HINT if source.user_owned else how_to_mirror(choice, context.target)
+    if hint is None and advice:
+        hint = _alternative(context, found)
     return error.reworded(f"{error}\n{hint}") if hint else error
+
+
+def how_to_mirror(choice: BuildChoice, target: Target) -> str | None:
+    """How to add a build that suits to a mirror that lacks it, a sentence; None if no such build is known.
+
+    Args:
+        choice: The choice, without a best build.
+        target: The machine that it was made for.
+    """
+    if not choice.resolution.rejects_for(RejectionKind.NOT_MIRRORED):
+        return None
+    found, repo_id, endpoint = choice.found, choice.snapshot.repo_id, choice.source.endpoint or ""
+    if endpoint.startswith("file:"):  # perhaps a carried folder: its origin is not reached from here
+        commit = "" if found.lock is not None else f" --revision {choice.snapshot.commit}"
+        where = " in the project, and" if found.lock is not None else ""
+        add = f"kernels download {repo_id}{commit} --target '{target}' --to DIR"
+        return f"To add it,{where} where its origin can be reached: {add}"
+    # What is read over http(s) is written somewhere else: a bucket, a folder of the web server.
+    web = endpoint.startswith(("http://", "https://"))
+    place, where = ("MIRROR", ", with the address where it is written") if web else (endpoint, "")
+    return f"To add it to the mirror{where}: kernels mirror {place} --repo {repo_id} --target '{target}'"
 
 
 def _alternative(context: ResolveContext, found: FoundSnapshot) -> str | None:

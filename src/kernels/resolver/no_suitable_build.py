@@ -62,6 +62,8 @@ def advice(resolution: Resolution, *, here: bool = True) -> str:
         >>> advice(resolve(["torch28-cpu-x86_64-linux"], Target.parse("torch2.9-cpu-x86_64-linux")))
         'Try an environment with Torch 2.8.'
     """
+    if resolution.rejects_for(RejectionKind.NOT_MIRRORED):
+        return "The mirror's origin has a build that suits by its name."
     target, backend = resolution.target, backends.get(resolution.backend)
     arch_rejected = resolution.rejects_for(RejectionKind.ARCH)
     if arch_rejected and not here:

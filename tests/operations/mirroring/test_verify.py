@@ -248,7 +248,9 @@ def test_signatures_of_builds_are_verified(tmp_path: Path, monkeypatch: pytest.M
     tree.add("acme/relu", version=2, variants={"torch-cpu": good})
     tree.add("acme/bad", variants={"torch-cpu": bad})
     tree.add("acme/none", variants={"torch-cpu": content})
-    problems = {each.path.split("/")[3]: each.problem for each in verify(tree).problems}
+    found = verify(tree).problems
+    assert len(found) == 3  # each build once, though the index and the document of its commit both name it
+    problems = {each.path.split("/")[3]: each.problem for each in found}
     assert "the signed metadata is version 1; expected version 2" in problems["relu"]
     assert "it is signed with the workflow https://github.com/acme" in problems["bad"]
     assert "it has no signature, and" in problems["none"]

@@ -304,7 +304,8 @@ def _without(name: str, error: BaseException) -> str:
 def _check_signatures(contents: Iterable[RepositoryContents], policy: Policy) -> tuple[int, str, list[MirrorProblem]]:
     """How many builds have a valid signature, why others were not checked, and what is wrong with others."""
     valid: dict[tuple[str, str], bool] = {}
-    unchecked, problems = "", []
+    unchecked: str = ""
+    problems: dict[tuple[str, str], MirrorProblem] = {}  # a build of two documents is one problem, of the first
     for each in contents:
         rule = policy.rule(each.repo_id)
         for path, commit, variant, build in each.builds():
@@ -332,8 +333,9 @@ def _check_signatures(contents: Iterable[RepositoryContents], policy: Policy) ->
                     raise
                 unchecked = str(error)
             except (UntrustedSignature, InvalidMetadata) as error:
-                problems.append(MirrorProblem(path, f"{variant} of commit {commit}: {error}"))
-    return len(valid), unchecked, problems
+                problem = f"{variant} of commit {commit}: {error}"
+                problems.setdefault((each.repo_id, problem), MirrorProblem(path, problem))
+    return len(valid), unchecked, [*problems.values()]
 
 
 def _versions(contents: RepositoryContents, commit: str) -> list[int]:
