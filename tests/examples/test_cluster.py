@@ -118,11 +118,23 @@ def test_slurm_prefetches_once_and_runs_without_a_network(
         if left != "nothing":
             here.mkdir()
             (here / "kernels.lock").write_text(left)
-        loaded, lock, content = json.loads(run(CLUSTER / "slurm" / "job.sbatch", machine))
+        *verified, printed = run(CLUSTER / "slurm" / "job.sbatch", machine).splitlines()
+        assert verified[-1] == "1 build: nothing failed."
+        loaded, lock, content = json.loads(printed)
         assert loaded.startswith(os.fspath(here / "kernels--acme--relu" / "snapshots" / hub.commit()))
-        assert lock == os.fspath(project / "kernels" / "kernels.lock")
+        assert lock == os.fspath(project / "kernels.lock")
         assert content == (project / "kernels.lock").read_text()
         assert not here.exists()
+    (project / "kernels.hashes.json").unlink()
+    done = subprocess.run(
+        ["bash", CLUSTER / "slurm" / "job.sbatch"],
+        env=machine,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, "no lockfile pins its content, and --require pinned" in done.stdout) == (1, True)
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=id_of)
@@ -155,16 +167,27 @@ def test_what_kubernetes_prefetches_is_what_it_runs_with(
     carried = [word.removeprefix("--from-file=") for word in shlex.split(create) if word.startswith("--from-file=")]
     assert carried == [LOCK_FILE, HASHES_FILE]
     (tmp_path / "volume" / "lost+found").mkdir(parents=True)  # as a fresh volume has it
-    command = [*prefetch["command"], *map(here, prefetch["args"])]
+    this_one = ["--target", "torch2.9-cpu-x86_64-linux"]  # the job runs here, too
+    command = [*prefetch["command"], *map(here, prefetch["args"]), *this_one]
     environment = machine | {each["name"]: here(each["value"]) for each in prefetch["env"]}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, "Downloaded 1 build of 1" in done.stdout) == (0, True), done.stderr
+    assert (done.returncode, "Downloaded 2 builds of 2" in done.stdout) == (0, True), done.stderr
     settings = {each["name"]: each["value"] for each in ran["env"]}
-    [mount] = ran["volumeMounts"]
-    assert (mount["mountPath"], mount["readOnly"], settings["KERNELS_HUB"]) == ("/kernels", True, "/kernels")
+    mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in ran["volumeMounts"]}
+    assert mounts == {"/lock": True, "/kernels": True, "/cache": False}
+    assert settings["KERNELS_HUB"] == "/kernels"
     assert (settings["KERNELS_LOCKED"], settings["HF_HUB_OFFLINE"]) == ("1", "1")
     assert Path(here(settings["KERNELS_LOCKFILE"])).read_bytes() == (project / LOCK_FILE).read_bytes()
     assert (tmp_path / "volume" / HASHES_FILE).read_bytes() == (project / HASHES_FILE).read_bytes()
+    hub.down()
+    shell, option, line = ran["command"]
+    environment = machine | {name: here(value) for name, value in settings.items()}
+    command = [shell, option, line.replace("/app", shlex.quote(os.fspath(project)))]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    loaded, lock, _ = json.loads(done.stdout.splitlines()[-1])
+    assert loaded.startswith(os.fspath(tmp_path / "cache of the job"))
+    assert lock == os.fspath(project / LOCK_FILE)
 
 
 def test_the_policy_of_the_run_lets_nothing_out() -> None:

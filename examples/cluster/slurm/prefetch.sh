@@ -11,3 +11,4 @@ for target in $TARGETS; do
     arguments+=(--target "$target")
 done
 kernels download --lockfile "$PROJECT/kernels.lock" "${arguments[@]}" --to "$KERNELS_FOLDER"
+kernels mirror "$KERNELS_FOLDER" --verify # everything arrived
