@@ -695,6 +695,30 @@ def test_a_folder_is_registered_for_the_check_alone(tmp_path: Path) -> None:
     assert backends.list_backends() == before
 
 
+def test_fields_that_a_folder_replaces_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "acme.json"
+    fields = {"device_string": "acme", "vendor": "Acme Corporation", "archs": ["a100x", "a100x"], "version": "1.2"}
+    file.write_text(json.dumps({"acme": fields}))
+    monkeypatch.setenv("KERNELS_BACKENDS_JSON", str(file))
+    said = {}
+    for name, more in {"ours": "archs=['a100x'], version='1.2'", "plain": ""}.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "__init__.py").write_text(
+            "from kernels import VendorInfo\n"
+            f"vendor_info = VendorInfo(vendor_name='acme', device_name='acme', {more})\n"
+        )
+        said[name] = [line for line in lines(checkup(str(folder)), "names") if "replaces" in line]
+    assert said == {"ours": ["ok: replaces its archs"], "plain": []}
+    assert backends.get("acme").vendor == "Acme Corporation"
+
+
+def test_fields_that_a_file_replaces_in_a_class_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "more.json"
+    file.write_text(json.dumps({"cuda": {"archs": ["9.0"], "kernel_guidance": "Tiles."}}))
+    assert "ok: replaces its archs" in lines(checkup(str(file)), "names")
+
+
 def test_what_a_folder_may_have_is_optional(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     place = vendor(tmp_path)

@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,7 @@ from html_cells import ReadHtml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import backends
+from kernels import backends, load_backends
 from kernels.backends import Backend, BackendProbe, Device, Found, MajorMinor, torch_build
 from kernels.backends.hindrance import Hindrance
 from kernels.errors import RequestError
@@ -229,6 +230,26 @@ def test_what_describes_no_machine_is_refused(text: str, message: str) -> None:
     with pytest.raises(RequestError, match=message) as caught:
         Target.parse(text)
     assert len(str(caught.value)) < 600
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ("same-major-minor-not-newer", r"major\.minor, such as 1\.2, with the arch_rule same-major-minor-not-newer\."),
+        ("exact", r"letters, digits, dots, dashes and underscores\."),
+    ],
+)
+def test_an_architecture_that_is_none_is_refused_with_the_spelling_of_a_declared_backend(
+    tmp_path: Path, rule: str, expected: str
+) -> None:
+    file = tmp_path / "zephyr.json"
+    file.write_text(json.dumps({"zephyr": {"device_string": "zephyr", "version": "1.2", "arch_rule": rule}}))
+    load_backends(file)
+    try:
+        with pytest.raises(RequestError, match=f"is no architecture of zephyr; expected {expected}$"):
+            Target.parse("torch2.9-zephyr12-x86_64-linux+_Z2")
+    finally:
+        backends.unregister_backend("zephyr")
 
 
 def test_a_description_must_be_text() -> None:

@@ -12,7 +12,7 @@ from kernels.backends import lookup
 from kernels.backends.base import Backend
 from kernels.backends.conflicts import SAMPLE_VERSIONS, check_clashes
 from kernels.backends.interface_check import validated
-from kernels.backends.plugins.json_backend import DeclaredBackend
+from kernels.backends.plugins.json_backend import DeclaredBackend, replaced_fields
 from kernels.backends.registration import BackendEntry
 from kernels.errors import InvalidVariant
 from kernels.support.checks import StepResults, failed, missing, ok
@@ -90,6 +90,9 @@ def names(checked: CheckedBackend) -> StepResults:
     yield ok(", ".join(f"{word} {getattr(backend, member)}" for member, word in said.items()))
     if beneath is not None:
         yield ok(f"{'adds to' if added_to(checked.entry) else 'overrides'} {beneath.name}, {beneath.origin}")
+        replaced = replaced_fields(backend, beneath.backend) if added_to(checked.entry) else []
+        if replaced:
+            yield ok(f"replaces its {', '.join(replaced)}")
     sharing = [entry.name for entry in others if entry.backend.device_type == backend.device_type]
     if sharing:
         yield ok(f"shares Torch's device {backend.device_type} with {', '.join(sharing)}: the installed Torch decides")

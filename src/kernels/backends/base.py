@@ -269,6 +269,11 @@ class Backend:
         """
         return text if re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", text) else None
 
+    @property
+    def arch_form(self) -> str:
+        """How architectures are spelled, for a message; "" where the name of the backend says enough."""
+        return ""
+
     def format_arch(self, arch: str) -> str:
         """The short form of an architecture: what `parse_arch` reads.
 

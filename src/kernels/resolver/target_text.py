@@ -102,7 +102,8 @@ def _parse_devices(text: str, backend: backends.Backend, archs: Sequence[str]) -
         match = re.fullmatch(_DEVICES, part)
         arch = None if match is None else backend.parse_arch(match["arch"])
         if match is None or not arch:
-            raise RequestError(f"`target` is {text[:200]!r}: {part!r} is no architecture of {backend.name}.")
+            form = f"; expected {backend.arch_form}" if backend.arch_form else ""
+            raise RequestError(f"`target` is {text[:200]!r}: {part!r} is no architecture of {backend.name}{form}.")
         if len(devices) + int(match["count"] or 1) > _MAX_DEVICES:
             raise RequestError(f"`target` is {text[:200]!r}: it has more than {_MAX_DEVICES} devices.")
         for _ in range(int(match["count"] or 1)):

@@ -78,6 +78,46 @@ def test_a_package_joins_by_being_installed(install: Callable[..., None], value:
     assert diagnose().joined == {"acme": str(entry.origin)}
 
 
+def offered_file(tmp_path: Path, declared: object) -> str:
+    """The source of a package that offers a JSON file."""
+    file = tmp_path / "acme.json"
+    file.write_text(json.dumps(declared))
+    return f"from pathlib import Path\nfile = Path({str(file)!r})\ndef find(): return file\n"
+
+
+@pytest.mark.parametrize("value", ["acme_kernels:file", "acme_kernels:find"])
+def test_a_package_offers_a_file_that_declares_backends(
+    install: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    install(offered_file(tmp_path, {"acme": {"device_string": "acme", "archs": ["a100x"]}}), acme=value)
+    entry = backends.entry_of("acme")
+    assert str(entry.origin) == f"installed by acme-kernels 1.0 ({value})"
+    assert [device.capability for device in Target.current().backend_devices("acme")] == [100]
+    more = tmp_path / "more.json"
+    more.write_text(json.dumps({"acme": {"vendor": "Acme"}}))
+    monkeypatch.setenv("KERNELS_BACKENDS_JSON", str(more))
+    assert backends.get("acme").vendor == "Acme"
+    assert len(Target.current().backend_devices("acme")) == 1
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        ({"acme": {"device_string": 7}}, "Expected `str | null`, got `int` - at `$.acme.device_string`"),
+        ({"cuda": {"vendor": "Acme"}}, "which backend 'cuda' (built in) already has"),
+    ],
+)
+def test_a_file_of_a_package_that_fails_is_told_of_by_the_doctor(
+    install: Callable[..., None], tmp_path: Path, declared: object, said: str
+) -> None:
+    before = list_backends()
+    install(offered_file(tmp_path, declared), acme="acme_kernels:file")
+    assert list_backends() == before
+    [problem] = [each for each in diagnose().problems if "acme-kernels 1.0" in each.message]
+    assert said in problem.message
+    assert str(tmp_path / "acme.json") in problem.message
+
+
 @pytest.mark.parametrize(
     ("source", "said"),
     [

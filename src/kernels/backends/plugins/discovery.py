@@ -6,6 +6,7 @@ The registry looks for them at the first question, and again when the environmen
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,9 @@ def register(arrivals: list[tuple[Any, Origin] | Problem | None]) -> bool:
 
 
 def _register_installed(given: Any, origin: Origin) -> None:
+    if isinstance(given, os.PathLike):
+        _register_installed_file(given, origin)
+        return
     try:
         registry.enter([(given, origin)])
     except Exception as error:  # noqa: BLE001 - a plugin that fails is reported and passed over
@@ -74,6 +78,16 @@ def _register_installed(given: Any, origin: Origin) -> None:
 
 
 # Most processes need none of these modules.
+
+
+def _register_installed_file(path: os.PathLike[str], origin: Origin) -> None:
+    from kernels.backends.plugins.json_backend import enter_declared
+
+    try:
+        enter_declared(path, origin, override=False)
+    except Exception as error:  # noqa: BLE001 - a plugin that fails is reported and passed over
+        names = error.names if isinstance(error, DeclarationError) else ()
+        registry.report(Problem(origin, f"The file that is {origin}: {_said(error)}", names))
 
 
 def _register_for_triton(points: list[EntryPoint], disabled: frozenset[str]) -> None:

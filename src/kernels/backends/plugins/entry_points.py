@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GROUP", "TRITON_GROUP", "installed_backends", "installed_names", "triton_points"]
 
-#: The entry point group. Each entry point names a backend, its class, or a function that returns one.
+#: The entry point group. Each entry point names a backend, its class, the path of a JSON file that declares backends,
+#: or a function that returns one of these.
 GROUP = "kernels.backends"
 
 #: Triton's entry point group. Each entry point names a package with `compiler.py` and `driver.py`.

@@ -26,9 +26,11 @@ __all__ = [
     "DeclarationError",
     "DeclaredBackend",
     "declare",
+    "enter_declared",
     "load_backends",
     "owner_of",
     "read_declarations",
+    "replaced_fields",
 ]
 
 _log = logger(__name__)
@@ -77,6 +79,17 @@ def load_backends(path: os.PathLike[str] | str) -> list[BackendEntry]:
         (['acme'], MajorMinor(major=1, minor=2))
         >>> unregister_backend("acme")
     """
+    return enter_declared(path, Origin("declared", str(path)), override=True)
+
+
+def enter_declared(path: os.PathLike[str] | str, origin: Origin, *, override: bool) -> list[BackendEntry]:
+    """As `load_backends`, for a file from another place.
+
+    Args:
+        path: The file.
+        origin: Where it comes from.
+        override: Whether it may change a registered backend.
+    """
     declarations = read_declarations(path)
     disabled = settings.disabled_backends()
     backends: dict[str, Backend] = {}
@@ -90,8 +103,7 @@ def load_backends(path: os.PathLike[str] | str) -> list[BackendEntry]:
             existing = backends.get(name) or registry.would_override(name)
             beside = [each for each in backends.values() if each.name != name]
             backends[name] = declare(name, declaration, existing, beside=beside, reserved=declarations)
-        origin = Origin("declared", str(path))
-        return registry.enter([(backend, origin) for backend in backends.values()], override=True)
+        return registry.enter([(backend, origin) for backend in backends.values()], override=override)
     except ValueError as error:  # a `RequestError` is one
         raise DeclarationError(f"{path}: {error}", tuple(declarations)) from None
 
@@ -224,6 +236,10 @@ class DeclaredBackend(Backend):
     def device_capability(self, device: Device) -> int | None:
         return arch_number(device.arch)
 
+    @property
+    def arch_form(self) -> str:
+        return rule_allows(self.arch_rule)
+
     def parse_arch(self, text: str) -> str | None:
         return text if rule_reads(self.arch_rule, text) else None
 
@@ -236,12 +252,37 @@ class DeclaredBackend(Backend):
         return None if shared is not None and facts.absent is not None else Found(facts.version)
 
     def probe(self) -> BackendProbe:
-        facts = self.queries.ask(self.parse_arch, rule_allows(self.arch_rule))
+        facts = self.queries.ask(self.parse_arch, self.arch_form)
         devices = _devices(self, facts.archs or (), ())
         return BackendProbe(facts.absent is None, facts.version, devices, facts.notes, facts.needs_torch)
 
     def current_device(self) -> int:
         return initialized_device(self.device_type)
+
+
+def replaced_fields(backend: Backend, beneath: Backend) -> list[str]:
+    """The fields of a declaration that replace what the backend beneath it has, by name.
+
+    Args:
+        backend: What `declare` has made.
+        beneath: What it was made of.
+
+    Example:
+        >>> before = declare("acme", Declaration(device_string="acme", archs=("a1", "a2"), vendor="Acme"), None)
+        >>> replaced_fields(declare("acme", Declaration(archs=("a1",), experimental=True), before), before)
+        ['archs']
+    """
+    declaration: Declaration | None = getattr(backend, "declaration", None)
+    if declaration is None:
+        return []
+    given = declaration.given()
+    if isinstance(beneath, DeclaredBackend):
+        before = beneath.declaration.given()
+        return [name for name in given if name in before and given[name] != before[name]]
+    # Of a class, the probe tells some, and it always has an answer.
+    return [
+        name for name in given if name not in _MEMBERS or getattr(beneath, _MEMBERS[name]) not in ("", (), given[name])
+    ]
 
 
 def _set_members(backend: Backend, declaration: Declaration) -> None:
@@ -306,7 +347,7 @@ def _changed(existing: Backend, declaration: Declaration) -> Backend:
         raise RequestError(f"`{name}.version` is declared, but build names of {name} carry no version; leave it out.")
     backend = copy.copy(existing)
     queries = DeclaredQueries(declaration)
-    changes: dict[str, Any] = {}
+    changes: dict[str, Any] = {"declaration": declaration}
     rule = declaration.arch_rule
     if rule is not None:
         changes["checks_archs"] = rule != "any"

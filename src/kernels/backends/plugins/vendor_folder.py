@@ -153,6 +153,8 @@ def _backend(info: VendorInfo, folder: Path) -> tuple[Backend, bool]:
             )
         if info.detect is None:
             declared.pop("detect", None)  # the backend has its own probe
+        if not info.backend and existing.vendor:
+            declared.pop("vendor")  # it says which backend is meant
     try:
         backend = declare(name, Declaration(**declared), existing)
     except RequestError as error:
