@@ -40,7 +40,9 @@ __all__ = [
 ]
 
 #: What to try where a name may be that of a vendor's backend.
-MISSING_VENDOR = "a vendor's backend joins with its package, or a file in KERNELS_BACKENDS_JSON"
+MISSING_VENDOR = (
+    "a vendor's backend joins with its package, or a file in KERNELS_BACKENDS_JSON; `kernels backends` lists all"
+)
 
 #: How long a thread waits while another one looks for backends. They can wait for each other: one imports a module
 #: that asks for backends, the other runs a vendor's code that imports the same module.

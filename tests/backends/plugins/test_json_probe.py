@@ -177,6 +177,23 @@ def test_an_architecture_that_a_pattern_takes_too_much_of_is_told_with_what_is_a
     assert said in note
 
 
+def test_an_architecture_that_only_the_rule_cannot_read_is_told_with_the_rule() -> None:
+    query = {"command": say("device 0: Z2"), "pattern": "^device [0-9]+: (.+)$"}
+    [note] = new(archs=query, arch_rule="same-major-minor-not-newer").probe().notes
+    assert note == (
+        "architectures: expected major.minor, such as 1.2, with the arch_rule same-major-minor-not-newer, got 'Z2': "
+        "choose another arch_rule, or a pattern that finds such a version"
+    )
+
+
+def test_a_pattern_that_finds_nothing_is_shown_with_the_first_lines_of_the_output() -> None:
+    output = "\n".join(["=" * 60, "\x1b[1mAcme", "Driver 7.1", *["more"] * 20])
+    [note] = new(version={"command": say(output), "pattern": "v([0-9.]+)"}, archs=["a1"]).probe().notes
+    assert r"====\n\x1b[1mAcme\nDriver 7.1\nmore" in note
+    assert note.count("more") == 7
+    assert note.endswith("'…, where 'v([0-9.]+)' finds nothing")
+
+
 def test_questions_share_the_time_of_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_probe, "LOOK_SECONDS", 0.0)
     probe = new(version={"command": say("1.2"), "pattern": "(.+)"}, archs=QUERY).probe()

@@ -115,7 +115,7 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "no pattern": (
         {"acme": {"version": {"command": ["a"]}}},
-        'expected {"command": […], "pattern": "…"} or {"torch": "…"} - at `$.acme.version`.',
+        'expected {"command": […], "pattern": "…"} or {"torch": "…"}, got no `pattern` - at `$.acme.version`.',
     ),
     "a pattern that is a number": (
         {"acme": {"version": {"command": ["a"], "pattern": 7}}},

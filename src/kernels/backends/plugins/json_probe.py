@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kernels.backends.plugins.arch_rules import rule_reads
 from kernels.backends.plugins.json_schema import Declaration, Detect, Query
 from kernels.backends.plugins.torch_expression import follow_torch_path, parse_torch_path
 from kernels.backends.probing import answer_within
@@ -36,6 +37,9 @@ MAX_DEVICES = 1024
 
 #: More characters than a version or an architecture has.
 _MAX_GROUP = 80
+
+#: How much of a command's output a note shows.
+_MAX_LINES, _MAX_SHOWN = 10, 800
 
 
 class NoAnswer(Exception):
@@ -113,7 +117,7 @@ class DeclaredQueries:
         facts = facts._replace(archs=tuple(known or "" for _, known in archs))
         if not unread:
             return facts
-        hint = ": narrow the pattern to that part" if isinstance(query, Query) and query.pattern else ""
+        hint = _hint(self._declaration, unread[0])
         return facts.without("architectures", NoAnswer(f"expected {expected}, got {_cut(unread[0])}{hint}"))
 
     def _facts(self, clock: _Clock) -> DeclaredFacts:
@@ -134,6 +138,14 @@ class DeclaredQueries:
             return DeclaredFacts(version=_ask_version(self._declaration.version, clock))
         except NoAnswer as error:
             return DeclaredFacts().without("version", error)
+
+
+def _hint(declaration: Declaration, arch: str) -> str:
+    """What to change, so that an architecture can be read: the rule where it is spelled as architectures are."""
+    if declaration.arch_rule is not None and rule_reads("exact", arch) and not rule_reads(declaration.arch_rule, arch):
+        return ": choose another arch_rule, or a pattern that finds such a version"
+    query = declaration.archs
+    return ": narrow the pattern to that part" if isinstance(query, Query) and query.pattern else ""
 
 
 class _Clock:
@@ -208,6 +220,14 @@ def _cut(value: object) -> str:
     return text if len(text) <= _MAX_GROUP else text[: _MAX_GROUP - 1] + "…"
 
 
+def _shown(output: str) -> str:
+    """The beginning of what a command printed, on one line: enough to see which part a pattern must match."""
+    lines = output.strip().splitlines()
+    text = "\n".join(line.rstrip() for line in lines[:_MAX_LINES])
+    said = repr(text[:_MAX_SHOWN])
+    return said if len(text) <= _MAX_SHOWN and len(lines) <= _MAX_LINES else f"{said}…"
+
+
 # Commands and patterns
 
 
@@ -248,7 +268,7 @@ def _matches(query: Query, clock: _Clock, most: int) -> list[list[str]]:
         raise NoAnswer(f"the pattern {_cut(query.pattern)} {why}") from None
     matches = [[group for group in groups if group is not None] for groups in found]
     if not matches or not all(matches):
-        raise NoAnswer(f"{_source(query)} printed {_cut(output.strip())}, where {_cut(query.pattern)} finds nothing")
+        raise NoAnswer(f"{_source(query)} printed {_shown(output)}, where {_cut(query.pattern)} finds nothing")
     return matches
 
 

@@ -93,7 +93,9 @@ class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             _check_program(self.command)
             _check_pattern(self.pattern, self.groups)
         else:
-            raise ValueError('expected {"command": […], "pattern": "…"} or {"torch": "…"}')
+            expected = 'expected {"command": […], "pattern": "…"} or {"torch": "…"}'
+            absent = "command" if self.pattern else "pattern" if self.command else ""
+            raise ValueError(f"{expected}, got no `{absent}`" if absent and not self.torch else expected)
 
 
 class ArchsQuery(Query, frozen=True, forbid_unknown_fields=True):

@@ -330,7 +330,7 @@ def test_a_third_party_backend_is_named_like_any_other(write_source: Callable[..
         (NOARCH.replace("torch-noarch", "torch-noarhc"), 7, "`torch-noarhc`; expected general, kernel, torch"),
         (GENERAL + "[trch]\n", 7, "unknown key `trch`; expected general, kernel, torch, torch-noarch, tvm-ffi. Did"),
         (CPU.replace("src", "sources"), 10, "`kernel.a` has the unknown key `sources`; expected backend,"),
-        (NOARCH.replace('"cpu"', '"cdua"'), 6, "package. Did you mean 'cuda'?"),
+        (NOARCH.replace('"cpu"', '"cdua"'), 6, "in KERNELS_BACKENDS_JSON. Did you mean 'cuda'?"),
         (CPU.replace('= "cpu"', '= "npu"'), 9, "`kernel.a.backend` is 'npu'; expected one of cpu, which are"),
         (CPU + "flags = []\n", 11, "`kernel.a` has the unknown key `flags`; expected backend, cpu-archs"),
         (CPU + 'cuda-capabilities = ["8.0"]\n', 11, "`kernel.a` has the unknown key `cuda-capabilities`; expected"),

@@ -239,8 +239,9 @@ class ByBackend(Generic[F]):
 
     @property
     def key(self) -> str:
-        """How the keys are named in documentation."""
-        return f"<backend>-{self.suffix}"
+        """How the keys are named in documentation: joined as in the example, though both ways are read."""
+        joined = "_" if all("_" in key for key in self.shown) else "-"
+        return f"<backend>{joined}{self.suffix}"
 
     def of(self, name: str) -> F:
         """The key of a backend or language."""

@@ -67,7 +67,7 @@ def _expected(name: str, registered: str) -> str:
     try:
         return f"{find(name).name!r}, the canonical name of that backend"
     except RequestError:
-        return f"one of {registered}, or a backend from a vendor's package"
+        return f"one of {registered}, or the backend of a vendor's package or of a file in KERNELS_BACKENDS_JSON"
 
 
 def hub(general: Section) -> tuple[str | None, str | None]:
