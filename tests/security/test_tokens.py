@@ -125,6 +125,8 @@ def test_half_a_token_is_hidden_where_a_message_is_cut_off(left: int) -> None:
 def test_a_password_and_a_signed_address_are_hidden_though_nobody_registered_them() -> None:
     text = (
         "https://me:hunter2@hub.example/x?X-Amz-Signature=abc&v=1#a https://b.example/?a=1&token=t0p&Signature=s3 "
+        "git+https://me:pass/hunter2@c.example/x https://oauth2:glpat-'hunter2<@d.example "
+        "https://e.example/?private_token=hunter2 "
         "Authorization: Bearer eyJhbGciOiJIUzI1NiJ9.e30.abc basic dXNlcjpwYXNzd29yZA== hf_abcdefghijklmnopqrstuvwxyz"
     )
     hidden = redacted(text)
@@ -141,6 +143,7 @@ def test_a_password_and_a_signed_address_are_hidden_though_nobody_registered_the
         "https://github.com/org/name/.github/workflows/build.yaml@refs/heads/main",
         "acme/relu@v1, a@b.example, http://127.0.0.1:8910/api/kernels?limit=1",
         "file:///home/me@work/kernels",
+        "http://hub.example:8910/@acme/relu, https://hub.example/@acme: a@b",
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:

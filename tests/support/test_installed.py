@@ -101,6 +101,14 @@ def test_folders_of_metadata_are_listed_again_when_there_is_another(tmp_path: Pa
             {"url": "https://example.com/kernels-1-py3-none-any.whl", "archive_info": {}},
             "https://example.com/kernels-1-py3-none-any.whl",
         ),
+        (
+            {"url": "https://ada:se/cret@example.com/kernels", "vcs_info": {"vcs": "git", "commit_id": "v1"}},
+            "git+https://(hidden)@example.com/kernels@v1",
+        ),
+        ({"url": "https://example.com/a.whl?private_token=secret"}, "https://example.com/a.whl?private_token=(hidden)"),
+        ({"url": "https://example.com/a\nAll is well"}, "https://example.com/a\\nAll is well"),
+        ({"url": "file:///src/a%0Ab", "dir_info": {}}, "/src/a\\nb"),
+        ({"url": "https://example.com/" + "a" * 100_000}, None),
         ({"url": "file:///src/a%20b", "dir_info": {}}, "/src/a b"),
         ({"url": "file:///src/\u001b[31m", "dir_info": {}}, None),
         ({"url": "file:///elsewhere", "dir_info": {"editable": True}}, None),
@@ -123,6 +131,12 @@ def test_the_origin_is_what_the_installer_recorded(
         assert "\x1b" not in found
     else:
         assert found == origin
+
+
+def test_a_record_that_is_nested_deep_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (install(tmp_path, "acme_tool", "1.0") / "direct_url.json").write_text("[" * 20_000)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert installed_from("acme-tool", str(tmp_path / "acme_tool")) is None
 
 
 def test_an_editable_installation_names_its_sources_and_another_copy_has_no_origin(

@@ -186,7 +186,7 @@ def _print_version(requested: bool) -> None:
     if requested:
         typer.echo(f"kernels {__version__}")
         folder = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-        for line in installation_lines(clean(folder), installed_from("kernels", folder)):
+        for line in installation_lines(folder, installed_from("kernels", folder)):
             typer.echo(line)
         raise typer.Exit
 

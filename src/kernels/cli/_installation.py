@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from kernels.support.text import one_line
+
 __all__ = ["installation_lines"]
 
 
@@ -18,6 +20,6 @@ def installation_lines(folder: str, origin: str | None) -> tuple[str, str]:
         This is not the client that package indexes have under the name kernels.
     """
     return (
-        f"in {folder}, installed from {origin or 'no recorded URL or folder'}",
+        f"in {one_line(folder)}, installed from {origin or 'no recorded URL or folder'}",
         "This is not the client that package indexes have under the name kernels.",
     )

@@ -18,6 +18,9 @@ __all__ = ["entry_points", "forget_entry_points", "installed_from", "installed_v
 
 _SUFFIXES = (".dist-info", ".egg-info")
 
+#: The most bytes of a `direct_url.json`; one has some hundred.
+_LARGEST_RECORD = 64 << 10
+
 #: The metadata folders in a folder, with its state when they were listed.
 _listed: dict[str, tuple[object, tuple[str, ...]]] = {}
 
@@ -114,17 +117,18 @@ def installed_from(distribution: str, folder: str) -> str | None:
         True
     """
     import importlib.metadata
-    import json
     from pathlib import Path
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 
-    from kernels.support.secrets import redacted
-    from kernels.support.text import clean
+    from kernels.support.documents import load_json
+    from kernels.support.files import read_bounded
+    from kernels.support.text import one_line
 
     try:
         found = importlib.metadata.distribution(distribution)
-        record = json.loads(found.read_text("direct_url.json") or "null")
+        info = getattr(found, "_path", "")  # its metadata folder, which has no public name
+        record = load_json(read_bounded(os.path.join(str(info), "direct_url.json"), _LARGEST_RECORD))
         url = record["url"]
         path = url2pathname(urlsplit(url).path) if url.startswith("file:") else None
         editable = bool(record.get("dir_info", {}).get("editable"))
@@ -133,8 +137,8 @@ def installed_from(distribution: str, folder: str) -> str | None:
         if not Path(folder).resolve().is_relative_to(place):
             return None
         if "vcs_info" in record:
-            return clean(redacted(f"{record['vcs_info']['vcs']}+{url}@{record['vcs_info']['commit_id']}"))
-        return clean(redacted(f"{path}{' (editable)' if editable else ''}" if path else url))
+            return one_line(f"{record['vcs_info']['vcs']}+{url}@{record['vcs_info']['commit_id']}")
+        return one_line(f"{path}{' (editable)' if editable else ''}" if path else url)
     except (importlib.metadata.PackageNotFoundError, ValueError, TypeError, KeyError, AttributeError, OSError):
         return None  # no record, or none that says anything
 

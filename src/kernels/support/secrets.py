@@ -28,12 +28,13 @@ _FORMS: tuple[tuple[str, str, str], ...] = (
     ("asic", r"(?i)\b(basic[ \t:]+)[A-Za-z0-9+/_-]{16,}={0,2}", rf"\1{HIDDEN}"),
     # A Hub's tokens (https://huggingface.co/docs/hub/security-tokens).
     ("hf_", r"\bhf_(?:(?:oauth|jwt)_[A-Za-z0-9._-]{16,}|[A-Za-z0-9]{20,})", HIDDEN),
-    # `user:password@` of a URL (RFC 3986, 3.2.1).
-    ("@", r"(?<!/)//[^\s/'\"<>]*@", f"//{HIDDEN}@"),
+    # `user:password@` of a URL (RFC 3986, 3.2.1), also with what a URL would have to encode, such as a slash; not
+    # `host:port/path@`.
+    ("@", r"(?<!/)//(?:[^\s/'\"<>]*|[^\s/@:]*:(?!\d+(?:[/?#]|$))[^\s@]*)@", f"//{HIDDEN}@"),
     # Signed URLs, such as those of an object store.
     (
         "=",
-        r"(?i)([?&](?:x-(?:amz|goog)-(?:signature|credential|security-token)|signature|sig|policy|token|access_token"
+        r"(?i)([?&](?:x-(?:amz|goog)-(?:signature|credential|security-token)|signature|sig|policy|(?:[a-z]+[_-])?token"
         r"|auth|api_?key|password)=)[^&\s'\"<>#]+",
         rf"\1{HIDDEN}",
     ),
