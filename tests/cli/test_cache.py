@@ -55,6 +55,20 @@ def test_the_list_has_a_line_for_each_commit(kernels: Callable[..., Any], hub: T
     assert lines[-1].startswith("2 commits, ")
 
 
+def test_a_pinned_commit_of_a_carried_folder_has_its_address(
+    hub: TestHub, kernels: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("obstore")
+    hub.make_repo("acme/relu", variants=["torch-cpu"])
+    carried = tmp_path / "carried"
+    assert kernels("download", "acme/relu", "--version", 1, "--to", carried).exit_code == 0
+    monkeypatch.setenv("KERNELS_HUB", str(carried))
+    monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "node"))
+    assert kernels("download", "acme/relu", "--revision", hub.commit()).exit_code == 0
+    [line] = [line for line in kernels("cache").stdout.splitlines() if hub.commit()[:12] in line]
+    assert line.endswith(carried.as_uri())
+
+
 def test_json_has_all_of_it(kernels: Callable[..., Any], hub: TestHub, commits: Any, isolated_env: Path) -> None:
     answer = json.loads(kernels("cache", "list", "--json").stdout)
     assert answer["cache"] == str(isolated_env)

@@ -245,7 +245,8 @@ def _known_hubs(cache: Path) -> dict[str, str]:
     known: dict[str, str] = {}
     with suppress(KernelsError):
         for address in settings.hub_addresses():
-            known[endpoint_key(address.value)] = address.value
+            url = Path(address.value).as_uri() if address.kind == "folder" else address.value
+            known[endpoint_key(url)] = url
     with suppress(OSError):
         for path in cache.glob("*s--*/index/heads-*.json"):
             record = read_record(path, _HubOfHeads)
