@@ -16,7 +16,7 @@ __all__ = ["archive_chunks"]
 
 _log = logger(__name__)
 
-#: Archives larger than this arrive in parts. Measured: docs/mirror-format.md, "Speed".
+#: Archives larger than this arrive in parts. Measured: docs/mirror-archives.md, "Speed".
 _WHOLE_BYTES = 16 * 1024 * 1024
 
 #: Bytes of a part. Four of them are in memory at most.

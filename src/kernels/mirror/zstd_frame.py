@@ -20,7 +20,7 @@ __all__ = ["MAX_WINDOW", "CutFrame", "InvalidFrame", "compressor", "decompressed
 #: What a reader holds of the content at most: the limit of the command `zstd` if it is not given another one.
 MAX_WINDOW = 128 * 1024 * 1024
 
-# Chosen by measuring: docs/mirror-format.md, "Level and window".
+# Chosen by measuring: docs/mirror-archives.md, "Level and window".
 _LEVEL = 9
 #: The window of 64 MiB, and the search for matches far back, make large builds a third smaller: their device code is
 #: there once for each architecture.
