@@ -62,6 +62,57 @@ def test_search_finds_a_name_of_the_python_api(name: str, site: Path, tab: Page)
     assert any(re.search(rf"/api/[a-z-]+\.html.*#kernels\.(?:errors\.)?{name}$", link) for link in found), found
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    {
+        "sm_90": {"which-build.html", "variants.html"},
+        "sm90": {"which-build.html"},
+        "a build was rejected": {"which-build.html", "errors.html"},
+        "No build fits": {"which-build.html", "errors.html"},
+        "torch-cuda": {"variants.html"},
+        "KERNELS_HUB": {"settings.html", "where-from.html"},
+        "kernels.errors.NoSuitableBuild": {"errors.html"},
+        "kernelize": {"kernelize.html"},
+        "lockfile": {"lock.html", "lockfile.html"},
+    }.items(),
+)
+def test_words_lead_to_the_pages_that_explain_them(words: str, expected: set[str], site: Path, tab: Page) -> None:
+    tab.goto((site / "index.html").as_uri())
+    tab.keyboard.press("/")
+    tab.keyboard.type(words)
+    # A list may show what was found for the first letters.
+    links = f"""() => {{
+        const found = [...document.querySelectorAll(".md-search-result__item > .md-search-result__link")];
+        const pages = [...new Set(found.map(each => new URL(each.href).pathname.split("/").pop()))].slice(0, 3);
+        return {sorted(expected)}.every(each => pages.includes(each));
+    }}"""
+    tab.wait_for_function(links)
+
+
+@pytest.mark.parametrize("page", ["index", "kernelize", "settings", "notebooks/first-kernel", "api/get-kernels"])
+def test_a_page_has_no_serious_fault_for_screen_readers_keyboards_and_weak_eyes(
+    page: str, site: Path, browser: Browser
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    found = []
+    # Tables scroll where the window is narrow.
+    for scheme, width in (("light", 1300), ("dark", 600)):
+        context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 844})
+        tab = context.new_page()
+        tab.goto((site / f"{page}.html").as_uri())
+        tab.wait_for_function("""[...document.querySelectorAll(".md-typeset__scrollwrap")].every(
+            each => each.scrollWidth <= each.clientWidth || each.tabIndex === 0)""")
+        violations = axe.run(tab, options={"resultTypes": ["violations"]}).response["violations"]
+        found += [
+            (scheme, each["id"], node["target"], node["html"])
+            for each in violations
+            if each["impact"] in ("serious", "critical")
+            for node in each["nodes"]
+        ]
+        context.close()
+    assert found == []
+
+
 def test_the_copy_button_takes_commands_without_prompts_and_output(site: Path, tab: Page) -> None:
     tab.goto((site / "five-minutes.html").as_uri())
     block = tab.locator(".highlight", has_text="kernels explain")
