@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 if TYPE_CHECKING:
@@ -108,12 +109,25 @@ def _content(path: Path) -> str:
 
 
 def _kept(folder: Path) -> list[str]:
-    """The files in a folder that belong to the repository; in a source distribution, all of them."""
-    done = subprocess.run(["git", "ls-files", "."], cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode == 0:
-        return done.stdout.split()
-    files = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
-    return [path.as_posix() for path in files if "__pycache__" not in path.parts]
+    """The files in a folder that belong to the repository; in a source distribution, all that are not hidden.
+
+    Raises:
+        PluginError: git does not say which these are. What it does not know, such as a `.env`, is not to be published.
+    """
+    if not (ROOT / ".git").exists():
+        files = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
+        return [each.as_posix() for each in files if not any(_is_left_out(part) for part in each.parts)]
+    try:
+        done = subprocess.run(["git", "ls-files", "-z", "."], cwd=folder, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise PluginError(f"git is needed to list {folder}: the site has only files that git knows ({error})") from None
+    if done.returncode != 0:
+        raise PluginError(f"git could not list {folder}: the site has only files that git knows\n{done.stderr.strip()}")
+    return [each for each in done.stdout.split("\0") if each and (folder / each).is_file()]
+
+
+def _is_left_out(part: str) -> bool:
+    return part.startswith(".") or part == "__pycache__"
 
 
 def _is_page(path: Path) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from html import unescape
 from itertools import groupby
 from pathlib import Path
 
+import pytest
 from api_names import documented_names, summary
 
 
@@ -43,3 +46,54 @@ def test_types_of_the_public_api_lead_to_what_documents_them(site: Path) -> None
     html = (site / "api" / "get-kernels.html").read_text(encoding="utf-8")
     assert re.search(r'<a [^>]*href="backends\.html#kernels\.BackendName"', html)
     assert re.search(r'<a [^>]*href="errors\.html#kernels\.errors\.NoSuitableBuild"[^>]*><code>NoSuitableBuild', html)
+
+
+def test_every_page_has_its_own_title_and_description(site: Path) -> None:
+    pages = [path for folder in (".", "api", "notebooks") for path in (site / folder).glob("*.html")]
+    texts = {path.name: path.read_text(encoding="utf-8") for path in pages if path.name != "404.html"}
+    for tag in (r"<title>([^<]+)</title>", r'<meta name="description" content="([^"]+)">'):
+        found = [re.findall(tag, text)[0] for text in texts.values()]
+        assert sorted(each for each in set(found) if found.count(each) > 1) == []
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a file that git knows, one that it does not, and a hidden one."""
+    repository_files = pytest.importorskip("repository_files")
+    folder = tmp_path / "checkout" / "examples"
+    folder.mkdir(parents=True)
+    for name in ("known file.py", "unknown.py", ".env"):
+        (folder / name).write_text("")
+    monkeypatch.setattr(repository_files, "ROOT", folder.parent)
+    return folder
+
+
+def _git(folder: Path, *arguments: str) -> None:
+    subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_a_listed_folder_has_what_git_knows(checkout: Path) -> None:
+    from repository_files import _kept
+
+    _git(checkout.parent, "init")
+    _git(checkout, "add", "known file.py")
+    assert _kept(checkout) == ["known file.py"]
+
+
+def test_nothing_is_listed_where_git_does_not_answer(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mkdocs.exceptions import PluginError
+    from repository_files import _kept
+
+    (checkout.parent / ".git").mkdir()  # none that git would read
+    with pytest.raises(PluginError, match="git"):
+        _kept(checkout)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(PluginError, match="git is needed"):
+        _kept(checkout)
+
+
+def test_in_a_source_distribution_what_is_not_hidden_is_listed(checkout: Path) -> None:
+    from repository_files import _kept
+
+    assert _kept(checkout) == ["known file.py", "unknown.py"]
