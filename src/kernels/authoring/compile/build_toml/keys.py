@@ -5,6 +5,7 @@ The reader reads them, and the page `docs/build-toml.md` and the schema for edit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -75,6 +76,9 @@ class KernelDependsKeys(Keys):
     version = IntegerField("version", "Its major version.", example=1, expected="0 or a positive integer")
     revision = TextField("revision", "Its branch, tag or commit.")
 
+
+# Code, since a page would take `<major>` for a tag.
+_DEPENDS = re.sub(r"\b(?!or\b)[a-z_<>-]+", r"`\g<0>`", DEPENDS)
 
 _PYTHON_DEPENDS = (
     "Python packages that the kernel imports. Users install them; loading the kernel without them is an error. "
@@ -259,7 +263,7 @@ class KernelKeys(Keys):
     backend = BackendField("backend", "The backend, one of `general.backends`.", example="cuda", required=True)
     depends = TextsField(
         "depends",
-        f"What the files include: {DEPENDS}. CUTLASS is searched in the folders of `CUTLASS_PATH`, then in the "
+        f"What the files include: {_DEPENDS}. CUTLASS is searched in the folders of `CUTLASS_PATH`, then in the "
         "installed package `nvidia-cutlass`; SYCL-TLA in `SYCL_TLA_SRC_DIR`, metal-cpp in `METAL_CPP_PATH`.",
         example=["torch", "cutlass_4_0"],
         default="`torch`, or none with `[tvm-ffi]`",
