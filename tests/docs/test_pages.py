@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
-import typer
-from doc_pages import PAGES, ROOT, page_id
-
-from kernels.cli import app
+from doc_pages import ROOT, markdown
 
 DOCS = ROOT / "docs"
 
 
 def _text(page: Path) -> str:
     """A page without its blocks of code and its comments; of a notebook, its cells of text."""
-    text = page.read_text(encoding="utf-8")
-    if page.suffix == ".ipynb":
-        cells = [cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
-        text = "\n\n".join(cell if isinstance(cell, str) else "".join(cell) for cell in cells)
+    text = markdown(page)
     text = re.sub(r"^(`{3,}).*?^\1$", "", text, flags=re.MULTILINE | re.DOTALL)
     return re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
 
@@ -43,19 +36,3 @@ def test_no_alternative_text_has_marks_that_would_end_it() -> None:
     texts = {page.name: re.findall(r'alt="([^"]*)"', page.read_text(encoding="utf-8")) for page in pages}
     assert any(texts.values())
     assert {name for name, found in texts.items() if any("`" in text for text in found)} == set()
-
-
-@pytest.mark.parametrize("page", PAGES, ids=page_id)
-def test_a_command_within_a_sentence_is_one_that_kernels_has_with_that_option(page: Path) -> None:
-    group = typer.main.get_command(app)
-    context = group.make_context("kernels", ["--help"], resilient_parsing=True)
-    wrong = []
-    for name, rest in re.findall(r"`kernels ([a-z][a-z-]*)((?: [^`]*)?)`", _text(page)):
-        command = group.get_command(context, name)
-        each = [] if command is None else [command, *getattr(command, "commands", {}).values()]
-        options = {option for one in each for parameter in one.params for option in parameter.opts}
-        options |= {option for one in each for parameter in one.params for option in parameter.secondary_opts}
-        shown = re.findall(r"(?<![\w-])--[a-z-]+", rest.partition(" -- ")[0])
-        wrong += [f"{name} {option}" for option in shown if option not in options | {"--debug", "--help"}]
-        wrong += [] if each else [name]
-    assert wrong == []
