@@ -192,7 +192,11 @@ def test_explain_says_when_nothing_suits(relu: TestHub, kernels: Callable[..., A
     assert result.exit_code == 0
     assert "No build fits." in result.stdout
     assert "rejected" in table(result.stdout)["torch-cpu"]
-    assert result.stdout.endswith("Try a machine with cpu, or another version of the kernel.\n")
+    assert result.stdout.endswith("\nVersion 2 has a build that suits: version=2.\n")
+    machine = "torch2.13-metal-aarch64-darwin26.0"
+    assert kernels("explain", "acme/relu", "--version", 1, "--target", machine).stdout.endswith(
+        '\nTry the build for the processor with `backend="cpu"` (`--backend cpu`).\n'
+    )
     assert "It has no builds." in kernels("explain", "acme/empty", "--version", 1).stdout
 
 

@@ -230,6 +230,7 @@ def test_a_layer_that_cannot_be_compared_or_is_not_called_says_so() -> None:
         "its arguments cannot be copied: TypeError"
     )
     comparison = compare_layers(model, X, called=False)
+    assert str(comparison).startswith("No layer was compared: the model called none of those that run through a kernel")
     assert "not called with these inputs" in str(comparison)
     assert not comparison.agrees(1.0)
 
@@ -245,7 +246,7 @@ def test_a_model_that_fails_is_as_before() -> None:
 
 def test_without_kernels_there_is_nothing_to_compare() -> None:
     comparison = compare_layers(nn.Linear(8, 8), X)
-    assert str(comparison) == "No layer of this model runs through a kernel."
+    assert str(comparison) == "No layer was compared: none of this model runs through a kernel."
     assert len(comparison) == 0
     assert not comparison.agrees(1.0)
     with pytest.raises(TypeError, match="expected a torch"):

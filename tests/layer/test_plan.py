@@ -20,6 +20,7 @@ from kernels.layer import (
     use_kernel_forward_from_hub,
     use_kernel_mapping,
 )
+from kernels.layer.marked import ModelModules
 from kernels.operations import load as loads
 from kernels.resolver import active_lock
 
@@ -160,3 +161,33 @@ def test_a_repository_is_made_with_few_calls() -> None:
 
     make()
     assert calls_of(make) < 35
+
+
+def test_layers_without_a_kernel_that_are_in_others_with_one_cost_the_same_each() -> None:
+    class Outer(nn.Sequential):
+        def forward(self, x: Any) -> Any:
+            return x
+
+    inner, classes = kind("Inner"), {Outer: "Outer"}
+
+    def calls(count: int) -> int:
+        model = nn.Sequential(*(Outer(nn.Sequential(inner())) for _ in range(count)))
+        mapping = {"Outer": {"cpu": Gives(KernelAct)}}
+        kernelize(model, mapping, mode=Mode.INFERENCE, device="cpu", by_class=classes)
+        return calls_of(lambda: kernelize(model, mapping, mode=Mode.INFERENCE, device="cpu", by_class=classes))
+
+    few, more, many = (calls(count) for count in (100, 200, 400))
+    assert many - more == pytest.approx(2 * (more - few), rel=0.05)
+
+
+def test_whether_layers_are_in_others_is_found_in_one_walk_however_deep_they_are() -> None:
+    def calls(depth: int) -> int:
+        model = nn.Module()
+        for _ in range(depth):
+            model, model.inner = nn.Module(), model
+        found = ModelModules(model)
+        assert not found.are_within([depth, 1], {id(model.inner.inner)}, set())
+        return calls_of(lambda: found.are_within(range(depth, 0, -1), {id(model)}, set()))
+
+    few, more, many = map(calls, (50, 100, 200))
+    assert many - more == pytest.approx(2 * (more - few), rel=0.05)

@@ -292,7 +292,14 @@ ADVICE = [
     (CUDA, ["torch-stable-abi210-cu128-x86_64-linux"], "with Torch 2.10 or newer."),
     (CUDA, ["torch29-cu129-x86_64-linux"], "with cuda 12.9."),
     (CUDA, ["tvm-ffi01-cu128-x86_64-linux"], "with tvm-ffi 0.1."),
-    (CUDA, ["torch28-cu130-x86_64-linux", "torch-rocm"], "Try a machine with rocm, or another version"),
+    (CUDA, ["torch28-cu130-x86_64-linux", "torch-rocm"], "Try a machine with rocm."),
+    (
+        CUDA,
+        ["torch-cpu", "torch-rocm"],
+        'Try the build for the processor with `backend="cpu"` (`--backend cpu`), or a machine with rocm.',
+    ),
+    (CUDA, ["torch28-cpu-x86_64-linux", "torch-rocm"], "Try a machine with rocm."),
+    (CUDA, ["torch28-cpu-x86_64-linux"], "ask its publisher for a build that suits."),
     (CUDA, ["torch28-cu130-x86_64-linux"], "ask its publisher"),
     (CUDA, ["rubbish"], "ask its publisher"),
 ]
@@ -313,6 +320,11 @@ def test_the_error_tells_whether_only_the_architecture_misses() -> None:
     assert isinstance(error, UnsupportedArch)
     assert isinstance(error, RuntimeError)
     assert "`check_arch=False`" in str(error)
+    assert "`device=`" not in str(error)
+    two = Target.parse(f"{CUDA}+sm_90+sm_75")
+    assert "`device=`" in str(no_suitable_build("org/relu", resolve([COMPILED], two, metadata=known)))
+    elsewhere = str(no_suitable_build("org/relu", resolve([COMPILED], two, metadata=known), here=False))
+    assert elsewhere.endswith("\nBuild the kernel yourself, or ask its publisher for a build that covers it.")
     error = no_suitable_build("org/relu version 1", resolve(["torch-cpu"], HOPPER))
     assert type(error) is NoSuitableBuild
     assert isinstance(error, FileNotFoundError)

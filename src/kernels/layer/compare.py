@@ -78,7 +78,8 @@ class LayerComparison:
     def agrees(self, tolerance: float) -> bool:
         """Whether the results of each layer that was called differ by no more than this part of its largest value.
 
-        False where no layer was called: then nothing was compared.
+        False where nothing was compared: no layer runs through a kernel, or none was called. The comparison says so
+        when it is printed.
 
         Args:
             tolerance: Such as 1e-5 for float32 and 2e-2 for bfloat16.
@@ -110,7 +111,9 @@ class LayerComparison:
     @property
     def _title(self) -> str:
         if not self.rows:
-            return "No layer of this model runs through a kernel."
+            return "No layer was compared: none of this model runs through a kernel."
+        if not any(row.calls for row in self.rows):
+            return "No layer was compared: the model called none of those that run through a kernel"
         return "Results of kernels compared with those of the layers' own forwards"
 
     def _cells(self) -> list[tuple[str, ...]]:

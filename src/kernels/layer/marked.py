@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -150,6 +150,27 @@ class ModelModules:
         """The name of a module in the model; that of the model is empty."""
         parent = self._parents[number]
         return self._prefix(parent) + self._names[number] if parent >= 0 else ""
+
+    def are_within(self, numbers: Sequence[int], modules: Set[int], known: set[int]) -> bool:
+        """Whether each of these modules, and there are some, is in one of others.
+
+        Args:
+            numbers: The modules.
+            modules: The identities of the others.
+            known: Modules that are in one of the others; those that are found are added.
+        """
+        parents, all_modules = self._parents, self.modules
+        for number in numbers:
+            passed = []
+            while number not in known:
+                passed.append(number)
+                number = parents[number]
+                if number < 0:
+                    return False
+                if id(all_modules[number]) in modules:
+                    break
+            known.update(passed)
+        return bool(numbers)
 
     def functions(self) -> Iterator[tuple[int, str, nn.Module]]:
         """The functions that are attached to modules: the module, the function's path, and the function."""

@@ -65,7 +65,26 @@ def plan_layers(found: ModelModules, request: LayerRequest) -> list[tuple[list[n
         for modules, each in parts.values():
             decision = each[0] if len(each) == 1 else following(each[0], each[1], modules[0])
             plan.append((modules, replace(decision, state=group.state)))
+    unmapped = {kind: hint for choices in by_mode for kind, hint in choices.unmapped.items()}
+    if unmapped:
+        _warn_of_unmapped(_noticed(unmapped, found, plan))
     return plan
+
+
+def _noticed(
+    hints: Mapping[LayerKind, str], found: ModelModules, plan: Sequence[tuple[list[nn.Module], LayerDecision | None]]
+) -> dict[str, str]:
+    """The names to warn of, with what may be meant instead.
+
+    Layers that are all in layers with a kernel are left out: it computes them, as that of an MLP its activation.
+    """
+    served = {id(each) for modules, decision in plan if decision is not None and decision.function for each in modules}
+    known: set[int] = set()
+    return {
+        kind.name: hint
+        for kind, hint in hints.items()
+        if hint or not served or not found.are_within(found.by_class.get(kind.cls, ()), served, known)
+    }
 
 
 def _parts(
@@ -89,9 +108,6 @@ def _decide(first_path: Mapping[LayerKind, str], request: LayerRequest) -> list[
     with probed_once():
         for choices in by_mode:
             choices.select(first_path, loads)
-    unmapped = {name: hint for choices in by_mode for name, hint in choices.unmapped.items()}
-    if unmapped:
-        _warn_of_unmapped(unmapped)
     served = {kind.device.type for choices in by_mode for kind in choices.selected}
     mention_devices(request.mapping, [each for choices in by_mode for each in choices.unserved], served)
     load_layers(loads.values())
@@ -103,6 +119,8 @@ def _decide(first_path: Mapping[LayerKind, str], request: LayerRequest) -> list[
 def _warn_of_unmapped(hints: Mapping[str, str]) -> None:
     """Warn of the layers to which no kernel is mapped: by their names, with what may be meant instead."""
     names = sorted(hints, key=lambda name: (not hints[name], name))  # first those with a likely mistake
+    if not names:
+        return
     if len(names) == 1:
         hint = hints[names[0]] or " `register_kernel_mapping` maps one."
         warn_once(_log_kept, f"No kernel is mapped to layer {names[0]!r}: it keeps its own forward.{hint}")
@@ -122,7 +140,7 @@ class _ModeChoices:
         self.mode = mode
         self.request = request
         self.selected: dict[LayerKind, tuple[SelectedKernel, LayerLoad]] = {}
-        self.unmapped: dict[str, str] = {}  # with a likely name
+        self.unmapped: dict[LayerKind, str] = {}  # with a likely name
         self.unserved: list[tuple[str, str]] = []
         self.by_kind: dict[LayerKind, LayerDecision] = {}
         self.kept: dict[tuple[Any, ...], LayerDecision] = {}
@@ -149,7 +167,7 @@ class _ModeChoices:
                 # A name in `by_class` is one of the mapping's; a mark's may be one that nothing is mapped to yet.
                 if kind.cls in request.by_class and hints:
                     hint, hints = did_you_mean(kind.name, names), hints - 1
-                self.unmapped[kind.name] = hint
+                self.unmapped[kind] = hint
             problem = f"Layer {kind.name!r} ({path or 'the model'}): {choice.reason}.{hint}"
             request.check_allowed(choice.flag, problem)
             if choice.flag is KernelizeFallback.NO_DEVICE:

@@ -14,6 +14,7 @@ import msgspec
 from kernels.errors import HubUnavailable, InvalidMetadata, KernelsError, LockError, RepositoryNotFound, RequestError
 from kernels.models.requirement import Requirement, check_repo_id
 from kernels.operations.open_sources import open_sources
+from kernels.resolver import build_choice
 from kernels.resolver.active_lock import active_lock
 from kernels.resolver.build_choice import BuildChoice, choose_build, choose_from_sources, misfit
 from kernels.resolver.context import ResolveContext
@@ -44,6 +45,7 @@ __all__ = [
     "VersionInfo",
     "explain_folder",
     "is_path",
+    "other_version",
     "repository_info",
     "repository_versions",
 ]
@@ -258,6 +260,21 @@ def explain_folder(
         _context(Sources(source), NO_LOCK), backend=backend, target=target or Target.current()
     )
     return choose_from_sources(context, source.requirement, source)
+
+
+def other_version(choice: BuildChoice) -> str | None:
+    """A sentence that names another version with a suitable build, if there is one.
+
+    Args:
+        choice: The choice, without a best build.
+    """
+    if choice.source.user_owned:
+        return None
+    resolution = choice.resolution
+    context = msgspec.structs.replace(
+        _context(Sources(choice.source), NO_LOCK), backend=resolution.backend, target=resolution.target
+    )
+    return build_choice.other_version(context, choice.found)
 
 
 def is_path(kernel: str | os.PathLike[str]) -> bool:

@@ -46,7 +46,15 @@ from kernels.trust.publishers import Admission, unverified
 if TYPE_CHECKING:
     from kernels.resolver.verdicts import Verdict
 
-__all__ = ["BuildChoice", "choose_build", "choose_from_sources", "how_to_mirror", "misfit", "no_build_error"]
+__all__ = [
+    "BuildChoice",
+    "choose_build",
+    "choose_from_sources",
+    "how_to_mirror",
+    "misfit",
+    "no_build_error",
+    "other_version",
+]
 
 _logger = logger(__name__)
 
@@ -308,7 +316,7 @@ def no_build_error(
         error = of_hub(error, "RemoteEntryNotFoundError")
     hint = _LOCAL_HINT if source.user_owned else how_to_mirror(choice, context.target)
     if hint is None and advice:
-        hint = _alternative(context, found)
+        hint = other_version(context, found)
     return error.reworded(f"{error}\n{hint}") if hint else error
 
 
@@ -333,8 +341,13 @@ def how_to_mirror(choice: BuildChoice, target: Target) -> str | None:
     return f"To add it to the mirror{where}: kernels mirror {place} --repo {repo_id} --target '{target}'"
 
 
-def _alternative(context: ResolveContext, found: FoundSnapshot) -> str | None:
-    """A sentence that names a version with a suitable build, if one of the newest has one."""
+def other_version(context: ResolveContext, found: FoundSnapshot) -> str | None:
+    """A sentence that names a version with a suitable build, if one of the newest has one.
+
+    Args:
+        context: What the call resolves with.
+        found: The snapshot that has none.
+    """
     repo_id, version, source = found.requirement.repo_id, found.requirement.version, found.source
     if found.lock is not None:
         from kernels.models.lockfile import lock_again

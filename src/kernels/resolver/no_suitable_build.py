@@ -13,6 +13,8 @@ __all__ = ["advice", "explain", "no_suitable_build"]
 
 #: How many variants an error message lists before it only counts them.
 _LISTED = 20
+_CPU = "cpu"
+_ASK = "Build the kernel yourself, or ask its publisher for a build"
 
 
 def no_suitable_build(asked: str, resolution: Resolution, *, here: bool = True) -> NoSuitableBuild:
@@ -30,7 +32,7 @@ def no_suitable_build(asked: str, resolution: Resolution, *, here: bool = True) 
         >>> print(no_suitable_build("org/relu version 1", outcome))
         No build of org/relu version 1 suits this machine (torch2.9-cpu-x86_64-linux, backend cpu):
           torch-cuda: for cuda, not cpu
-        Try a machine with cuda, or another version of the kernel.
+        Try a machine with cuda.
     """
     kind = UnsupportedArch if resolution.rejects_for(RejectionKind.ARCH) else NoSuitableBuild
     return kind(explain(asked, resolution, here=here))
@@ -50,7 +52,7 @@ def explain(asked: str, resolution: Resolution, *, here: bool = True) -> str:
 
 
 def advice(resolution: Resolution, *, here: bool = True) -> str:
-    """What to try where no build suits.
+    """What to try where no build suits. Whether another version has one that does, is not said: that is looked up.
 
     Args:
         resolution: The result, without an accepted variant.
@@ -66,13 +68,13 @@ def advice(resolution: Resolution, *, here: bool = True) -> str:
         return "The mirror's origin has a build that suits by its name."
     target, backend = resolution.target, backends.get(resolution.backend)
     arch_rejected = resolution.rejects_for(RejectionKind.ARCH)
-    if arch_rejected and not here:
-        return "Try another version of the kernel."
     if arch_rejected:
-        return (
-            "Try another version of the kernel, another device with `device=`, or, where the declared architectures "
-            "are known to be incomplete, `check_arch=False`."
-        )
+        parts = [f"{_ASK} that covers it."]
+        if here and len(target.backend_devices(backend.name)) > 1:
+            parts.insert(0, "Try another device with `device=`.")
+        if here:
+            parts.append("If the declared architectures are known to be incomplete, try `check_arch=False`.")
+        return " ".join(parts)
     variants = [each.variant for each in resolution.rejected if isinstance(each.variant, Variant)]
     own = any(each.backend == backend.name for each in variants)
     if own and target.torch is not None and backend.name not in target.torch_backends:
@@ -93,7 +95,11 @@ def advice(resolution: Resolution, *, here: bool = True) -> str:
     wishes = [format_names(sorted(options), " or ") for options in single.values()]
     if wishes:
         return f"Try an environment with {'; or '.join(wishes)}."
-    others = {each.backend for each in variants} - {backend.name, UNIVERSAL}
-    if others:
-        return f"Try a machine with {format_names(sorted(others), ' or ')}, or another version of the kernel."
-    return "Try another version of the kernel, or ask its publisher for a build that suits."
+    # Every machine has a processor: a build for it fits, or is for another system or Torch.
+    others = {each.backend for each in variants} - {backend.name, UNIVERSAL, _CPU}
+    tries = [f"a machine with {format_names(sorted(others), ' or ')}"] if others else []
+    if backend.name != _CPU and _CPU in target.backends:
+        cpu = backends.get(_CPU)
+        if any(each.backend == _CPU and not any(name_misfits(each, target, cpu)) for each in variants):
+            tries.insert(0, 'the build for the processor with `backend="cpu"` (`--backend cpu`)')
+    return f"Try {', or '.join(tries)}." if tries else f"{_ASK} that suits."
